@@ -1,0 +1,45 @@
+"""The contract of a tokenizer: raw data in, a D x N matrix out, one column a token."""
+
+from abc import ABC, abstractmethod
+from typing import Any, final
+
+from torch import Tensor, nn
+
+from unifier_tokenizers.tokens import Units
+
+
+class Tokenizer(nn.Module, ABC):
+    """Turns one modality's raw data into columns, in two steps that run in two places.
+
+    `encode` runs once for an example, in a data worker: it is pure, deterministic, and reads neither a parameter nor a
+    buffer. `embed` runs in every step, on the device: it holds all that is learned. A new modality is a subclass with
+    these two methods; `check_tokenizer` says whether it keeps the contract.
+    """
+
+    dim: int
+    """D, the rows of every column."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    @abstractmethod
+    def encode(self, raw: Any) -> Units:
+        """Cut one raw example into units: values (..., N) and positions (A, N).
+
+        Raises InputError where the example cannot be read as this modality.
+        """
+
+    @abstractmethod
+    def embed(self, values: Tensor, positions: Tensor) -> Tensor:
+        """Turn values (B, ..., N) at positions (B, A, N) into columns (B, D, N).
+
+        A column may not depend on padding, which holds value 0 at position `NOWHERE`.
+        """
+
+    @final
+    def forward(self, raw: Any) -> Tensor:
+        """One raw example as its D x N matrix."""
+        values, positions = self.encode(raw)
+        device = next((parameter.device for parameter in self.parameters()), None)
+        return self.embed(values[None].to(device), positions[None].to(device))[0]

@@ -1,0 +1,57 @@
+"""What travels on the road: the units of one example, and the columns of a batch.
+
+Letters used in every docstring and comment:
+
+    B  examples in a batch          N  columns: tokens of an example
+    D  rows: the width of a token   A  axes of a coordinate: 1 for text and time, 2 for a grid
+    P  numbers in a patch           F  bands of a spectrogram
+    V  entries of a vocabulary      L  tokens of a target text
+    C  classes                      H  attention heads
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+NOWHERE = -1
+"""The coordinate of a column that stands at no place: a class token, or padding."""
+
+
+class Units(NamedTuple):
+    """One example as its tokenizer's `encode` leaves it: what the columns are, not yet what they mean."""
+
+    values: Tensor
+    """(..., N): ids (N,), patches (P, N), frames (F, N)."""
+    positions: Tensor
+    """(A, N) int64: where each column stands in its own domain; `NOWHERE` for a class token."""
+
+
+class Tokens(NamedTuple):
+    """A batch of columns: column n of example b is `matrix[b, :, n]`."""
+
+    matrix: Tensor
+    """(B, D, N) float."""
+    mask: Tensor
+    """(B, N) bool: True on real tokens, False on padding."""
+    positions: Tensor
+    """(B, A, N) int64."""
+
+
+def pad_columns(examples: Sequence[Units]) -> tuple[Tensor, Tensor, Tensor]:
+    """Lay examples side by side, padded on the right to the longest of them.
+
+    Returns values (B, ..., N) padded with 0, positions (B, A, N) padded with `NOWHERE`, and mask (B, N).
+    """
+    width = max(units.values.shape[-1] for units in examples)
+    first = examples[0]
+    values = first.values.new_zeros(len(examples), *first.values.shape[:-1], width)
+    positions = first.positions.new_full((len(examples), first.positions.shape[0], width), NOWHERE)
+    mask = torch.zeros(len(examples), width, dtype=torch.bool)
+    for b, units in enumerate(examples):
+        n = units.values.shape[-1]
+        values[b, ..., :n] = units.values
+        positions[b, :, :n] = units.positions
+        mask[b, :n] = True
+    return values, positions, mask

@@ -1,0 +1,1 @@
+"""Data: the contract of a source, how examples become batches, and the sets."""

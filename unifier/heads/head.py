@@ -1,0 +1,50 @@
+"""The contract of a head: what the trunk read becomes a loss in training and an answer in use."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from unifier_tokenizers import Tokens
+
+Visible = Literal["all", "past"] | Tensor
+"""Which columns each column may see: all (BERT, ViT), those before it (GPT), or lengths (B,) of a prefix seen by all."""
+
+IGNORED = -100
+"""The target value that no loss counts; targets of unlike length are padded with it."""
+
+
+class Head(nn.Module, ABC):
+    """Turns the trunk's tokens into a loss, and into predictions; one task a subclass."""
+
+    visible: Visible = "all"
+    """What the trunk's columns may see under this head."""
+
+    @abstractmethod
+    def encode(self, target: Any) -> Tensor:
+        """One raw target as a tensor; runs in data workers and reads no parameter.
+
+        Raises InputError where the target is none of this task.
+        """
+
+    @abstractmethod
+    def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
+        """The scalar that training lowers; targets (B, ...) of unlike length are padded with `IGNORED`."""
+
+    @abstractmethod
+    def predict(self, tokens: Tokens) -> Sequence[Any]:
+        """B predictions on the CPU; runs only in validation, test and use."""
+
+    @abstractmethod
+    def metrics(self, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, float]:
+        """Scores of a whole split, predictions against raw targets, higher is better; the first one selects the model."""
+
+    def describe(self, prediction: Any) -> str:
+        """A prediction as a person would read it in a table of samples."""
+        return str(prediction)
+
+    @property
+    def signatures(self) -> Mapping[str, str]:
+        """For a metric with variants, the variant used: sacreBLEU's signature under "bleu"."""
+        return {}
