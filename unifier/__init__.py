@@ -1,0 +1,64 @@
+"""unifier: text, pictures and sound as columns of one matrix, read by one transformer, compared fairly."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unifier.data.loading import Batch
+    from unifier.data.source import Example, Source
+    from unifier.heads.classification import ClassificationHead
+    from unifier.heads.head import Head
+    from unifier.heads.tagging import TaggingHead
+    from unifier.heads.translation import TranslationHead
+    from unifier.model import Unifier
+    from unifier.running.result import Result
+    from unifier.running.run import run
+    from unifier.study.comparison import Comparison
+    from unifier.study.experiment import Arm, Experiment, Training
+    from unifier.trunks.transformer import Transformer
+    from unifier.trunks.trunk import Trunk
+
+# Read from its module when first asked for, so that `import unifier` and the command line start at once.
+_HOMES = {
+    "Arm": "unifier.study.experiment",
+    "Batch": "unifier.data.loading",
+    "ClassificationHead": "unifier.heads.classification",
+    "Comparison": "unifier.study.comparison",
+    "Example": "unifier.data.source",
+    "Experiment": "unifier.study.experiment",
+    "Head": "unifier.heads.head",
+    "Result": "unifier.running.result",
+    "Source": "unifier.data.source",
+    "TaggingHead": "unifier.heads.tagging",
+    "Training": "unifier.study.experiment",
+    "Transformer": "unifier.trunks.transformer",
+    "TranslationHead": "unifier.heads.translation",
+    "Trunk": "unifier.trunks.trunk",
+    "Unifier": "unifier.model",
+    "run": "unifier.running.run",
+}
+
+__all__ = [
+    "Arm",
+    "Batch",
+    "ClassificationHead",
+    "Comparison",
+    "Example",
+    "Experiment",
+    "Head",
+    "Result",
+    "Source",
+    "TaggingHead",
+    "Training",
+    "Transformer",
+    "TranslationHead",
+    "Trunk",
+    "Unifier",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'unifier' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)

@@ -2,14 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, nn
 
+from unifier.trunks.trunk import Visible
 from unifier_tokenizers import Tokens
-
-Visible = Literal["all", "past"] | Tensor
-"""Which columns each column may see: all (BERT, ViT), those before it (GPT), or lengths (B,) of a prefix seen by all."""
 
 IGNORED = -100
 """The target value that no loss counts; targets of unlike length are padded with it."""

@@ -1,0 +1,7 @@
+"""Three data sets made or carried by the program itself: no file, no network."""
+
+from unifier.data.embedded.digits import Digits
+from unifier.data.embedded.grammar import GrammarPairs, SentencePairs, words
+from unifier.data.embedded.music import Score, SyntheticMusic
+
+__all__ = ["Digits", "GrammarPairs", "Score", "SentencePairs", "SyntheticMusic", "words"]

@@ -1,0 +1,228 @@
+"""Reading files: every kind of picture, sound and text to one form, and one line for what cannot be read."""
+
+import gzip
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from PIL import Image
+
+from unifier.data.files import hash_files, read_lines, read_number, read_picture, read_sound, read_table
+from unifier_tokenizers import InputError
+
+RED = (200, 30, 60)
+
+
+def one_line(error: pytest.ExceptionInfo[InputError], *parts: str) -> None:
+    message = str(error.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
+
+
+def painted(mode: str) -> Image.Image:
+    """A red picture 6 wide and 4 high in a mode of Pillow's."""
+    return Image.new("RGB", (6, 4), RED).convert(mode)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_mode_becomes_rows_columns_channels(tmp_path: Path, mode: str, channels: int) -> None:
+    painted(mode).save(tmp_path / "picture.png")
+    pixels = read_picture(tmp_path / "picture.png", channels)
+    assert pixels.shape == (4, 6, channels)
+    assert pixels.dtype == np.uint8
+    if mode.startswith("RGB"):
+        kept = painted("L").getpixel((0, 0)) if channels == 1 else RED
+        assert (pixels == np.array(kept)).all()
+
+
+def test_cmyk(tmp_path: Path) -> None:
+    painted("CMYK").save(tmp_path / "picture.tif")
+    assert (read_picture(tmp_path / "picture.tif") == np.array(RED)).all()
+
+
+@pytest.mark.parametrize("ending", ["png", "tif", "pgm"])
+def test_sixteen_bits_become_eight(tmp_path: Path, ending: str) -> None:
+    levels = np.linspace(0, 65535, 24, dtype=np.uint16).reshape(4, 6)
+    Image.fromarray(levels).save(tmp_path / f"picture.{ending}")
+    pixels = read_picture(tmp_path / f"picture.{ending}", 1)
+    assert np.abs(pixels[:, :, 0] - levels / 257).max() <= 0.5
+
+
+def test_transparency_is_laid_on_white(tmp_path: Path) -> None:
+    image = Image.new("RGBA", (2, 1), (*RED, 0))
+    image.putpixel((1, 0), (*RED, 255))
+    image.save(tmp_path / "alpha.png")
+    assert read_picture(tmp_path / "alpha.png")[0].tolist() == [[255] * 3, list(RED)]
+    palette = Image.new("P", (2, 1), 0)
+    palette.putpalette([10, 20, 30, *RED])
+    palette.putpixel((1, 0), 1)
+    palette.save(tmp_path / "palette.png", transparency=0)
+    assert read_picture(tmp_path / "palette.png")[0].tolist() == [[255] * 3, list(RED)]
+    half = Image.new("LA", (1, 1), (0, 128))
+    half.save(tmp_path / "half.png")
+    assert abs(int(read_picture(tmp_path / "half.png", 1)[0, 0, 0]) - 127) <= 1
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_pictures_stand_upright(tmp_path: Path, orientation: int) -> None:
+    upright = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
+    turned = {
+        1: upright,
+        2: upright[:, ::-1],
+        3: upright[::-1, ::-1],
+        4: upright[::-1],
+        5: upright.T,
+        6: np.rot90(upright),
+        7: np.rot90(upright.T, 2),
+        8: np.rot90(upright, -1),
+    }[orientation]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(np.ascontiguousarray(turned)).save(tmp_path / "turned.png", exif=exif)
+    assert np.array_equal(read_picture(tmp_path / "turned.png", 1)[:, :, 0], upright)
+
+
+def test_pictures_that_cannot_be_read(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    for ending in ("png", "jpg"):
+        path = tmp_path / f"cut.{ending}"
+        Image.fromarray(noise).save(path)
+        path.write_bytes(path.read_bytes()[:2000])
+        with pytest.raises(InputError) as error:
+            read_picture(path)
+        one_line(error, str(path), "cannot be read as a picture")
+    (tmp_path / "text.png").write_text("no picture\n")
+    (tmp_path / "empty.png").write_bytes(b"")
+    for name in ("text.png", "empty.png", "none.png"):
+        with pytest.raises(InputError) as error:
+            read_picture(tmp_path / name)
+        one_line(error, name)
+    Image.new("F", (2, 2), 0.5).save(tmp_path / "float.tif")
+    with pytest.raises(InputError) as error:
+        read_picture(tmp_path / "float.tif")
+    one_line(error, "float.tif", "no known range")
+
+
+def wave(channels: int, rate: int = 8000) -> np.ndarray:
+    """A fifth of a second of sound, (samples, channels), another tone in every channel."""
+    time = np.arange(rate // 5) / rate
+    return np.stack([0.5 * np.sin(2 * np.pi * 200 * (k + 1) * time) for k in range(channels)], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("ending", "subtype", "error"),
+    [
+        ("wav", "PCM_U8", 2**-7),
+        ("wav", "PCM_16", 2**-15),
+        ("wav", "PCM_24", 2**-22),
+        ("wav", "PCM_32", 2**-22),
+        ("wav", "FLOAT", 1e-7),
+        ("wav", "DOUBLE", 1e-7),
+        ("flac", "PCM_16", 2**-15),
+        ("au", "PCM_16", 2**-15),
+        ("aiff", "PCM_16", 2**-15),
+        ("ogg", "VORBIS", 0.1),
+    ],
+)
+@pytest.mark.parametrize("channels", [1, 2])
+def test_sounds_keep_their_samples_channels_and_rate(
+    tmp_path: Path, ending: str, subtype: str, error: float, channels: int
+) -> None:
+    written = wave(channels)
+    path = tmp_path / f"sound.{ending}"
+    soundfile.write(path, written, 8000, subtype=subtype)
+    waveform, rate = read_sound(path)
+    assert isinstance(waveform, np.ndarray)
+    assert (rate, waveform.dtype) == (8000, np.float32)
+    assert waveform.shape == (len(written),) if channels == 1 else (channels, len(written))
+    assert np.abs(waveform.reshape(channels, -1).T - written).max() <= error
+
+
+def cut_in_half(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("ending", ["wav", "flac", "ogg", "aiff"])
+def test_a_sound_that_was_cut_off_is_refused(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"sound.{ending}"
+    soundfile.write(path, wave(1, 44100), 44100)
+    cut_in_half(path)
+    with pytest.raises(InputError) as error:
+        read_sound(path)
+    one_line(error, str(path), "cannot be read as a sound")
+
+
+def test_a_streamed_sound_of_unknown_length_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "streamed.wav"
+    soundfile.write(path, wave(1), 8000)
+    content = bytearray(path.read_bytes())
+    content[40:44] = b"\xff" * 4
+    path.write_bytes(content)
+    assert len(read_sound(path).waveform) == len(wave(1))
+
+
+def test_sounds_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "zeros.wav").write_bytes(bytes(1000))
+    soundfile.write(tmp_path / "silent.wav", np.zeros(0), 8000)
+    soundfile.write(tmp_path / "nan.wav", np.array([0.0, np.nan]), 8000, subtype="FLOAT")
+    for name in ("zeros.wav", "silent.wav", "nan.wav", "none.wav"):
+        with pytest.raises(InputError) as error:
+            read_sound(tmp_path / name)
+        one_line(error, str(tmp_path / name))
+
+
+def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
+    lines = ["one\u2028still one", "zwei \x85 zwei", "", "четыре"]
+    path = tmp_path / "text"
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    assert read_lines(path) == lines
+    packed = tmp_path / "text.gz"
+    packed.write_bytes(gzip.compress(("\n".join(lines) + "\n").encode()))
+    assert read_lines(packed) == lines
+
+
+def test_texts_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes("gut\nschön\n".encode("latin-1"))
+    with pytest.raises(InputError) as error:
+        read_lines(tmp_path / "latin")
+    one_line(error, f"{tmp_path / 'latin'}, line 2", "UTF-8")
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"text\n" * 100)[:-12])
+    (tmp_path / "plain.gz").write_text("text\n")
+    for name in ("cut.gz", "plain.gz", "none", "."):
+        with pytest.raises(InputError) as error:
+            read_lines(tmp_path / name)
+        one_line(error, str(tmp_path / name))
+
+
+def test_tables(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text('file,label\na.wav,"cat, or dog"\nb.wav,dog\n')
+    assert [(row.line, row.cells["label"]) for row in read_table(path, ("label",))] == [(2, "cat, or dog"), (3, "dog")]
+    with pytest.raises(InputError) as error:
+        read_table(path, ("file", "fold"))
+    one_line(error, "has no column fold", "its columns are file, label")
+    for row in ("short", "too,long,a row"):
+        path.write_text(f"file,label\na,b\n{row}\n")
+        with pytest.raises(InputError) as error:
+            read_table(path, ())
+        one_line(error, f"{path}, line 3", "2 cells")
+    for cell in ("", "many", "nan"):
+        with pytest.raises(InputError, match="here: a number is expected"):
+            read_number(cell, "here")
+
+
+def test_the_hash_is_of_contents_not_of_places(tmp_path: Path) -> None:
+    for folder, content in (("a", "same"), ("b", "same"), ("c", "other")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "file").write_text(content)
+    a, b, c = (hash_files({"file": tmp_path / folder / "file"}) for folder in "abc")
+    assert a == b != c
+    line = hashlib.sha256(b"same").hexdigest() + "  file\n"  # as the tool sha256sum prints it
+    assert a == hashlib.sha256(line.encode()).hexdigest()
+    with pytest.raises(InputError) as error:
+        hash_files({"file": tmp_path / "none"})
+    one_line(error, "none")

@@ -1,0 +1,270 @@
+"""Data sets: the contract of every one of them, and what each says of files that are wrong."""
+
+import csv
+import gzip
+import pickle
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import soundfile
+from PIL import Image
+
+from unifier.data.sets.audio_folder import AudioFolder
+from unifier.data.sets.emotify import EMOTIONS, GENRES, Emotify
+from unifier.data.sets.fashion_mnist import FashionMNIST
+from unifier.data.sets.gtzan import GTZAN
+from unifier.data.sets.image_folder import ImageFolder
+from unifier.data.sets.multi30k import FILES, Multi30k
+from unifier.data.sets.parallel_text import ParallelText
+from unifier.data.source import Source
+from unifier.data.splitting import SPLITS
+from unifier_tokenizers import InputError, Sound
+
+
+def tone(path: Path, level: float = 0.5, channels: int = 1) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, np.full((80, channels), level), 16000)
+
+
+def multi30k(folder: Path) -> Multi30k:
+    folder.mkdir()
+    for name in FILES:
+        texts = "".join(f"{name} {number}\n" for number in range(12))
+        (folder / name).write_bytes(gzip.compress(texts.encode()))
+    return Multi30k("de", "fr", data=folder)
+
+
+def fashion_mnist(folder: Path) -> FashionMNIST:
+    folder.mkdir()
+    for stem, count in (("train", 240), ("t10k", 20)):
+        labels = bytes(i % 10 for i in range(count))
+        pixels = bytes(label for label in labels for _ in range(28 * 28))
+        images = struct.pack(">4B3I", 0, 0, 8, 3, count, 28, 28) + pixels
+        (folder / f"{stem}-images-idx3-ubyte.gz").write_bytes(gzip.compress(images, 1))
+        (folder / f"{stem}-labels-idx1-ubyte.gz").write_bytes(
+            gzip.compress(struct.pack(">4BI", 0, 0, 8, 1, count) + labels)
+        )
+    return FashionMNIST(data=folder)
+
+
+def table(path: Path, rows: Sequence[Sequence[object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+def emotify(folder: Path) -> Emotify:
+    tracks: list[Sequence[object]] = [("file", "genre", "artist", "fold")]
+    felt: list[Sequence[object]] = [("file", "n_annotators", *EMOTIONS)]
+    for number in range(20):
+        genre = GENRES[number % 4]
+        file = f"audio/{genre}/{number}.wav"
+        tone(folder / file)
+        tracks.append((file, genre, f"artist {number // 2}", number // 4))
+        felt.append((file, 48, 0.3333, 0.3125, *(0.0 for _ in EMOTIONS[2:])))  # 16 and 15 listeners of 48
+    table(folder / "tracks.csv", tracks)
+    table(folder / "emotions.csv", felt)
+    return Emotify(data=folder)
+
+
+def gtzan(folder: Path) -> GTZAN:
+    for genre in GTZAN.labels:
+        for number in (0, 54, 79, 80, 89, 90, 99):
+            tone(folder / "genres_original" / genre / f"{genre}.{number:05}.wav", level=number / 100)
+    return GTZAN(data=folder)
+
+
+def parallel_text(folder: Path) -> ParallelText:
+    folder.mkdir()
+    for language in ("en", "de"):
+        (folder / f"text.{language}").write_text("".join(f"{language} {number}\n" for number in range(40)))
+    return ParallelText((folder / "text.en", folder / "text.de"))
+
+
+def image_folder(folder: Path) -> ImageFolder:
+    for label, count in (("cat", 12), ("dog", 30), ("yeti", 1)):
+        (folder / label).mkdir(parents=True)
+        for number in range(count):
+            Image.new("RGB", (5, 4), (number, len(label), 0)).save(folder / label / f"{number}.PNG")
+        (folder / label / ".hidden.png").write_text("no picture")
+        (folder / label / "notes.txt").write_text("no picture")
+    (folder / ".cache").mkdir()
+    return ImageFolder(folder)
+
+
+def audio_folder(folder: Path) -> AudioFolder:
+    rows: list[Sequence[object]] = [("file", "label", "group")]
+    for number in range(60):
+        tone(folder / "sounds" / f"{number}.wav", channels=1 + number % 2)
+        rows.append((f"sounds/{number}.wav", "ab"[number % 2], f"speaker {number // 4}"))
+    table(folder / "table.csv", rows)
+    return AudioFolder(folder / "table.csv")
+
+
+MADE = [multi30k, fashion_mnist, emotify, gtzan, parallel_text, image_folder, audio_folder]
+
+
+def content(example: Any) -> str:
+    return repr(example)
+
+
+@pytest.mark.parametrize("make", MADE)
+def test_the_contract(make: Callable[[Path], Any], tmp_path: Path) -> None:
+    source = make(tmp_path / "data")
+    assert isinstance(cast(object, source), Source)
+    splits = {name: source.split(name) for name in SPLITS}
+    places = [split.where(index) for split in splits.values() for index in range(len(split))]
+    assert len(places) == len(set(places)), "an example is in two splits"
+    assert all(str(tmp_path / "data") in place for place in places)
+    for name, split in splits.items():
+        assert len(split)
+        travelled = pickle.loads(pickle.dumps(split))
+        assert content(travelled[0]) == content(split[0])
+        assert [content(one) for one in split[:2]] == [content(split[i]) for i in range(min(2, len(split)))]
+        assert split[1:].where(0) == split.where(1)
+        again = make(tmp_path / f"again {name}").split(name)
+        assert [content(one) for one in again] == [content(one) for one in split]
+        with pytest.raises(IndexError):
+            split[len(split)]
+    with pytest.raises(InputError, match="no split 'dev'"):
+        source.split("dev")
+    if labels := getattr(source, "labels", None):
+        assert len(set(labels)) == len(labels)
+        assert {example.target for split in splits.values() for example in split} <= set(labels)
+
+
+@pytest.mark.parametrize("make", MADE)
+def test_the_hash_follows_the_contents(make: Callable[[Path], Any], tmp_path: Path) -> None:
+    first, moved, changed = (make(tmp_path / name) for name in ("first", "moved", "changed"))
+    files = [path for path in (tmp_path / "changed").rglob("*") if path.suffix in {".gz", ".wav", ".PNG", ".de"}]
+    for path in files:
+        path.write_bytes(path.read_bytes() + b"\0")
+    assert first.sha256 == moved.sha256 != changed.sha256
+
+
+@pytest.mark.parametrize("make", [multi30k, fashion_mnist, emotify, gtzan])
+def test_the_command_lines_data_folder(
+    make: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make(tmp_path / "made")
+    (tmp_path / "made").rename(tmp_path / made.name)
+    monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))
+    assert len(type(made)().split("train"))
+    monkeypatch.setenv("UNIFIER_DATA", str(tmp_path / made.name))
+    with pytest.raises(InputError, match=f"{made.name}.*put") as error:
+        type(made)().split("train")
+    assert "\n" not in str(error.value)
+
+
+def test_multi30k_pairs_its_languages_and_tests(tmp_path: Path) -> None:
+    source = multi30k(tmp_path / "data")
+    assert (source.source_language, source.target_language) == ("de", "fr")
+    assert source.split("val")[3] == ("val.de.gz 3", "val.fr.gz 3")
+    assert source.split("train").where(11).endswith("train.de.gz, line 12")
+    later = Multi30k(test="2017", data=tmp_path / "data")
+    assert later.split("test")[0] == ("test_2017_flickr.en.gz 0", "test_2017_flickr.de.gz 0")
+    with pytest.raises(InputError, match="2017 test of multi30k has no Czech"):
+        Multi30k("en", "cs", test="2017")
+    with pytest.raises(InputError, match="no language 'es': choose one of en, de, fr, cs"):
+        Multi30k("es")
+    with pytest.raises(InputError, match="no test '2018'"):
+        Multi30k(test="2018")
+
+
+def test_fashion_mnist_pictures_and_labels_belong_together(tmp_path: Path) -> None:
+    source = fashion_mnist(tmp_path / "data")
+    for name, count in zip(SPLITS, (22, 2, 2), strict=True):
+        targets = [example.target for example in source.split(name)]
+        assert {label: targets.count(label) for label in source.labels} == dict.fromkeys(source.labels, count)
+    for picture, target in source.split("val"):
+        assert (picture.shape, picture.dtype) == ((28, 28), np.uint8)
+        assert (picture == source.labels.index(target)).all()
+
+
+def test_idx_files_that_are_wrong(tmp_path: Path) -> None:
+    source = fashion_mnist(tmp_path / "data")
+    labels = tmp_path / "data" / "train-labels-idx1-ubyte.gz"
+    for wrong, said in (
+        (b"<html>", "no idx file"),
+        (struct.pack(">4BI", 0, 0, 8, 1, 9) + b"\0", "promises 9 bytes and holds 1"),
+        (struct.pack(">4BI", 0, 0, 8, 1, 1) + b"\0", "do not fit"),
+        (struct.pack(">4BI", 0, 0, 8, 1, 240) + b"\x0a" * 240, "label 10"),
+    ):
+        labels.write_bytes(gzip.compress(wrong))
+        with pytest.raises(InputError, match=said) as error:
+            source.split("train")
+        assert str(labels) in str(error.value)
+
+
+def test_emotify_folds_and_tasks(tmp_path: Path) -> None:
+    source = emotify(tmp_path / "data")
+    artists = [artist for name in SPLITS for artist in set(source.split(name).groups or ())]
+    assert len(artists) == len(set(artists)), "an artist is in two splits"
+    waveform, rate = source.split("test")[0].input
+    assert (waveform.shape, waveform.dtype, rate) == ((80,), np.float32, 16000)
+    folds = [Emotify(fold=fold, data=tmp_path / "data") for fold in range(5)]
+    for fold, following in zip(folds, folds[1:] + folds[:1], strict=True):
+        assert fold.split("val").groups == following.split("test").groups
+    tags = Emotify("tags", data=tmp_path / "data")
+    assert tags.labels == EMOTIONS
+    assert {example.target for example in tags.split("train")} == {EMOTIONS[:1]}
+    with pytest.raises(InputError, match="no fold 5"):
+        Emotify(fold=5)
+    with pytest.raises(InputError, match="no task 'mood'"):
+        Emotify("mood")  # pyright: ignore[reportArgumentType]
+
+
+def test_emotify_tables_that_are_wrong(tmp_path: Path) -> None:
+    def refused(column: str, cell: str, said: str) -> None:
+        emotify(tmp_path / "data")
+        path = tmp_path / "data" / "tracks.csv"
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        rows[0][column] = cell
+        table(path, [list(rows[0]), *(list(row.values()) for row in rows)])
+        with pytest.raises(InputError, match=said):
+            Emotify(data=tmp_path / "data").split("train")
+
+    refused("artist", "artist 9", "'artist 9' is in fold 0 and in fold 4")
+    refused("genre", "polka", r"no genre \(.*line 2\) 'polka'")
+    refused("fold", "x", "line 2: a number is expected")
+    refused("file", "audio/pop/none.ogg", "emotions.csv has no row for audio/pop/none.ogg")
+
+
+def test_gtzan_by_number_and_by_list(tmp_path: Path) -> None:
+    source = gtzan(tmp_path / "data")
+    assert {split: len(source.split(split)) for split in SPLITS} == {"train": 30, "val": 20, "test": 20}
+    lists = [
+        ("train", "blues/blues.00000.wav\n\n"),
+        ("valid", "jazz/jazz.00099.wav\n"),
+        ("test", "pop/pop.00054.wav\n"),
+    ]
+    for name, clips in lists[:2]:
+        (tmp_path / "data" / f"{name}_filtered.txt").write_text(clips.replace("\n\n", "\n"))
+    with pytest.raises(InputError, match=r"test_filtered\.txt: no such file"):
+        GTZAN(data=tmp_path / "data").split("train")
+    listed = tmp_path / "data" / "test_filtered.txt"
+    listed.write_text(lists[2][1])
+    filtered = GTZAN(data=tmp_path / "data")
+    assert [[example.target for example in filtered.split(split)] for split in SPLITS] == [["blues"], ["jazz"], ["pop"]]
+    assert filtered.sha256 != source.sha256
+    listed.write_text("pop/pop.00001.wav\n")
+    with pytest.raises(InputError, match=r"test_filtered.txt, line 1: there is no clip 'pop/pop.00001.wav'"):
+        GTZAN(data=tmp_path / "data").split("train")
+    listed.write_text(lists[0][1].strip())
+    with pytest.raises(InputError, match=r"'blues.00000.wav' is in train_filtered.txt and in test_filtered.txt"):
+        GTZAN(data=tmp_path / "data").split("train")
+
+
+def test_gtzan_names_the_clip_that_is_broken(tmp_path: Path) -> None:
+    train = gtzan(tmp_path / "data").split("train")
+    broken = tmp_path / "data" / "genres_original" / "jazz" / "jazz.00054.wav"
+    broken.write_bytes(broken.read_bytes()[:120])
+    index = next(i for i in range(len(train)) if train.where(i) == str(broken))
+    with pytest.raises(InputError, match=r"jazz\.00054\.wav cannot be read as a sound"):
+        train[index]
+    assert isinstance(train[index - 1].input, Sound)

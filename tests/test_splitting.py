@@ -1,0 +1,88 @@
+"""Splits: whole, disjoint, stratified, the same every time, and no group on two sides."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from unifier.data.splitting import SPLITS, hold_out, pick, refuse_leak, rotate_folds
+from unifier_tokenizers import InputError
+
+LABELS = [label for label, count in (("rare", 1), ("few", 5), ("some", 37), ("many", 200)) for _ in range(count)]
+
+
+def test_held_out_parts_hold_their_share_of_every_label() -> None:
+    splits = hold_out("these", LABELS, ("val", "test"))
+    for label, count in Counter(LABELS).items():
+        parts = Counter(split for split, own in zip(splits, LABELS, strict=True) if own == label)
+        if count == 1:
+            assert parts == {"train": 1}
+        else:
+            assert parts["val"] == parts["test"]
+            assert max(1, count // 10) <= parts["val"] <= count // 10 + 1
+
+
+def test_every_example_is_in_one_split() -> None:
+    splits = hold_out("these", LABELS, ("val", "test"))
+    indices = [index for part in SPLITS for index in pick(range(len(LABELS)), splits, part)]
+    assert sorted(indices) == list(range(len(LABELS)))
+
+
+def test_the_draw_is_fixed_and_leaves_the_global_generator_alone() -> None:
+    random.seed(1)
+    before = random.getstate()
+    first = hold_out("these", LABELS, ("val",))
+    random.seed(2)
+    assert hold_out("these", LABELS, ("val",)) == first
+    random.seed(1)
+    assert random.getstate() == before
+
+
+def test_groups_stay_whole() -> None:
+    labels = [f"label {i % 3}" for i in range(300)]
+    groups = [f"group {i // 7}" for i in range(300)]
+    splits = hold_out("these", labels, ("val", "test"), groups=groups)
+    assert set(splits) == set(SPLITS)
+    refuse_leak("group", groups, splits)
+    sizes = Counter(splits)
+    assert abs(sizes["val"] - sizes["test"]) <= 2 * 7
+    for part in SPLITS:
+        assert set(pick(labels, splits, part)) == set(labels)
+
+
+@pytest.mark.parametrize("groups", [3, 4, 12])
+def test_few_groups_still_make_three_splits(groups: int) -> None:
+    names = [f"group {i % groups}" for i in range(60)]
+    splits = hold_out("these", ["a", "b"] * 30, ("val", "test"), groups=names)
+    assert set(splits) == set(SPLITS)
+
+
+@pytest.mark.parametrize(("labels", "groups"), [([], None), (["a", "b", "c"], None), (["a"] * 9, ["x", "y", "x"] * 3)])
+def test_too_few_to_hold_out(labels: list[str], groups: list[str] | None) -> None:
+    with pytest.raises(InputError, match="my sounds: too few examples to hold out val and test"):
+        hold_out("my sounds", labels, ("val", "test"), groups=groups)
+
+
+def test_each_fold_is_tested_on_once_and_the_next_validates() -> None:
+    folds = [1, 2, 3, 5, 1, 2, 3, 5]
+    tested = [pick(folds, rotate_folds("these", folds, fold), "test") for fold in (1, 2, 3, 5)]
+    assert sorted(index for test in tested for index in test) == sorted(folds)
+    assert set(pick(folds, rotate_folds("these", folds, 5), "val")) == {1}
+    assert set(pick(folds, rotate_folds("these", folds, 2), "train")) == {1, 5}
+
+
+def test_folds_that_cannot_be() -> None:
+    with pytest.raises(InputError, match=r"no fold 4: choose one of 0, 1, 2$"):
+        rotate_folds("these", [0, 1, 2], 4)
+    with pytest.raises(InputError, match="at least three"):
+        rotate_folds("these", [0, 1], 0)
+
+
+def test_a_leak_names_the_group_and_both_parts() -> None:
+    with pytest.raises(InputError, match=r"artist 'Bach' is in fold 0 and in fold 3"):
+        refuse_leak("artist", ["Bach", "Abba", "Bach"], ["fold 0", "fold 0", "fold 3"])
+
+
+def test_no_such_split() -> None:
+    with pytest.raises(InputError, match="no split 'dev': choose one of train, val, test"):
+        pick([1], ["train"], "dev")  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,152 @@
+"""Pictures to columns, one patch a column."""
+
+import math
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unifier_tokenizers.errors import InputError
+from unifier_tokenizers.positions import PositionalEncoding, PositionKind
+from unifier_tokenizers.tokenizer import Tokenizer
+from unifier_tokenizers.tokens import NOWHERE, Units
+
+Picture = Image.Image | NDArray[np.uint8] | NDArray[np.floating] | Tensor
+"""H x W or H x W x C: uint8 in 0 to 255, or float in 0 to 1."""
+
+
+def to_array(picture: Picture, channels: int) -> NDArray[np.uint8]:
+    """Any picture as a uint8 array (H, W, channels); raises InputError where it cannot be read as one."""
+    if isinstance(picture, Image.Image):
+        picture = np.asarray(picture.convert("L" if channels == 1 else "RGB"))
+    array = picture.numpy() if isinstance(picture, Tensor) else np.asarray(picture)
+    array = array[:, :, None] if array.ndim == 2 else array
+    if array.ndim != 3 or array.shape[2] != channels or 0 in array.shape:
+        raise InputError(f"a picture of H x W x {channels} is expected, not one of shape {tuple(array.shape)}")
+    if np.issubdtype(array.dtype, np.floating):
+        return (array.clip(0, 1) * 255).round().astype(np.uint8)
+    if array.dtype != np.uint8:
+        raise InputError(f"a picture holds uint8 in 0 to 255 or float in 0 to 1, not {array.dtype}")
+    return array
+
+
+@final
+class PatchTokenizer(Tokenizer):
+    """Square patches of a picture as columns: uint8 (P, N) with P = C x patch x patch, at rows and columns (2, N).
+
+    Pictures of different sizes may share a batch. A picture whose sides the patches do not fill is padded with black.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        patch: int = 4,
+        stride: int | None = None,
+        channels: int = 3,
+        stem: bool = False,
+        class_token: bool = False,
+        positions: PositionKind = "learned",
+        length: int = 64,
+        dropout: float = 0.0,
+    ) -> None:
+        """`patch` and `stride` are in pixels; a stride below the patch makes patches overlap.
+
+        `stem` replaces the linear projection by stride-2 convolutions over the picture, log2(patch) of them
+        (Xiao et al. 2021, section 4). `length` is the most patches along a side for positions="learned".
+        """
+        super().__init__(dim)
+        self.patch, self.stride, self.channels = patch, stride or patch, channels
+        if not 0 < self.stride <= patch:
+            raise InputError(f"a stride of {stride} skips pixels of the picture: take 1 to {patch}, the patch")
+        self.stem = Stem(channels, dim, patch) if stem else None
+        if stem and self.stride != patch:
+            raise InputError("a convolutional stem overlaps by itself: leave stride at the patch")
+        self.project = None if stem else nn.Linear(channels * patch * patch, dim)
+        self.class_token = nn.Parameter(torch.randn(dim) * 0.02) if class_token else None
+        self.encoding = PositionalEncoding(positions, dim, (length, length))
+        self.dropout = nn.Dropout(dropout)
+        self.register_buffer("mean", torch.full((channels,), 0.5))
+        self.register_buffer("std", torch.full((channels,), 0.25))
+
+    def fit(self, pictures: Sequence[Picture]) -> "PatchTokenizer":
+        """Take each channel's mean and standard deviation from pictures; returns itself."""
+        pixels = np.concatenate([to_array(picture, self.channels).reshape(-1, self.channels) for picture in pictures])
+        self.mean.copy_(torch.from_numpy(pixels.mean(0) / 255))
+        self.std.copy_(torch.from_numpy(pixels.std(0) / 255).clamp(min=1e-3))
+        return self
+
+    def encode(self, raw: Picture) -> Units:
+        pixels = torch.from_numpy(np.ascontiguousarray(to_array(raw, self.channels))).permute(2, 0, 1)
+        patch, stride = self.patch, self.stride
+        rows, columns = (max(math.ceil((side - patch) / stride), 0) + 1 for side in pixels.shape[1:])
+        height, width = (rows - 1) * stride + patch, (columns - 1) * stride + patch
+        pixels = functional.pad(pixels, (0, width - pixels.shape[2], 0, height - pixels.shape[1]))
+        windows = pixels.unfold(1, patch, stride).unfold(2, patch, stride)  # C, rows, columns, patch, patch
+        values = windows.permute(0, 3, 4, 1, 2).reshape(-1, rows * columns)
+        positions = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).T
+        if self.class_token is not None:
+            values = functional.pad(values, (1, 0))
+            positions = functional.pad(positions, (1, 0), value=NOWHERE)
+        self.encoding.check(positions)
+        return Units(values.contiguous(), positions.contiguous())
+
+    def embed(self, values: Tensor, positions: Tensor) -> Tensor:
+        pixels = values.unflatten(1, (self.channels, -1)).to(self.mean.dtype) / 255
+        pixels = (pixels - self.mean[:, None, None]) / self.std[:, None, None]  # B, C, patch x patch, N
+        if self.stem is None:
+            assert self.project is not None
+            columns = self.project(pixels.flatten(1, 2).transpose(1, 2)).transpose(1, 2)
+        else:
+            columns = self.stem(pixels, positions)
+        if self.class_token is not None:
+            columns = torch.where(positions[:, :1] == NOWHERE, self.class_token[:, None], columns)
+        return self.dropout(self.encoding(columns, positions))
+
+
+@final
+class Stem(nn.Module):
+    """Stride-2 3 x 3 convolutions over the whole picture, put together again from its patches.
+
+    A patch's column sees its neighbours; what lies outside a picture is zero at every layer, so that the same picture
+    gives the same columns alone and beside a larger one.
+    """
+
+    def __init__(self, channels: int, dim: int, patch: int) -> None:
+        super().__init__()
+        halvings = patch.bit_length() - 1
+        if patch != 2**halvings or patch == 1:
+            raise InputError(f"a convolutional stem halves its picture down to one column a patch: {patch} is no power of 2")
+        self.patch = patch
+        widths = [channels, *(max(dim >> (halvings - 1 - i), 8) for i in range(halvings))]
+        self.layers = nn.ModuleList(
+            nn.Conv2d(before, after, 3, stride=2, padding=1)
+            for before, after in zip(widths[:-1], widths[1:], strict=True)
+        )
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for width in widths[1:])
+        self.project = nn.Linear(widths[-1], dim)
+
+    def forward(self, pixels: Tensor, positions: Tensor) -> Tensor:
+        """pixels (B, C, patch x patch, N) at positions (B, 2, N) -> columns (B, D, N)."""
+        rows, columns = (int(positions[:, axis].max()) + 1 for axis in (0, 1))
+        # One more row of the grid takes the columns that stand nowhere; it is cut off again.
+        place = torch.where(positions[:, 0] == NOWHERE, rows * columns, positions[:, 0] * columns + positions[:, 1])
+        batch, channels, area, _ = pixels.shape
+        canvas = pixels.new_zeros(batch, channels, area, (rows + 1) * columns)
+        canvas = canvas.scatter(3, place[:, None, None].expand_as(pixels), pixels)[..., : rows * columns]
+        inside = pixels.new_zeros(batch, (rows + 1) * columns).scatter(1, place, 1.0)[:, : rows * columns]
+        grid = functional.fold(
+            canvas.flatten(1, 2), (rows * self.patch, columns * self.patch), self.patch, stride=self.patch
+        )
+        inside = inside.view(batch, 1, rows, columns)
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            grid = functional.gelu(norm(layer(grid).permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
+            grid = grid * functional.interpolate(inside, size=grid.shape[2:])
+        found = functional.pad(grid.flatten(2), (0, columns))  # nowhere reads zeros
+        found = found.gather(2, place[:, None].expand(-1, found.shape[1], -1))
+        return self.project(found.transpose(1, 2)).transpose(1, 2)

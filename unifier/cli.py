@@ -1,0 +1,196 @@
+"""The command line: list, show, run, report."""
+
+import argparse
+import ast
+import errno
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+KINDS = ("tokenizers", "heads", "sources")
+
+MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS}
+"""Troubles with a disk that its user can mend: full, or not to be written."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status: 0 done, 2 wrong use or bad input, 1 otherwise."""
+    parser = make_parser()
+    # argparse takes no settings behind an option; what it leaves over are such, or a mistake.
+    options, rest = parser.parse_known_args(arguments)
+    if rest and (not hasattr(options, "settings") or any(text.startswith("-") for text in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.settings += rest
+    if not hasattr(options, "act"):
+        parser.print_help()
+        return 2
+    # Nothing heavy is imported before a command needs it: help and list start at once.
+    try:
+        options.act(options)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 1
+    except ValueError as error:
+        from unifier_tokenizers import InputError
+
+        if not isinstance(error, InputError):
+            raise
+        print(f"unifier: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno not in MENDABLE:
+            raise
+        print(f"unifier: {error.filename or 'the disk'}: {error.strerror}", file=sys.stderr)
+        return 2
+    except Exception as error:
+        from unifier.running.callbacks import Interrupted
+        from unifier.running.fit import RunFailed
+
+        if isinstance(error, Interrupted):
+            print("interrupted; go on with --resume and the folder below", file=sys.stderr)
+            print(error)
+        elif isinstance(error, RunFailed):
+            traceback.print_exception(error.__cause__)
+            print(error.result.folder)
+        else:
+            raise
+        return 1
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The commands and their options."""
+    parser = argparse.ArgumentParser(
+        prog="unifier",
+        description="Text, pictures and sound as columns of one matrix, read by one transformer, compared fairly.",
+        epilog="example: unifier run experiments/pictures.py data=fashion_mnist dim=128 --data ../data",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND")
+
+    listing = commands.add_parser("list", help="what there is: experiments, tokenizers, heads, sources")
+    listing.add_argument("what", nargs="?", metavar="FILE | tokenizers | heads | sources", help="default: everything")
+    listing.set_defaults(act=act_list)
+
+    show = commands.add_parser("show", help="one example's shape at every stop, and parameter counts; trains nothing")
+    run = commands.add_parser("run", help="run an experiment or a comparison; the last line is its folder")
+    for command in (show, run):
+        command.add_argument("experiment", metavar="FILE[:name]", help="a file with experiments, and which of them")
+        command.add_argument("settings", nargs="*", metavar="key=value", help="settings of the experiment, and seed=N")
+        command.add_argument("--data", metavar="DIR", help="the folder of data sets (default: $UNIFIER_DATA)")
+    show.set_defaults(act=act_show)
+    run.add_argument("--out", metavar="DIR", default="runs", help="where the run's folder is made (default: runs)")
+    run.add_argument(
+        "--track",
+        choices=("online", "offline", "off"),
+        help="Weights & Biases (default: $WANDB_MODE, else online where a key is known, else offline)",
+    )
+    run.add_argument("--tensorboard", action="store_true", help="write TensorBoard event files too")
+    run.add_argument("--resume", metavar="RUN", help="the folder of an interrupted run to go on with")
+    run.set_defaults(act=act_run)
+
+    report = commands.add_parser("report", help="write the report.html of a run or a comparison anew")
+    report.add_argument("folder", metavar="DIR", type=Path)
+    report.set_defaults(act=act_report)
+    return parser
+
+
+def act_list(options: argparse.Namespace) -> None:
+    """Print names, one a line."""
+    if options.what in KINDS:
+        from unifier.running.registry import plugins
+
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn_in_a_line
+            for name, plugin in plugins(options.what).items():
+                print(f"{name:16} {(plugin.__doc__ or '').strip().partition(chr(10))[0]}")
+    elif options.what:
+        from unifier.running.registry import experiments
+
+        for name, function in experiments(options.what).items():
+            print(f"{options.what}:{name:20} {(function.__doc__ or '').strip().partition(chr(10))[0]}")
+    else:
+        from importlib.metadata import entry_points
+
+        for kind in KINDS:
+            print(f"{kind}: {', '.join(sorted(entry_points(group=f'unifier.{kind}').names))}")
+        files = sorted(Path("experiments").glob("*.py"))
+        if files:
+            print("experiments:")
+        for file in files:
+            print(f"  {file!s:34} {_first_line(file)}")
+
+
+def _first_line(file: Path) -> str:
+    try:
+        return (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+    except (SyntaxError, UnicodeDecodeError):
+        return "(not a Python file)"
+
+
+def _warn_in_a_line(message: Warning | str, *rest: Any) -> None:
+    print(f"warning: {message}", file=sys.stderr)
+
+
+def act_show(options: argparse.Namespace) -> None:
+    """Print shapes and counts."""
+    from unifier.running.show import show
+
+    settings = parse_settings(options.settings)
+    show(options.experiment, settings, seed=settings.pop("seed", 0), data=options.data)
+
+
+def act_run(options: argparse.Namespace) -> None:
+    """Run, then print the scores and the folder."""
+    from unifier.running.registry import experiment
+    from unifier.running.run import run_and_place
+    from unifier.running.table import print_table
+
+    settings = parse_settings(options.settings)
+    results, folder = run_and_place(
+        experiment(options.experiment),
+        settings,
+        seed=settings.pop("seed", 0),
+        data=options.data,
+        out=options.out,
+        track=options.track,
+        tensorboard=options.tensorboard,
+        resume=options.resume,
+    )
+    print_table(results)
+    if (folder / "report.html").exists():
+        print(f"report: {folder / 'report.html'}")
+    print(folder)
+
+
+def act_report(options: argparse.Namespace) -> None:
+    """Write report.html."""
+    from unifier.report.page import report_on
+
+    print(report_on(options.folder))
+
+
+def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
+    """key=value texts to a mapping."""
+    settings: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier() or name in settings:
+            from unifier_tokenizers import InputError
+
+            twice = "; it is given twice" if name in settings else ""
+            raise InputError(f"'{text}' is no setting{twice}: write key=value, such as dim=128")
+        settings[name] = value
+    return settings
+
+
+def run_this_file(file: str) -> NoReturn:
+    """What an experiment's file does when it is run by itself: `unifier run` on it, with the same arguments."""
+    sys.exit(main(["run", file, *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Getting a data set from its own home into the user's cache."""
+
+import os
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from http.client import HTTPException
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+from unifier.data.source import data_folder
+from unifier_tokenizers import InputError
+
+TIMEOUT = 30
+"""Seconds a home may be silent."""
+
+CHUNK = 1 << 16
+"""Bytes between two steps of the progress bar."""
+
+
+class Remote(NamedTuple):
+    """What a file must be, once it is here."""
+
+    size: int
+    """In bytes."""
+    sha256: str
+
+
+def obtain(name: str, home: str, files: Mapping[str, Remote], data: str | Path | None = None) -> Path:
+    """The folder of the data set `name`, with all `files` in it.
+
+    `home` is the address that a file's name follows. Files that lack are downloaded into the user's cache; a folder
+    that the user named (`data`, `--data`) is never written to. Raises InputError, saying which files to put where.
+    """
+    folder = data_folder(name, data)
+    if not (lacking := [file for file in files if not (folder / file).is_file()]):
+        return folder
+    if data is not None or os.environ.get("UNIFIER_DATA"):
+        raise InputError(
+            f"{folder} has no {', '.join(lacking)}: put {'it' if len(lacking) == 1 else 'them'} there "
+            f"from {home}, or name no data folder to download {name}"
+        )
+    for file in lacking:
+        try:
+            download(f"{home}{file}", folder / file, files[file])
+        except (OSError, HTTPException, ValueError) as error:
+            if isinstance(error, HTTPError):
+                error.close()
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(
+                f"{name} could not be downloaded: {home}{file}: {reason}; put {', '.join(lacking)} into {folder}"
+            ) from error
+    return folder
+
+
+def download(address: str, path: Path, expected: Remote) -> None:
+    """Bring one file to `path`, with a progress bar on standard error.
+
+    It appears there whole and checked, or not at all. Raises OSError, HTTPException, and ValueError for other contents
+    than expected.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = ("{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with (
+        TemporaryDirectory(dir=path.parent, prefix=".download-") as temporary,
+        Progress(*columns, console=Console(stderr=True), transient=True) as progress,
+        urlopen(address, timeout=TIMEOUT) as response,
+    ):
+        task = progress.add_task(path.name, total=expected.size)
+        part = Path(temporary) / path.name
+        digest, size = sha256(), 0
+        with part.open("wb") as file:
+            while size <= expected.size and (chunk := response.read(CHUNK)):
+                file.write(chunk)
+                digest.update(chunk)
+                size += len(chunk)
+                progress.update(task, completed=size)
+        if size != expected.size or digest.hexdigest() != expected.sha256:
+            raise ValueError(f"not the expected {expected.size:,} bytes of SHA-256 {expected.sha256[:16]}...")
+        part.replace(path)
+
+
+def require(name: str, folder: Path, files: Sequence[str], advice: str) -> None:
+    """Raise InputError with `advice` where the folder of a data set that has no home to download from lacks files."""
+    if lacking := [file for file in files if not (folder / file).exists()]:
+        raise InputError(f"{name}: {folder} has no {', '.join(lacking)}; {advice}")

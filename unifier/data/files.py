@@ -1,0 +1,157 @@
+"""Reading files; one that cannot be read is an InputError that names it."""
+
+import csv
+import gzip
+import hashlib
+import math
+import re
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from unifier_tokenizers import InputError, Sound
+
+PICTURES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+"""The endings of the files that `read_picture` reads."""
+
+Pixels = NDArray[np.uint8]
+
+
+def read_bytes(path: Path) -> bytes:
+    """The contents of a file, unpacked where its name ends in .gz."""
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path} cannot be read: {_one_line(error)}") from error
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 text, unpacked where its name ends in .gz; only a line feed ends a line.
+
+    Raises InputError, naming file and line, where a line is no UTF-8.
+    """
+    # str.splitlines would also cut at separators inside a sentence, and aligned files would slip out of step.
+    lines = read_bytes(path).removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    texts: list[str] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            texts.append(line.removesuffix(b"\r").decode())
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}, line {number}: not UTF-8 text ({error.reason})") from error
+    return texts
+
+
+class Row(NamedTuple):
+    """A row of a table."""
+
+    line: int
+    """Its line in the file, from 1; the header is the first."""
+    cells: dict[str, str]
+    """Its cells by the name of their column."""
+
+
+def read_table(path: Path, columns: Sequence[str]) -> list[Row]:
+    """The rows of a CSV file that has at least these columns, all rows as wide as the header.
+
+    Raises InputError that names the columns there are, or the line that is too short or too long.
+    """
+    table = csv.DictReader(line + "\n" for line in read_lines(path))
+    there = list(table.fieldnames or [])
+    if lacking := [column for column in columns if column not in there]:
+        raise InputError(f"{path} has no column {', '.join(lacking)}; its columns are {', '.join(there) or 'none'}")
+    rows: list[Row] = []
+    for cells in table:
+        if None in cells or None in cells.values():
+            raise InputError(f"{path}, line {table.line_num}: {len(there)} cells are expected, as in the first line")
+        rows.append(Row(table.line_num, cells))
+    return rows
+
+
+def read_number(cell: str, place: str) -> float:
+    """A cell of a table as a finite number; `place` names its file and line in the InputError."""
+    try:
+        number = float(cell)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{place}: a number is expected, not {cell!r}")
+    return number
+
+
+_UNDECODABLE = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
+
+
+def read_picture(path: Path, channels: int = 3) -> Pixels:
+    """A picture as uint8 H x W x `channels`, colour (3) or grey (1), upright as its EXIF orientation says.
+
+    Transparency is laid on white; 16 bits become 8.
+    """
+    try:
+        with Image.open(path) as file:
+            image = ImageOps.exif_transpose(file)
+            if image.mode == "F":
+                raise InputError("floating-point pixels have no known range; save it with 8 or 16 bits")
+            if image.mode.startswith("I"):  # 16-bit grey, of which Pillow's own conversion keeps the low byte
+                image = Image.fromarray((np.asarray(image).clip(0, 65535) / 257).round().astype(np.uint8))
+            if image.has_transparency_data:
+                image = image.convert("RGBA")
+                image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+            pixels = np.array(image.convert("L" if channels == 1 else "RGB"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except _UNDECODABLE as error:
+        raise InputError(f"{path} cannot be read as a picture: {_one_line(error)}") from error
+    return pixels.reshape(*pixels.shape[:2], channels)
+
+
+_CUT = re.compile(r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE)
+_UNKNOWN_SIZE = 0xFFFFFFFF  # what a program writes that does not know the length of its stream
+
+
+def read_sound(path: Path) -> Sound:
+    """A sound as float32 (samples,) where it has one channel, else (channels, samples), at its own rate in Hz.
+
+    A file that was cut off is refused, though its beginning could be read.
+    """
+    try:
+        with soundfile.SoundFile(path) as file:
+            samples = np.asarray(file.read(dtype="float32", always_2d=True), np.float32)
+            promised, log, rate = file.frames, file.extra_info, file.samplerate
+    except (soundfile.LibsndfileError, OSError) as error:
+        reason = _one_line(error) if path.exists() else "no such file"
+        raise InputError(f"{path} cannot be read as a sound: {reason}") from error
+    # libsndfile reads what is left of a WAV, AIFF or Ogg file, and only its log tells.
+    cut = _CUT.search(log)
+    short = cut is not None and int(cut[1]) != _UNKNOWN_SIZE and int(cut[2]) < 0.99 * int(cut[1])
+    if short or "ended unexpectedly" in log or len(samples) < promised:
+        raise InputError(f"{path} cannot be read as a sound: the file is cut off")
+    if not samples.size or not np.isfinite(samples).all():
+        raise InputError(f"{path} cannot be read as a sound: it has no samples, or some that are not numbers")
+    return Sound(samples[:, 0].copy() if samples.shape[1] == 1 else np.ascontiguousarray(samples.T), rate)
+
+
+def hash_files(files: Mapping[str, Path]) -> str:
+    """SHA-256 over names and contents, in the order given: what one data set was, wherever its folder stood."""
+    whole = hashlib.sha256()
+    for name, path in files.items():
+        try:
+            with path.open("rb") as file:
+                whole.update(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n".encode())
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {_one_line(error)}") from error
+    return whole.hexdigest()
+
+
+def _one_line(error: Any) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,56 @@
+"""The idx format of MNIST and its kin: pictures in one file, labels in another."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unifier.data.examples import Examples
+from unifier.data.files import read_bytes
+from unifier.data.source import Example
+from unifier_tokenizers import InputError
+
+Array = NDArray[np.uint8]
+
+
+def read_idx(path: Path) -> Array:
+    """An idx file of bytes as an array: two zeros, the type (8 is uint8), the number of axes, their lengths, the data.
+
+    Source: the description of the format at the home of MNIST (LeCun, Cortes, Burges). Raises InputError.
+    """
+    content = read_bytes(path)
+    if len(content) < 4 or content[:3] != b"\0\0\x08":
+        raise InputError(f"{path} is no idx file of bytes")
+    start = 4 + 4 * content[3]
+    shape = [int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4)]
+    if len(content) != start + math.prod(shape):
+        raise InputError(f"{path} promises {' x '.join(map(str, shape))} bytes and holds {len(content) - start}")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def read_pair(pictures: Path, labels: Path, names: Sequence[str]) -> tuple[Array, list[str]]:
+    """Pictures (count, H, W) and the name of each one's label; raises InputError where the two files do not fit."""
+    pixels, indices = read_idx(pictures), read_idx(labels)
+    if pixels.ndim != 3 or indices.ndim != 1 or len(pixels) != len(indices):
+        raise InputError(
+            f"{pictures} holds an array {pixels.shape} and {labels} {indices.shape}: they do not fit each other"
+        )
+    if indices.size and indices.max() >= len(names):
+        raise InputError(f"{labels} holds label {indices.max()}: there are {len(names)}, from 0")
+    return pixels, [names[int(index)] for index in indices]
+
+
+def idx_examples(pictures: Path, pixels: Array, labels: Sequence[str], kept: Sequence[int]) -> Examples[int]:
+    """The `kept` of the pictures (count, H, W) of a file, with their labels."""
+    return Examples(kept, partial(_example, pixels, labels), partial(_place, pictures))
+
+
+def _example(pixels: Array, labels: Sequence[str], index: int) -> Example:
+    return Example(pixels[index].copy(), labels[index])
+
+
+def _place(pictures: Path, index: int) -> str:
+    return f"{pictures}, picture {index + 1}"

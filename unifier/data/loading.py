@@ -1,0 +1,148 @@
+"""From encoded splits to the batches of a training run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from unifier.data.encoding import Encoded
+from unifier.heads.head import IGNORED
+from unifier_tokenizers import pad_columns
+
+
+class Batch(NamedTuple):
+    """Examples of one arm, padded to the longest of them."""
+
+    values: Tensor
+    """(B, ..., N)."""
+    positions: Tensor
+    """(B, A, N) int64."""
+    mask: Tensor
+    """(B, N) bool, True on real columns."""
+    target: Tensor
+    """(B,) or (B, ..., L), padded with `IGNORED`."""
+    index: Tensor
+    """(B,) int64: each example's place in its split."""
+
+    def lengths(self) -> list[tuple[int, int]]:
+        """For each example the columns N, and the length L of its target, padding not counted."""
+        columns = self.mask.sum(1).tolist()
+        if self.target.ndim == 1:
+            return [(n, 1) for n in columns]
+        real = self.target.reshape(len(columns), -1, self.target.shape[-1])[:, 0] != IGNORED
+        return list(zip(columns, real.sum(1).tolist(), strict=True))
+
+
+def collate(split: Encoded, rows: Sequence[int]) -> Batch:
+    """The batch of a split's examples."""
+    targets = [split.target(row) for row in rows]
+    if all(target.shape == targets[0].shape for target in targets):
+        target = torch.stack(targets)
+    else:
+        padded = pad_sequence([one.movedim(-1, 0) for one in targets], batch_first=True, padding_value=IGNORED)
+        target = padded.movedim(1, -1)
+    values, positions, mask = pad_columns([split.units(row) for row in rows])
+    return Batch(values, positions, mask, target, torch.tensor([split.indices[row] for row in rows]))
+
+
+def cut(order: Sequence[int], lengths: Sequence[tuple[int, int]], columns: int) -> list[list[int]]:
+    """Cut examples in the order given into batches of at most `columns` columns and targets, padding included.
+
+    `lengths` holds N and L of each; an example that is longer by itself is a batch of one.
+    """
+    batches: list[list[int]] = []
+    batch: list[int] = []
+    longest = 0
+    for row in order:
+        widest = max(longest, *lengths[row])
+        if batch and widest * (len(batch) + 1) > columns:
+            batches.append(batch)
+            batch, widest = [], max(lengths[row])
+        batch.append(row)
+        longest = widest
+    return [*batches, batch]
+
+
+BUCKET = 50
+"""How many batches' worth of shuffled examples are sorted by length together."""
+
+
+def epoch(lengths: Sequence[tuple[int, int]], columns: int, generator: torch.Generator) -> list[list[int]]:
+    """One pass over a split in random order, examples of like length side by side so that little is padded."""
+    order = torch.randperm(len(lengths), generator=generator).tolist()
+    mean = sum(max(pair) for pair in lengths) / len(lengths)
+    bucket = max(int(BUCKET * columns / mean), 1)
+    order = [
+        row
+        for start in range(0, len(order), bucket)
+        for row in sorted(order[start : start + bucket], key=lambda row: lengths[row])
+    ]
+    batches = cut(order, lengths, columns)
+    return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+
+
+def epochs(lengths: Sequence[tuple[int, int]], columns: int, seed: int) -> Iterator[list[int]]:
+    """Passes over a split without end; the seed alone decides them."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        yield from epoch(lengths, columns, generator)
+
+
+@final
+class TrainingBatches:
+    """The batches of a whole training run, in order: which arm's turn it is, and which of its examples.
+
+    The turn is the arm's that has had the fewest columns, so that arms trained together get equal shares. The budget
+    is in steps or in columns (padding not counted); the seed decides all.
+    """
+
+    def __init__(
+        self, splits: Mapping[str, Encoded], *, columns: int, seed: int, steps: int | None, tokens: int | None
+    ) -> None:
+        self.splits = splits
+        self.lengths = {arm: split.lengths() for arm, split in splits.items()}
+        self.columns, self.seed, self.steps, self.tokens = columns, seed, steps, tokens
+        self.done = 0
+        """Steps already taken, which iterating leaves out: a resumed run sets it."""
+        self.total = sum(1 for _ in self._plan())
+
+    def _plan(self) -> Iterator[tuple[str, list[int]]]:
+        streams = {arm: epochs(lengths, self.columns, self.seed) for arm, lengths in self.lengths.items()}
+        had = dict.fromkeys(streams, 0)
+        step = 0
+        while (self.steps is None or step < self.steps) and (self.tokens is None or sum(had.values()) < self.tokens):
+            arm = min(had, key=lambda name: had[name])
+            rows = next(streams[arm])
+            had[arm] += sum(self.lengths[arm][row][0] for row in rows)
+            step += 1
+            yield arm, rows
+
+    def __len__(self) -> int:
+        return self.total
+
+    def __iter__(self) -> Iterator[tuple[str, Batch]]:
+        for step, (arm, rows) in enumerate(self._plan()):
+            if step >= self.done:
+                yield arm, collate(self.splits[arm], rows)
+
+
+@final
+class EvaluationBatches:
+    """Every example of each arm's split once, longest first."""
+
+    def __init__(self, splits: Mapping[str, Encoded], *, columns: int) -> None:
+        self.splits = splits
+        self.batches: list[tuple[str, list[int]]] = []
+        for arm, split in splits.items():
+            lengths = split.lengths()
+            order = sorted(range(len(lengths)), key=lambda row: lengths[row], reverse=True)
+            self.batches += [(arm, rows) for rows in cut(order, lengths, columns)]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[tuple[str, Batch]]:
+        for arm, rows in self.batches:
+            yield arm, collate(self.splits[arm], rows)

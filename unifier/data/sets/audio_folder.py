@@ -1,0 +1,112 @@
+"""Sounds of your own, listed with their labels in a table."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, final
+
+from unifier.data.choice import choose
+from unifier.data.examples import Examples, Labelled, from_files
+from unifier.data.files import Row, hash_files, read_number, read_sound, read_table
+from unifier.data.source import SplitName
+from unifier.data.splitting import SPLITS, hold_out, pick, refuse_leak, rotate_folds
+from unifier_tokenizers import InputError
+
+
+@final
+class AudioFolder:
+    """Sounds named by a CSV table with the columns file (from the table's folder) and label.
+
+    The input is a `Sound`, float32 (samples,) or (channels, samples), at its file's own rate. The target is the label,
+    or with task "tags" a tuple of labels, which the table separates by semicolons; it may be empty.
+
+    The split is the column split (train, val, test); or, with `fold` or without such a column, that of the column fold
+    (numbers): `fold`, by default the first, is the test and the next one validates. With neither column a tenth is
+    held out for each, the same every time, stratified by label. A column group (who speaks, who plays) keeps each
+    group in one split: groups are held out whole, and a given split or fold that cuts one is refused.
+    """
+
+    def __init__(
+        self,
+        table: str | Path,
+        *,
+        task: Literal["label", "tags"] = "label",
+        fold: int | None = None,
+        name: str = "audio_folder",
+    ) -> None:
+        self.name = name
+        self.task = choose("task", task, ("label", "tags"))
+        self._table, self._fold = Path(table), fold
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """All labels of the table, in the order of the alphabet."""
+        targets = [sound.target for sound in self._sounds]
+        return tuple(sorted({tag for tags in targets for tag in tags} if self.task == "tags" else set(targets)))
+
+    def split(self, name: SplitName) -> Examples[Labelled]:
+        """The sounds of one split, in the order of the table. A sound that cannot be read raises InputError."""
+        groups = None if self._groups is None else pick(self._groups, self._parts, name)
+        return from_files(pick(self._sounds, self._parts, name), read_sound, groups)
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of the table and of every sound."""
+        return hash_files({"table": self._table} | {row.cells["file"]: self._path(row) for row in self._rows})
+
+    @cached_property
+    def _rows(self) -> list[Row]:
+        rows = read_table(self._table, ("file", "label"))
+        if not rows:
+            raise InputError(f"{self._table} lists no sounds")
+        refuse_leak(f"{self._table}:", [row.cells["file"] for row in rows], [f"line {row.line}" for row in rows])
+        return rows
+
+    def _path(self, row: Row) -> Path:
+        return self._table.parent / row.cells["file"]
+
+    def _column(self, name: str) -> list[str] | None:
+        return [row.cells[name] for row in self._rows] if name in self._rows[0].cells else None
+
+    @cached_property
+    def _sounds(self) -> list[Labelled]:
+        if self.task == "tags":
+            tags = [[tag.strip() for tag in row.cells["label"].split(";")] for row in self._rows]
+            return [
+                Labelled(self._path(row), tuple(filter(None, own))) for row, own in zip(self._rows, tags, strict=True)
+            ]
+        if lacking := next((row for row in self._rows if not row.cells["label"].strip()), None):
+            raise InputError(f"{self._table}, line {lacking.line}: the label is empty")
+        return [Labelled(self._path(row), row.cells["label"].strip()) for row in self._rows]
+
+    @cached_property
+    def _groups(self) -> list[str] | None:
+        return self._column("group")
+
+    @cached_property
+    def _parts(self) -> list[SplitName]:
+        """The split of each row."""
+        splits, folds = self._column("split"), self._column("fold")
+        if splits is not None and self._fold is None:
+            parts: list[SplitName] = [
+                choose(f"split ({self._table}, line {row.line})", given, SPLITS)
+                for row, given in zip(self._rows, splits, strict=True)
+            ]
+            self._refuse_leak([f"split {part}" for part in parts])
+            return parts
+        if folds is not None:
+            numbers = [
+                int(read_number(given, f"{self._table}, line {row.line}"))
+                for row, given in zip(self._rows, folds, strict=True)
+            ]
+            self._refuse_leak([f"fold {number}" for number in numbers])
+            test = min(numbers) if self._fold is None else self._fold
+            return rotate_folds(str(self._table), numbers, test)
+        if self._fold is not None:
+            raise InputError(f"{self._table} has no column fold; its columns are {', '.join(self._rows[0].cells)}")
+        # Sets of tags are mostly unlike each other, so there is nothing to stratify by.
+        labels = ["" if self.task == "tags" else sound.target for sound in self._sounds]
+        return hold_out(str(self._table), labels, ("val", "test"), groups=self._groups)
+
+    def _refuse_leak(self, parts: list[str]) -> None:
+        if self._groups is not None:
+            refuse_leak(f"{self._table}: group", self._groups, parts)

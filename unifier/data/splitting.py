@@ -1,0 +1,101 @@
+"""Who is trained on and who is tested: fixed splits, rotating folds, and no group on both sides."""
+
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import compress
+from typing import TypeVar
+
+import numpy as np
+from sklearn.model_selection import StratifiedGroupKFold
+
+from unifier.data.choice import choose
+from unifier.data.source import SplitName
+from unifier_tokenizers import InputError
+
+Entry = TypeVar("Entry")
+
+SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
+
+
+def pick(entries: Sequence[Entry], parts: Sequence[SplitName], name: SplitName) -> list[Entry]:
+    """The entries whose part is the split `name`, in their order."""
+    choose("split", name, SPLITS)
+    return list(compress(entries, (part == name for part in parts)))
+
+
+def hold_out(
+    what: str,
+    labels: Sequence[str],
+    parts: Sequence[SplitName],
+    *,
+    groups: Sequence[str] | None = None,
+    one_in: int = 10,
+) -> list[SplitName]:
+    """The split of each example: every part named in `parts` gets one example in `one_in`, training keeps the rest.
+
+    The draw is always the same, and stratified: every part gets its share of every label, and at least one; a label
+    too rare to be in every part stays in training. With `groups` every group stays whole, and shares are as near as
+    whole groups allow. `what` names the data in the InputError that is raised where there are too few examples.
+    """
+    splits = _by_label(labels, parts, one_in) if groups is None else _by_group(labels, groups, parts, one_in)
+    if len(set(splits)) <= len(parts):
+        unit = "examples of one class" if groups is None else "groups"
+        raise InputError(
+            f"{what}: too few examples to hold out {' and '.join(parts)}; "
+            f"at least {len(parts) + 1} {unit} are needed, or splits of your own"
+        )
+    return splits
+
+
+def _by_label(labels: Sequence[str], parts: Sequence[SplitName], one_in: int) -> list[SplitName]:
+    members: defaultdict[str, list[int]] = defaultdict(list)
+    for index, label in enumerate(labels):
+        members[label].append(index)
+    # NumPy promises the stream of RandomState for all versions to come, which it does not for newer generators.
+    random = np.random.RandomState(0)
+    splits: list[SplitName] = ["train"] * len(labels)
+    for label in sorted(members):
+        size = max(1, round(len(members[label]) / one_in)) if len(members[label]) > len(parts) else 0
+        drawn = random.permutation(members[label])
+        for k, part in enumerate(parts):
+            for index in drawn[k * size : (k + 1) * size]:
+                splits[index] = part
+    return splits
+
+
+def _by_group(labels: Sequence[str], groups: Sequence[str], parts: Sequence[SplitName], one_in: int) -> list[SplitName]:
+    splits: list[SplitName] = ["train"] * len(labels)
+    most = max(Counter(labels).values(), default=0)
+    folds = min(one_in, len(set(groups)), most)
+    if folds <= len(parts):
+        return splits
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of labels rarer than folds, which training then holds
+        draw = StratifiedGroupKFold(folds, shuffle=True, random_state=0)
+        for part, (_, held) in zip(parts, draw.split(labels, labels, groups), strict=False):
+            for index in held:
+                splits[index] = part
+    return splits
+
+
+def rotate_folds(what: str, folds: Sequence[int], test: int) -> list[SplitName]:
+    """The split of each example: the fold `test` is tested on, the one after it validates, the others train.
+
+    Raises InputError where there is no such fold, or there are fewer than three.
+    """
+    names = sorted(set(folds))
+    choose("fold", test, names)
+    if len(names) < len(SPLITS):
+        raise InputError(f"{what} has {len(names)} folds: train, val and test take at least three")
+    val = names[(names.index(test) + 1) % len(names)]
+    splits: dict[int, SplitName] = {test: "test", val: "val"}
+    return [splits.get(fold, "train") for fold in folds]
+
+
+def refuse_leak(what: str, groups: Sequence[str], parts: Sequence[str]) -> None:
+    """Raise InputError, naming the group, where one is in two parts: a test would flatter who was trained on it."""
+    seen: dict[str, str] = {}
+    for group, part in zip(groups, parts, strict=True):
+        if seen.setdefault(group, part) != part:
+            raise InputError(f"{what} {group!r} is in {seen[group]} and in {part}: it may be in one only")

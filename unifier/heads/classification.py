@@ -1,0 +1,63 @@
+"""One label for an example."""
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torchmetrics.functional.classification import multiclass_f1_score
+
+from unifier.heads.head import Head
+from unifier.heads.pooling import Pooling, pool
+from unifier_tokenizers import InputError, Tokens
+
+
+@final
+class ClassificationHead(Head):
+    """A linear map from the pooled columns to C classes; a target is a label, a prediction C probabilities."""
+
+    def __init__(
+        self,
+        labels: Sequence[str],
+        dim: int,
+        *,
+        pooling: Pooling = "mean",
+        dropout: float = 0.0,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.labels = tuple(labels)
+        self.index = {label: i for i, label in enumerate(self.labels)}
+        if len(self.index) != len(self.labels) or len(self.labels) < 2:
+            raise InputError(f"two or more different labels are needed to classify, not {list(self.labels)}")
+        self.pooling: Pooling = pooling
+        self.label_smoothing = label_smoothing
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(dim, len(self.labels))
+
+    def encode(self, target: str) -> Tensor:
+        if target not in self.index:
+            raise InputError(f"the label {target!r} is outside the set: {', '.join(self.labels)}")
+        return torch.tensor(self.index[target])
+
+    def logits(self, tokens: Tokens) -> Tensor:
+        """Tokens (B, D, N) -> (B, C)."""
+        return self.out(self.dropout(pool(tokens, self.pooling)))
+
+    def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
+        return functional.cross_entropy(self.logits(tokens).float(), target, label_smoothing=self.label_smoothing)
+
+    def predict(self, tokens: Tokens) -> Tensor:
+        return self.logits(tokens).float().softmax(-1).cpu()
+
+    def metrics(self, predictions: Sequence[Tensor], targets: Sequence[str]) -> dict[str, float]:
+        """Accuracy and macro F1 (the mean over classes of each one's F1), both in per cent."""
+        found = torch.stack(list(predictions)).argmax(-1)
+        wanted = torch.stack([self.encode(target) for target in targets])
+        f1 = multiclass_f1_score(found, wanted, num_classes=len(self.labels), average="macro")
+        return {"accuracy": 100 * (found == wanted).double().mean().item(), "macro_f1": 100 * f1.item()}
+
+    def describe(self, prediction: Tensor) -> str:
+        best = int(prediction.argmax())
+        return f"{self.labels[best]} ({prediction[best]:.0%})"

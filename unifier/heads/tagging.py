@@ -1,0 +1,63 @@
+"""Any number of tags for an example."""
+
+from collections.abc import Iterable, Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torchmetrics.functional.classification import binary_auroc, binary_average_precision
+
+from unifier.heads.head import Head
+from unifier.heads.pooling import Pooling, pool
+from unifier_tokenizers import InputError, Tokens
+
+
+@final
+class TaggingHead(Head):
+    """A yes or no for each of C tags; a target is a collection of tags, a prediction C probabilities."""
+
+    def __init__(
+        self, labels: Sequence[str], dim: int, *, pooling: Pooling = "mean", dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.labels = tuple(labels)
+        self.index = {label: i for i, label in enumerate(self.labels)}
+        if len(self.index) != len(self.labels) or not self.labels:
+            raise InputError(f"one or more different tags are needed, not {list(self.labels)}")
+        self.pooling: Pooling = pooling
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(dim, len(self.labels))
+
+    def encode(self, target: Iterable[str]) -> Tensor:
+        hot = torch.zeros(len(self.labels))
+        for tag in target:
+            if tag not in self.index:
+                raise InputError(f"the tag {tag!r} is outside the set: {', '.join(self.labels)}")
+            hot[self.index[tag]] = 1
+        return hot
+
+    def logits(self, tokens: Tokens) -> Tensor:
+        """Tokens (B, D, N) -> (B, C)."""
+        return self.out(self.dropout(pool(tokens, self.pooling)))
+
+    def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
+        return functional.binary_cross_entropy_with_logits(self.logits(tokens).float(), target)
+
+    def predict(self, tokens: Tokens) -> Tensor:
+        return self.logits(tokens).float().sigmoid().cpu()
+
+    def metrics(self, predictions: Sequence[Tensor], targets: Sequence[Iterable[str]]) -> dict[str, float]:
+        """Macro ROC-AUC and mean average precision, from 0 to 1: means over the tags of which the targets hold both
+        examples with and without; chance is 0.5, and the share of examples that have a tag."""
+        found = torch.stack(list(predictions))
+        wanted = torch.stack([self.encode(target) for target in targets]).long()
+        both = [c for c in range(len(self.labels)) if 0 < int(wanted[:, c].sum()) < len(wanted)]
+        if not both:
+            return {"macro_auc": float("nan"), "map": float("nan")}
+        auc = [binary_auroc(found[:, c], wanted[:, c]).item() for c in both]
+        precision = [binary_average_precision(found[:, c], wanted[:, c]).item() for c in both]
+        return {"macro_auc": sum(auc) / len(both), "map": sum(precision) / len(both)}
+
+    def describe(self, prediction: Tensor) -> str:
+        return ", ".join(f"{self.labels[c]} ({p:.0%})" for c, p in enumerate(prediction.tolist()) if p >= 0.5) or "none"

@@ -1,0 +1,141 @@
+"""A text written from what the trunk read."""
+
+import math
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unifier.heads.decoding import Hypothesis, beam, greedy
+from unifier.heads.head import IGNORED, Head
+from unifier.trunks.attention import Cache, visibility
+from unifier.trunks.layers import Activation, Block, Norm
+from unifier_tokenizers import InputError, PositionalEncoding, Tokens, Vocabulary
+from unifier_tokenizers.vocabulary import BEGIN, END, PAD
+
+
+@final
+class TranslationHead(Head):
+    """The decoder of Vaswani et al. 2017: blocks that see the text so far, and the trunk's columns by cross-attention.
+
+    A target is a text, a prediction the text written. The output projection is the embedding's transpose (Press and
+    Wolf 2017); `embedding` shares a tokenizer's table with both, where the two vocabularies are one.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        dim: int,
+        *,
+        depth: int,
+        heads: int,
+        hidden: int,
+        norm: Norm = "pre",
+        activation: Activation = "gelu",
+        dropout: float = 0.0,
+        label_smoothing: float = 0.1,
+        beam_width: int = 1,
+        length_penalty: float = 1.0,
+        embedding: nn.Embedding | None = None,
+    ) -> None:
+        """A beam of width 1 is greedy decoding."""
+        super().__init__()
+        self.vocabulary, self.dim = vocabulary, dim
+        if embedding is None:
+            embedding = nn.Embedding(len(vocabulary), dim)
+            nn.init.normal_(embedding.weight, std=dim**-0.5)
+        if embedding.weight.shape != (len(vocabulary), dim):
+            raise InputError(
+                f"the shared embedding is {tuple(embedding.weight.shape)}, and the head needs {(len(vocabulary), dim)}"
+            )
+        self.embedding = embedding
+        self.encoding = PositionalEncoding("sinusoid", dim, ())
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(
+            Block(dim, heads, hidden, cross=True, norm=norm, activation=activation, dropout=dropout)
+            for _ in range(depth)
+        )
+        self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
+        self.label_smoothing = label_smoothing
+        self.beam_width, self.length_penalty = beam_width, length_penalty
+        self._signatures: dict[str, str] = {}
+
+    def encode(self, target: str) -> Tensor:
+        """The ids (L,) of a text and its end mark."""
+        if not target.strip():
+            raise InputError("an empty text has no translation to learn from")
+        return torch.tensor([*self.vocabulary.encode(target), END])
+
+    def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
+        """Cross-entropy of each next token given the true ones before it (teacher forcing), smoothed over V."""
+        before = functional.pad(target[:, :-1].masked_fill(target[:, :-1] == IGNORED, PAD), (1, 0), value=BEGIN)
+        logits = self.logits(tokens, before)
+        return functional.cross_entropy(
+            logits.flatten(0, 1).float(), target.flatten(), ignore_index=IGNORED, label_smoothing=self.label_smoothing
+        )
+
+    def logits(
+        self, tokens: Tokens, ids: Tensor, caches: list[tuple[Cache, Cache]] | None = None, start: int = 0,
+        weights: list[Tensor] | None = None,
+    ) -> Tensor:
+        """What follows each of ids (B, L), the first at position `start`, after Tokens (B, D, N): (B, L, V).
+
+        With caches, ids are those not yet seen. `weights` receives each block's attention (B, H, L, N) to the columns.
+        """
+        places = torch.arange(start, start + ids.shape[1], device=ids.device).expand(len(ids), 1, -1)
+        columns = self.encoding((self.embedding(ids) * math.sqrt(self.dim)).transpose(1, 2), places)
+        x = self.dropout(columns).transpose(1, 2)
+        past = visibility(torch.ones_like(ids, dtype=torch.bool), "past") if ids.shape[1] > 1 else None
+        memory, seen = tokens.matrix.transpose(1, 2), tokens.mask[:, None, None]
+        for i, block in enumerate(self.blocks):
+            x = block(
+                x, past, memory=memory, memory_mask=seen, caches=caches[i] if caches else None, weights=weights
+            )
+        return functional.linear(self.norm(x), self.embedding.weight)
+
+    def search(self, tokens: Tokens, width: int) -> list[list[Hypothesis]]:
+        """The `width` best texts for each of B examples, best first; a text has at most twice the columns plus 16."""
+        limits = tokens.mask.sum(1) * 2 + 16
+        walk = _Walk(self, tokens)
+        if width == 1:
+            return [[found] for found in greedy(walk, limits, length_penalty=self.length_penalty)]
+        return beam(walk, limits, width, length_penalty=self.length_penalty)
+
+    def predict(self, tokens: Tokens) -> list[str]:
+        return [self.vocabulary.decode(found[0].ids) for found in self.search(tokens, self.beam_width)]
+
+    def metrics(self, predictions: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
+        """Corpus BLEU and chrF by sacreBLEU (Post 2018), cased, tokenised by 13a; 0 to 100."""
+        scorers = {"bleu": BLEU(), "chrf": CHRF()}
+        scores = {name: scorer.corpus_score(predictions, [targets]).score for name, scorer in scorers.items()}
+        self._signatures = {name: str(scorer.get_signature()) for name, scorer in scorers.items()}
+        return scores
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """sacreBLEU's signatures of the last metrics."""
+        return self._signatures
+
+
+@final
+class _Walk:
+    """A search's rows: the columns they translate, and what each block has seen of the texts so far."""
+
+    def __init__(self, head: TranslationHead, tokens: Tokens) -> None:
+        self.head, self.tokens, self.length = head, tokens, 0
+        self.caches = [(Cache(grows=True), Cache(grows=False)) for _ in head.blocks]
+
+    def step(self, ids: Tensor) -> Tensor:
+        logits = self.head.logits(self.tokens, ids[:, None], self.caches, self.length)
+        self.length += 1
+        return logits[:, 0].float().log_softmax(-1)
+
+    def select(self, rows: Tensor) -> None:
+        self.tokens = Tokens(*(part[rows] for part in self.tokens))
+        for caches in self.caches:
+            for cache in caches:
+                cache.select(rows)

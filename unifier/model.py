@@ -1,0 +1,138 @@
+"""The model that Lightning trains: batch to loss."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, final
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+
+from unifier.data.encoding import Encoded
+from unifier.data.loading import Batch
+from unifier.study.experiment import Experiment, Training
+from unifier.study.ledger import Ledger, flops_of_example
+from unifier_tokenizers import Tokens
+
+
+@final
+class Unifier(pl.LightningModule):
+    """The arms of an experiment on their one trunk.
+
+    Training batches are (arm, batch) pairs; so are those of validation and test, whose predictions are gathered over
+    the whole split and scored at its end under `val/<arm>/<metric>` and `test/<arm>/<metric>`.
+    """
+
+    def __init__(self, experiment: Experiment) -> None:
+        super().__init__()
+        self.training_settings = experiment.training
+        self.trunk = experiment.trunk
+        self.tokenizers = nn.ModuleDict({name: arm.tokenizer for name, arm in experiment.arms.items()})
+        self.heads = nn.ModuleDict({name: arm.head for name, arm in experiment.arms.items()})
+        self.sources = {name: arm.source for name, arm in experiment.arms.items()}
+        self.ledger = Ledger()
+        self.random_state: Tensor | None = None
+        self.total_steps = 1
+        self.costs: dict[str, Callable[[int, int], float]] = {}
+        self.losses: dict[str, list[Tensor]] = {name: [] for name in experiment.arms}
+        """Each arm's losses since they were last logged."""
+        self.predictions: dict[str, dict[int, Any]] = {}
+
+    def prepare(self, splits: Mapping[str, Encoded], total_steps: int) -> None:
+        """Learn from the training splits what an example costs, and how long the learning rate's schedule is."""
+        self.total_steps = total_steps
+        for arm, split in splits.items():
+            self.costs[arm] = flops_of_example(lambda batch, arm=arm: self.loss(arm, batch), split)
+        self.zero_grad(set_to_none=True)
+
+    def read(self, arm: str, batch: Batch) -> Tokens:
+        """A batch as the trunk leaves it: Tokens (B, D, N)."""
+        matrix = self.tokenizers[arm].embed(batch.values, batch.positions)
+        return self.trunk(Tokens(matrix, batch.mask, batch.positions), self.heads[arm].visible)
+
+    def loss(self, arm: str, batch: Batch) -> Tensor:
+        """The scalar that a step lowers."""
+        return self.heads[arm].loss(self.read(arm, batch), batch.target)
+
+    def training_step(self, batch: tuple[str, Batch], batch_idx: int) -> Tensor:
+        arm, data = batch
+        loss = self.loss(arm, data)
+        self.losses[arm].append(loss.detach())
+        return loss
+
+    def on_train_batch_end(self, outputs: Any, batch: tuple[str, Batch], batch_idx: int) -> None:
+        arm, data = batch
+        self.ledger.count(data, round(sum(self.costs[arm](n, length) for n, length in data.lengths())))
+
+    def validation_step(self, batch: tuple[str, Batch], batch_idx: int) -> None:
+        self._predict(*batch)
+
+    def test_step(self, batch: tuple[str, Batch], batch_idx: int) -> None:
+        self._predict(*batch)
+
+    def _predict(self, arm: str, batch: Batch) -> None:
+        predictions = self.heads[arm].predict(self.read(arm, batch))
+        self.predictions.setdefault(arm, {}).update(zip(batch.index.tolist(), predictions, strict=True))
+
+    def on_validation_epoch_start(self) -> None:
+        self.predictions = {}
+
+    def on_test_epoch_start(self) -> None:
+        self.predictions = {}
+
+    def on_validation_epoch_end(self) -> None:
+        firsts = self._score("val")
+        self.log("val/score", sum(firsts) / len(firsts))
+
+    def on_test_epoch_end(self) -> None:
+        self._score("test")
+
+    def _score(self, split: str) -> list[float]:
+        """Log each arm's metrics; returns the first of each."""
+        firsts: list[float] = []
+        for arm, found in self.predictions.items():
+            examples = self.sources[arm].split(split)
+            scores = self.heads[arm].metrics(list(found.values()), [examples[i].target for i in found])
+            self.log_dict({f"{split}/{arm}/{metric}": score for metric, score in scores.items()})
+            firsts.append(next(iter(scores.values())))
+        return firsts
+
+    def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
+        # Lightning's own refuses a fused optimizer under autocast, for the sake of gradient scaling, which bf16 has not.
+        torch.nn.utils.clip_grad_norm_(self.parameters(), self.training_settings.clip)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["ledger"] = self.ledger.read()
+        checkpoint["random_state"] = torch.get_rng_state()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.ledger = Ledger(**checkpoint["ledger"])
+        self.random_state = checkpoint["random_state"]
+
+    def on_train_start(self) -> None:
+        if self.random_state is not None:  # a resumed run draws on where it stopped
+            torch.set_rng_state(self.random_state)
+        self.ledger.start()
+
+    def configure_optimizers(self) -> Any:
+        training = self.training_settings
+        learned = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        groups = [
+            {"params": [p for p in learned if p.ndim >= 2], "weight_decay": training.weight_decay},
+            {"params": [p for p in learned if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        optimizer = torch.optim.AdamW(groups, lr=training.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=True)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: learning_rate_share(training, step, self.total_steps)
+        )
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+def learning_rate_share(training: Training, step: int, total: int) -> float:
+    """The learning rate of a step, counted from 0, as a share of the highest one: warm-up, then the schedule."""
+    warm = max(round(training.warmup * total), 1)
+    if step < warm:
+        return (step + 1) / warm
+    if training.schedule == "cosine":
+        return (1 + math.cos(math.pi * (step - warm) / max(total - warm, 1))) / 2
+    return math.sqrt(warm / (step + 1)) if training.schedule == "inverse_sqrt" else 1.0

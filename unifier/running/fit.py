@@ -1,0 +1,239 @@
+"""One experiment, from its function to its result: built, encoded, trained, tested, written down."""
+
+import logging
+import random
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final, get_args
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint, ProgressBar
+
+from unifier.data.encoding import Encoded, encode_split
+from unifier.data.loading import EvaluationBatches, TrainingBatches
+from unifier.data.source import SplitName, where
+from unifier.model import Unifier
+from unifier.report.figures import draw_curves
+from unifier.report.page import write_report
+from unifier.running.callbacks import Interrupted, Interruption, Losses, progress
+from unifier.study.files import new_folder, write_json
+from unifier.running.result import Result, commit, describe_data, machine, versions
+from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
+from unifier.study.experiment import Experiment, Training
+from unifier.study.ledger import count_parameters
+from unifier_tokenizers import InputError
+
+SAMPLES = 12
+"""How many test examples of each arm are kept with what was said of them."""
+
+
+@final
+@dataclass(frozen=True)
+class Place:
+    """Where runs go, and how they are tracked."""
+
+    out: Path
+    study: str
+    """The W&B project: the file that defines the experiment."""
+    group: str | None = None
+    """The comparison that a run belongs to; None for a run by itself."""
+    track: Track | None = None
+    tensorboard: bool = False
+
+
+@final
+class RunFailed(Exception):  # noqa: N818  "failed" says it
+    """A run broke on its way, for the reason that is this exception's cause; its result says so too."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(f"{result.folder}: {result.error}")
+        self.result = result
+
+
+def fit(
+    build: Callable[[], Experiment], settings: Mapping[str, Any], seed: int, place: Place, resume: Path | None = None
+) -> Result:
+    """Run one experiment; `resume` is the folder of one that was interrupted.
+
+    Raises InputError, with nothing written, where the experiment cannot begin; and after result.json says so,
+    Interrupted after Ctrl-C, OSError from a disk that is full, and RunFailed for all else.
+    """
+    pl.seed_everything(seed, verbose=False)
+    experiment = build()
+    training = experiment.training
+    splits, skipped = encode(experiment)
+    model = Unifier(experiment)
+    batches = TrainingBatches(
+        splits["train"], columns=training.batch_tokens, seed=seed, steps=training.steps, tokens=training.tokens
+    )
+    model.prepare(splits["train"], len(batches))
+    result = Result(
+        name=experiment.name,
+        arms=list(experiment.arms),
+        seed=seed,
+        status="running",
+        metrics={},
+        signatures={},
+        parameters=count_parameters(experiment),
+        budget={},
+        settings=settings,
+        data={arm: describe_data(one.source, skipped[arm]) for arm, one in experiment.arms.items()},
+        versions=versions(),
+        commit=commit(),
+        machine=machine(),
+        error="",
+        folder=resume or new_folder(place.out / experiment.name, f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}"),
+    )
+    write_json(result.folder / "settings.json", {"name": result.name, "seed": seed, "settings": settings})
+    introduce(result, len(batches))
+    tracking = start_tracking(experiment, result, place, model)
+    held_out = {name: EvaluationBatches(splits[name], columns=training.batch_tokens) for name in ("val", "test")}
+    try:
+        metrics = train_and_test(model, training, result.folder, tracking, batches, held_out, resume is not None)
+    except BaseException as error:
+        stopped = isinstance(error, (Interrupted, KeyboardInterrupt))
+        said = "" if stopped else traceback.format_exception_only(error)[-1].strip()
+        status = "interrupted" if stopped else "failed"
+        result = replace(result, status=status, error=said, budget=model.ledger.read())
+        result.write()
+        tracking.close(failed=True)
+        if stopped or isinstance(error, (InputError, OSError)):
+            raise
+        raise RunFailed(result) from error
+    signatures = {
+        f"test/{arm}/{metric}": signature
+        for arm, one in experiment.arms.items()
+        for metric, signature in one.head.signatures.items()
+    }
+    result = replace(result, status="finished", metrics=metrics, signatures=signatures, budget=model.ledger.read())
+    write_json(result.folder / "samples.json", samples(experiment, model))
+    draw_curves(result.folder)
+    write_report(result.folder, result.content())
+    tracking.keep(result.folder, metrics)
+    tracking.close(failed=False)
+    result.write()
+    return result
+
+
+def encode(experiment: Experiment) -> tuple[dict[SplitName, dict[str, Encoded]], dict[str, dict[str, int]]]:
+    """Each split of each arm, encoded; and for each arm how many examples of each split were skipped."""
+    splits: dict[SplitName, dict[str, Encoded]] = {split: {} for split in get_args(SplitName)}
+    skipped: dict[str, dict[str, int]] = {arm: {} for arm in experiment.arms}
+    training = experiment.training
+    for arm, one in experiment.arms.items():
+        for split, encoded in splits.items():
+            encoded[arm], bad = encode_split(
+                one.source.split(split),
+                one.tokenizer,
+                one.head,
+                bad_examples=training.bad_examples,
+                workers=training.workers,
+                said=f"{one.source.name}, {split}",
+            )
+            skipped[arm][split] = len(bad)
+            if bad:
+                print(f"{one.source.name}, {split}: {len(bad)} examples skipped, such as {bad[0]}", file=sys.stderr)
+    return splits, skipped
+
+
+def introduce(result: Result, steps: int) -> None:
+    """Say what is about to be trained."""
+    counts = result.parameters
+    parts = ", ".join(f"{part} {counts[part]:,}" for part in ("tokenizer", "trunk", "head"))
+    print(f"{result.name}: {', '.join(result.arms)}; seed {result.seed}; {steps:,} steps")
+    print(f"  {counts['total']:,} parameters ({parts})", flush=True)
+
+
+def start_tracking(experiment: Experiment, result: Result, place: Place, model: Unifier) -> Tracking:
+    """Open metrics.csv, and the trackers asked for."""
+    tracking = Tracking(result.folder, lambda: model.ledger.read())
+    tracking.add(lambda: MetricsFile(result.folder / "metrics.csv"))
+    if place.tensorboard:
+        tracking.add(lambda: TensorBoard(result.folder))
+    if place.track != "off":
+        about = {name: getattr(result, name) for name in ("seed", "parameters", "data", "commit", "versions", "machine")}
+        tracking.add(
+            lambda: WeightsAndBiases(
+                result.folder,
+                project=place.study,
+                group=place.group or experiment.name,
+                job_type="train",
+                tags=[*experiment.tags, *experiment.arms],
+                config={**result.settings, **about},
+                mode=wandb_mode(place.track),
+            )
+        )
+    return tracking
+
+
+def train_and_test(
+    model: Unifier,
+    training: Training,
+    folder: Path,
+    tracking: Tracking,
+    batches: TrainingBatches,
+    held_out: Mapping[str, EvaluationBatches],
+    resumed: bool,
+) -> dict[str, float]:
+    """Train, then score the weights that did best in validation on both held-out splits."""
+    checkpoints = folder / "checkpoints"
+    best = ModelCheckpoint(
+        checkpoints, filename="best", monitor="val/score", mode="max", save_last=True, enable_version_counter=False
+    )
+    bar = progress()
+    # Or Lightning introduces itself before every run, and calls a function of its own that torch 2.11 deprecates.
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
+    trainer = pl.Trainer(
+        accelerator="auto",
+        devices=1,
+        precision="bf16-mixed" if training.precision == "bf16" and has_bf16() else "32-true",
+        max_epochs=1,
+        val_check_interval=max(len(batches) // training.validations, 1),
+        logger=tracking,
+        callbacks=[best, Losses(), Interruption(checkpoints / "last.ckpt"), bar],
+        enable_progress_bar=isinstance(bar, ProgressBar),
+        default_root_dir=folder,
+        num_sanity_val_steps=0,
+        enable_model_summary=False,
+    )
+    last = checkpoints / "last.ckpt"
+    if resumed:
+        batches.done = torch.load(last, map_location="cpu", weights_only=True)["global_step"]
+    trainer.fit(model, batches, held_out["val"], ckpt_path=last if resumed else None)
+    model.load_state_dict(torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"])
+    trainer.validate(model, held_out["val"], verbose=False)
+    scored = dict(trainer.callback_metrics)
+    trainer.test(model, held_out["test"], verbose=False)
+    scored |= trainer.callback_metrics
+    return {name: value.item() for name, value in scored.items() if name.startswith(("val/", "test/"))}
+
+
+def has_bf16() -> bool:
+    """Whether products of bfloat16 are fast here."""
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported()
+    return torch.ops.mkldnn._is_mkldnn_bf16_supported()  # the only way torch 2.11 has of asking
+
+
+def samples(experiment: Experiment, model: Unifier) -> dict[str, list[dict[str, str]]]:
+    """Some test examples of each arm, what was expected and what was said."""
+    kept: dict[str, list[dict[str, str]]] = {}
+    for arm, one in experiment.arms.items():
+        examples, found = one.source.split("test"), model.predictions[arm]
+        chosen = random.Random(0).sample(sorted(found), min(SAMPLES, len(found)))
+        kept[arm] = [
+            {
+                "input": examples[i].input if isinstance(examples[i].input, str) else where(examples, i),
+                "target": str(examples[i].target),
+                "prediction": one.head.describe(found[i]),
+            }
+            for i in chosen
+        ]
+    return kept

@@ -1,0 +1,73 @@
+"""Finding things by name: experiments in a file, and the plug-ins of other people's packages."""
+
+import importlib.util
+import inspect
+import sys
+import warnings
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+from unifier.study.comparison import Comparison
+from unifier.study.experiment import Experiment
+from unifier_tokenizers import InputError
+
+Kind = Literal["tokenizers", "heads", "sources"]
+
+
+def experiments(file: str | Path) -> dict[str, Callable[..., Experiment | Comparison]]:
+    """The functions a file defines that are annotated to return an Experiment or a Comparison, by name."""
+    path = Path(file).resolve()
+    if not path.is_file() or path.suffix != ".py":
+        raise InputError(f"{file}: an experiment is a Python file, and this is none")
+    module = _load(path)
+    found: dict[str, Callable[..., Experiment | Comparison]] = {}
+    for name, function in inspect.getmembers(module, inspect.isfunction):
+        if function.__module__ == module.__name__ and get_type_hints(function).get("return") in (Experiment, Comparison):
+            found[name] = function
+    if not found:
+        raise InputError(f"{file}: no experiment in it; one is a function with '-> Experiment' or '-> Comparison'")
+    return found
+
+
+def experiment(reference: str) -> Callable[..., Experiment | Comparison]:
+    """The experiment that FILE or FILE:name names; without a name, the one called as its file, or the only one."""
+    file, _, name = reference.partition(":")
+    found = experiments(file)
+    name = name or (Path(file).stem if len(found) > 1 else next(iter(found)))
+    if name not in found:
+        raise InputError(f"{file}: no experiment '{name}'; take {' or '.join(f'{file}:{one}' for one in found)}")
+    return found[name]
+
+
+def _load(path: Path) -> Any:
+    # Under its plain name and with its folder on the path, so that studies may import each other as neighbours.
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    known = sys.modules.get(path.stem)
+    if known is not None and getattr(known, "__file__", None) == str(path):
+        return known
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise InputError(f"{path.name}, line {error.lineno}: not Python ({error.msg})") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path.name}: not a text file in UTF-8") from error
+    return module
+
+
+def plugins(kind: Kind) -> dict[str, Any]:
+    """What installed packages register under `unifier.<kind>`, by name; a broken one is named in a warning."""
+    found: dict[str, Any] = {}
+    for entry in entry_points(group=f"unifier.{kind}"):
+        try:
+            found[entry.name] = entry.load()
+        except Exception as error:  # whatever a stranger's module raises as it is imported
+            warnings.warn(f"the plug-in '{entry.name}' ({entry.value}) is broken: {error!r}", stacklevel=2)
+    return found

@@ -1,0 +1,99 @@
+"""What a run leaves in result.json."""
+
+import hashlib
+import os
+import pickle
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, final, get_args
+
+from unifier.data.source import Source, SplitName
+from unifier.study.files import write_json
+
+Status = Literal["running", "finished", "failed", "interrupted"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a run found and what it cost, and the folder it lies in."""
+
+    name: str
+    arms: list[str]
+    seed: int
+    status: Status
+    metrics: Mapping[str, float]
+    signatures: Mapping[str, str]
+    """For a metric with variants, the one used: sacreBLEU's signature under the metric's name."""
+    parameters: Mapping[str, int]
+    budget: Mapping[str, float]
+    settings: Mapping[str, Any]
+    data: Mapping[str, Mapping[str, Any]]
+    versions: Mapping[str, str]
+    commit: str
+    machine: str
+    error: str
+    """Why it failed, in a line; empty where it did not."""
+    folder: Path
+
+    def content(self) -> dict[str, Any]:
+        """What result.json holds: all but the folder."""
+        content = asdict(self)
+        del content["folder"]
+        return content
+
+    def write(self) -> None:
+        """Write result.json, whole."""
+        write_json(self.folder / "result.json", self.content())
+
+
+def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
+    """A source's name, hash and split sizes, and how many examples of each split could not be read."""
+    splits: tuple[SplitName, ...] = get_args(SplitName)
+    sizes = {split: len(source.split(split)) for split in splits}
+    return {"name": source.name, "sha256": sha256_of(source), **sizes, "skipped": dict(skipped)}
+
+
+def sha256_of(source: Source) -> str:
+    """A source's own hash, or that of its examples where it has none."""
+    known = getattr(source, "sha256", None)
+    if known is not None:
+        return str(known)
+    hashed = hashlib.sha256()
+    for split in get_args(SplitName):
+        examples = source.split(split)
+        for i in range(len(examples)):
+            hashed.update(pickle.dumps(tuple(examples[i]), protocol=5))
+    return hashed.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """What it ran on."""
+    return {"python": platform.python_version(), "torch": version("torch"), "unifier": version("unifier")}
+
+
+def commit() -> str:
+    """The commit checked out where the program was started, with "-dirty" after it where files differ from it."""
+    try:
+        asked = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def machine() -> str:
+    """Processor, cores and accelerator."""
+    import torch
+
+    cpuinfo = Path("/proc/cpuinfo")
+    models = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line] if (
+        cpuinfo.exists()
+    ) else []
+    parts = [models[0] if models else platform.processor() or platform.machine(), f"{os.cpu_count()} cores"]
+    if torch.cuda.is_available():
+        parts.append(torch.cuda.get_device_name())
+    return ", ".join(parts)

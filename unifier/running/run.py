@@ -1,0 +1,74 @@
+"""The one call that runs an experiment or a comparison."""
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from unifier.running.compare import compare
+from unifier.running.fit import Place, fit
+from unifier.running.result import Result
+from unifier.running.settings import check_settings, convert
+from unifier.running.tracking import Track
+from unifier.study.comparison import Comparison
+from unifier.study.experiment import Experiment
+from unifier.study.files import read_json
+from unifier_tokenizers import InputError
+
+
+def run(
+    experiment: Callable[..., Experiment | Comparison],
+    *,
+    seed: int = 0,
+    data: str | Path | None = None,
+    out: str | Path = "runs",
+    track: Track | None = None,
+    tensorboard: bool = False,
+    resume: str | Path | None = None,
+    **settings: Any,
+) -> list[Result]:
+    """Run the experiment or comparison that a function describes, under settings that are its keyword arguments.
+
+    `data` is the folder of data sets (else $UNIFIER_DATA), `out` where the run's folder is made, `track` Weights &
+    Biases' mode (else $WANDB_MODE, else online where a key is known, else offline). `resume` is the folder of an
+    interrupted run, which goes on under its own settings. A comparison has seeds of its own. Raises InputError for
+    whatever the user can mend.
+    """
+    return run_and_place(
+        experiment, settings, seed=seed, data=data, out=out, track=track, tensorboard=tensorboard, resume=resume
+    )[0]
+
+
+def run_and_place(
+    experiment: Callable[..., Experiment | Comparison],
+    settings: Mapping[str, Any],
+    *,
+    seed: int,
+    data: str | Path | None,
+    out: str | Path,
+    track: Track | None,
+    tensorboard: bool,
+    resume: str | Path | None,
+) -> tuple[list[Result], Path]:
+    """As `run`; returns the results, and the folder of the run or the comparison."""
+    if data is not None:
+        os.environ["UNIFIER_DATA"] = str(Path(data).resolve())  # data workers and sources read it there
+    study = Path(inspect.getfile(experiment)).stem
+    place = Place(Path(out), study, track=track, tensorboard=tensorboard)
+    if resume is not None:
+        earlier = read_json(Path(resume) / "settings.json")
+        if settings:
+            raise InputError(f"{resume}: a resumed run keeps its settings; leave out {', '.join(settings)}")
+        if not (Path(resume) / "checkpoints" / "last.ckpt").exists():
+            raise InputError(f"{resume}: no checkpoint to resume from")
+        settings, seed = earlier["settings"], earlier["seed"]
+    checked = check_settings(experiment, settings)
+    if inspect.signature(experiment, eval_str=True).return_annotation is Comparison:
+        if resume is not None:
+            raise InputError(f"{resume}: one run is resumed, not a comparison; name the experiment's file")
+        described = experiment(**checked)
+        assert isinstance(described, Comparison)
+        return compare(described, place)
+    result = fit(lambda: experiment(**checked), checked, convert("seed", seed, int), place, resume and Path(resume))
+    return [result], result.folder

@@ -1,0 +1,50 @@
+"""The settings of an experiment: the keyword arguments of its function, checked against its signature."""
+
+import difflib
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from unifier_tokenizers import InputError
+
+
+def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings of a function, defaults filled in; a text (from the command line) becomes what its type says.
+
+    Raises InputError for a name that the signature lacks, a value of another type, and one that is missing.
+    """
+    parameters = inspect.signature(function).parameters
+    hints = get_type_hints(function)
+    for name in given:
+        if name not in parameters:
+            close = difflib.get_close_matches(name, parameters, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(parameters) or 'none'}"
+            raise InputError(f"no setting '{name}' in {function.__name__}; {hint}")
+    settings: dict[str, Any] = {}
+    for name, parameter in parameters.items():
+        if name in given:
+            settings[name] = convert(name, given[name], hints.get(name, Any))
+        elif parameter.default is inspect.Parameter.empty:
+            raise InputError(f"the setting '{name}' of {function.__name__} has no default: give {name}=VALUE")
+        else:
+            settings[name] = parameter.default
+    return settings
+
+
+def convert(name: str, value: Any, kind: Any) -> Any:
+    """A value as the type `kind`; a text may also be written as JSON, or as a list with commas."""
+    adapter = TypeAdapter(kind)
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+    if isinstance(value, str):
+        for read in (json.loads, lambda text: json.loads(f"[{text}]"), lambda text: text.split(",")):
+            try:
+                return adapter.validate_python(read(value))
+            except ValueError:  # pydantic's and json's errors are both such
+                continue
+    raise InputError(f"the setting {name}={value!r} does not fit: {reason[0].lower()}{reason[1:]}")

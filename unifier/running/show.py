@@ -1,0 +1,76 @@
+"""What an experiment is made of, without training it."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+
+from unifier.data.encoding import encode_split
+from unifier.data.loading import collate
+from unifier.running.registry import experiment as find
+from unifier.running.settings import check_settings, convert
+from unifier.study.comparison import Comparison
+from unifier.study.experiment import Experiment
+from unifier.study.ledger import count_parameters
+from unifier_tokenizers import Tokens
+
+
+def show(reference: str, settings: Mapping[str, Any], *, seed: Any, data: str | None) -> None:
+    """Print, for each arm of what FILE[:name] describes, the first training example's shape at every stop."""
+    if data is not None:
+        os.environ["UNIFIER_DATA"] = str(Path(data).resolve())
+    function = find(reference)
+    pl.seed_everything(convert("seed", seed, int), verbose=False)
+    described = function(**check_settings(function, settings))
+    if isinstance(described, Comparison):
+        print(f"comparison {described.name}: seeds {', '.join(map(str, described.seeds))}")
+        for one in described.experiments:
+            show_experiment(one(**check_settings(one, described.settings)))
+    else:
+        show_experiment(described)
+
+
+def show_experiment(experiment: Experiment) -> None:
+    """Print one experiment's stops and parameters."""
+    print(f"experiment {experiment.name}")
+    for name, arm in experiment.arms.items():
+        example = arm.source.split("train")[0]
+        encoded, _ = encode_split([example], arm.tokenizer, arm.head, said=arm.source.name)
+        batch = collate(encoded, [0])
+        with torch.no_grad():
+            tokens = Tokens(arm.tokenizer.embed(batch.values, batch.positions), batch.mask, batch.positions)
+            read = experiment.trunk(tokens, arm.head.visible)
+            loss = arm.head.loss(read, batch.target)
+        stops = {
+            "input": _brief(example.input),
+            "target": _brief(example.target),
+            "values (..., N)": shape(encoded.units(0).values),
+            "positions (A, N)": shape(encoded.units(0).positions),
+            "matrix (B, D, N)": shape(tokens.matrix),
+            f"trunk: {type(experiment.trunk).__name__}": shape(read.matrix),
+            f"target: {type(arm.head).__name__}": shape(batch.target),
+            "loss, untrained": f"{loss.item():.3f}",
+        }
+        print(f"  arm {name}: {arm.source.name}")
+        for stop, said in stops.items():
+            print(f"    {stop:26} {said}")
+    counts = count_parameters(experiment)
+    print("  parameters " + ", ".join(f"{part} {count:,}" for part, count in counts.items()))
+
+
+def shape(tensor: torch.Tensor) -> str:
+    """A tensor's sides and type."""
+    return f"{' x '.join(map(str, tensor.shape)) or 'scalar'} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _brief(raw: Any) -> str:
+    if isinstance(raw, str):
+        return repr(raw)
+    sides = getattr(getattr(raw, "waveform", raw), "shape", None)
+    if sides is None:
+        return str(raw)
+    rate = f" at {raw.rate} Hz" if hasattr(raw, "rate") else ""
+    return f"{type(raw).__name__} {' x '.join(map(str, sides))}{rate}"

@@ -1,0 +1,201 @@
+"""Where a run's figures go while it runs: metrics.csv always, Weights & Biases, TensorBoard on request."""
+
+import csv
+import os
+import warnings
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol, final
+
+from lightning.pytorch.loggers import Logger
+from requests.utils import get_netrc_auth
+
+from unifier.study.files import read_json
+
+Track = Literal["online", "offline", "off"]
+
+
+class Sink(Protocol):
+    """One place that figures go to."""
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Keep some figures of a step."""
+        ...
+
+    def keep(self, folder: Path, metrics: Mapping[str, float]) -> None:
+        """Keep what a finished run leaves in its folder: samples, figures, report, checkpoint, as far as there."""
+        ...
+
+    def close(self, *, failed: bool) -> None:
+        """Finish, before the next run begins."""
+        ...
+
+
+@final
+class MetricsFile:
+    """metrics.csv: a row for each time something was logged, a column for each figure."""
+
+    def __init__(self, path: Path) -> None:
+        """A file that is there already is continued."""
+        self.path = path
+        self.rows: list[Mapping[str, Any]] = []
+        if path.exists():
+            with path.open(newline="") as file:
+                self.rows.extend({name: text for name, text in row.items() if text} for row in csv.DictReader(file))
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        self.rows.append({"step": step, **metrics})
+        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        with self.path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, names)
+            writer.writeheader()
+            writer.writerows(self.rows)
+
+    def keep(self, folder: Path, metrics: Mapping[str, float]) -> None:
+        """Nothing more: it is all in the folder."""
+
+    def close(self, *, failed: bool) -> None:
+        """Nothing to finish: the file is whole after each row."""
+
+
+@final
+class TensorBoard:
+    """Event files for TensorBoard, in the run's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        from torch.utils.tensorboard.writer import SummaryWriter
+
+        self.writer = SummaryWriter(str(folder))
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        for name, value in metrics.items():
+            self.writer.add_scalar(name, value, step)
+
+    def keep(self, folder: Path, metrics: Mapping[str, float]) -> None:
+        """Nothing more: it is all in the folder."""
+
+    def close(self, *, failed: bool) -> None:
+        self.writer.close()
+
+
+@final
+class WeightsAndBiases:
+    """One W&B run; figures stand over the tokens they cost."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        project: str,
+        group: str,
+        job_type: str,
+        tags: Sequence[str],
+        config: Mapping[str, Any],
+        mode: Literal["online", "offline"] | None,
+    ) -> None:
+        import wandb
+
+        self.run = wandb.init(
+            project=project,
+            group=group,
+            job_type=job_type,
+            tags=list(tags),
+            config=dict(config),
+            dir=folder,
+            id=folder.name,
+            name=folder.name,
+            resume="allow",
+            mode=mode,
+            settings=wandb.Settings(silent=True, console="off"),
+        )
+        self.run.define_metric("budget/tokens")
+        self.run.define_metric("train/*", step_metric="budget/tokens", summary="min")
+        self.run.define_metric("val/*", step_metric="budget/tokens", summary="max")
+        self.run.define_metric("test/*", step_metric="budget/tokens")
+        self.run.define_metric("budget/flops", step_metric="budget/tokens")
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        self.run.log(dict(metrics))
+
+    def keep(self, folder: Path, metrics: Mapping[str, float]) -> None:
+        import wandb
+
+        samples, checkpoint = folder / "samples.json", folder / "checkpoints" / "best.ckpt"
+        for arm, rows in (read_json(samples) if samples.exists() else {}).items():
+            table = wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
+            self.run.log({f"samples/{arm}": table})
+        for page in (*sorted((folder / "figures").glob("*.svg")), folder / "report.html"):
+            self.run.log({page.stem: wandb.Html(page.read_text(encoding="utf-8"), inject=False)})
+        self.run.summary.update(dict(metrics))
+        if checkpoint.exists():
+            artifact = wandb.Artifact(f"checkpoint-{self.run.id}", type="model")
+            artifact.add_file(str(checkpoint))
+            self.run.log_artifact(artifact)
+
+    def close(self, *, failed: bool) -> None:
+        self.run.finish(exit_code=int(failed))
+
+
+def wandb_mode(track: Track | None) -> Literal["online", "offline"] | None:
+    """The mode to ask W&B for: what was said, else None for `$WANDB_MODE`, else online where a key is known."""
+    if track in ("online", "offline"):
+        return track
+    if os.environ.get("WANDB_MODE"):
+        return None
+    home = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+    return "online" if os.environ.get("WANDB_API_KEY") or get_netrc_auth(home) else "offline"
+
+
+@final
+class Tracking(Logger):
+    """Lightning's logger for all sinks at once: each figure with the budget it cost.
+
+    A sink that fails is named in a warning and left out from then on; training goes on.
+    """
+
+    def __init__(self, folder: Path, budget: Callable[[], Mapping[str, float]]) -> None:
+        super().__init__()
+        self.folder, self.budget = folder, budget
+        self.sinks: list[Sink] = []
+
+    @property
+    def name(self) -> str:
+        return self.folder.parent.name
+
+    @property
+    def version(self) -> str:
+        return self.folder.name
+
+    def add(self, open_sink: Callable[[], Sink]) -> None:
+        """Open one more sink, if it can be opened."""
+        self._guard(lambda: self.sinks.append(open_sink()))
+
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
+        """Nothing: settings.json and each sink's start hold them."""
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        spent = self.budget()
+        row = {name: value for name, value in metrics.items() if name != "epoch"}
+        row |= {f"budget/{name}": spent[name] for name in ("tokens", "flops", "seconds")}
+        for sink in tuple(self.sinks):
+            self._guard(lambda sink=sink: sink.log(row, int(spent["steps"])), sink)
+
+    def keep(self, folder: Path, metrics: Mapping[str, float]) -> None:
+        """Give each sink what the finished run leaves."""
+        for sink in tuple(self.sinks):
+            self._guard(lambda sink=sink: sink.keep(folder, metrics), sink)
+
+    def close(self, *, failed: bool) -> None:
+        """Finish every sink."""
+        for sink in tuple(self.sinks):
+            self._guard(lambda sink=sink: sink.close(failed=failed), sink)
+
+    def _guard(self, act: Callable[[], None], sink: Sink | None = None) -> None:
+        try:
+            act()
+        except Exception as error:  # whatever a tracker raises is not worth a training run
+            if isinstance(sink, MetricsFile):
+                raise  # a disk that is full is
+            warnings.warn(f"tracking fails and is left out from here on: {error!r}", stacklevel=2)
+            self.sinks = [other for other in self.sinks if other is not sink]

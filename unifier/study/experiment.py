@@ -1,0 +1,98 @@
+"""What is trained: arms on a trunk, for how long."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, final
+
+from torch import nn
+
+from unifier.data.encoding import BadExamples
+from unifier.data.source import Source
+from unifier.heads.head import Head
+from unifier.trunks.trunk import Trunk
+from unifier_tokenizers import InputError, Tokenizer
+
+Precision = Literal["float32", "bf16"]
+Schedule = Literal["cosine", "inverse_sqrt", "constant"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How long and how; the budget is `steps` or `tokens`, whichever is reached first where both are given."""
+
+    steps: int | None = None
+    """Optimizer steps."""
+    tokens: int | None = None
+    """Columns the trunk reads, padding not counted, all arms together."""
+    batch_tokens: int = 4096
+    """The most columns, or target tokens, in a batch, padding counted."""
+    learning_rate: float = 1e-3
+    """The highest one, reached after the warm-up."""
+    warmup: float = 0.1
+    """Share of the budget in which the learning rate rises from 0."""
+    schedule: Schedule = "cosine"
+    """How it falls afterwards: to 0 by a cosine, by the inverse square root of the step, or not at all."""
+    weight_decay: float = 0.01
+    """AdamW's, on matrices only."""
+    clip: float = 1.0
+    """The largest norm of a gradient."""
+    precision: Precision = "float32"
+    """"bf16" computes products in bfloat16 where the processor can, with weights and optimizer in float32."""
+    validations: int = 8
+    """How often the validation split is scored; the best one's weights are tested."""
+    bad_examples: BadExamples = "stop"
+    """Whether an example that cannot be read stops the run, or is skipped and counted."""
+    workers: int | None = None
+    """Processes that encode; None takes one a core where that saves time."""
+
+    def __post_init__(self) -> None:
+        if self.steps is None and self.tokens is None:
+            raise InputError("training needs a budget: give it steps or tokens")
+        for name in ("steps", "tokens", "batch_tokens", "validations"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name}={value}: at least 1 is needed")
+        if not 0 <= self.warmup <= 1:
+            raise InputError(f"warmup={self.warmup}: a share of the budget, from 0 to 1, is expected")
+
+
+@final
+@dataclass(frozen=True)
+class Arm:
+    """One road through the trunk: a data set, its way in and its way out."""
+
+    source: Source
+    tokenizer: Tokenizer
+    head: Head
+
+
+@final
+@dataclass(frozen=True)
+class Experiment:
+    """Arms that are trained together on one trunk."""
+
+    name: str
+    trunk: Trunk
+    arms: Mapping[str, Arm]
+    training: Training
+    tags: tuple[str, ...] = field(default=())
+    """Words to find the run by in Weights & Biases: its modalities and its task."""
+
+    def __post_init__(self) -> None:
+        if not self.arms:
+            raise InputError(f'the experiment "{self.name}" has no arm')
+        if not re.fullmatch(r"[\w.-]+", self.name):
+            raise InputError(f'"{self.name}" names a folder: letters, digits, "_", "-" and "." only')
+        for name, arm in self.arms.items():
+            if not re.fullmatch(r"[\w-]+", name) or hasattr(nn.ModuleDict(), name):
+                raise InputError(
+                    f'"{name}" cannot name an arm: letters, digits, "_" and "-" only, '
+                    f"and no name that torch's ModuleDict uses itself, such as keys or pop"
+                )
+            if arm.tokenizer.dim != self.trunk.dim:
+                raise InputError(
+                    f'the tokenizer of arm "{name}" makes columns of D = {arm.tokenizer.dim}, '
+                    f"and the trunk reads D = {self.trunk.dim}: give both the same dim"
+                )

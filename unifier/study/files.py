@@ -1,0 +1,52 @@
+"""Writing a run's files, each whole or not at all."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unifier_tokenizers import InputError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file under another name, then rename it, so that no reader finds half of it."""
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON; what JSON has no word for is written as text."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read JSON that a run left; raises InputError naming the file where it is missing or broken."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; is {path.parent} the folder of a finished run?") from None
+    except ValueError as error:
+        raise InputError(f"{path}: broken ({error})") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: broken (an object is expected)")
+    return content
+
+
+def new_folder(parent: Path, name: str) -> Path:
+    """Make a folder `name` in `parent`, numbered where there is one already."""
+    for number in range(1, 10_000):
+        folder = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except (PermissionError, NotADirectoryError) as error:
+            raise InputError(f"{parent}: cannot be written ({error.strerror}); give another folder with --out") from error
+        return folder
+    raise InputError(f"{parent}: holds too many folders named {name}")

@@ -1,0 +1,118 @@
+"""What a run cost: parameters, examples, tokens, floating-point operations, seconds, memory."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from unifier.data.encoding import Encoded
+from unifier.data.loading import Batch, collate
+from unifier.study.experiment import Experiment
+
+
+@final
+@dataclass
+class Ledger:
+    """What training has used so far."""
+
+    steps: int = 0
+    examples: int = 0
+    tokens: int = 0
+    """Columns the trunk read, padding not counted."""
+    flops: int = 0
+    """Floating-point operations of products and convolutions, forward and backward, padding not counted."""
+    seconds: float = 0.0
+    peak_memory_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self._since = time.perf_counter()
+
+    def start(self) -> None:
+        """Start the clock, and the measure of memory."""
+        self._since = time.perf_counter() - self.seconds
+        forget_peak_memory()
+
+    def count(self, batch: Batch, flops: int) -> None:
+        """Add one step."""
+        self.steps += 1
+        self.examples += len(batch.mask)
+        self.tokens += int(batch.mask.sum())
+        self.flops += flops
+        self.seconds = time.perf_counter() - self._since
+
+    def read(self) -> dict[str, float]:
+        """All figures as of now."""
+        self.peak_memory_bytes = max(self.peak_memory_bytes, peak_memory())
+        return asdict(self)
+
+
+def forget_peak_memory() -> None:
+    """Begin to measure the peak of memory anew, where the system can (Linux, CUDA)."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:  # then the peak is the whole process's
+        return
+
+
+def peak_memory() -> int:
+    """The most memory (bytes) in use at once: the device's on CUDA, else the process's."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def count_parameters(experiment: Experiment) -> dict[str, int]:
+    """Parameters of tokenizers, trunk and heads; one that two parts share counts for the first of them."""
+    parts: Mapping[str, list[nn.Module]] = {
+        "tokenizer": [arm.tokenizer for arm in experiment.arms.values()],
+        "trunk": [experiment.trunk],
+        "head": [arm.head for arm in experiment.arms.values()],
+    }
+    seen: set[Tensor] = set()
+    counts: dict[str, int] = {}
+    for part, modules in parts.items():
+        own = {parameter for module in modules for parameter in module.parameters()} - seen
+        counts[part] = sum(parameter.numel() for parameter in own)
+        seen |= own
+    return {**counts, "total": sum(counts.values())}
+
+
+def flops_of_example(loss: Callable[[Batch], Tensor], split: Encoded) -> Callable[[int, int], float]:
+    """How many operations an example costs, forward and backward, as a function of its N and L.
+
+    Counts some examples of the split one by one, and fits what a transformer's cost is: a polynomial of degree 2 in N
+    and L. It is exact for every layer that treats columns alike or in pairs.
+    """
+    lengths = split.lengths()
+    by_columns = sorted(range(len(lengths)), key=lambda row: lengths[row])
+    by_target = sorted(range(len(lengths)), key=lambda row: lengths[row][::-1])
+    shares = np.linspace(0, len(lengths) - 1, 5).astype(int)
+    rows = {lengths[order[share]]: order[share] for order in (by_columns, by_target) for share in shares}
+    with torch.random.fork_rng(devices=[]):
+        counts = [_count(loss, collate(split, [row])) for row in rows.values()]
+    coefficients = np.linalg.lstsq(np.array([_terms(*pair) for pair in rows]), np.array(counts), rcond=None)[0]
+    return lambda n, length: float(coefficients @ _terms(n, length))
+
+
+def _terms(n: int, length: int) -> np.ndarray:
+    return np.array([1, n, n * n, length, length * length, n * length], dtype=np.float64)
+
+
+def _count(loss: Callable[[Batch], Tensor], batch: Batch) -> int:
+    with FlopCounterMode(display=False) as counter, torch.enable_grad():
+        loss(batch).backward()
+    return counter.get_total_flops()

@@ -1,0 +1,120 @@
+"""Attention: every query takes a weighted mean of the values it may see."""
+
+import math
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unifier.trunks.trunk import Visible
+from unifier_tokenizers import InputError
+
+
+def visibility(mask: Tensor, visible: Visible) -> Tensor | None:
+    """Which column may see which: mask (B, N) -> (B, 1, 1 or N, N) bool, or None where all see all."""
+    n = mask.shape[1]
+    if isinstance(visible, Tensor):
+        column = torch.arange(n, device=mask.device)
+        past = column[:, None] >= column
+        return mask[:, None, None, :] & (past | (column < visible[:, None, None]))[:, None]
+    if visible == "past":
+        return mask[:, None, None, :] & torch.ones(n, n, dtype=torch.bool, device=mask.device).tril()
+    return None if bool(mask.all()) else mask[:, None, None, :]
+
+
+def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Vaswani et al. 2017, section 3.2.1, as written: the answer (B, H, N, D/H) and the weights (B, H, N, M)."""
+    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = scores.softmax(-1)
+    return weights.to(value.dtype) @ value, weights
+
+
+PLAIN_BELOW = 512
+"""On a CPU the fused kernel's backward pass is slower than two products and a softmax for fewer columns than this."""
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """query (B, H, N, D/H), key and value (B, H, M, D/H), mask broadcast to (B, H, N, M) -> (B, H, N, D/H)."""
+    if query.device.type == "cpu" and key.shape[2] < PLAIN_BELOW:
+        return plain_attention(query, key, value, mask)[0]
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+def rotate(x: Tensor, angles: Tensor) -> Tensor:
+    """Turn pairs of rows of queries or keys (B, H, N, D/H) by angles (B, N, D/H/2) (Su et al. 2021, section 3.4.2)."""
+    cos, sin = angles.cos()[:, None].to(x.dtype), angles.sin()[:, None].to(x.dtype)
+    left, right = x.chunk(2, dim=-1)
+    return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
+
+
+@final
+class Cache:
+    """The keys and values (B, H, M, D/H) that one attention has seen, so that a decoder computes each column once."""
+
+    def __init__(self, *, grows: bool) -> None:
+        """A cache that does not grow keeps the first keys and values: those of a memory."""
+        self.grows = grows
+        self.key: Tensor | None = None
+        self.value: Tensor | None = None
+
+    def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Append M' columns; returns all that are held."""
+        if self.key is not None and self.value is not None:
+            key, value = torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2)
+        self.key, self.value = key, value
+        return key, value
+
+    def select(self, rows: Tensor) -> None:
+        """Keep examples rows (B',), in that order and with repeats."""
+        if self.key is not None and self.value is not None:
+            self.key, self.value = self.key[rows], self.value[rows]
+
+
+@final
+class Attention(nn.Module):
+    """Multi-head attention (Vaswani et al. 2017, section 3.2.2) of x to itself, or to a memory."""
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        if dim % heads:
+            raise InputError(f"{heads} heads do not divide D = {dim}: take a number of heads that does")
+        self.heads = heads
+        self.query = nn.Linear(dim, dim)
+        self.key_value = nn.Linear(dim, 2 * dim)
+        self.out = nn.Linear(dim, dim)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        angles: Tensor | None = None,
+        cache: Cache | None = None,
+        weights: list[Tensor] | None = None,
+    ) -> Tensor:
+        """x (B, N, D), memory (B, M, D), mask broadcast to (B, H, N, M), angles (B, N, D/H/2) -> (B, N, D).
+
+        A list given as `weights` receives this call's attention (B, H, N, M), on the plain path.
+        """
+        query = self._split(self.query(x))
+        if cache is not None and not cache.grows and cache.key is not None and cache.value is not None:
+            key, value = cache.key, cache.value
+        else:
+            key, value = map(self._split, self.key_value(x if memory is None else memory).chunk(2, dim=-1))
+            if angles is not None:
+                query, key = rotate(query, angles), rotate(key, angles)
+            if cache is not None:
+                key, value = cache.extend(key, value)
+        if weights is None:
+            answer = attention(query, key, value, mask)
+        else:
+            answer, seen = plain_attention(query, key, value, mask)
+            weights.append(seen)
+        return self.out(answer.transpose(1, 2).flatten(2))
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)

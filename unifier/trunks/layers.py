@@ -1,0 +1,89 @@
+"""One layer of a transformer: attention and a feed-forward network, each with its residual path and norm."""
+
+from collections.abc import Callable
+from typing import Literal, final
+
+from torch import Tensor, nn
+
+from unifier.trunks.attention import Attention, Cache
+
+Norm = Literal["pre", "post"]
+Activation = Literal["gelu", "relu"]
+
+
+@final
+class FeedForward(nn.Sequential):
+    """D -> hidden -> D, each column by itself."""
+
+    def __init__(self, dim: int, hidden: int, activation: Activation, dropout: float) -> None:
+        nonlinearity = nn.GELU() if activation == "gelu" else nn.ReLU()
+        super().__init__(nn.Linear(dim, hidden), nonlinearity, nn.Dropout(dropout), nn.Linear(hidden, dim))
+
+
+@final
+class Block(nn.Module):
+    """Self-attention, attention to a memory where `cross`, feed-forward.
+
+    Norms stand before each part (Xiong et al. 2020) or after its sum (Vaswani et al. 2017).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        hidden: int,
+        *,
+        cross: bool = False,
+        norm: Norm = "pre",
+        activation: Activation = "gelu",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.norm = norm
+        self.attention = Attention(dim, heads)
+        self.attention_norm = nn.LayerNorm(dim)
+        self.cross = Attention(dim, heads) if cross else None
+        self.cross_norm = nn.LayerNorm(dim) if cross else None
+        self.feed_forward = FeedForward(dim, hidden, activation, dropout)
+        self.feed_forward_norm = nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+        initialise(self)
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        *,
+        angles: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        caches: tuple[Cache, Cache] | None = None,
+        weights: list[Tensor] | None = None,
+    ) -> Tensor:
+        """x (B, N, D) -> (B, N, D); masks as `Attention` takes them.
+
+        `weights` receives the attention to the memory where there is one, else the self-attention.
+        """
+        own, far = caches or (None, None)
+        kept = None if self.cross else weights
+        x = self._add(
+            x, self.attention_norm, lambda y: self.attention(y, mask=mask, angles=angles, cache=own, weights=kept)
+        )
+        cross, cross_norm = self.cross, self.cross_norm
+        if cross is not None and cross_norm is not None:
+            x = self._add(x, cross_norm, lambda y: cross(y, memory, mask=memory_mask, cache=far, weights=weights))
+        return self._add(x, self.feed_forward_norm, self.feed_forward)
+
+    def _add(self, x: Tensor, norm: nn.LayerNorm, part: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.norm == "pre":
+            return x + self.dropout(part(norm(x)))
+        return norm(x + self.dropout(part(x)))
+
+
+def initialise(module: nn.Module) -> None:
+    """Xavier-uniform weights (Glorot and Bengio 2010) and zero biases for every linear map inside."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.xavier_uniform_(part.weight)
+            if part.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
+                nn.init.zeros_(part.bias)

@@ -1,0 +1,76 @@
+"""The transformer trunk."""
+
+from typing import Literal, final
+
+from torch import Tensor, nn
+
+from unifier.trunks.attention import visibility
+from unifier.trunks.layers import Activation, Block, Norm
+from unifier.trunks.trunk import Trunk, Visible, drawn_from_seed_alone
+from unifier_tokenizers import InputError, Tokens, rotary_angles
+
+Size = Literal["tiny", "small", "base"]
+
+SIZES: dict[Size, tuple[int, int, int, int]] = {
+    "tiny": (128, 4, 4, 256),
+    "small": (256, 6, 4, 1024),
+    "base": (512, 6, 8, 2048),
+}
+"""D, depth, heads and hidden width; "base" is that of Vaswani et al. 2017, table 3."""
+
+
+@final
+class Transformer(Trunk):
+    """A stack of blocks; depth 0 passes the columns through the final norm alone.
+
+    Its parameters are drawn from the seed last set, and from nothing else: arms built on the same seed start equal.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        depth: int,
+        heads: int,
+        hidden: int,
+        *,
+        norm: Norm = "pre",
+        activation: Activation = "gelu",
+        dropout: float = 0.0,
+        rotary: bool = False,
+    ) -> None:
+        """`hidden` is the width of the feed-forward part; `rotary` turns queries and keys by the columns' positions."""
+        super().__init__()
+        if depth < 0:
+            raise InputError(f"a depth of {depth} is none: take 0 or more blocks")
+        self.dim, self.rotary = dim, rotary
+        self.head_depth = dim // heads
+        with drawn_from_seed_alone():
+            self.blocks = nn.ModuleList(
+                Block(dim, heads, hidden, norm=norm, activation=activation, dropout=dropout) for _ in range(depth)
+            )
+        self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
+
+    @classmethod
+    def preset(cls, size: Size, *, norm: Norm = "pre", dropout: float = 0.0, rotary: bool = False) -> "Transformer":
+        """A trunk of one of `SIZES`."""
+        if size not in SIZES:
+            raise InputError(f'no size "{size}" of trunk: take {", ".join(SIZES)}')
+        return cls(*SIZES[size], norm=norm, dropout=dropout, rotary=rotary)
+
+    def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
+        return self._read(tokens, visible, None)
+
+    def attention(self, tokens: Tokens, visible: Visible = "all") -> tuple[Tokens, list[Tensor]]:
+        """The same answer as `forward`, with the attention (B, H, N, N) of each block."""
+        weights: list[Tensor] = []
+        return self._read(tokens, visible, weights), weights
+
+    def _read(self, tokens: Tokens, visible: Visible, weights: list[Tensor] | None) -> Tokens:
+        if tokens.matrix.shape[1] != self.dim:
+            raise InputError(f"columns of D = {tokens.matrix.shape[1]} rows reach a trunk of D = {self.dim}")
+        x = tokens.matrix.transpose(1, 2)
+        mask = visibility(tokens.mask, visible)
+        angles = rotary_angles(tokens.positions, self.head_depth) if self.rotary else None
+        for block in self.blocks:
+            x = block(x, mask, angles=angles, weights=weights)
+        return tokens._replace(matrix=self.norm(x).transpose(1, 2))

@@ -1,0 +1,38 @@
+"""The contract of a trunk: columns in, columns out, whatever modality they came from."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from unifier_tokenizers import Tokens
+
+Visible = Literal["all", "past"] | Tensor
+"""Which columns each column may see: all (BERT, ViT), itself and those before it (GPT), or lengths (B,) of a prefix
+that all columns see, with the past seen after it (one stack that translates)."""
+
+
+class Trunk(nn.Module, ABC):
+    """Reads a batch of columns; knows no modality, and no order but what the columns themselves tell."""
+
+    dim: int
+    """D, the rows of the columns it reads and gives back."""
+
+    @abstractmethod
+    def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
+        """Tokens (B, D, N) -> Tokens (B, D, N) with the same mask and positions; padding is seen by no column."""
+
+
+@contextmanager
+def drawn_from_seed_alone() -> Iterator[None]:
+    """Draw parameters from the seed last set, however many numbers were drawn since, and use up none of them.
+
+    Without it, a trunk built after a larger embedding would start elsewhere, and a comparison of two arms would compare
+    their initialisations.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch.initial_seed())
+        yield
