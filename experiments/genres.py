@@ -35,7 +35,11 @@ def genres(
     if data == "gtzan" and task == "tags":
         raise InputError("GTZAN has genres and no tags: take task=genre, or data=emotify")
     source = (
-        Emotify(task=task, fold=fold) if data == "emotify" else GTZAN() if data == "gtzan" else SyntheticMusic(task=task)
+        Emotify(task=task, fold=fold)
+        if data == "emotify"
+        else GTZAN()
+        if data == "gtzan"
+        else SyntheticMusic(task=task)
     )
     rate = 8000 if data == "embedded" else 16000
     tokenizer = FrameTokenizer(dim, rate=rate, hop=0.01, window=0.025, stack=stack, dropout=dropout)

@@ -5,7 +5,6 @@ from dataclasses import replace
 from genres import genres
 from pictures import pictures
 from translation import translation
-
 from unifier.study.experiment import Experiment
 
 

@@ -3,7 +3,6 @@
 from genres import genres
 from pictures import pictures
 from translation import translation
-
 from unifier.study.comparison import Comparison
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+
 from unifier_tokenizers.checks import ContractError, check_tokenizer
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.tokenizer import Tokenizer

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
-from unifier_tokenizers import InputError
 
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic, words
 from unifier.data.embedded.lexicon import ADJECTIVES, DETERMINERS, NOUNS, PRONOUNS, VERBS
 from unifier.data.embedded.music import GENRES, render
 from unifier.data.source import Example, Source
 from unifier.data.splitting import SPLITS
+from unifier_tokenizers import InputError
 
 Features = NDArray[np.floating]
 

@@ -5,6 +5,7 @@ from typing import Any, final
 import pytest
 import torch
 from torch import Tensor, nn
+
 from unifier_tokenizers.checks import check_tokenizer
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.mixture import Mixture

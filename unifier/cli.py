@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from unifier.running.fit import RunFailed
 
         if isinstance(error, Interrupted):
-            print("interrupted; go on with --resume and the folder below", file=sys.stderr)
+            print(f"interrupted; go on with --resume {error}", file=sys.stderr)
             print(error)
         elif isinstance(error, RunFailed):
             traceback.print_exception(error.__cause__)
@@ -131,7 +131,7 @@ def _first_line(file: Path) -> str:
         return "(not a Python file)"
 
 
-def _warn_in_a_line(message: Warning | str, *rest: Any) -> None:
+def _warn_in_a_line(message: Warning | str, *_: Any) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from unifier.data.encoding import Encoded
 from unifier.data.loading import Batch
+from unifier.data.source import SplitName
 from unifier.study.experiment import Experiment, Training
 from unifier.study.ledger import Ledger, flops_of_example
 from unifier_tokenizers import Tokens
@@ -29,7 +30,7 @@ class Unifier(pl.LightningModule):
         self.trunk = experiment.trunk
         self.tokenizers = nn.ModuleDict({name: arm.tokenizer for name, arm in experiment.arms.items()})
         self.heads = nn.ModuleDict({name: arm.head for name, arm in experiment.arms.items()})
-        self.sources = {name: arm.source for name, arm in experiment.arms.items()}
+        self.arms = experiment.arms
         self.ledger = Ledger()
         self.random_state: Tensor | None = None
         self.total_steps = 1
@@ -47,12 +48,12 @@ class Unifier(pl.LightningModule):
 
     def read(self, arm: str, batch: Batch) -> Tokens:
         """A batch as the trunk leaves it: Tokens (B, D, N)."""
-        matrix = self.tokenizers[arm].embed(batch.values, batch.positions)
-        return self.trunk(Tokens(matrix, batch.mask, batch.positions), self.heads[arm].visible)
+        matrix = self.arms[arm].tokenizer.embed(batch.values, batch.positions)
+        return self.trunk(Tokens(matrix, batch.mask, batch.positions), self.arms[arm].head.visible)
 
     def loss(self, arm: str, batch: Batch) -> Tensor:
         """The scalar that a step lowers."""
-        return self.heads[arm].loss(self.read(arm, batch), batch.target)
+        return self.arms[arm].head.loss(self.read(arm, batch), batch.target)
 
     def training_step(self, batch: tuple[str, Batch], batch_idx: int) -> Tensor:
         arm, data = batch
@@ -71,8 +72,8 @@ class Unifier(pl.LightningModule):
         self._predict(*batch)
 
     def _predict(self, arm: str, batch: Batch) -> None:
-        predictions = self.heads[arm].predict(self.read(arm, batch))
-        self.predictions.setdefault(arm, {}).update(zip(batch.index.tolist(), predictions, strict=True))
+        predictions = self.arms[arm].head.predict(self.read(arm, batch))
+        self.predictions.setdefault(arm, {}).update(zip(batch.places.tolist(), predictions, strict=True))
 
     def on_validation_epoch_start(self) -> None:
         self.predictions = {}
@@ -87,18 +88,18 @@ class Unifier(pl.LightningModule):
     def on_test_epoch_end(self) -> None:
         self._score("test")
 
-    def _score(self, split: str) -> list[float]:
+    def _score(self, split: SplitName) -> list[float]:
         """Log each arm's metrics; returns the first of each."""
         firsts: list[float] = []
         for arm, found in self.predictions.items():
-            examples = self.sources[arm].split(split)
-            scores = self.heads[arm].metrics(list(found.values()), [examples[i].target for i in found])
+            examples = self.arms[arm].source.split(split)
+            scores = self.arms[arm].head.metrics(list(found.values()), [examples[i].target for i in found])
             self.log_dict({f"{split}/{arm}/{metric}": score for metric, score in scores.items()})
             firsts.append(next(iter(scores.values())))
         return firsts
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
-        # Lightning's own refuses a fused optimizer under autocast, for the sake of gradient scaling, which bf16 has not.
+        # Lightning's own refuses a fused optimizer under autocast, for the sake of a gradient scaling that bf16 lacks.
         torch.nn.utils.clip_grad_norm_(self.parameters(), self.training_settings.clip)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

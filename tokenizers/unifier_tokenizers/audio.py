@@ -76,6 +76,9 @@ class FrameTokenizer(Tokenizer):
     the spectrogram: (bands x frames of the patch, N) at times and bands (2, N) (Gong et al. 2021, section 2.1).
     """
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(
         self,
         dim: int,
@@ -105,7 +108,7 @@ class FrameTokenizer(Tokenizer):
             raise InputError("give stack or patch, not both: a patch already spans several frames")
         if not patch and stride:
             raise InputError("a stride needs a patch to move; for frames, hop is the step in time")
-        if not 0 < self.hop or not 0 < self.window:
+        if not self.hop > 0 or not self.window > 0:
             raise InputError(f"a window of {window} s and a hop of {hop} s at {rate} Hz leave no sample")
         if any(not 0 < step <= side for step, side in zip(self.stride, self.patch, strict=True)):
             raise InputError(f"a stride of {stride} skips parts of a patch of {self.patch}")
@@ -133,7 +136,9 @@ class FrameTokenizer(Tokenizer):
         if not isinstance(raw, Sound):
             raise InputError(f"a Sound(waveform, rate) is expected, not {type(raw).__name__}")
         frames = self.spectrogram(raw).T
-        counts = [max(math.ceil((n - p) / s), 0) + 1 for n, p, s in zip(frames.shape, self.patch, self.stride, strict=True)]
+        counts = [
+            max(math.ceil((n - p) / s), 0) + 1 for n, p, s in zip(frames.shape, self.patch, self.stride, strict=True)
+        ]
         spans = [(count - 1) * s + p for count, p, s in zip(counts, self.patch, self.stride, strict=True)]
         silence = (0, spans[1] - frames.shape[1], 0, spans[0] - frames.shape[0])
         frames = functional.pad(frames, silence, value=math.log(FLOOR))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import final
 
 import numpy as np
@@ -29,10 +30,10 @@ def to_array(picture: Picture, channels: int) -> NDArray[np.uint8]:
     if array.ndim != 3 or array.shape[2] != channels or 0 in array.shape:
         raise InputError(f"a picture of H x W x {channels} is expected, not one of shape {tuple(array.shape)}")
     if np.issubdtype(array.dtype, np.floating):
-        return (array.clip(0, 1) * 255).round().astype(np.uint8)
+        array = (array.clip(0, 1) * 255).round().astype(np.uint8)
     if array.dtype != np.uint8:
         raise InputError(f"a picture holds uint8 in 0 to 255 or float in 0 to 1, not {array.dtype}")
-    return array
+    return np.ascontiguousarray(array, dtype=np.uint8)
 
 
 @final
@@ -41,6 +42,9 @@ class PatchTokenizer(Tokenizer):
 
     Pictures of different sizes may share a batch. A picture whose sides the patches do not fill is padded with black.
     """
+
+    mean: Tensor
+    std: Tensor
 
     def __init__(
         self,
@@ -82,7 +86,7 @@ class PatchTokenizer(Tokenizer):
         return self
 
     def encode(self, raw: Picture) -> Units:
-        pixels = torch.from_numpy(np.ascontiguousarray(to_array(raw, self.channels))).permute(2, 0, 1)
+        pixels = torch.from_numpy(to_array(raw, self.channels)).permute(2, 0, 1)
         patch, stride = self.patch, self.stride
         rows, columns = (max(math.ceil((side - patch) / stride), 0) + 1 for side in pixels.shape[1:])
         height, width = (rows - 1) * stride + patch, (columns - 1) * stride + patch
@@ -121,12 +125,13 @@ class Stem(nn.Module):
         super().__init__()
         halvings = patch.bit_length() - 1
         if patch != 2**halvings or patch == 1:
-            raise InputError(f"a convolutional stem halves its picture down to one column a patch: {patch} is no power of 2")
+            raise InputError(
+                f"a convolutional stem halves its picture down to one column a patch: {patch} is no power of 2"
+            )
         self.patch = patch
         widths = [channels, *(max(dim >> (halvings - 1 - i), 8) for i in range(halvings))]
         self.layers = nn.ModuleList(
-            nn.Conv2d(before, after, 3, stride=2, padding=1)
-            for before, after in zip(widths[:-1], widths[1:], strict=True)
+            nn.Conv2d(before, after, 3, stride=2, padding=1) for before, after in pairwise(widths)
         )
         self.norms = nn.ModuleList(nn.LayerNorm(width) for width in widths[1:])
         self.project = nn.Linear(widths[-1], dim)

@@ -51,9 +51,7 @@ class SubwordTokenizer(Tokenizer):
         self.dropout = nn.Dropout(dropout)
 
     @classmethod
-    def fit(
-        cls, texts: Iterable[str], *, dim: int, vocabulary: int = 8000, level: Level = "bpe"
-    ) -> "SubwordTokenizer":
+    def fit(cls, texts: Iterable[str], *, dim: int, vocabulary: int = 8000, level: Level = "bpe") -> "SubwordTokenizer":
         """Learn a vocabulary of at most `vocabulary` entries from texts, and tokenize with it."""
         return cls(Vocabulary.fit(texts, size=vocabulary, level=level), dim)
 

@@ -7,7 +7,6 @@ from typing import Any, Literal, final
 
 import tokenizers as hf
 from tokenizers import decoders, models, pre_tokenizers, trainers
-
 from unifier_tokenizers.errors import InputError
 
 Level = Literal["bpe", "word", "character", "byte"]

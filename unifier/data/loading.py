@@ -23,7 +23,7 @@ class Batch(NamedTuple):
     """(B, N) bool, True on real columns."""
     target: Tensor
     """(B,) or (B, ..., L), padded with `IGNORED`."""
-    index: Tensor
+    places: Tensor
     """(B,) int64: each example's place in its split."""
 
     def lengths(self) -> list[tuple[int, int]]:

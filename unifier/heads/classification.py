@@ -48,12 +48,12 @@ class ClassificationHead(Head):
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         return functional.cross_entropy(self.logits(tokens).float(), target, label_smoothing=self.label_smoothing)
 
-    def predict(self, tokens: Tokens) -> Tensor:
-        return self.logits(tokens).float().softmax(-1).cpu()
+    def predict(self, tokens: Tokens) -> list[Tensor]:
+        return list(self.logits(tokens).float().softmax(-1).cpu())
 
     def metrics(self, predictions: Sequence[Tensor], targets: Sequence[str]) -> dict[str, float]:
         """Accuracy and macro F1 (the mean over classes of each one's F1), both in per cent."""
-        found = torch.stack(list(predictions)).argmax(-1)
+        found = torch.stack([*predictions]).argmax(-1)
         wanted = torch.stack([self.encode(target) for target in targets])
         f1 = multiclass_f1_score(found, wanted, num_classes=len(self.labels), average="macro")
         return {"accuracy": 100 * (found == wanted).double().mean().item(), "macro_f1": 100 * f1.item()}

@@ -80,7 +80,9 @@ def beam(decoder: Decoder, limits: Tensor, width: int, *, length_penalty: float 
         length = texts.shape[2]
         ends = token == END
         for r, k in (ends[:, :width] & best[:, :width].isfinite()).nonzero().tolist():
-            ended[int(rows[r])].append(Hypothesis(texts[r, k, :-1].tolist(), best[r, k].item() / length**length_penalty))
+            ended[int(rows[r])].append(
+                Hypothesis(texts[r, k, :-1].tolist(), best[r, k].item() / length**length_penalty)
+            )
         order = (best.masked_fill(ends, -torch.inf)).topk(width, dim=1)
         scores, kept = order.values, order.indices
         texts = texts.gather(1, kept[:, :, None].expand(-1, -1, length))

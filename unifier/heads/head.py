@@ -36,7 +36,7 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def metrics(self, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, float]:
-        """Scores of a whole split, predictions against raw targets, higher is better; the first one selects the model."""
+        """Scores of a whole split, predictions against raw targets; higher is better, the first selects the model."""
 
     def describe(self, prediction: Any) -> str:
         """A prediction as a person would read it in a table of samples."""

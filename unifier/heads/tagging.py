@@ -17,9 +17,7 @@ from unifier_tokenizers import InputError, Tokens
 class TaggingHead(Head):
     """A yes or no for each of C tags; a target is a collection of tags, a prediction C probabilities."""
 
-    def __init__(
-        self, labels: Sequence[str], dim: int, *, pooling: Pooling = "mean", dropout: float = 0.0
-    ) -> None:
+    def __init__(self, labels: Sequence[str], dim: int, *, pooling: Pooling = "mean", dropout: float = 0.0) -> None:
         super().__init__()
         self.labels = tuple(labels)
         self.index = {label: i for i, label in enumerate(self.labels)}
@@ -44,13 +42,13 @@ class TaggingHead(Head):
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(self.logits(tokens).float(), target)
 
-    def predict(self, tokens: Tokens) -> Tensor:
-        return self.logits(tokens).float().sigmoid().cpu()
+    def predict(self, tokens: Tokens) -> list[Tensor]:
+        return list(self.logits(tokens).float().sigmoid().cpu())
 
     def metrics(self, predictions: Sequence[Tensor], targets: Sequence[Iterable[str]]) -> dict[str, float]:
         """Macro ROC-AUC and mean average precision, from 0 to 1: means over the tags of which the targets hold both
         examples with and without; chance is 0.5, and the share of examples that have a tag."""
-        found = torch.stack(list(predictions))
+        found = torch.stack([*predictions])
         wanted = torch.stack([self.encode(target) for target in targets]).long()
         both = [c for c in range(len(self.labels)) if 0 < int(wanted[:, c].sum()) < len(wanted)]
         if not both:

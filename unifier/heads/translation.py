@@ -79,7 +79,11 @@ class TranslationHead(Head):
         )
 
     def logits(
-        self, tokens: Tokens, ids: Tensor, caches: list[tuple[Cache, Cache]] | None = None, start: int = 0,
+        self,
+        tokens: Tokens,
+        ids: Tensor,
+        caches: list[tuple[Cache, Cache]] | None = None,
+        start: int = 0,
         weights: list[Tensor] | None = None,
     ) -> Tensor:
         """What follows each of ids (B, L), the first at position `start`, after Tokens (B, D, N): (B, L, V).
@@ -92,9 +96,7 @@ class TranslationHead(Head):
         past = visibility(torch.ones_like(ids, dtype=torch.bool), "past") if ids.shape[1] > 1 else None
         memory, seen = tokens.matrix.transpose(1, 2), tokens.mask[:, None, None]
         for i, block in enumerate(self.blocks):
-            x = block(
-                x, past, memory=memory, memory_mask=seen, caches=caches[i] if caches else None, weights=weights
-            )
+            x = block(x, past, memory=memory, memory_mask=seen, caches=caches[i] if caches else None, weights=weights)
         return functional.linear(self.norm(x), self.embedding.weight)
 
     def search(self, tokens: Tokens, width: int) -> list[list[Hypothesis]]:

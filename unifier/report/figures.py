@@ -3,11 +3,12 @@
 import csv
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: it can be searched, and read aloud
     "svg.hashsalt": "unifier",  # the same figures give the same file
     "font.family": "sans-serif",
@@ -35,7 +36,9 @@ def draw_curves(folder: Path) -> None:
         return
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(3.6 * len(panels), 2.8), layout="constrained")
-        for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        for axes, (title, curves) in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+        ):
             for arm, points in curves.items():
                 axes.plot(*zip(*points, strict=True), label=arm, marker="." if len(points) < 30 else None)
             axes.set(title=title.replace("_", " "), xlabel="tokens read")

@@ -14,12 +14,12 @@ from unifier.model import Unifier
 
 
 class Interrupted(Exception):  # noqa: N818  it is no error
-    """The user asked a run to stop; its last checkpoint is whole."""
+    """The user asked a run to stop; its last checkpoint is whole. Says the run's folder."""
 
 
 @final
 class Interruption(Callback):
-    """Ctrl-C (or SIGTERM) ends a run between two steps, so that its checkpoint is whole; a second one ends it at once."""
+    """Ctrl-C or SIGTERM ends a run between two steps, so that its checkpoint is whole; a second one ends it at once."""
 
     def __init__(self, checkpoint: Path) -> None:
         """`checkpoint` is where the interrupted run's state is saved."""
@@ -42,23 +42,35 @@ class Interruption(Callback):
             signal.signal(which, handler)
         self.before = {}
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         self._stop(trainer)
 
-    def on_validation_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+    def on_validation_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
         self._stop(trainer)
 
     def _stop(self, trainer: pl.Trainer) -> None:
         if self.asked:
             trainer.save_checkpoint(self.checkpoint)
-            raise Interrupted
+            raise Interrupted(trainer.default_root_dir)
 
 
 @final
 class Losses(Callback):
     """Logs each arm's mean training loss, and the learning rate, about a hundred times a run."""
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         assert isinstance(pl_module, Unifier)
         done, total = trainer.global_step, pl_module.total_steps
         if done % max(total // 100, 1) and done != total:
@@ -79,7 +91,9 @@ class Lines(Callback):
     def __init__(self, every: float = 15.0) -> None:
         self.every, self.last = every, time.monotonic()
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         if time.monotonic() - self.last > self.every:
             self._say(trainer, pl_module, "train/", "")
 

@@ -22,10 +22,10 @@ from unifier.model import Unifier
 from unifier.report.figures import draw_curves
 from unifier.report.page import write_report
 from unifier.running.callbacks import Interrupted, Interruption, Losses, progress
-from unifier.study.files import new_folder, write_json
 from unifier.running.result import Result, commit, describe_data, machine, versions
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
 from unifier.study.experiment import Experiment, Training
+from unifier.study.files import new_folder, write_json
 from unifier.study.ledger import count_parameters
 from unifier_tokenizers import InputError
 
@@ -157,7 +157,9 @@ def start_tracking(experiment: Experiment, result: Result, place: Place, model: 
     if place.tensorboard:
         tracking.add(lambda: TensorBoard(result.folder))
     if place.track != "off":
-        about = {name: getattr(result, name) for name in ("seed", "parameters", "data", "commit", "versions", "machine")}
+        about = {
+            name: getattr(result, name) for name in ("seed", "parameters", "data", "commit", "versions", "machine")
+        }
         tracking.add(
             lambda: WeightsAndBiases(
                 result.folder,

@@ -24,7 +24,10 @@ def experiments(file: str | Path) -> dict[str, Callable[..., Experiment | Compar
     module = _load(path)
     found: dict[str, Callable[..., Experiment | Comparison]] = {}
     for name, function in inspect.getmembers(module, inspect.isfunction):
-        if function.__module__ == module.__name__ and get_type_hints(function).get("return") in (Experiment, Comparison):
+        if function.__module__ == module.__name__ and get_type_hints(function).get("return") in (
+            Experiment,
+            Comparison,
+        ):
             found[name] = function
     if not found:
         raise InputError(f"{file}: no experiment in it; one is a function with '-> Experiment' or '-> Comparison'")
@@ -50,7 +53,8 @@ def _load(path: Path) -> Any:
     if known is not None and getattr(known, "__file__", None) == str(path):
         return known
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     try:

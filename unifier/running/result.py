@@ -90,9 +90,11 @@ def machine() -> str:
     import torch
 
     cpuinfo = Path("/proc/cpuinfo")
-    models = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line] if (
-        cpuinfo.exists()
-    ) else []
+    models = (
+        [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        if (cpuinfo.exists())
+        else []
+    )
     parts = [models[0] if models else platform.processor() or platform.machine(), f"{os.cpu_count()} cores"]
     if torch.cuda.is_available():
         parts.append(torch.cuda.get_device_name())

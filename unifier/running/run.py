@@ -70,5 +70,11 @@ def run_and_place(
         described = experiment(**checked)
         assert isinstance(described, Comparison)
         return compare(described, place)
-    result = fit(lambda: experiment(**checked), checked, convert("seed", seed, int), place, resume and Path(resume))
+
+    def build() -> Experiment:
+        described = experiment(**checked)
+        assert isinstance(described, Experiment), f"{experiment} does not return what it is annotated to"
+        return described
+
+    result = fit(build, checked, convert("seed", seed, int), place, Path(resume) if resume else None)
     return [result], result.folder

@@ -10,7 +10,9 @@ from unifier.running.result import Result
 
 def print_table(results: Sequence[Result]) -> None:
     """One row an arm: its scores on the test split, and what they cost."""
-    table = Table("experiment", "arm", "seed", "test scores", "parameters", "tokens", "seconds", box=None, pad_edge=False)
+    table = Table(
+        "experiment", "arm", "seed", "test scores", "parameters", "tokens", "seconds", box=None, pad_edge=False
+    )
     for result in results:
         for arm in result.arms:
             prefix = f"test/{arm}/"

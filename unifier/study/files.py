@@ -1,7 +1,6 @@
 """Writing a run's files, each whole or not at all."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ def write_text(path: Path, text: str) -> None:
     beside = path.with_name(f".{path.name}.part")
     try:
         beside.write_text(text, encoding="utf-8")
-        os.replace(beside, path)
+        beside.replace(path)
     except OSError:
         beside.unlink(missing_ok=True)
         raise
@@ -47,6 +46,8 @@ def new_folder(parent: Path, name: str) -> Path:
         except FileExistsError:
             continue
         except (PermissionError, NotADirectoryError) as error:
-            raise InputError(f"{parent}: cannot be written ({error.strerror}); give another folder with --out") from error
+            raise InputError(
+                f"{parent}: cannot be written ({error.strerror}); give another folder with --out"
+            ) from error
         return folder
     raise InputError(f"{parent}: holds too many folders named {name}")

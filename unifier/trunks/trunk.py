@@ -1,7 +1,7 @@
 """The contract of a trunk: columns in, columns out, whatever modality they came from."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Literal
 
@@ -27,7 +27,7 @@ class Trunk(nn.Module, ABC):
 
 
 @contextmanager
-def drawn_from_seed_alone() -> Iterator[None]:
+def drawn_from_seed_alone() -> Generator[None]:
     """Draw parameters from the seed last set, however many numbers were drawn since, and use up none of them.
 
     Without it, a trunk built after a larger embedding would start elsewhere, and a comparison of two arms would compare

@@ -8,11 +8,11 @@ from typing import Any, cast, final
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-from unifier_tokenizers import InputError
 
 from unifier.data.choice import choose
 from unifier.data.source import Example, SplitName
 from unifier.data.splitting import SPLITS
+from unifier_tokenizers import InputError
 
 TOTAL = 1797
 GREY_LEVELS = 16

@@ -14,8 +14,6 @@ from itertools import islice
 from random import Random
 from typing import Literal, NamedTuple, final, overload
 
-from unifier_tokenizers import InputError
-
 from unifier.data.choice import choose
 from unifier.data.embedded.lexicon import (
     ADJECTIVES,
@@ -30,6 +28,7 @@ from unifier.data.embedded.lexicon import (
 )
 from unifier.data.source import Example, SplitName
 from unifier.data.splitting import SPLITS
+from unifier_tokenizers import InputError
 
 Language = Literal["en", "fr"]
 
@@ -235,8 +234,8 @@ class GrammarPairs:
         train: int = 4000,
         val: int = 200,
         test: int = 300,
-        source: Language = "en",
-        target: Language = "fr",
+        source: str = "en",
+        target: str = "fr",
         seed: int = 0,
     ) -> None:
         if {source, target} != {"en", "fr"}:
