@@ -3,8 +3,10 @@
 from typing import Literal
 
 from unifier.data.embedded import SyntheticMusic
+from unifier.data.sets.audio_folder import AudioFolder
 from unifier.data.sets.emotify import Emotify
 from unifier.data.sets.gtzan import GTZAN
+from unifier.data.source import BadExamples, readable
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.tagging import TaggingHead
 from unifier.study.experiment import Arm, Experiment, Precision, Training
@@ -14,9 +16,10 @@ from unifier_tokenizers import FrameTokenizer, InputError
 
 def genres(
     *,
-    data: Literal["embedded", "emotify", "gtzan"] = "embedded",
+    data: str = "embedded",
     task: Literal["genre", "tags"] = "genre",
     fold: int = 0,
+    rate: int = 8000,
     stack: int = 4,
     dim: int = 128,
     depth: int = 3,
@@ -27,29 +30,35 @@ def genres(
     batch_tokens: int = 2048,
     learning_rate: float = 2e-3,
     precision: Precision = "float32",
+    bad_examples: BadExamples = "stop",
 ) -> Experiment:
-    """`data` "embedded" is rendered music, "emotify" 400 real clips in four genres with moods, "gtzan" ten genres.
+    """Classify or tag `data`: "embedded" (rendered music), "emotify" (400 clips), "gtzan", or a table of your own.
 
-    `stack` is how many frames a column holds; `fold` is Emotify's, 0 to 4, whose artists are heard in the test alone.
+    A table of your own is a CSV with the columns file and label. Sounds are resampled to `rate` Hz; a column is a stack
+    of `stack` frames of 10 ms. `fold` is Emotify's, 0 to 4: its artists are heard in the test alone.
     """
     if data == "gtzan" and task == "tags":
         raise InputError("GTZAN has genres and no tags: take task=genre, or data=emotify")
-    source = (
-        Emotify(task=task, fold=fold)
-        if data == "emotify"
-        else GTZAN()
-        if data == "gtzan"
-        else SyntheticMusic(task=task)
-    )
-    rate = 8000 if data == "embedded" else 16000
-    tokenizer = FrameTokenizer(dim, rate=rate, hop=0.01, window=0.025, stack=stack, dropout=dropout)
-    tokenizer.fit(example.input for example in source.split("train"))
+    if data == "embedded":
+        source = SyntheticMusic(task=task)
+    elif data == "emotify":
+        source = Emotify(task=task, fold=fold)
+    else:
+        source = GTZAN() if data == "gtzan" else AudioFolder(data, task="tags" if task == "tags" else "label")
+    some = readable(source.split("train"), bad_examples=bad_examples, most=200)
+    tokenizer = FrameTokenizer(dim, rate=rate, stack=stack, dropout=dropout).fit(example.input for example in some)
     head = TaggingHead(source.labels, dim) if task == "tags" else ClassificationHead(source.labels, dim)
     return Experiment(
         "genres",
         Transformer(dim, depth, heads, hidden, dropout=dropout),
-        {"music" if data == "embedded" else data: Arm(source, tokenizer, head)},
-        Training(tokens=tokens, batch_tokens=batch_tokens, learning_rate=learning_rate, precision=precision),
+        {source.name: Arm(source, tokenizer, head)},
+        Training(
+            tokens=tokens,
+            batch_tokens=batch_tokens,
+            learning_rate=learning_rate,
+            precision=precision,
+            bad_examples=bad_examples,
+        ),
         tags=("sound", "tagging" if task == "tags" else "classification"),
     )
 

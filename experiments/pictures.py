@@ -1,9 +1,11 @@
 """Classes of pictures: patches in, a label out."""
 
-from typing import Literal
+import math
 
 from unifier.data.embedded import Digits
 from unifier.data.sets.fashion_mnist import FashionMNIST
+from unifier.data.sets.image_folder import ImageFolder
+from unifier.data.source import BadExamples, readable
 from unifier.heads.classification import ClassificationHead
 from unifier.study.experiment import Arm, Experiment, Precision, Training
 from unifier.trunks.transformer import Transformer
@@ -12,7 +14,7 @@ from unifier_tokenizers import PatchTokenizer
 
 def pictures(
     *,
-    data: Literal["embedded", "fashion_mnist"] = "embedded",
+    data: str = "embedded",
     patch: int | None = None,
     stem: bool = False,
     dim: int = 128,
@@ -24,21 +26,30 @@ def pictures(
     batch_tokens: int = 2048,
     learning_rate: float = 2e-3,
     precision: Precision = "float32",
+    bad_examples: BadExamples = "stop",
 ) -> Experiment:
-    """`data` "embedded" is scikit-learn's 8 x 8 handwritten digits, "fashion_mnist" 28 x 28 clothes.
+    """Classify `data`: "embedded" (8 x 8 digits), "fashion_mnist" (28 x 28 clothes), or a folder of your own.
 
-    `patch` is in pixels; None takes patches that make 16 columns of a digit, and 49 of a piece of clothing.
+    A folder of your own has a folder of pictures for each class. `patch` is in pixels; None takes the power of 2 that
+    cuts the longer side of the first picture into about eight, and at least 2.
     """
-    source = FashionMNIST() if data == "fashion_mnist" else Digits()
-    tokenizer = PatchTokenizer(
-        dim, patch=patch or (4 if data == "fashion_mnist" else 2), channels=1, stem=stem, dropout=dropout
-    )
-    tokenizer.fit([example.input for example in source.split("train")])
+    named = {"embedded": Digits, "fashion_mnist": FashionMNIST}
+    source = named[data]() if data in named else ImageFolder(data)
+    some = [example.input for example in readable(source.split("train"), bad_examples=bad_examples, most=2000)]
+    channels = 3 if some[0].ndim == 3 else 1
+    patch = patch or max(2, 2 ** round(math.log2(max(some[0].shape[:2]) / 8)))
+    tokenizer = PatchTokenizer(dim, patch=patch, channels=channels, stem=stem, dropout=dropout).fit(some)
     return Experiment(
         "pictures",
         Transformer(dim, depth, heads, hidden, dropout=dropout),
-        {data if data != "embedded" else "digits": Arm(source, tokenizer, ClassificationHead(source.labels, dim))},
-        Training(tokens=tokens, batch_tokens=batch_tokens, learning_rate=learning_rate, precision=precision),
+        {source.name: Arm(source, tokenizer, ClassificationHead(source.labels, dim))},
+        Training(
+            tokens=tokens,
+            batch_tokens=batch_tokens,
+            learning_rate=learning_rate,
+            precision=precision,
+            bad_examples=bad_examples,
+        ),
         tags=("pictures", "classification"),
     )
 

@@ -1,10 +1,9 @@
-"""Translation: subwords of one language in, a text of the other out."""
-
-from typing import Literal
+"""Translation: subwords of one language in, a text of another out."""
 
 from unifier.data.embedded import GrammarPairs
 from unifier.data.sets.multi30k import Multi30k
-from unifier.data.source import Source
+from unifier.data.sets.parallel_text import ParallelText
+from unifier.data.source import BadExamples, Source, readable
 from unifier.heads.translation import TranslationHead
 from unifier.study.experiment import Arm, Experiment, Precision, Training
 from unifier.trunks.transformer import Transformer
@@ -13,7 +12,7 @@ from unifier_tokenizers import SubwordTokenizer, Vocabulary
 
 def translation(
     *,
-    data: Literal["embedded", "multi30k"] = "embedded",
+    data: str = "embedded",
     source: str = "en",
     target: str = "fr",
     vocabulary: int = 8000,
@@ -23,27 +22,47 @@ def translation(
     heads: int = 4,
     hidden: int = 256,
     dropout: float = 0.1,
+    beam_width: int = 1,
     tokens: int = 600_000,
     batch_tokens: int = 2048,
     learning_rate: float = 2e-3,
     precision: Precision = "float32",
+    bad_examples: BadExamples = "stop",
 ) -> Experiment:
-    """`data` "embedded" is a small English-French grammar, "multi30k" image captions in en, de, fr and cs.
+    """Translate `data`: "embedded" (a small grammar of en and fr), "multi30k" (en, de, fr, cs), or a file of your own.
 
-    Both languages share one vocabulary, and encoder, decoder and output projection one table of it.
+    A file of your own has a sentence, a tab and its translation on each line; `source` and `target` then only name the
+    arm. Both languages share one vocabulary; encoder, decoder and output projection share one table of it.
     """
-    pairs: Source = Multi30k(source, target) if data == "multi30k" else GrammarPairs(source=source, target=target)
-    texts = [text for pair in pairs.split("train") for text in (pair.input, pair.target)]
-    subwords = Vocabulary.fit(texts, size=vocabulary)
+    pairs: Source
+    if data == "embedded":
+        pairs = GrammarPairs(source=source, target=target)
+    else:
+        pairs = Multi30k(source, target) if data == "multi30k" else ParallelText(data)
+    train = readable(pairs.split("train"), bad_examples=bad_examples)
+    subwords = Vocabulary.fit((text for pair in train for text in (pair.input, pair.target)), size=vocabulary)
     tokenizer = SubwordTokenizer(subwords, dim, dropout=dropout)
     head = TranslationHead(
-        subwords, dim, depth=decoder_depth, heads=heads, hidden=hidden, dropout=dropout, embedding=tokenizer.embedding
+        subwords,
+        dim,
+        depth=decoder_depth,
+        heads=heads,
+        hidden=hidden,
+        dropout=dropout,
+        beam_width=beam_width,
+        embedding=tokenizer.embedding,
     )
     return Experiment(
         "translation",
         Transformer(dim, depth, heads, hidden, dropout=dropout),
         {f"{source}-{target}": Arm(pairs, tokenizer, head)},
-        Training(tokens=tokens, batch_tokens=batch_tokens, learning_rate=learning_rate, precision=precision),
+        Training(
+            tokens=tokens,
+            batch_tokens=batch_tokens,
+            learning_rate=learning_rate,
+            precision=precision,
+            bad_examples=bad_examples,
+        ),
         tags=("text", "translation"),
     )
 

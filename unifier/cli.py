@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     # Nothing heavy is imported before a command needs it: help and list start at once.
     try:
-        options.act(options)
+        return options.act(options) or 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 1
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"unifier: {error.filename or 'the disk'}: {error.strerror}", file=sys.stderr)
         return 2
-    except Exception as error:
+    except BaseException as error:
         from unifier.running.callbacks import Interrupted
         from unifier.running.fit import RunFailed
 
@@ -59,7 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             raise
         return 1
-    return 0
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -143,8 +142,8 @@ def act_show(options: argparse.Namespace) -> None:
     show(options.experiment, settings, seed=settings.pop("seed", 0), data=options.data)
 
 
-def act_run(options: argparse.Namespace) -> None:
-    """Run, then print the scores and the folder."""
+def act_run(options: argparse.Namespace) -> int:
+    """Run, then print the scores and the folder; returns 1 where a run of a comparison failed."""
     from unifier.running.registry import experiment
     from unifier.running.run import run_and_place
     from unifier.running.table import print_table
@@ -164,6 +163,7 @@ def act_run(options: argparse.Namespace) -> None:
     if (folder / "report.html").exists():
         print(f"report: {folder / 'report.html'}")
     print(folder)
+    return int(any(result.status != "finished" for result in results))
 
 
 def act_report(options: argparse.Namespace) -> None:

@@ -59,11 +59,9 @@ class Unifier(pl.LightningModule):
         arm, data = batch
         loss = self.loss(arm, data)
         self.losses[arm].append(loss.detach())
-        return loss
-
-    def on_train_batch_end(self, outputs: Any, batch: tuple[str, Batch], batch_idx: int) -> None:
-        arm, data = batch
+        # Here, since a hook of the model's at the step's end runs after the callbacks that log and save it.
         self.ledger.count(data, round(sum(self.costs[arm](n, length) for n, length in data.lengths())))
+        return loss
 
     def validation_step(self, batch: tuple[str, Batch], batch_idx: int) -> None:
         self._predict(*batch)
@@ -104,10 +102,12 @@ class Unifier(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["ledger"] = self.ledger.read()
+        checkpoint["losses"] = self.losses
         checkpoint["random_state"] = torch.get_rng_state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.ledger = Ledger(**checkpoint["ledger"])
+        self.losses = checkpoint["losses"]
         self.random_state = checkpoint["random_state"]
 
     def on_train_start(self) -> None:

@@ -43,16 +43,20 @@ def log_mel(sound: Sound, *, rate: int, window: int, hop: int, bands: int) -> Te
     """The log-mel spectrogram (F, frames) of a sound: channels averaged, resampled to `rate` Hz, natural logarithm.
 
     `window` and `hop` are in samples at `rate`. A frame needs a whole window: raises InputError for a sound shorter
-    than one, with samples that are not numbers, or with a rate that is none.
+    than one, with samples that are not floats or not numbers, or with a rate that is none.
     """
     from torchaudio.functional import resample
 
-    waveform = torch.as_tensor(sound.waveform, dtype=torch.float32)
-    if waveform.ndim not in (1, 2) or sound.rate <= 0:
+    # A copy of what numpy holds: torch takes no array that is read backwards or only.
+    waveform = sound.waveform if isinstance(sound.waveform, Tensor) else torch.tensor(np.array(sound.waveform))
+    if waveform.ndim not in (1, 2) or not waveform.numel() or sound.rate <= 0 or sound.rate != int(sound.rate):
         raise InputError(
-            f"a waveform (samples,) or (channels, samples) at a rate above 0 Hz is expected, "
+            f"a waveform (samples,) or (channels, samples) at a whole rate above 0 Hz is expected, "
             f"not one of shape {tuple(waveform.shape)} at {sound.rate} Hz"
         )
+    if not waveform.is_floating_point():
+        raise InputError(f"a waveform holds floats in -1 to 1, not {waveform.dtype}: divide it by its full scale")
+    waveform = waveform.float()
     if waveform.ndim == 2:
         waveform = waveform.mean(0)
     if not torch.isfinite(waveform).all():

@@ -24,16 +24,22 @@ Picture = Image.Image | NDArray[np.uint8] | NDArray[np.floating] | Tensor
 def to_array(picture: Picture, channels: int) -> NDArray[np.uint8]:
     """Any picture as a uint8 array (H, W, channels); raises InputError where it cannot be read as one."""
     if isinstance(picture, Image.Image):
+        if picture.mode.startswith(("I", "F")):  # conversion would cut every value above 255
+            raise InputError(f"a picture of 8 bits a channel is expected, not of mode {picture.mode}: scale it first")
         picture = np.asarray(picture.convert("L" if channels == 1 else "RGB"))
-    array = picture.numpy() if isinstance(picture, Tensor) else np.asarray(picture)
+    array = picture.numpy(force=True) if isinstance(picture, Tensor) else np.asarray(picture)
     array = array[:, :, None] if array.ndim == 2 else array
     if array.ndim != 3 or array.shape[2] != channels or 0 in array.shape:
         raise InputError(f"a picture of H x W x {channels} is expected, not one of shape {tuple(array.shape)}")
     if np.issubdtype(array.dtype, np.floating):
-        array = (array.clip(0, 1) * 255).round().astype(np.uint8)
+        if not (array.min() >= 0 and array.max() <= 1):  # NaN compares as neither
+            raise InputError(
+                f"a float picture holds 0 to 1, not {array.min():g} to {array.max():g}: scale it, or give uint8"
+            )
+        array = (array * 255).round().astype(np.uint8)
     if array.dtype != np.uint8:
         raise InputError(f"a picture holds uint8 in 0 to 255 or float in 0 to 1, not {array.dtype}")
-    return np.ascontiguousarray(array, dtype=np.uint8)
+    return np.require(array, np.uint8, ["C", "W"])  # torch takes no array that it could not write to
 
 
 @final
@@ -117,8 +123,8 @@ class PatchTokenizer(Tokenizer):
 class Stem(nn.Module):
     """Stride-2 3 x 3 convolutions over the whole picture, put together again from its patches.
 
-    A patch's column sees its neighbours; what lies outside a picture is zero at every layer, so that the same picture
-    gives the same columns alone and beside a larger one.
+    A patch's column sees its neighbours above and to the left. Such a convolution of an even side never reads past its
+    right and lower edges, so that the same picture gives the same columns alone and beside a larger one.
     """
 
     def __init__(self, channels: int, dim: int, patch: int) -> None:
@@ -144,14 +150,11 @@ class Stem(nn.Module):
         batch, channels, area, _ = pixels.shape
         canvas = pixels.new_zeros(batch, channels, area, (rows + 1) * columns)
         canvas = canvas.scatter(3, place[:, None, None].expand_as(pixels), pixels)[..., : rows * columns]
-        inside = pixels.new_zeros(batch, (rows + 1) * columns).scatter(1, place, 1.0)[:, : rows * columns]
         grid = functional.fold(
             canvas.flatten(1, 2), (rows * self.patch, columns * self.patch), self.patch, stride=self.patch
         )
-        inside = inside.view(batch, 1, rows, columns)
         for layer, norm in zip(self.layers, self.norms, strict=True):
             grid = functional.gelu(norm(layer(grid).permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
-            grid = grid * functional.interpolate(inside, size=grid.shape[2:])
         found = functional.pad(grid.flatten(2), (0, columns))  # nowhere reads zeros
         found = found.gather(2, place[:, None].expand(-1, found.shape[1], -1))
         return self.project(found.transpose(1, 2)).transpose(1, 2)

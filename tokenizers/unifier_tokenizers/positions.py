@@ -1,11 +1,12 @@
 """Where a column stands, as numbers the model can use: added to the columns, or turned into rotary angles."""
 
 import math
-from typing import Literal, final
+from typing import Literal, final, get_args
 
 import torch
 from torch import Tensor, nn
 
+from unifier_tokenizers.choice import choose
 from unifier_tokenizers.errors import InputError
 
 PositionKind = Literal["none", "sinusoid", "learned"]
@@ -46,7 +47,7 @@ class PositionalEncoding(nn.Module):
     def __init__(self, kind: PositionKind, dim: int, lengths: tuple[int, ...]) -> None:
         """`lengths` holds, for each axis, how many places "learned" has a vector for."""
         super().__init__()
-        self.kind = kind
+        self.kind = choose("positions", kind, get_args(PositionKind))
         self.dim = dim
         self.lengths = lengths
         sizes = lengths if kind == "learned" else ()

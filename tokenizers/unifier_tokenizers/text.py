@@ -85,14 +85,17 @@ def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:
         wanted.setdefault(token, i)
     found: dict[int, Tensor] = {}
     width = 0
-    with Path(path).open(encoding="utf-8") as lines:
+    with Path(path).open("rb") as lines:
         for number, line in enumerate(lines, start=1):
-            word, *numbers = line.rstrip().split(" ")
+            try:
+                word, *numbers = line.decode("utf-8").rstrip().split(" ")
+            except UnicodeDecodeError as error:
+                raise InputError(f"{path}, line {number}: not UTF-8; is it word2vec's binary format?") from error
             if number == 1 and len(numbers) == 1:  # word2vec's header: how many words, how many numbers
                 continue
             width = width or len(numbers)
-            if len(numbers) != width:
-                raise InputError(f"{path}, line {number}: {len(numbers)} numbers where the lines before had {width}")
+            if not numbers or len(numbers) != width:
+                raise InputError(f"{path}, line {number}: {len(numbers)} numbers where {width or 'some'} are expected")
             if word in wanted:
                 try:
                     found[wanted[word]] = torch.tensor([float(n) for n in numbers])

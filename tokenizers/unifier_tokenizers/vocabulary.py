@@ -7,9 +7,13 @@ from typing import Any, Literal, final
 
 import tokenizers as hf
 from tokenizers import decoders, models, pre_tokenizers, trainers
+from unifier_tokenizers.choice import choose
 from unifier_tokenizers.errors import InputError
 
 Level = Literal["bpe", "word", "character", "byte"]
+
+LEAST: dict[Level, int] = {"bpe": 260, "byte": 260, "character": 261, "word": 5}
+"""The fewest entries at each level: the specials, the bytes where it has them, and one to learn."""
 
 PAD, UNKNOWN, BEGIN, END = range(4)
 SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")
@@ -32,8 +36,7 @@ class Vocabulary:
     @classmethod
     def fit(cls, texts: Iterable[str], *, size: int = 8000, level: Level = "bpe") -> "Vocabulary":
         """Learn at most `size` entries from texts, the four specials and any bytes included."""
-        least = {"bpe": 260, "byte": 260, "character": 261, "word": 5}[level]
-        if size < least:
+        if size < (least := LEAST[choose("level", level, tuple(LEAST))]):
             raise InputError(f'a vocabulary of {size} entries at level "{level}" is too small: at least {least}')
         texts = list(texts)
         if not any(texts):
@@ -64,7 +67,10 @@ class Vocabulary:
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without begin and end."""
-        return self.codec.encode(" " + text, add_special_tokens=False).ids
+        try:
+            return self.codec.encode(" " + text, add_special_tokens=False).ids
+        except TypeError as error:  # half of a surrogate pair, as broken JSON leaves it
+            raise InputError(f"{text[:50]!r} is no Unicode text") from error
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; specials are left out."""

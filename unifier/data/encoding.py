@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Sequence
 from itertools import accumulate, chain
-from typing import Any, Literal, final
+from typing import Any, final
 
 import torch
 from numpy.typing import NDArray
@@ -13,11 +13,9 @@ from rich.progress import track
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from unifier.data.source import Example, where
+from unifier.data.source import BadExamples, Example, where
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer, Units
-
-BadExamples = Literal["stop", "skip"]
 
 CHUNK = 128
 WORTH_WORKERS = 4.0  # seconds; starting worker processes costs about one

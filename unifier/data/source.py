@@ -1,13 +1,16 @@
 """The contract of a data set: named splits of examples, each an input and its target."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from unifier_tokenizers import InputError
 
 SplitName = Literal["train", "val", "test"]
+
+BadExamples = Literal["stop", "skip"]
+"""Whether an example that cannot be read is an error, or is left out."""
 
 
 class Example(NamedTuple):
@@ -38,6 +41,22 @@ def where(examples: Sequence[Example], index: int) -> str:
     """Name one example for an error message, by its file and line where the split knows them."""
     name = getattr(examples, "where", None)
     return name(index) if name else f"example {index}"
+
+
+def readable(
+    examples: Sequence[Example], *, bad_examples: BadExamples = "stop", most: int | None = None
+) -> Iterator[Example]:
+    """Examples to learn a vocabulary or a mean from: all that can be read, or `most` of them, evenly spaced.
+
+    Raises InputError at the first that cannot be read, unless bad_examples is "skip".
+    """
+    step = max(len(examples) // most, 1) if most else 1
+    for index in range(0, len(examples), step):
+        try:
+            yield examples[index]
+        except (ValueError, OSError) as error:
+            if bad_examples == "stop":
+                raise InputError(f"{error} (bad_examples=skip leaves such examples out)") from error
 
 
 def data_folder(name: str, data: str | Path | None = None) -> Path:

@@ -9,9 +9,9 @@ from typing import TypeVar
 import numpy as np
 from sklearn.model_selection import StratifiedGroupKFold
 
-from unifier.data.choice import choose
 from unifier.data.source import SplitName
 from unifier_tokenizers import InputError
+from unifier_tokenizers.choice import choose
 
 Entry = TypeVar("Entry")
 

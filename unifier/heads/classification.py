@@ -1,7 +1,7 @@
 """One label for an example."""
 
 from collections.abc import Sequence
-from typing import final
+from typing import final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torchmetrics.functional.classification import multiclass_f1_score
 from unifier.heads.head import Head
 from unifier.heads.pooling import Pooling, pool
 from unifier_tokenizers import InputError, Tokens
+from unifier_tokenizers.choice import choose
 
 
 @final
@@ -31,7 +32,7 @@ class ClassificationHead(Head):
         self.index = {label: i for i, label in enumerate(self.labels)}
         if len(self.index) != len(self.labels) or len(self.labels) < 2:
             raise InputError(f"two or more different labels are needed to classify, not {list(self.labels)}")
-        self.pooling: Pooling = pooling
+        self.pooling: Pooling = choose("pooling", pooling, get_args(Pooling))
         self.label_smoothing = label_smoothing
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(dim, len(self.labels))

@@ -92,7 +92,8 @@ def beam(decoder: Decoder, limits: Tensor, width: int, *, length_penalty: float 
             ended[row] = sorted(ended[row], key=lambda found: -found.score)[:width]
             bound = scores[r, 0].item() / length**length_penalty
             if length >= int(limits[row]):
-                partial = zip(texts[r].tolist(), scores[r].tolist(), strict=True)
+                live = scores[r].isfinite()  # a wide beam has fewer texts than places at first
+                partial = zip(texts[r][live].tolist(), scores[r][live].tolist(), strict=True)
                 ended[row] += [Hypothesis(text, score / length**length_penalty) for text, score in partial]
                 ended[row] = sorted(ended[row], key=lambda found: -found.score)[:width]
             elif len(ended[row]) < width or bound > ended[row][-1].score:

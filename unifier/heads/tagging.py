@@ -1,7 +1,7 @@
 """Any number of tags for an example."""
 
 from collections.abc import Iterable, Sequence
-from typing import final
+from typing import final, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torchmetrics.functional.classification import binary_auroc, binary_average_
 from unifier.heads.head import Head
 from unifier.heads.pooling import Pooling, pool
 from unifier_tokenizers import InputError, Tokens
+from unifier_tokenizers.choice import choose
 
 
 @final
@@ -23,11 +24,13 @@ class TaggingHead(Head):
         self.index = {label: i for i, label in enumerate(self.labels)}
         if len(self.index) != len(self.labels) or not self.labels:
             raise InputError(f"one or more different tags are needed, not {list(self.labels)}")
-        self.pooling: Pooling = pooling
+        self.pooling: Pooling = choose("pooling", pooling, get_args(Pooling))
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(dim, len(self.labels))
 
     def encode(self, target: Iterable[str]) -> Tensor:
+        if isinstance(target, str):
+            raise InputError(f"a collection of tags is expected, not the text {target!r}")
         hot = torch.zeros(len(self.labels))
         for tag in target:
             if tag not in self.index:

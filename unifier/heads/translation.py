@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from unifier.heads.decoding import Hypothesis, beam, greedy
 from unifier.heads.head import IGNORED, Head
-from unifier.trunks.attention import Cache, visibility
+from unifier.trunks.attention import Cache
 from unifier.trunks.layers import Activation, Block, Norm
 from unifier_tokenizers import InputError, PositionalEncoding, Tokens, Vocabulary
 from unifier_tokenizers.vocabulary import BEGIN, END, PAD
@@ -60,12 +60,16 @@ class TranslationHead(Head):
             for _ in range(depth)
         )
         self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
+        if beam_width < 1:
+            raise InputError(f"beam_width={beam_width}: a beam holds at least 1 text, which is greedy decoding")
         self.label_smoothing = label_smoothing
         self.beam_width, self.length_penalty = beam_width, length_penalty
         self._signatures: dict[str, str] = {}
 
     def encode(self, target: str) -> Tensor:
         """The ids (L,) of a text and its end mark."""
+        if not isinstance(target, str):
+            raise InputError(f"a text is expected, not {type(target).__name__}")
         if not target.strip():
             raise InputError("an empty text has no translation to learn from")
         return torch.tensor([*self.vocabulary.encode(target), END])
@@ -93,10 +97,12 @@ class TranslationHead(Head):
         places = torch.arange(start, start + ids.shape[1], device=ids.device).expand(len(ids), 1, -1)
         columns = self.encoding((self.embedding(ids) * math.sqrt(self.dim)).transpose(1, 2), places)
         x = self.dropout(columns).transpose(1, 2)
-        past = visibility(torch.ones_like(ids, dtype=torch.bool), "past") if ids.shape[1] > 1 else None
-        memory, seen = tokens.matrix.transpose(1, 2), tokens.mask[:, None, None]
+        seen = torch.ones(ids.shape[1], start + ids.shape[1], dtype=torch.bool, device=ids.device)
+        past = seen.tril(start) if len(seen) > 1 else None
+        memory, memory_mask = tokens.matrix.transpose(1, 2), tokens.mask[:, None, None]
         for i, block in enumerate(self.blocks):
-            x = block(x, past, memory=memory, memory_mask=seen, caches=caches[i] if caches else None, weights=weights)
+            own = caches[i] if caches else None
+            x = block(x, past, memory=memory, memory_mask=memory_mask, caches=own, weights=weights)
         return functional.linear(self.norm(x), self.embedding.weight)
 
     def search(self, tokens: Tokens, width: int) -> list[list[Hypothesis]]:

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, final
@@ -9,43 +10,51 @@ from typing import Any, final
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback, RichProgressBar
+from lightning.pytorch.trainer.states import TrainerFn
 
 from unifier.model import Unifier
 
 
-class Interrupted(Exception):  # noqa: N818  it is no error
-    """The user asked a run to stop; its last checkpoint is whole. Says the run's folder."""
+class Interrupted(BaseException):
+    """The user asked a run to stop; its last checkpoint is whole. Says the run's folder.
+
+    Like KeyboardInterrupt it passes by all who handle errors; and unlike that, Lightning does not end the program.
+    """
 
 
 @final
 class Interruption(Callback):
-    """Ctrl-C or SIGTERM ends a run between two steps, so that its checkpoint is whole; a second one ends it at once."""
+    """Within it, Ctrl-C or SIGTERM ends a run between two steps, so that its checkpoint is whole; a second, at once."""
 
-    def __init__(self, checkpoint: Path) -> None:
-        """`checkpoint` is where the interrupted run's state is saved."""
-        self.checkpoint = checkpoint
+    def __init__(self, folder: Path) -> None:
+        """`folder` is the run's."""
+        self.folder = folder
         self.asked = False
         self.before: dict[signal.Signals, Any] = {}
 
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        def ask(number: int, frame: Any) -> None:
-            if self.asked:
-                raise KeyboardInterrupt
-            self.asked = True
-            print("stopping after this step; once more to stop at once", file=sys.stderr)
+    def __enter__(self) -> "Interruption":
+        if threading.current_thread() is threading.main_thread():  # no other hears signals
+            for which in (signal.SIGINT, signal.SIGTERM):
+                self.before[which] = signal.signal(which, self._ask)
+        return self
 
-        for which in (signal.SIGINT, signal.SIGTERM):
-            self.before[which] = signal.signal(which, ask)
-
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def __exit__(self, *_: object) -> None:
         for which, handler in self.before.items():
             signal.signal(which, handler)
-        self.before = {}
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    def _ask(self, number: int, frame: Any) -> None:
+        if self.asked:
+            raise Interrupted(self.folder)
+        self.asked = True
+        print("stopping after this step, and its validation; once more to stop at once", file=sys.stderr)
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        self._stop(trainer)
+        # Not at the end of the step before: a validation that was due then would be left out for good.
+        if self.asked:
+            trainer.save_checkpoint(self.folder / "checkpoints" / "last.ckpt")
+            raise Interrupted(self.folder)
 
     def on_validation_batch_end(
         self,
@@ -56,12 +65,20 @@ class Interruption(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        self._stop(trainer)
+        if self.asked and trainer.state.fn != TrainerFn.FITTING:
+            raise Interrupted(self.folder)
 
-    def _stop(self, trainer: pl.Trainer) -> None:
+    def on_test_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
         if self.asked:
-            trainer.save_checkpoint(self.checkpoint)
-            raise Interrupted(trainer.default_root_dir)
+            raise Interrupted(self.folder)
 
 
 @final

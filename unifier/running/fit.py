@@ -25,7 +25,7 @@ from unifier.running.callbacks import Interrupted, Interruption, Losses, progres
 from unifier.running.result import Result, commit, describe_data, machine, versions
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
 from unifier.study.experiment import Experiment, Training
-from unifier.study.files import new_folder, write_json
+from unifier.study.files import new_folder, read_json, write_json
 from unifier.study.ledger import count_parameters
 from unifier_tokenizers import InputError
 
@@ -64,8 +64,12 @@ def fit(
     Raises InputError, with nothing written, where the experiment cannot begin; and after result.json says so,
     Interrupted after Ctrl-C, OSError from a disk that is full, and RunFailed for all else.
     """
+    if not 0 <= seed < 2**32:
+        raise InputError(f"seed={seed}: a number from 0 to {2**32 - 1} is expected")
     pl.seed_everything(seed, verbose=False)
     experiment = build()
+    if resume is not None and (earlier := read_json(resume / "settings.json")["name"]) != experiment.name:
+        raise InputError(f'{resume} is a run of "{earlier}", and cannot go on as one of "{experiment.name}"')
     training = experiment.training
     splits, skipped = encode(experiment)
     model = Unifier(experiment)
@@ -101,8 +105,10 @@ def fit(
         said = "" if stopped else traceback.format_exception_only(error)[-1].strip()
         status = "interrupted" if stopped else "failed"
         result = replace(result, status=status, error=said, budget=model.ledger.read())
-        result.write()
-        tracking.close(failed=True)
+        try:
+            result.write()
+        finally:  # a tracker's process would outlive a disk that is full
+            tracking.close(failed=True)
         if stopped or isinstance(error, (InputError, OSError)):
             raise
         raise RunFailed(result) from error
@@ -157,9 +163,7 @@ def start_tracking(experiment: Experiment, result: Result, place: Place, model: 
     if place.tensorboard:
         tracking.add(lambda: TensorBoard(result.folder))
     if place.track != "off":
-        about = {
-            name: getattr(result, name) for name in ("seed", "parameters", "data", "commit", "versions", "machine")
-        }
+        about = ("seed", "settings", "parameters", "data", "commit", "versions", "machine")
         tracking.add(
             lambda: WeightsAndBiases(
                 result.folder,
@@ -167,7 +171,7 @@ def start_tracking(experiment: Experiment, result: Result, place: Place, model: 
                 group=place.group or experiment.name,
                 job_type="train",
                 tags=[*experiment.tags, *experiment.arms],
-                config={**result.settings, **about},
+                config={name: getattr(result, name) for name in about},
                 mode=wandb_mode(place.track),
             )
         )
@@ -185,13 +189,17 @@ def train_and_test(
 ) -> dict[str, float]:
     """Train, then score the weights that did best in validation on both held-out splits."""
     checkpoints = folder / "checkpoints"
-    best = ModelCheckpoint(
-        checkpoints, filename="best", monitor="val/score", mode="max", save_last=True, enable_version_counter=False
-    )
+    best = ModelCheckpoint(checkpoints, filename="best", monitor="val/score", mode="max", enable_version_counter=False)
+    # Lightning's own save_last leaves out what is no better than the best.
+    last = ModelCheckpoint(checkpoints, filename="last", enable_version_counter=False)
     bar = progress()
+    interruption = Interruption(folder)
     # Or Lightning introduces itself before every run, and calls a function of its own that torch 2.11 deprecates.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
+    if resumed:  # into the same folder, and `batches.done` leaves out what was trained on
+        for known in ("Checkpoint directory .* exists", ".*your dataloader is not resumable"):
+            warnings.filterwarnings("ignore", message=known)
     trainer = pl.Trainer(
         accelerator="auto",
         devices=1,
@@ -199,21 +207,25 @@ def train_and_test(
         max_epochs=1,
         val_check_interval=max(len(batches) // training.validations, 1),
         logger=tracking,
-        callbacks=[best, Losses(), Interruption(checkpoints / "last.ckpt"), bar],
+        callbacks=[best, last, Losses(), interruption, bar],
         enable_progress_bar=isinstance(bar, ProgressBar),
         default_root_dir=folder,
+        log_every_n_steps=1,
         num_sanity_val_steps=0,
         enable_model_summary=False,
     )
-    last = checkpoints / "last.ckpt"
-    if resumed:
-        batches.done = torch.load(last, map_location="cpu", weights_only=True)["global_step"]
-    trainer.fit(model, batches, held_out["val"], ckpt_path=last if resumed else None)
-    model.load_state_dict(torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"])
-    trainer.validate(model, held_out["val"], verbose=False)
-    scored = dict(trainer.callback_metrics)
-    trainer.test(model, held_out["test"], verbose=False)
-    scored |= trainer.callback_metrics
+    start = checkpoints / "last.ckpt" if resumed else None
+    if start:
+        batches.done = torch.load(start, map_location="cpu", weights_only=True)["global_step"]
+    with interruption:
+        trainer.fit(model, batches, held_out["val"], ckpt_path=start)
+        model.load_state_dict(torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"])
+        trainer.loggers = []  # these scores are logged already, where they were found
+        trainer.validate(model, held_out["val"], verbose=False)
+        trainer.loggers = [tracking]
+        scored = dict(trainer.callback_metrics)
+        trainer.test(model, held_out["test"], verbose=False)
+        scored |= trainer.callback_metrics
     return {name: value.item() for name, value in scored.items() if name.startswith(("val/", "test/"))}
 
 

@@ -59,10 +59,14 @@ def _load(path: Path) -> Any:
     sys.modules[path.stem] = module
     try:
         spec.loader.exec_module(module)
-    except SyntaxError as error:
-        raise InputError(f"{path.name}, line {error.lineno}: not Python ({error.msg})") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path.name}: not a text file in UTF-8") from error
+    except BaseException as error:
+        del sys.modules[path.stem]  # or half of it would be found there again
+        if isinstance(error, SyntaxError):
+            file = Path(error.filename or path).name
+            raise InputError(f"{file}, line {error.lineno}: not Python ({error.msg})") from error
+        if isinstance(error, UnicodeDecodeError):
+            raise InputError(f"{path.name}: not a text file in UTF-8") from error
+        raise
     return module
 
 

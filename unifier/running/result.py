@@ -67,7 +67,10 @@ def sha256_of(source: Source) -> str:
     for split in get_args(SplitName):
         examples = source.split(split)
         for i in range(len(examples)):
-            hashed.update(pickle.dumps(tuple(examples[i]), protocol=5))
+            try:
+                hashed.update(pickle.dumps(tuple(examples[i]), protocol=5))
+            except (ValueError, OSError):  # one that was skipped
+                hashed.update(b"unreadable")
     return hashed.hexdigest()
 
 

@@ -56,7 +56,10 @@ def run_and_place(
         os.environ["UNIFIER_DATA"] = str(Path(data).resolve())  # data workers and sources read it there
     study = Path(inspect.getfile(experiment)).stem
     place = Place(Path(out), study, track=track, tensorboard=tensorboard)
+    comparing = inspect.signature(experiment, eval_str=True).return_annotation is Comparison
     if resume is not None:
+        if comparing:
+            raise InputError(f"{resume}: one run is resumed, not a comparison; name the experiment's file")
         earlier = read_json(Path(resume) / "settings.json")
         if settings:
             raise InputError(f"{resume}: a resumed run keeps its settings; leave out {', '.join(settings)}")
@@ -64,9 +67,9 @@ def run_and_place(
             raise InputError(f"{resume}: no checkpoint to resume from")
         settings, seed = earlier["settings"], earlier["seed"]
     checked = check_settings(experiment, settings)
-    if inspect.signature(experiment, eval_str=True).return_annotation is Comparison:
-        if resume is not None:
-            raise InputError(f"{resume}: one run is resumed, not a comparison; name the experiment's file")
+    if comparing:
+        if seed:
+            raise InputError(f"seed={seed}: a comparison has seeds of its own; give one of its settings")
         described = experiment(**checked)
         assert isinstance(described, Comparison)
         return compare(described, place)

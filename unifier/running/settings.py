@@ -4,6 +4,7 @@ import difflib
 import inspect
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -35,16 +36,17 @@ def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> di
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:
-    """A value as the type `kind`; a text may also be written as JSON, or as a list with commas."""
+    """A value as the type `kind`; a text may also be None, JSON, or a list with commas."""
     adapter = TypeAdapter(kind)
+    if isinstance(value, str) and value.lower() in ("none", "null"):
+        with suppress(ValidationError):
+            return adapter.validate_python(None)
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
     if isinstance(value, str):
         for read in (json.loads, lambda text: json.loads(f"[{text}]"), lambda text: text.split(",")):
-            try:
+            with suppress(ValueError):  # pydantic's and json's errors are both such
                 return adapter.validate_python(read(value))
-            except ValueError:  # pydantic's and json's errors are both such
-                continue
     raise InputError(f"the setting {name}={value!r} does not fit: {reason[0].lower()}{reason[1:]}")

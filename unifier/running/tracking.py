@@ -1,19 +1,21 @@
 """Where a run's figures go while it runs: metrics.csv always, Weights & Biases, TensorBoard on request."""
 
 import csv
+import io
 import os
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, final
+from typing import Any, Literal, Protocol, cast, final
 
 from lightning.pytorch.loggers import Logger
 from requests.utils import get_netrc_auth
 
-from unifier.study.files import read_json
+from unifier.study.files import read_json, write_text
 
 Track = Literal["online", "offline", "off"]
+Mode = Literal["online", "offline", "disabled", "shared"]
 
 
 class Sink(Protocol):
@@ -39,18 +41,23 @@ class MetricsFile:
     def __init__(self, path: Path) -> None:
         """A file that is there already is continued."""
         self.path = path
+        self.earlier: list[Mapping[str, Any]] = []
         self.rows: list[Mapping[str, Any]] = []
         if path.exists():
             with path.open(newline="") as file:
-                self.rows.extend({name: text for name, text in row.items() if text} for row in csv.DictReader(file))
+                self.earlier = [{name: text for name, text in row.items() if text} for row in csv.DictReader(file)]
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        self.rows.append({"step": step, **metrics})
-        names = list(dict.fromkeys(name for row in self.rows for name in row))
-        with self.path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, names)
-            writer.writeheader()
-            writer.writerows(self.rows)
+        row = {"step": step, **metrics}
+        # What was logged after the checkpoint that a run resumes from is logged anew.
+        self.earlier = [old for old in self.earlier if (int(old["step"]), old.keys() == row.keys()) < (step, True)]
+        self.rows.append(row)
+        rows = [*self.earlier, *self.rows]
+        file = io.StringIO(newline="")
+        writer = csv.DictWriter(file, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_text(self.path, file.getvalue())
 
     def keep(self, folder: Path, metrics: Mapping[str, float]) -> None:
         """Nothing more: it is all in the folder."""
@@ -92,7 +99,7 @@ class WeightsAndBiases:
         job_type: str,
         tags: Sequence[str],
         config: Mapping[str, Any],
-        mode: Literal["online", "offline"] | None,
+        mode: Mode,
     ) -> None:
         import wandb
 
@@ -137,12 +144,12 @@ class WeightsAndBiases:
         self.run.finish(exit_code=int(failed))
 
 
-def wandb_mode(track: Track | None) -> Literal["online", "offline"] | None:
-    """The mode to ask W&B for: what was said, else None for `$WANDB_MODE`, else online where a key is known."""
+def wandb_mode(track: Track | None) -> Mode:
+    """The mode to ask W&B for: what was said, else `$WANDB_MODE`, else online where a key is known."""
     if track in ("online", "offline"):
         return track
-    if os.environ.get("WANDB_MODE"):
-        return None
+    if mode := os.environ.get("WANDB_MODE"):  # W&B itself reads it once in a process
+        return cast(Mode, mode)
     home = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
     return "online" if os.environ.get("WANDB_API_KEY") or get_netrc_auth(home) else "offline"
 

@@ -1,17 +1,18 @@
 """What is trained: arms on a trunk, for how long."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, final
+from typing import Literal, final, get_args
 
 from torch import nn
 
-from unifier.data.encoding import BadExamples
-from unifier.data.source import Source
+from unifier.data.source import BadExamples, Source
 from unifier.heads.head import Head
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, Tokenizer
+from unifier_tokenizers.choice import choose
 
 Precision = Literal["float32", "bf16"]
 Schedule = Literal["cosine", "inverse_sqrt", "constant"]
@@ -54,6 +55,14 @@ class Training:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name}={value}: at least 1 is needed")
+        for name in ("learning_rate", "clip"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"{name}={getattr(self, name)}: a number above 0 is needed")
+        for name in ("weight_decay", "workers"):
+            if not 0 <= (getattr(self, name) or 0) < math.inf:
+                raise InputError(f"{name}={getattr(self, name)}: 0 or more is needed")
+        for name, options in (("schedule", Schedule), ("precision", Precision), ("bad_examples", BadExamples)):
+            choose(name, getattr(self, name), get_args(options))
         if not 0 <= self.warmup <= 1:
             raise InputError(f"warmup={self.warmup}: a share of the budget, from 0 to 1, is expected")
 
@@ -83,8 +92,7 @@ class Experiment:
     def __post_init__(self) -> None:
         if not self.arms:
             raise InputError(f'the experiment "{self.name}" has no arm')
-        if not re.fullmatch(r"[\w.-]+", self.name):
-            raise InputError(f'"{self.name}" names a folder: letters, digits, "_", "-" and "." only')
+        check_name(self.name)
         for name, arm in self.arms.items():
             if not re.fullmatch(r"[\w-]+", name) or hasattr(nn.ModuleDict(), name):
                 raise InputError(
@@ -96,3 +104,9 @@ class Experiment:
                     f'the tokenizer of arm "{name}" makes columns of D = {arm.tokenizer.dim}, '
                     f"and the trunk reads D = {self.trunk.dim}: give both the same dim"
                 )
+
+
+def check_name(name: str) -> None:
+    """Raise InputError where a name cannot be a folder's."""
+    if not re.fullmatch(r"[\w-][\w.-]*", name):
+        raise InputError(f'"{name}" names a folder: letters, digits, "_", "-" and "." only, and no "." first')

@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from unifier.data.encoding import Encoded
@@ -94,18 +95,27 @@ def count_parameters(experiment: Experiment) -> dict[str, int]:
 def flops_of_example(loss: Callable[[Batch], Tensor], split: Encoded) -> Callable[[int, int], float]:
     """How many operations an example costs, forward and backward, as a function of its N and L.
 
-    Counts some examples of the split one by one, and fits what a transformer's cost is: a polynomial of degree 2 in N
-    and L. It is exact for every layer that treats columns alike or in pairs.
+    Counts a few examples of the split one by one, and solves for what a transformer's cost is: a polynomial of degree 2
+    in N and L. It is exact for every layer that treats columns alike or in pairs.
     """
-    lengths = split.lengths()
-    by_columns = sorted(range(len(lengths)), key=lambda row: lengths[row])
-    by_target = sorted(range(len(lengths)), key=lambda row: lengths[row][::-1])
-    shares = np.linspace(0, len(lengths) - 1, 5).astype(int)
-    rows = {lengths[order[share]]: order[share] for order in (by_columns, by_target) for share in shares}
+    rows = {pair: row for row, pair in enumerate(split.lengths())}
+    terms = np.array([_terms(*pair) for pair in rows])
+    largest = terms.max(0)
+    chosen = _independent(terms / largest)
     with torch.random.fork_rng(devices=[]):
-        counts = [_count(loss, collate(split, [row])) for row in rows.values()]
-    coefficients = np.linalg.lstsq(np.array([_terms(*pair) for pair in rows]), np.array(counts), rcond=None)[0]
+        counts = [_count(loss, collate(split, [row])) for row in np.array(list(rows.values()))[chosen].tolist()]
+    coefficients = np.linalg.lstsq(terms[chosen] / largest, np.array(counts), rcond=None)[0] / largest
     return lambda n, length: float(coefficients @ _terms(n, length))
+
+
+def _independent(rows: np.ndarray) -> list[int]:
+    """The fewest rows that all the others are sums of, each the one that lies furthest from those before it."""
+    rest, chosen = rows.copy(), list[int]()
+    while (far := np.linalg.norm(rest, axis=1)).max() > 1e-9 and len(chosen) < rows.shape[1]:
+        chosen.append(int(far.argmax()))
+        direction = rest[chosen[-1]] / far.max()
+        rest -= np.outer(rest @ direction, direction)
+    return chosen
 
 
 def _terms(n: int, length: int) -> np.ndarray:
@@ -113,6 +123,7 @@ def _terms(n: int, length: int) -> np.ndarray:
 
 
 def _count(loss: Callable[[Batch], Tensor], batch: Batch) -> int:
-    with FlopCounterMode(display=False) as counter, torch.enable_grad():
+    # torch counts none of what its fused attention does on a CPU; by the plain products every device counts alike.
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, torch.enable_grad():
         loss(batch).backward()
     return counter.get_total_flops()

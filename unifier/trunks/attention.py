@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from unifier.trunks.trunk import Visible
 from unifier_tokenizers import InputError
+from unifier_tokenizers.choice import choose
 
 
 def visibility(mask: Tensor, visible: Visible) -> Tensor | None:
@@ -18,7 +19,7 @@ def visibility(mask: Tensor, visible: Visible) -> Tensor | None:
         column = torch.arange(n, device=mask.device)
         past = column[:, None] >= column
         return mask[:, None, None, :] & (past | (column < visible[:, None, None]))[:, None]
-    if visible == "past":
+    if choose("visible", visible, ("all", "past")) == "past":
         return mask[:, None, None, :] & torch.ones(n, n, dtype=torch.bool, device=mask.device).tril()
     return None if bool(mask.all()) else mask[:, None, None, :]
 
@@ -79,7 +80,7 @@ class Attention(nn.Module):
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
-        if dim % heads:
+        if heads < 1 or dim % heads:
             raise InputError(f"{heads} heads do not divide D = {dim}: take a number of heads that does")
         self.heads = heads
         self.query = nn.Linear(dim, dim)

@@ -1,11 +1,12 @@
 """One layer of a transformer: attention and a feed-forward network, each with its residual path and norm."""
 
 from collections.abc import Callable
-from typing import Literal, final
+from typing import Literal, final, get_args
 
 from torch import Tensor, nn
 
 from unifier.trunks.attention import Attention, Cache
+from unifier_tokenizers.choice import choose
 
 Norm = Literal["pre", "post"]
 Activation = Literal["gelu", "relu"]
@@ -16,6 +17,7 @@ class FeedForward(nn.Sequential):
     """D -> hidden -> D, each column by itself."""
 
     def __init__(self, dim: int, hidden: int, activation: Activation, dropout: float) -> None:
+        choose("activation", activation, get_args(Activation))
         nonlinearity = nn.GELU() if activation == "gelu" else nn.ReLU()
         super().__init__(nn.Linear(dim, hidden), nonlinearity, nn.Dropout(dropout), nn.Linear(hidden, dim))
 
@@ -39,7 +41,7 @@ class Block(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.norm = norm
+        self.norm = choose("norm", norm, get_args(Norm))
         self.attention = Attention(dim, heads)
         self.attention_norm = nn.LayerNorm(dim)
         self.cross = Attention(dim, heads) if cross else None

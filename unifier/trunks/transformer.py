@@ -8,6 +8,7 @@ from unifier.trunks.attention import visibility
 from unifier.trunks.layers import Activation, Block, Norm
 from unifier.trunks.trunk import Trunk, Visible, drawn_from_seed_alone
 from unifier_tokenizers import InputError, Tokens, rotary_angles
+from unifier_tokenizers.choice import choose
 
 Size = Literal["tiny", "small", "base"]
 
@@ -43,19 +44,17 @@ class Transformer(Trunk):
         if depth < 0:
             raise InputError(f"a depth of {depth} is none: take 0 or more blocks")
         self.dim, self.rotary = dim, rotary
-        self.head_depth = dim // heads
         with drawn_from_seed_alone():
             self.blocks = nn.ModuleList(
                 Block(dim, heads, hidden, norm=norm, activation=activation, dropout=dropout) for _ in range(depth)
             )
+        self.head_depth = dim // heads
         self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
 
     @classmethod
     def preset(cls, size: Size, *, norm: Norm = "pre", dropout: float = 0.0, rotary: bool = False) -> "Transformer":
         """A trunk of one of `SIZES`."""
-        if size not in SIZES:
-            raise InputError(f'no size "{size}" of trunk: take {", ".join(SIZES)}')
-        return cls(*SIZES[size], norm=norm, dropout=dropout, rotary=rotary)
+        return cls(*SIZES[choose("size", size, tuple(SIZES))], norm=norm, dropout=dropout, rotary=rotary)
 
     def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
         return self._read(tokens, visible, None)

@@ -34,5 +34,5 @@ def drawn_from_seed_alone() -> Generator[None]:
     their initialisations.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch.initial_seed())
+        torch.default_generator.manual_seed(torch.initial_seed())  # an accelerator's stream is left alone
         yield

@@ -9,10 +9,10 @@ import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from unifier.data.choice import choose
 from unifier.data.source import Example, SplitName
 from unifier.data.splitting import SPLITS
 from unifier_tokenizers import InputError
+from unifier_tokenizers.choice import choose
 
 TOTAL = 1797
 GREY_LEVELS = 16

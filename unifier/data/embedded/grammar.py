@@ -14,7 +14,6 @@ from itertools import islice
 from random import Random
 from typing import Literal, NamedTuple, final, overload
 
-from unifier.data.choice import choose
 from unifier.data.embedded.lexicon import (
     ADJECTIVES,
     ADVERBS,
@@ -29,6 +28,7 @@ from unifier.data.embedded.lexicon import (
 from unifier.data.source import Example, SplitName
 from unifier.data.splitting import SPLITS
 from unifier_tokenizers import InputError
+from unifier_tokenizers.choice import choose
 
 Language = Literal["en", "fr"]
 

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.random import RandomState  # the one whose stream no version of NumPy may change
 from numpy.typing import NDArray
 
-from unifier.data.choice import choose
 from unifier.data.source import Example, SplitName
 from unifier.data.splitting import SPLITS
 from unifier_tokenizers import InputError, Sound
+from unifier_tokenizers.choice import choose
 
 Wave = NDArray[np.float64]
 Task = Literal["genre", "tags"]

@@ -4,12 +4,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, final
 
-from unifier.data.choice import choose
 from unifier.data.examples import Examples, Labelled, from_files
 from unifier.data.files import Row, hash_files, read_number, read_sound, read_table
 from unifier.data.source import SplitName
 from unifier.data.splitting import SPLITS, hold_out, pick, refuse_leak, rotate_folds
 from unifier_tokenizers import InputError
+from unifier_tokenizers.choice import choose
 
 
 @final

@@ -4,13 +4,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, final
 
-from unifier.data.choice import choose
 from unifier.data.download import require
 from unifier.data.examples import Examples, Labelled, from_files
 from unifier.data.files import hash_files, read_number, read_sound, read_table
 from unifier.data.source import SplitName, data_folder
 from unifier.data.splitting import pick, refuse_leak, rotate_folds
 from unifier_tokenizers import InputError
+from unifier_tokenizers.choice import choose
 
 GENRES = ("classical", "electronic", "pop", "rock")
 EMOTIONS = (

@@ -4,13 +4,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import final
 
-from unifier.data.choice import choose
 from unifier.data.download import Remote, obtain
 from unifier.data.examples import Examples
 from unifier.data.files import hash_files
 from unifier.data.idx import idx_examples, read_pair
 from unifier.data.source import SplitName
 from unifier.data.splitting import SPLITS, hold_out
+from unifier_tokenizers.choice import choose
 
 HOME = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 FILES = {

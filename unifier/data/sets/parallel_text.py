@@ -5,12 +5,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, final
 
-from unifier.data.choice import choose
 from unifier.data.examples import Examples
 from unifier.data.files import hash_files, read_lines
 from unifier.data.source import Example, SplitName
 from unifier.data.splitting import SPLITS, hold_out, pick
 from unifier_tokenizers import InputError
+from unifier_tokenizers.choice import choose
 
 Texts = str | Path | tuple[str | Path, str | Path]
 """One file of two columns with a tab between, or a source file and a target file whose lines correspond."""

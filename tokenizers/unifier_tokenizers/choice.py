@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
-from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import InputError
 
 Option = TypeVar("Option", bound=str | int)
 

@@ -1,0 +1,171 @@
+"""Attention is torch's under every mask, on every path, and sees what it may see and nothing else."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from unifier.trunks import attention as module
+from unifier.trunks.attention import PLAIN_BELOW, Attention, Cache, attention, plain_attention, visibility
+from unifier_tokenizers import InputError
+
+B, H, N, D = 3, 2, 7, 10
+LENGTHS = torch.tensor([7, 3, 5])
+MASK = torch.arange(N) < LENGTHS[:, None]
+PREFIXES = torch.tensor([2, 3, 1])
+KINDS = ["all", "past", "prefix", "unpadded", "none"]
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    """The same numbers every time, whatever ran before."""
+    torch.manual_seed(0)
+
+
+def mask_of(kind: str) -> Tensor | None:
+    if kind == "none":
+        return visibility(torch.ones(B, N, dtype=torch.bool), "all")
+    if kind == "unpadded":
+        return visibility(torch.ones(B, N, dtype=torch.bool), "past")
+    if kind == "prefix":
+        return visibility(MASK, PREFIXES)
+    return visibility(MASK, "past" if kind == "past" else "all")
+
+
+def may_see(kind: str, b: int, query: int, key: int) -> bool:
+    """The rule, said column by column."""
+    if kind not in ("unpadded", "none") and key >= LENGTHS[b]:
+        return False
+    if kind == "prefix":
+        return key < int(PREFIXES[b]) or key <= query
+    return kind in ("all", "none") or key <= query
+
+
+def by_hand(query: Tensor, key: Tensor, value: Tensor, kind: str) -> Tensor:
+    """Softmax of scaled products over what may be seen, in float64, one number at a time."""
+    answer = torch.zeros_like(query, dtype=torch.float64)
+    for b in range(B):
+        for h in range(H):
+            for n in range(N):
+                seen = [m for m in range(N) if may_see(kind, b, n, m)]
+                scores = [float(query[b, h, n].double() @ key[b, h, m].double()) / math.sqrt(5) for m in seen]
+                shares = [math.exp(score - max(scores)) for score in scores]
+                for m, share in zip(seen, shares, strict=True):
+                    answer[b, h, n] += share / sum(shares) * value[b, h, m].double()
+    return answer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_visibility_says_column_by_column_who_sees_whom(kind: str) -> None:
+    mask = mask_of(kind)
+    seen = torch.ones(B, N, N, dtype=torch.bool) if mask is None else mask.expand(B, 1, N, N)[:, 0]
+    for b in range(B):
+        assert seen[b].tolist() == [[may_see(kind, b, n, m) for m in range(N)] for n in range(N)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_attention_is_torchs_and_the_formula(kind: str) -> None:
+    query, key, value = torch.randn(3, B, H, N, 5)
+    mask = mask_of(kind)
+    found = attention(query, key, value, mask)
+    torch.testing.assert_close(found, functional.scaled_dot_product_attention(query, key, value, attn_mask=mask))
+    torch.testing.assert_close(found.double(), by_hand(query, key, value, kind), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_sum_to_1_and_are_0_where_nothing_is_seen(kind: str) -> None:
+    query, key, value = torch.randn(3, B, H, N, 5)
+    _, weights = plain_attention(query, key, value, mask_of(kind))
+    assert weights.shape == (B, H, N, N)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, N))
+    for b in range(B):
+        for n in range(N):
+            for m in range(N):
+                assert bool((weights[b, :, n, m] > 0).all()) == may_see(kind, b, n, m)
+                assert bool((weights[b, :, n, m] == 0).all()) != may_see(kind, b, n, m)
+
+
+@pytest.mark.parametrize("columns", [N, PLAIN_BELOW + 8])
+@pytest.mark.parametrize("visible", ["all", "past", "prefix"])
+def test_recorded_weights_change_no_answer_on_either_kernel(columns: int, visible: str) -> None:
+    layer = Attention(D, H)
+    x, recorded = torch.randn(2, columns, D), list[Tensor]()
+    real = torch.arange(columns) < torch.tensor([columns, 4])[:, None]
+    rule = torch.tensor([3, 2]) if visible == "prefix" else "past" if visible == "past" else "all"
+    mask = visibility(real, rule)
+    torch.testing.assert_close(layer(x, mask=mask, weights=recorded), layer(x, mask=mask))
+    assert [weights.shape for weights in recorded] == [(2, H, columns, columns)]
+
+
+def test_both_kernels_have_the_same_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = Attention(D, H), torch.randn(B, N, D)
+    gradients: list[list[Tensor]] = []
+    for least in (0, N + 1):
+        monkeypatch.setattr(module, "PLAIN_BELOW", least)
+        layer.zero_grad()
+        layer(x, mask=mask_of("past")).square().sum().backward()
+        gradients.append([parameter.grad for parameter in layer.parameters() if parameter.grad is not None])
+    assert len(gradients[0]) == 6
+    torch.testing.assert_close(gradients[0], gradients[1], atol=1e-4, rtol=1e-4)
+
+
+def peer_of(layer: Attention) -> torch.nn.MultiheadAttention:
+    peer = torch.nn.MultiheadAttention(D, H, batch_first=True)
+    peer.load_state_dict(
+        {
+            "in_proj_weight": torch.cat([layer.query.weight, layer.key_value.weight]),
+            "in_proj_bias": torch.cat([layer.query.bias, layer.key_value.bias]),
+            "out_proj.weight": layer.out.weight,
+            "out_proj.bias": layer.out.bias,
+        }
+    )
+    return peer
+
+
+@pytest.mark.parametrize("to_itself", [True, False])
+def test_multi_head_attention_is_torchs_with_the_same_weights(to_itself: bool) -> None:
+    layer = Attention(D, H)
+    x, memory = torch.randn(B, 4, D), torch.randn(B, N, D)
+    if to_itself:
+        x, memory = memory, None
+    seen = memory if memory is not None else x
+    recorded: list[Tensor] = []
+    found = layer(x, memory, mask=MASK[:, None, None], weights=recorded)
+    expected, weights = peer_of(layer)(x, seen, seen, key_padding_mask=~MASK, average_attn_weights=False)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(recorded[0], weights)
+
+
+def test_a_growing_cache_answers_as_one_pass_over_the_past() -> None:
+    layer, x, cache = Attention(D, H), torch.randn(B, N, D), Cache(grows=True)
+    expected = layer(x, mask=mask_of("unpadded"))
+    steps = [layer(x[:, n : n + 1], cache=cache) for n in range(N)]
+    torch.testing.assert_close(torch.cat(steps, 1), expected)
+
+
+def test_a_cache_that_does_not_grow_keeps_the_first_memory() -> None:
+    layer, cache = Attention(D, H), Cache(grows=False)
+    x, memory = torch.randn(B, 2, D), torch.randn(B, N, D)
+    expected = layer(x, memory)
+    assert torch.equal(layer(x, memory, cache=cache), expected)
+    assert torch.equal(layer(x, torch.zeros_like(memory), cache=cache), expected)
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_cache_goes_on_with_selected_rows(grows: bool) -> None:
+    layer, rows = Attention(D, H), torch.tensor([2, 0, 2, 1])
+    first, second, memory = torch.randn(B, 1, D), torch.randn(4, 1, D), None if grows else torch.randn(B, N, D)
+    one, other = Cache(grows=grows), Cache(grows=grows)
+    one.select(rows)  # nothing held yet: nothing to select
+    layer(first, memory, cache=one)
+    one.select(rows)
+    layer(first[rows], None if memory is None else memory[rows], cache=other)
+    torch.testing.assert_close(layer(second, cache=one), layer(second, cache=other))
+
+
+@pytest.mark.parametrize("heads", [3, 4, 0, -2])
+def test_heads_that_do_not_divide_the_columns(heads: int) -> None:
+    with pytest.raises(InputError, match=f"{heads} heads do not divide D = {D}: take"):
+        Attention(D, heads)

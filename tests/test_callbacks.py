@@ -1,0 +1,121 @@
+"""Ctrl-C is heard between two steps, in every phase of a run, and by nobody afterwards."""
+
+import csv
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from unifier import Comparison, Experiment, run
+from unifier.data.embedded import Digits
+from unifier.heads.classification import ClassificationHead
+from unifier.running.callbacks import Interrupted, Interruption
+from unifier.study.experiment import Arm, Training
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import PatchTokenizer
+
+STEPS, EACH = 12, 4  # three validations, of four batches each, as the test has
+stop_at: list[int] = []
+"""The batches at which the trunk presses Ctrl-C, counted over the whole run: training, validation and test."""
+read = [0]
+
+
+def press(trunk: nn.Module, tokens: Any, answer: Any) -> None:
+    if len(tokens[0].mask) > 1:  # operations are counted on one example at a time
+        read[0] += 1
+        if read[0] in stop_at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def pictures() -> Experiment:
+    source = Digits(val=120, test=120)
+    arm = Arm(source, PatchTokenizer(8, channels=1), ClassificationHead(source.labels, 8))
+    trunk = Transformer(8, 1, 2, 8, dropout=0.2)
+    trunk.register_forward_hook(press)
+    return Experiment("pictures", trunk, {"digits": arm}, Training(steps=STEPS, batch_tokens=128, validations=3))
+
+
+def started(out: Path, *at: int, resume: Path | None = None) -> Any:
+    stop_at[:] = at
+    read[0] = 0
+    return run(pictures, out=out, track="off", resume=resume)[0]
+
+
+def rows(folder: Path) -> list[dict[str, float]]:
+    with (folder / "metrics.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    return [{name: float(cell) for name, cell in row.items() if cell and name != "budget/seconds"} for row in table]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return started(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.mark.parametrize(
+    "at",
+    [1, 3, 4, 6, 8, 10, 24, 26, 30],
+    ids=[
+        "start",
+        "training",
+        "validation due",
+        "validation",
+        "its end",
+        "after it",
+        "last one",
+        "best weights",
+        "test",
+    ],
+)
+def test_a_run_stopped_anywhere_ends_as_if_it_had_not_been(whole: Any, tmp_path: Path, at: int) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(Interrupted) as stop:
+        started(tmp_path, at)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert read[0] <= at + EACH  # the step is ended, and a validation that is due
+    folder = Path(str(stop.value))
+    ended = started(tmp_path, resume=folder)
+    assert ended.status == "finished"
+    assert ended.metrics == pytest.approx(whole.metrics, rel=1e-5)
+    assert [ended.budget[name] for name in ("steps", "tokens")] == [whole.budget[name] for name in ("steps", "tokens")]
+    for name in ("best", "last"):
+        states = [
+            torch.load(result.folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
+            for result in (whole, ended)
+        ]
+        for part in states[0]:
+            torch.testing.assert_close(states[1][part], states[0][part])
+    found, expected = rows(folder), rows(whole.folder)
+    assert len(found) == len(expected)
+    for row, other in zip(found, expected, strict=True):
+        assert row == pytest.approx(other, rel=1e-4)
+
+
+def only() -> Comparison:
+    return Comparison("only", [pictures])
+
+
+def test_a_comparison_stops_with_its_run_and_says_so(tmp_path: Path) -> None:
+    stop_at[:] = [3]
+    read[0] = 0
+    with pytest.raises(Interrupted):
+        run(only, out=tmp_path, track="off")
+    (found,) = tmp_path.glob("only/*/comparison.json")
+    assert json.loads(found.read_text())["status"] == "interrupted"
+
+
+def test_a_second_one_does_not_wait_for_the_step(tmp_path: Path) -> None:
+    with Interruption(tmp_path) as interruption:
+        signal.raise_signal(signal.SIGINT)
+        assert interruption.asked
+        with pytest.raises(Interrupted, match=tmp_path.name):
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(Interrupted):
+            signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)

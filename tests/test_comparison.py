@@ -1,0 +1,45 @@
+"""What is compared is named once."""
+
+import pytest
+
+from unifier.study.comparison import Comparison
+from unifier.study.experiment import Experiment
+from unifier_tokenizers import InputError
+
+
+def one() -> Experiment:
+    raise AssertionError("describing a comparison builds nothing")
+
+
+def two() -> Experiment:
+    raise AssertionError("describing a comparison builds nothing")
+
+
+def test_a_comparison_builds_none_of_its_experiments() -> None:
+    comparison = Comparison("both", [one, two], settings={"dim": 16}, seeds=(0, 1))
+    assert [function.__name__ for function in comparison.experiments] == ["one", "two"]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "a b"])
+def test_its_name_is_that_of_a_folder(name: str) -> None:
+    with pytest.raises(InputError, match="names a folder"):
+        Comparison(name, [one])
+
+
+def test_an_empty_one_compares_nothing() -> None:
+    with pytest.raises(InputError, match="needs an experiment and a seed"):
+        Comparison("none", [])
+    with pytest.raises(InputError, match="needs an experiment and a seed"):
+        Comparison("none", [one], seeds=())
+
+
+def test_what_is_named_twice_would_write_over_itself() -> None:
+    with pytest.raises(InputError, match="twice"):
+        Comparison("same", [one, one])
+    with pytest.raises(InputError, match="twice"):
+        Comparison("same", [one], seeds=(1, 1))
+
+
+def test_seeds_that_are_none() -> None:
+    with pytest.raises(InputError, match="seed=-1"):
+        Comparison("same", [one], seeds=(0, -1))

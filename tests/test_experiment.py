@@ -1,0 +1,86 @@
+"""What is trained is checked as it is described, before a second of training is spent on it."""
+
+import math
+from typing import Any
+
+import pytest
+
+from unifier.data.embedded import Digits
+from unifier.heads.classification import ClassificationHead
+from unifier.study.experiment import Arm, Experiment, Training
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import InputError, PatchTokenizer
+
+D = 8
+
+
+def arm(dim: int = D) -> Arm:
+    return Arm(Digits(), PatchTokenizer(dim, channels=1), ClassificationHead("ab", dim))
+
+
+def experiment(*names: str, name: str = "pictures", dim: int = D) -> Experiment:
+    return Experiment(name, Transformer(D, 1, 2, 8), {one: arm(dim) for one in names}, Training(steps=1))
+
+
+@pytest.mark.parametrize("name", ["digits", "en-de", "a_1", "2", "été"])
+def test_names_of_arms(name: str) -> None:
+    assert list(experiment(name).arms) == [name]
+
+
+@pytest.mark.parametrize("name", ["keys", "pop", "training", "forward", "a.b", "", "a/b", "a b", ".."])
+def test_names_that_torch_or_a_path_refuses(name: str) -> None:
+    with pytest.raises(InputError, match="cannot name an arm") as error:
+        experiment("digits", name)
+    assert f'"{name}"' in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a b", "..", "."])
+def test_names_of_experiments_are_names_of_folders(name: str) -> None:
+    with pytest.raises(InputError, match="names a folder"):
+        experiment("digits", name=name)
+
+
+def test_an_experiment_without_arms() -> None:
+    with pytest.raises(InputError, match='"pictures" has no arm'):
+        experiment()
+
+
+def test_columns_that_the_trunk_cannot_read() -> None:
+    with pytest.raises(InputError, match=f'arm "digits" makes columns of D = {2 * D}, and the trunk reads D = {D}'):
+        experiment("digits", dim=2 * D)
+
+
+def test_training_needs_a_budget_of_one_kind_or_the_other() -> None:
+    with pytest.raises(InputError, match="steps or tokens"):
+        Training()
+    assert Training(steps=1).tokens is None
+    assert Training(tokens=1).steps is None
+    assert Training(steps=1, tokens=1).steps == 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({name: value} for name in ("steps", "tokens", "batch_tokens", "validations") for value in (0, -1)),
+        *({name: value} for name in ("learning_rate", "clip") for value in (0.0, -1.0, math.nan, math.inf)),
+        {"weight_decay": -0.1},
+        {"workers": -1},
+        {"warmup": -0.1},
+        {"warmup": 1.1},
+        {"warmup": math.nan},
+        {"schedule": "linear"},
+        {"precision": "fp16"},
+        {"bad_examples": "ignore"},
+    ],
+    ids=str,
+)
+def test_values_that_train_nothing(given: dict[str, Any]) -> None:
+    (name, value), *_ = given.items()
+    with pytest.raises(InputError, match=name.replace("_", "[_ ]")) as error:
+        Training(**dict[str, Any](steps=1) | given)
+    assert str(value) in str(error.value)
+
+
+def test_values_at_the_edge() -> None:
+    assert Training(steps=1, warmup=0, weight_decay=0, workers=0).warmup == 0
+    assert Training(steps=1, warmup=1).warmup == 1

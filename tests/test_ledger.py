@@ -1,0 +1,155 @@
+"""What a run cost, against torch's own counter and against the machine."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
+from unifier.data.encoding import Encoded, encode_split
+from unifier.data.loading import collate
+from unifier.data.source import Example
+from unifier.heads.classification import ClassificationHead
+from unifier.heads.tagging import TaggingHead
+from unifier.heads.translation import TranslationHead
+from unifier.model import Unifier
+from unifier.study.experiment import Arm, Experiment, Training
+from unifier.study.ledger import Ledger, count_parameters, flops_of_example, forget_peak_memory, peak_memory
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import FrameTokenizer, PatchTokenizer, Sound, SubwordTokenizer, Vocabulary
+
+D = 16
+
+
+def text() -> tuple[Arm, list[Example]]:
+    source = GrammarPairs(train=60, val=2, test=2)
+    examples = list(source.split("train"))
+    vocabulary = Vocabulary.fit((text for pair in examples for text in pair), size=300)
+    tokenizer = SubwordTokenizer(vocabulary, D)
+    head = TranslationHead(vocabulary, D, depth=1, heads=2, hidden=24, embedding=tokenizer.embedding)
+    return Arm(source, tokenizer, head), examples
+
+
+def pictures() -> tuple[Arm, list[Example]]:
+    """Pictures of unlike size, through a convolutional stem."""
+    source = Digits()
+    examples = [
+        Example(np.tile(picture, (1 + k % 3, 1 + k % 2)), label)
+        for k, (picture, label) in enumerate(source.split("train")[:24])
+    ]
+    tokenizer = PatchTokenizer(D, patch=2, channels=1, stem=True)
+    return Arm(source, tokenizer, ClassificationHead(source.labels, D)), examples
+
+
+def sounds() -> tuple[Arm, list[Example]]:
+    """Most pieces are of one length, and a few of others, as in a folder of clips."""
+    source = SyntheticMusic(train=4, val=1, test=1, seconds=1.0, task="tags")
+    whole = source.split("train")[0]
+    lengths = [8000] * 20 + [3000, 4000, 5500, 7000]
+    examples = [Example(Sound(whole.input.waveform[..., :n], whole.input.rate), whole.target) for n in lengths]
+    return Arm(source, FrameTokenizer(D, rate=8000, stack=4), TaggingHead(source.labels, D)), examples
+
+
+Road = Callable[[], tuple[Arm, list[Example]]]
+
+
+def built(road: Road) -> tuple[Unifier, Encoded]:
+    torch.manual_seed(0)
+    arm, examples = road()
+    model = Unifier(Experiment("cost", Transformer(D, 2, 2, 24), {"arm": arm}, Training(steps=1)))
+    return model, encode_split(examples, arm.tokenizer, arm.head)[0]
+
+
+def counted(model: Unifier, split: Encoded, row: int) -> int:
+    with FlopCounterMode(display=False) as counter:
+        model.loss("arm", collate(split, [row])).backward()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("road", [text, pictures, sounds])
+def test_operations_are_those_that_torch_counts_one_example_at_a_time(road: Road) -> None:
+    model, split = built(road)
+    model.prepare({"arm": split}, 1)
+    batch = collate(split, range(len(split)))
+    assert not batch.mask.all(), "the batch has examples of unlike length"
+    expected = sum(counted(model, split, row) for row in range(len(split)))
+    model.training_step(("arm", batch), 0)
+    assert model.ledger.flops == pytest.approx(expected, rel=1e-9)
+    assert model.ledger.examples == len(split)
+    assert model.ledger.tokens == sum(columns for columns, _ in split.lengths())
+    assert model.ledger.steps == 1
+
+
+def test_counting_costs_no_gradient_and_no_random_number() -> None:
+    model, split = built(text)
+    before = torch.get_rng_state()
+    model.prepare({"arm": split}, 1)
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_fused_attention_over_many_columns_is_counted_too() -> None:
+    """The cost of attention grows as the square of the columns, on whatever kernel it runs."""
+    trunk = Transformer(D, 1, 2, 8)
+    arm, _ = pictures()
+    rng = np.random.RandomState(0)
+    examples = [Example(rng.randint(0, 255, (2, 2 * n), np.uint8), "0") for n in (40, 300, 600, 800)]
+    tokenizer = PatchTokenizer(D, patch=2, channels=1, length=1000)
+    model = Unifier(Experiment("cost", trunk, {"arm": Arm(arm.source, tokenizer, arm.head)}, Training(steps=1)))
+    split, _ = encode_split(examples, tokenizer, arm.head)
+    cost = flops_of_example(lambda batch: model.loss("arm", batch), split)
+    below = counted(model, split, 1)  # torch counts all of it where attention is plain
+    assert cost(300, 1) == pytest.approx(below, rel=1e-9)
+    scores = 3 * 2 * 2 * D * (800**2 - 2 * 400**2)  # two products of 2 D N^2, and twice as much backward
+    assert cost(800, 1) - 2 * cost(400, 1) + cost(0, 1) == pytest.approx(scores, rel=1e-6)
+
+
+def test_parameters_that_two_parts_share_count_once() -> None:
+    arm, _ = text()
+    trunk = Transformer(D, 2, 2, 24)
+    experiment = Experiment("cost", trunk, {"one": arm, "again": arm}, Training(steps=1))
+    counts = count_parameters(experiment)
+    model = Unifier(experiment)
+    assert counts["total"] == sum(counts[part] for part in ("tokenizer", "trunk", "head"))
+    assert counts["total"] == sum(parameter.numel() for parameter in model.parameters())  # torch's own, each once
+    assert counts["trunk"] == sum(parameter.numel() for parameter in trunk.parameters())
+    assert isinstance(arm.tokenizer, SubwordTokenizer)
+    table = arm.tokenizer.embedding.weight.numel()
+    assert counts["tokenizer"] >= table
+    assert counts["head"] == sum(parameter.numel() for parameter in arm.head.parameters()) - table
+
+
+def test_parameters_of_several_arms_add_up() -> None:
+    arms = {"text": text()[0], "pictures": pictures()[0], "sounds": sounds()[0]}
+    counts = count_parameters(Experiment("cost", Transformer(D, 1, 2, 8), arms, Training(steps=1)))
+    parts: list[nn.Module] = [part for arm in arms.values() for part in (arm.tokenizer, arm.head)]
+    distinct = {parameter for part in parts for parameter in part.parameters()}
+    assert counts["tokenizer"] + counts["head"] == sum(parameter.numel() for parameter in distinct)
+
+
+def test_the_peak_of_memory_holds_a_large_allocation_and_can_be_forgotten() -> None:
+    forget_peak_memory()
+    before = peak_memory()
+    size = 200 * 2**20
+    held = np.ones(size, np.uint8)
+    del held
+    assert peak_memory() - before > 0.9 * size
+    forget_peak_memory()
+    assert peak_memory() - before < 0.5 * size
+
+
+def test_a_ledger_goes_on_from_what_it_read() -> None:
+    _, split = built(pictures)
+    batch = collate(split, [0, 1])
+    ledger = Ledger()
+    ledger.start()
+    ledger.count(batch, 10)
+    resumed = Ledger(**ledger.read())  # pyright: ignore[reportArgumentType]
+    resumed.start()
+    resumed.count(batch, 5)
+    assert (resumed.steps, resumed.examples, resumed.flops) == (2, 4, 15)
+    assert resumed.tokens == 2 * ledger.tokens
+    assert resumed.seconds >= ledger.seconds > 0

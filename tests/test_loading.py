@@ -1,0 +1,163 @@
+"""Batches: nothing is lost, little is padded, the seed decides, and arms share the budget."""
+
+from collections import Counter
+from itertools import islice
+
+import pytest
+import torch
+
+from unifier.data.encoding import Encoded
+from unifier.data.loading import EvaluationBatches, TrainingBatches, collate, cut, epoch, epochs
+from unifier.heads.head import IGNORED
+from unifier_tokenizers import Units
+
+COLUMNS = 512
+
+
+def lengths_of(count: int, mean: float, seed: int = 0) -> list[int]:
+    """Lengths as sentences have them: log-normal (Limpert et al. 2001)."""
+    drawn = torch.empty(count).log_normal_(0, 0.5, generator=torch.Generator().manual_seed(seed))
+    return (drawn * mean).round().clamp(1, 300).int().tolist()
+
+
+def split_of(lengths: list[int], targets: list[int] | None = None) -> Encoded:
+    """Example k holds k in every column, and its target k too, as often as `targets` says or as a scalar."""
+    units = [Units(torch.full((n,), k), torch.arange(n)[None]) for k, n in enumerate(lengths)]
+    if targets is None:
+        return Encoded(units, [torch.tensor(k) for k in range(len(lengths))], range(len(lengths)))
+    return Encoded(units, [torch.full((n,), k) for k, n in enumerate(targets)], range(len(lengths)))
+
+
+def both(count: int = 3000) -> list[tuple[int, int]]:
+    """Lengths of sentences and of their translations, which go together."""
+    source = lengths_of(count, 14)
+    return [(n, max(1, n + extra % 5 - 2)) for n, extra in zip(source, lengths_of(count, 9, 1), strict=True)]
+
+
+def test_a_batch_holds_each_example_and_marks_its_padding() -> None:
+    split = split_of([3, 1, 5], [2, 4, 1])
+    batch = collate(split, [2, 0])
+    assert batch.places.tolist() == [2, 0]
+    assert batch.values.tolist() == [[2, 2, 2, 2, 2], [0, 0, 0, 0, 0]]
+    assert batch.mask.tolist() == [[True] * 5, [True] * 3 + [False] * 2]
+    assert batch.positions.shape == (2, 1, 5)
+    assert batch.target.tolist() == [[2, IGNORED], [0, 0]]
+    assert batch.lengths() == [(5, 1), (3, 2)]
+    assert collate(split_of([3, 1, 5]), [1, 2]).lengths() == [(1, 1), (5, 1)]
+
+
+def test_targets_of_two_axes_are_padded_along_their_last() -> None:
+    units = [Units(torch.zeros(2), torch.arange(2)[None])] * 2
+    split = Encoded(units, [torch.ones(3, 2), torch.ones(3, 4)], [0, 1])
+    target = collate(split, [0, 1]).target
+    assert target.shape == (2, 3, 4)
+    assert (target[0, :, 2:] == IGNORED).all()
+    assert (target[0, :, :2] == 1).all()
+    assert (target[1] == 1).all()
+
+
+@pytest.mark.parametrize("columns", [1, 20, COLUMNS, 10**6])
+def test_batches_are_full_and_hold_no_more_than_they_may(columns: int) -> None:
+    lengths = both(500)
+    order = torch.randperm(len(lengths)).tolist()
+    batches = cut(order, lengths, columns)
+    assert [row for batch in batches for row in batch] == order
+    for batch, following in zip(batches, [*batches[1:], None], strict=True):
+        area = len(batch) * max(max(lengths[row]) for row in batch)
+        assert area <= columns or len(batch) == 1
+        if following:  # one more would not have fitted
+            assert (len(batch) + 1) * max(max(lengths[row]) for row in [*batch, following[0]]) > columns
+
+
+def test_an_epoch_holds_every_example_once_in_an_order_the_seed_decides() -> None:
+    lengths = both()
+    one, again, other = (epoch(lengths, COLUMNS, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    assert one == again != other
+    assert sorted(row for batch in one for row in batch) == list(range(len(lengths)))
+
+
+def test_little_is_padded() -> None:
+    lengths = both()
+    for side in (0, 1):  # columns, and targets beside them
+        batches = epoch(lengths, COLUMNS, torch.Generator().manual_seed(0))
+        padded = sum(len(batch) * max(lengths[row][side] for row in batch) for batch in batches)
+        assert padded / sum(pair[side] for pair in lengths) < (1.1 if side == 0 else 1.25)
+
+
+def test_batches_of_an_epoch_come_in_no_order_of_length() -> None:
+    lengths = both()
+    batches = epoch(lengths, COLUMNS, torch.Generator().manual_seed(0))
+    longest = torch.tensor([float(max(lengths[row][0] for row in batch)) for batch in batches])
+    rank = torch.stack([torch.arange(len(longest)).float(), longest])
+    assert torch.corrcoef(rank)[0, 1].abs() < 0.2
+
+
+def test_epochs_follow_each_other_each_in_another_order() -> None:
+    lengths = both(40)
+    size = len(epoch(lengths, 100, torch.Generator().manual_seed(3)))
+    rows = [row for batch in islice(epochs(lengths, 100, seed=3), 4 * size) for row in batch]
+    seen = Counter(rows[: 3 * len(lengths)])
+    assert set(seen.values()) == {3}
+    assert rows[: len(lengths)] != rows[len(lengths) : 2 * len(lengths)]
+
+
+def batches(splits: dict[str, Encoded], seed: int = 0, **budget: int) -> TrainingBatches:
+    return TrainingBatches(splits, columns=100, seed=seed, steps=budget.get("steps"), tokens=budget.get("tokens"))
+
+
+@pytest.mark.parametrize("steps", [1, 7, 500])
+def test_a_budget_in_steps(steps: int) -> None:
+    run = batches({"a": split_of(lengths_of(30, 10))}, steps=steps)
+    assert len(run) == len(list(run)) == steps
+
+
+def test_a_budget_in_tokens_is_reached_and_passed_by_less_than_a_batch() -> None:
+    run = batches({"a": split_of(lengths_of(30, 10)), "b": split_of(lengths_of(50, 30))}, tokens=5000)
+    read = [int(batch.mask.sum()) for _, batch in run]
+    assert len(run) == len(read)
+    assert sum(read[:-1]) < 5000 <= sum(read)
+
+
+def test_the_budget_reached_first_ends_it() -> None:
+    splits = {"a": split_of(lengths_of(30, 10))}
+    assert len(batches(splits, steps=3, tokens=10**6)) == 3
+    assert len(batches(splits, steps=10**6, tokens=1)) == 1
+
+
+def test_arms_get_equal_shares_however_unlike_their_examples() -> None:
+    splits = {"long": split_of(lengths_of(200, 60)), "short": split_of([1] * 17), "other": split_of(lengths_of(90, 8))}
+    had: Counter[str] = Counter()
+    for arm, batch in batches(splits, tokens=30_000):
+        had[arm] += int(batch.mask.sum())
+        assert all((batch.values[b][batch.mask[b]] == place).all() for b, place in enumerate(batch.places.tolist()))
+    assert max(had.values()) - min(had[arm] for arm in splits) <= 300  # one batch, of the longest example here
+
+
+def test_the_seed_decides_the_run_and_a_resumed_one_goes_on_as_it_would_have() -> None:
+    splits = {"a": split_of(lengths_of(30, 10)), "b": split_of(lengths_of(20, 30))}
+
+    def told(run: TrainingBatches) -> list[tuple[str, list[int]]]:
+        return [(arm, batch.places.tolist()) for arm, batch in run]
+
+    whole = told(batches(splits, steps=40))
+    assert whole == told(batches(splits, steps=40))
+    assert whole != told(batches(splits, steps=40, seed=1))
+    assert whole[:25] == told(batches(splits, steps=25))
+    for done in (0, 1, 17, 40):
+        rest = batches(splits, steps=40)
+        rest.done = done
+        assert told(rest) == whole[done:]
+        assert len(rest) == 40  # of the whole run, which is what the learning rate's schedule goes by
+
+
+def test_evaluation_covers_every_example_of_every_arm_once() -> None:
+    splits = {"a": split_of(lengths_of(77, 10)), "b": split_of([*lengths_of(20, 30), 1000])}
+    evaluation = EvaluationBatches(splits, columns=100)
+    seen: dict[str, list[int]] = {"a": [], "b": []}
+    for arm, batch in evaluation:
+        seen[arm] += batch.places.tolist()
+        assert batch.mask.numel() <= 100 or len(batch.mask) == 1
+    assert {arm: sorted(places) for arm, places in seen.items()} == {"a": list(range(77)), "b": list(range(21))}
+    assert len(evaluation) == len(list(evaluation))
+    widths = [batch.mask.shape[1] for arm, batch in evaluation if arm == "b"]
+    assert widths == sorted(widths, reverse=True)  # the batch that needs most memory comes first

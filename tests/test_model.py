@@ -1,0 +1,142 @@
+"""The model: every arm reads through one trunk, and a comparison's arms start from the same one."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+
+from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
+from unifier.data.encoding import encode_split
+from unifier.data.loading import collate
+from unifier.model import Unifier, learning_rate_share
+from unifier.running.registry import experiment as find
+from unifier.study.experiment import Experiment, Schedule, Training
+
+ROOT = Path(__file__).parents[1]
+
+Study = Callable[..., Experiment]
+
+
+@pytest.fixture
+def study(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Study]:
+    """The repository's own experiments, on a few of their examples."""
+    few = {
+        "translation": ("GrammarPairs", partial(GrammarPairs, train=40, val=4, test=4)),
+        "pictures": ("Digits", partial(Digits, val=800, test=900)),
+        "genres": ("SyntheticMusic", partial(SyntheticMusic, train=8, val=4, test=4, seconds=1.0)),
+    }
+
+    def found(name: str) -> Study:
+        function: Any = find(str(ROOT / "experiments" / f"{name}.py"))
+        for part, (source, smaller) in few.items():
+            module: Any = find(str(ROOT / "experiments" / f"{part}.py"))
+            monkeypatch.setitem(module.__globals__, source, smaller)
+        return function
+
+    return found
+
+
+def seeded(build: Study, seed: int = 0, **settings: Any) -> Experiment:
+    pl.seed_everything(seed, verbose=False)
+    return build(**settings)
+
+
+def test_the_trunk_starts_the_same_whatever_the_modality(study: Callable[[str], Study]) -> None:
+    def weights(name: str, seed: int = 0) -> dict[str, torch.Tensor]:
+        return seeded(study(name), seed, dim=16, depth=2).trunk.state_dict()
+
+    first = weights("translation")
+    for name in ("pictures", "genres", "one_trunk"):
+        other = weights(name)
+        assert list(other) == list(first)
+        assert all(torch.equal(first[part], other[part]) for part in first), name
+    assert any(not torch.equal(part, first[name]) for name, part in weights("pictures", seed=1).items())
+
+
+def test_all_three_modalities_read_through_one_trunk_and_all_of_them_train_it(study: Callable[[str], Study]) -> None:
+    experiment = seeded(study("one_trunk"), dim=16, depth=1)
+    model = Unifier(experiment)
+    assert len(experiment.arms) == 3
+    for arm, one in experiment.arms.items():
+        split, _ = encode_split(list(one.source.split("train")[:4]), one.tokenizer, one.head)
+        model.zero_grad()
+        model.loss(arm, collate(split, range(4))).backward()
+        for name, parameter in model.trunk.named_parameters():
+            assert parameter.grad is not None, name
+            if name != "blocks.0.attention.key_value.bias":  # half of it, the keys', moves no softmax
+                assert parameter.grad.abs().sum() > 0, f"{arm} does not move {name}"
+        others = [other for other in experiment.arms if other != arm]
+        for other in others:
+            assert all(
+                parameter.grad is None or not parameter.grad.any() for parameter in model.heads[other].parameters()
+            )
+
+
+def test_a_batch_tells_of_each_example_what_it_tells_alone(study: Callable[[str], Study]) -> None:
+    """Padding beside a longer example changes no prediction."""
+    for name in ("translation", "genres"):
+        experiment = seeded(study(name), dim=16, depth=1)
+        model = Unifier(experiment).eval()
+        ((arm, one),) = experiment.arms.items()
+        examples = [*one.source.split("train")[:3]]
+        split, _ = encode_split(examples, one.tokenizer, one.head)
+        with torch.no_grad():
+            together = model.read(arm, collate(split, range(3)))
+            for row in range(3):
+                alone = model.read(arm, collate(split, [row]))
+                n = alone.matrix.shape[2]
+                torch.testing.assert_close(together.matrix[row, :, :n], alone.matrix[0], atol=1e-5, rtol=1e-4)
+
+
+def shares(schedule: Schedule, total: int, warmup: float = 0.1) -> list[float]:
+    training = Training(steps=total, schedule=schedule, warmup=warmup)
+    return [learning_rate_share(training, step, total) for step in range(total)]
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "inverse_sqrt", "constant"])
+@pytest.mark.parametrize("total", [1, 2, 10, 1000])
+@pytest.mark.parametrize("warmup", [0.0, 0.1, 1.0])
+def test_the_learning_rate_rises_to_its_highest_and_never_again(schedule: Schedule, total: int, warmup: float) -> None:
+    found = shares(schedule, total, warmup)
+    warm = max(round(warmup * total), 1)
+    assert found[warm - 1] == max(found) == 1
+    assert all(0 < share <= 1 for share in found)
+    rising, falling = found[:warm], found[warm - 1 :]
+    assert rising == pytest.approx([(k + 1) / warm for k in range(warm)])  # as steps are taken
+    assert falling == sorted(falling, reverse=True)
+
+
+def test_the_cosine_is_the_one_of_torch_and_ends_at_nothing() -> None:
+    total, warm = 200, 20
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    reference = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total - warm)
+    expected: list[float] = []
+    for _ in range(total - warm):
+        expected.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        reference.step()
+    assert shares("cosine", total)[warm:] == pytest.approx(expected, abs=1e-6)
+    assert learning_rate_share(Training(steps=total), total, total) == pytest.approx(0, abs=1e-12)
+
+
+def test_the_inverse_square_root_halves_in_four_times_the_steps() -> None:
+    found = shares("inverse_sqrt", 1000)
+    assert found[399] / found[99] == pytest.approx(0.5)
+    assert found[899] / found[99] == pytest.approx(1 / 3)
+    assert set(shares("constant", 50)[5:]) == {1.0}
+
+
+def test_matrices_alone_decay_and_every_parameter_is_learned_once(study: Callable[[str], Study]) -> None:
+    experiment = seeded(study("translation"), dim=16, depth=1)
+    model = Unifier(experiment)
+    decayed, free = model.configure_optimizers()["optimizer"].param_groups
+    assert decayed["weight_decay"] > 0 == free["weight_decay"]
+    assert all(parameter.ndim >= 2 for parameter in decayed["params"])
+    assert all(parameter.ndim < 2 for parameter in free["params"])
+    learned = [parameter.numel() for group in (decayed, free) for parameter in group["params"]]
+    assert sum(learned) == sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,70 @@
+"""The README holds what it promises: its snippets run, its tree is the repository's."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import unifier
+from unifier import Arm, Experiment, Training, Transformer
+from unifier.study.comparison import Comparison
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def names() -> dict[str, Any]:
+    """What the snippets define, one after the other."""
+    module = sys.modules["readme"] = ModuleType("readme")  # a real one, so that what it defines can be pickled
+    for snippet in re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL):
+        exec(compile(snippet, "README.md", "exec"), vars(module))
+    return vars(module)
+
+
+def test_the_experiment_runs_and_is_as_short_as_it_says(names: dict[str, Any], tmp_path: Path) -> None:
+    (result,) = unifier.run(names["digits"], dim=16, tokens=4000, out=tmp_path, track="off")
+    assert result.status == "finished"
+    assert 0 <= result.metrics["test/digits/accuracy"] <= 100
+    first = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)[0]
+    assert len([line for line in first.splitlines() if line.strip()]) <= 25
+
+
+def test_the_added_modality_task_and_data_train_together(names: dict[str, Any], tmp_path: Path) -> None:
+    def ramps() -> Experiment:
+        arm = Arm(names["Ramps"](), names["SeriesTokenizer"](16), names["LevelHead"](16))
+        training = Training(steps=60, batch_tokens=256, learning_rate=1e-2)
+        return Experiment("ramps", Transformer(16, 1, 2, 32), {"ramps": arm}, training)
+
+    (result,) = unifier.run(ramps, out=tmp_path, track="off")
+    assert result.metrics["test/ramps/negative_mse"] > -1 / 12 / 2  # half the error of always saying the mean
+
+
+def test_the_tree_has_a_line_for_every_file() -> None:
+    tree = README.partition("## The tree")[2]
+    listed = set(re.findall(r"^\s*([\w./-]+\.(?:py|md|html|toml)|Makefile|\.ci/run)\s", tree, flags=re.MULTILINE))
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    tracked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    files = [Path(name) for name in tracked if (ROOT / name).exists()]
+    said = [
+        file
+        for file in files
+        if file.suffix in {".py", ".html"} and file.name != "__init__.py" and file.parts[0] != "tests"
+    ]
+    missing = [str(file) for file in said if not any(str(file).endswith(name) for name in listed)]
+    gone = [name for name in listed if not any(str(file).endswith(name) for file in files)]
+    assert not missing, f"the README's tree lacks {missing}"
+    assert not gone, f"the README's tree names {gone}, and they are not there"
+
+
+def test_every_experiment_of_the_repository_is_one() -> None:
+    from unifier.running.registry import experiments
+
+    for file in sorted((ROOT / "experiments").glob("*.py")):
+        for function in experiments(file).values():
+            assert function.__doc__, f"{file.name}: {function.__name__} has no docstring"
+            assert function.__annotations__["return"] in (Experiment, Comparison)

@@ -1,0 +1,293 @@
+"""A run from its function to its folder."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any, final
+
+import pytest
+import torch
+from torch import Tensor
+
+from unifier import Comparison, Experiment, run
+from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
+from unifier.data.source import Example, Source, SplitName
+from unifier.heads.classification import ClassificationHead
+from unifier.heads.head import Head
+from unifier.heads.tagging import TaggingHead
+from unifier.heads.translation import TranslationHead
+from unifier.running.fit import RunFailed
+from unifier.study.experiment import Arm, Precision, Training
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, SubwordTokenizer, Tokens, Vocabulary
+
+D = 16
+
+
+@final
+class Few:
+    """The first examples of a source."""
+
+    def __init__(self, source: Source, count: int = 40) -> None:
+        self.source, self.count, self.name = source, count, source.name
+
+    def split(self, name: SplitName) -> list[Example]:
+        return [self.source.split(name)[k] for k in range(min(self.count, len(self.source.split(name))))]
+
+
+def digits(count: int = 40) -> Arm:
+    return Arm(Few(Digits(), count), PatchTokenizer(D, patch=2, channels=1), ClassificationHead(Digits.labels, D))
+
+
+def trunk(dropout: float = 0.1) -> Transformer:
+    return Transformer(D, 1, 2, 16, dropout=dropout)
+
+
+def pictures(*, steps: int = 8, precision: Precision = "float32") -> Experiment:
+    training = Training(steps=steps, batch_tokens=128, validations=2, precision=precision)
+    return Experiment("pictures", trunk(), {"digits": digits()}, training)
+
+
+def together(*, tokens: int = 3000) -> Experiment:
+    """Text, pictures and sound on one trunk."""
+    pairs = GrammarPairs(train=30, val=3, test=3)
+    vocabulary = Vocabulary.fit((text for pair in pairs.split("train") for text in pair), size=300)
+    subwords = SubwordTokenizer(vocabulary, D)
+    music = SyntheticMusic(train=6, val=6, test=6, seconds=1.0, task="tags")
+    arms = {
+        "en-fr": Arm(pairs, subwords, TranslationHead(vocabulary, D, depth=1, heads=2, hidden=16)),
+        "digits": digits(),
+        "music": Arm(music, FrameTokenizer(D, rate=8000, stack=4), TaggingHead(music.labels, D)),
+    }
+    return Experiment("together", trunk(), arms, Training(tokens=tokens, batch_tokens=128, validations=1))
+
+
+@final
+class Breaks(Head):
+    """A head whose loss raises in the third training step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.steps = ClassificationHead(Digits.labels, D), 0
+
+    def encode(self, target: str) -> Tensor:
+        return self.inner.encode(target)
+
+    def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
+        self.steps += len(target) > 1  # operations are counted on one example at a time
+        if self.steps > 2:
+            raise RuntimeError("the third step breaks\nfor a reason of two lines")
+        return self.inner.loss(tokens, target)
+
+    def predict(self, tokens: Tokens) -> list[Tensor]:
+        return self.inner.predict(tokens)
+
+    def metrics(self, predictions: Any, targets: Any) -> dict[str, float]:
+        return self.inner.metrics(predictions, targets)
+
+
+def breaks(*, steps: int = 8) -> Experiment:
+    one = digits()
+    arms = {"digits": Arm(one.source, one.tokenizer, Breaks())}
+    return Experiment("breaks", trunk(), arms, Training(steps=steps, batch_tokens=128, validations=1))
+
+
+def both(*, seeds: tuple[int, ...] = (0, 1)) -> Comparison:
+    return Comparison("both", [breaks, pictures], settings={"steps": 4}, seeds=seeds)
+
+
+@final
+class Torn(list[Example]):
+    """A split whose second example cannot be read."""
+
+    def __getitem__(self, index: Any) -> Any:
+        if index == 1:
+            raise InputError("torn")
+        return super().__getitem__(index)
+
+
+@final
+class Album:
+    """A source without a hash of its own."""
+
+    name = "album"
+
+    def split(self, name: SplitName) -> list[Example]:
+        return Torn(Few(Digits(), 20).split(name))
+
+
+def torn() -> Experiment:
+    one = digits()
+    training = Training(steps=2, batch_tokens=128, validations=1, bad_examples="skip")
+    return Experiment("torn", trunk(), {"digits": Arm(Album(), one.tokenizer, one.head)}, training)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def finished(out: Path) -> Path:
+    (result,) = run(pictures, out=out, track="off")
+    return result.folder
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def content(folder: Path, name: str = "result.json") -> dict[str, Any]:
+    return json.loads((folder / name).read_text())
+
+
+def weights(folder: Path, name: str = "best") -> dict[str, Tensor]:
+    return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
+
+
+def test_a_run_leaves_its_files_and_no_others(finished: Path) -> None:
+    assert finished.parent.name == "pictures"
+    left = {path.relative_to(finished).as_posix() for path in finished.rglob("*")}
+    folders = {"checkpoints", "figures"}
+    files = {"settings.json", "metrics.csv", "result.json", "report.html", "samples.json"}
+    assert left == folders | files | {"checkpoints/best.ckpt", "checkpoints/last.ckpt", "figures/curves.svg"}
+    assert all((finished / name).stat().st_mtime_ns <= (finished / "result.json").stat().st_mtime_ns for name in files)
+    assert content(finished, "settings.json") == {
+        "name": "pictures",
+        "seed": 0,
+        "settings": {"steps": 8, "precision": "float32"},
+    }
+
+
+SCHEMA: dict[str, Any] = {
+    "name": str,
+    "arms": [str],
+    "seed": int,
+    "status": str,
+    "metrics": {"test/digits/accuracy": float, "val/digits/accuracy": float},
+    "parameters": {"tokenizer": int, "trunk": int, "head": int, "total": int},
+    "budget": {"steps": int, "examples": int, "tokens": int, "flops": int, "seconds": float, "peak_memory_bytes": int},
+    "settings": {"steps": int},
+    "data": {"digits": {"name": str, "sha256": str, "train": int, "val": int, "test": int}},
+    "versions": {"python": str, "torch": str, "unifier": str},
+    "commit": str,
+    "machine": str,
+}
+
+
+def check(schema: Any, found: Any, place: str = "result") -> None:
+    if isinstance(schema, dict):
+        for name, kind in schema.items():
+            assert name in found, f"{place} lacks {name}"
+            check(kind, found[name], f"{place}.{name}")
+    elif isinstance(schema, list):
+        for one in found:
+            check(schema[0], one, place)
+    else:
+        assert type(found) is schema, f"{place} is {found!r}"
+
+
+def test_a_result_says_what_was_run_on_what_and_at_what_cost(finished: Path) -> None:
+    result = content(finished)
+    check(SCHEMA, result)
+    assert set(result) - set(SCHEMA) <= {"signatures", "error"}
+    assert result["status"] == "finished"
+    assert result["error"] == ""
+    assert result["budget"]["steps"] == 8
+    assert result["budget"]["tokens"] == 8 * 8 * 16  # each batch is 8 digits of 16 columns
+    assert result["budget"]["peak_memory_bytes"] > 10**6
+    assert result["parameters"]["total"] == sum(result["parameters"][part] for part in ("tokenizer", "trunk", "head"))
+    assert [result["data"]["digits"][split] for split in ("train", "val", "test")] == [40, 40, 40]
+    assert len(result["data"]["digits"]["sha256"]) == 64
+
+
+def test_figures_stand_beside_the_budget_they_cost(finished: Path) -> None:
+    logged = rows(finished)
+    for name in ("step", "budget/tokens", "budget/flops", "budget/seconds"):
+        values = [float(row[name]) for row in logged]
+        assert values == sorted(values)
+    trained = [row for row in logged if row["train/digits/loss"]]
+    assert [int(row["step"]) for row in trained] == list(range(1, 9))
+    assert [int(row["budget/tokens"]) for row in trained] == [8 * 16 * step for step in range(1, 9)]
+    assert [int(row["step"]) for row in logged if row["val/digits/accuracy"]] == [4, 8]
+    assert sum(bool(row["test/digits/accuracy"]) for row in logged) == 1
+
+
+def test_the_scores_are_those_of_the_weights_that_validated_best(finished: Path) -> None:
+    result = content(finished)
+    validated = [float(row["val/digits/accuracy"]) for row in rows(finished) if row["val/digits/accuracy"]]
+    assert result["metrics"]["val/digits/accuracy"] == pytest.approx(max(validated))
+
+
+def test_samples_show_what_was_said_of_test_examples(finished: Path) -> None:
+    kept = content(finished, "samples.json")["digits"]
+    assert 0 < len(kept) <= 12
+    assert all(
+        set(sample) == {"input", "target", "prediction"} and sample["target"] in Digits.labels for sample in kept
+    )
+
+
+def test_the_seed_decides_everything(finished: Path, out: Path) -> None:
+    (again,) = run(pictures, out=out, track="off")
+    assert again.folder != finished
+    assert again.metrics == content(finished)["metrics"]
+    first, second = weights(finished), weights(again.folder)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    clock = "budget/seconds"
+    assert [{**row, clock: ""} for row in rows(again.folder)] == [{**row, clock: ""} for row in rows(finished)]
+    (other,) = run(pictures, seed=1, out=out, track="off")
+    assert other.seed == 1
+    assert any(not torch.equal(first[name], part) for name, part in weights(other.folder).items())
+
+
+def test_products_in_bfloat16_train_weights_in_float32(out: Path) -> None:
+    (result,) = run(pictures, out=out, track="off", precision="bf16", steps="2")
+    assert result.status == "finished"
+    assert {part.dtype for part in weights(result.folder).values()} == {torch.float32}
+
+
+def test_three_modalities_train_one_trunk_in_equal_shares(out: Path) -> None:
+    (result,) = run(together, out=out, track="off")
+    assert result.arms == ["en-fr", "digits", "music"]
+    for name in ("en-fr/bleu", "en-fr/chrf", "digits/accuracy", "music/macro_auc"):
+        assert f"test/{name}" in result.metrics
+        assert f"val/{name}" in result.metrics
+    assert 3000 <= result.budget["tokens"] <= 3000 + 128
+    trained = [name for name in rows(result.folder)[0] if name.startswith("train/") and name.endswith("/loss")]
+    assert sorted(trained) == ["train/digits/loss", "train/en-fr/loss", "train/music/loss"]
+    assert "BLEU" in result.signatures["test/en-fr/bleu"] or "tok:13a" in result.signatures["test/en-fr/bleu"]
+
+
+def test_what_was_skipped_is_counted_in_the_result(out: Path) -> None:
+    (result,) = run(torn, out=out, track="off")
+    found = result.data["digits"]
+    assert found["skipped"] == {"train": 1, "val": 1, "test": 1}
+    assert (found["name"], found["train"], len(found["sha256"])) == ("album", 20, 64)
+
+
+def test_a_run_that_breaks_says_so(out: Path) -> None:
+    with pytest.raises(RunFailed, match="the third step breaks") as failure:
+        run(breaks, out=out, track="off")
+    result = content(failure.value.result.folder)
+    check({name: kind for name, kind in SCHEMA.items() if name != "metrics"}, result)
+    assert result["status"] == "failed"
+    assert result["error"].startswith("RuntimeError: the third step breaks")
+    assert result["budget"]["steps"] == 2
+    assert isinstance(failure.value.__cause__, RuntimeError)
+
+
+def test_a_comparison_goes_on_past_a_run_that_breaks(out: Path) -> None:
+    results = run(both, out=out, track="off")
+    assert [result.status for result in results] == ["failed", "finished"] * 2
+    (folder,) = (out / "both").iterdir()
+    assert {path.name for path in folder.iterdir()} == {"comparison.json", "report.html"}
+    written = content(folder, "comparison.json")
+    assert written["status"] == "failed"
+    assert written["settings"] == {"steps": 4}
+    assert [(row["experiment"], row["arm"], row["seed"], row["mode"]) for row in written["rows"]] == [
+        (name, "digits", seed, "solo") for seed in (0, 1) for name in ("breaks", "pictures")
+    ]
+    for row in written["rows"]:
+        assert row["result"] == content(Path(row["folder"]))
+    assert "the third step breaks" in (folder / "report.html").read_text()

@@ -1,0 +1,130 @@
+"""Settings are checked against a function's signature, and texts become what its types say."""
+
+import inspect
+import json
+from typing import Any, Literal
+
+import pytest
+
+from unifier.cli import parse_settings
+from unifier.running.settings import check_settings, convert
+from unifier_tokenizers import InputError
+
+Colour = Literal["red", "blue"]
+
+
+def study(
+    *,
+    dim: int = 128,
+    learning_rate: float = 1e-3,
+    stem: bool = False,
+    colour: Colour = "red",
+    seeds: tuple[int, ...] = (0,),
+    names: tuple[str, ...] = (),
+    patch: int | None = None,
+    note: str | None = None,
+    title: str = "",
+) -> None:
+    """Every type a setting has."""
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("dim=64", 64),
+        ("dim=1e3", 1000),
+        ("learning_rate=2e-3", 0.002),
+        ("learning_rate=1", 1.0),
+        ("stem=true", True),
+        ("stem=False", False),
+        ("stem=1", True),
+        ("colour=blue", "blue"),
+        ("seeds=0,1,2", (0, 1, 2)),
+        ("seeds=[0, 1]", (0, 1)),
+        ("seeds=7", (7,)),
+        ("seeds=", ()),
+        ("names=en,de", ("en", "de")),
+        ("names=en", ("en",)),
+        ("patch=4", 4),
+        ("patch=None", None),
+        ("patch=none", None),
+        ("patch=null", None),
+        ("note=None", None),
+        ("note=a=b", "a=b"),
+        ("title=None", "None"),
+        ("title=4", "4"),
+    ],
+)
+def test_texts_become_what_their_types_say(text: str, value: Any) -> None:
+    name = text.partition("=")[0]
+    found = check_settings(study, parse_settings([text]))[name]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_a_setting_survives_the_json_that_a_run_leaves() -> None:
+    settings = check_settings(study, {"seeds": (1, 2), "names": ["a"], "learning_rate": 0.1})
+    assert check_settings(study, json.loads(json.dumps(settings))) == settings
+
+
+def test_a_setting_survives_the_command_that_a_report_shows() -> None:
+    settings = check_settings(study, {"seeds": (1, 2), "stem": True})
+    shown = [
+        f"{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}"
+        for name, value in settings.items()
+        if value != ()
+    ]
+    assert check_settings(study, parse_settings(shown)) == settings
+
+
+def test_what_is_not_given_keeps_its_default() -> None:
+    defaults = {name: one.default for name, one in inspect.signature(study).parameters.items()}
+    assert check_settings(study, {}) == defaults
+    assert check_settings(study, {"dim": 1}) == {**defaults, "dim": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("dmi=64", r"no setting 'dmi' in study; did you mean 'dim'\?"),
+        ("learningrate=1", r"did you mean 'learning_rate'\?"),
+        ("xyz=64", "no setting 'xyz' in study; there are dim, learning_rate"),
+        ("dim=many", "the setting dim='many' does not fit: input should be a valid integer"),
+        ("dim=1.5", "dim='1.5' does not fit"),
+        ("dim=", "dim='' does not fit"),
+        ("dim=None", "dim='None' does not fit"),
+        ("dim=1,2", "dim='1,2' does not fit"),
+        ("learning_rate=fast", "learning_rate='fast' does not fit: .*number"),
+        ("stem=perhaps", "stem='perhaps' does not fit"),
+        ("colour=green", "colour='green' does not fit: input should be 'red' or 'blue'"),
+        ("seeds=0,one", "seeds='0,one' does not fit"),
+        ("patch=big", "patch='big' does not fit"),
+        ("dim", "'dim' is no setting: write key=value"),
+        ("=3", "'=3' is no setting"),
+        ("a-b=3", "'a-b=3' is no setting"),
+    ],
+)
+def test_mistakes_are_said_in_a_line(text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said) as error:
+        check_settings(study, parse_settings([text]))
+    assert "\n" not in str(error.value)
+
+
+def test_a_setting_given_twice() -> None:
+    with pytest.raises(InputError, match="given twice"):
+        parse_settings(["dim=1", "dim=2"])
+
+
+def test_a_setting_without_a_default_must_be_given() -> None:
+    def needs(*, folder: str, dim: int = 1) -> None: ...
+
+    with pytest.raises(InputError, match="'folder' of needs has no default: give folder=VALUE"):
+        check_settings(needs, {"dim": 2})
+    assert check_settings(needs, {"folder": "here"}) == {"folder": "here", "dim": 1}
+
+
+def test_values_from_python_are_checked_as_well() -> None:
+    assert convert("dim", 3, int) == 3
+    assert convert("seeds", [1, 2], tuple[int, ...]) == (1, 2)
+    with pytest.raises(InputError, match=r"dim=\[1\] does not fit"):
+        convert("dim", [1], int)

@@ -1,0 +1,108 @@
+"""Any number of tags for an example: learned, scored as scikit-learn scores them, whoever is in the batch."""
+
+import math
+
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from unifier.heads.pooling import Pooling
+from unifier.heads.tagging import TaggingHead
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import InputError, Tokens
+
+D, LENGTHS = 10, [7, 3, 5, 4]
+TAGS = ("calm", "joy", "power")
+WANTED = [("joy",), (), ("calm", "power"), ("power", "joy", "calm")]
+POOLINGS: list[Pooling] = ["mean", "first"]
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    """The same numbers every time, whatever ran before."""
+    torch.manual_seed(0)
+
+
+def batch() -> Tokens:
+    mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
+    return Tokens(torch.randn(len(LENGTHS), D, max(LENGTHS)), mask, torch.zeros(len(LENGTHS), 1, max(LENGTHS)).long())
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_the_head_overfits_a_batch(pooling: Pooling) -> None:
+    head, trunk, tokens = TaggingHead(TAGS, D, pooling=pooling), Transformer(D, 1, 2, 20), batch()
+    target = torch.stack([head.encode(tags) for tags in WANTED])
+    optimizer = torch.optim.Adam([*head.parameters(), *trunk.parameters()], lr=0.02)
+    for _ in range(80):
+        optimizer.zero_grad()
+        head.loss(trunk(tokens), target).backward()
+        optimizer.step()
+    assert head.loss(trunk(tokens), target) < 0.05
+    predictions = head.predict(trunk(tokens))
+    assert head.metrics(predictions, WANTED) == {"macro_auc": 1, "map": 1}
+    for prediction, tags in zip(predictions, WANTED, strict=True):
+        assert {tag for tag in TAGS if tag in head.describe(prediction)} == set(tags)
+    assert head.describe(predictions[1]) == "none"
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_loss_and_prediction_are_the_same_alone_and_in_a_batch(pooling: Pooling) -> None:
+    head, trunk, tokens = TaggingHead(TAGS, D, pooling=pooling), Transformer(D, 1, 2, 20), batch()
+    target = torch.stack([head.encode(tags) for tags in WANTED])
+    together = trunk(tokens)
+    losses: list[torch.Tensor] = []
+    for b, length in enumerate(LENGTHS):
+        alone = trunk(Tokens(*(part[b : b + 1, ..., :length] for part in tokens)))
+        losses.append(head.loss(alone, target[b : b + 1]))
+        torch.testing.assert_close(head.predict(alone)[0], head.predict(together)[b])
+    torch.testing.assert_close(head.loss(together, target), torch.stack(losses).mean())
+
+
+def test_the_loss_is_the_mean_of_each_tags_surprise() -> None:
+    head, tokens = TaggingHead(TAGS, D), batch()
+    surprise = [
+        -math.log(p if tag in tags else 1 - p)
+        for prediction, tags in zip(head.predict(tokens), WANTED, strict=True)
+        for tag, p in zip(TAGS, prediction.tolist(), strict=True)
+    ]
+    target = torch.stack([head.encode(tags) for tags in WANTED])
+    assert head.loss(tokens, target).item() == pytest.approx(sum(surprise) / len(surprise), rel=1e-5)
+
+
+@pytest.mark.parametrize("steps", [None, 5], ids=["smooth", "ties"])
+def test_metrics_are_scikit_learns(steps: int | None) -> None:
+    tags = [f"tag {c}" for c in range(6)]
+    head = TaggingHead(tags, D)
+    found = torch.rand(90, 6)
+    found = found if steps is None else (found * steps).round() / steps
+    wanted = torch.rand(90, 6) < torch.tensor([0.5, 0.1, 0.9, 0.3, 0.0, 1.0])
+    assert wanted[:, :4].any(0).all()
+    assert not wanted[:, :4].all(0).any()
+    targets = [[tag for tag, holds in zip(tags, row, strict=True) if holds] for row in wanted.tolist()]
+    scores = head.metrics(list(found), targets)
+    # A tag that all or none of the examples have says nothing, and scikit-learn has no score for it.
+    expected = found[:, :4].numpy(), wanted[:, :4].numpy()
+    assert scores["macro_auc"] == pytest.approx(roc_auc_score(expected[1], expected[0], average="macro"), rel=1e-5)
+    assert scores["map"] == pytest.approx(average_precision_score(expected[1], expected[0], average="macro"), rel=1e-5)
+
+
+def test_targets_that_tell_no_tag_apart_have_no_score() -> None:
+    head = TaggingHead(TAGS, D)
+    scores = head.metrics([torch.rand(3), torch.rand(3)], [("joy",), ("joy",)])
+    assert all(map(math.isnan, scores.values()))
+
+
+def test_a_target_is_a_collection_of_tags() -> None:
+    head = TaggingHead(TAGS, D)
+    assert head.encode(["power", "calm", "power"]).tolist() == [1, 0, 1]
+    assert head.encode({"joy"}).tolist() == [0, 1, 0]
+    assert head.encode(()).tolist() == [0, 0, 0]
+
+
+def test_tags_outside_the_set_and_sets_that_are_none() -> None:
+    with pytest.raises(InputError, match="the tag 'rage' is outside the set: calm, joy, power"):
+        TaggingHead(TAGS, D).encode(["joy", "rage"])
+    for tags in ([], ["one", "two", "one"]):
+        with pytest.raises(InputError, match="one or more different tags are needed"):
+            TaggingHead(tags, D)
+    assert TaggingHead(["one"], D).predict(batch())[0].shape == (1,)

@@ -1,0 +1,280 @@
+"""Figures reach Weights & Biases and TensorBoard, and a tracker that fails stops no training."""
+
+import json
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, final
+
+import pytest
+from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
+
+from unifier import Comparison, Experiment, Result, run
+from unifier.data.embedded import Digits
+from unifier.heads.classification import ClassificationHead
+from unifier.running import fit
+from unifier.running.tracking import MetricsFile, Tracking, wandb_mode
+from unifier.study.experiment import Arm, Training
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import PatchTokenizer
+
+STEPS = 3
+
+
+def pictures(*, data: str = "embedded", dim: int = 8) -> Experiment:
+    """A setting called as one of the things that a run says of itself."""
+    source = Digits(val=800, test=900)
+    arm = Arm(source, PatchTokenizer(dim, channels=1), ClassificationHead(source.labels, dim))
+    training = Training(steps=STEPS, batch_tokens=256, validations=1)
+    return Experiment("pictures", Transformer(dim, 1, 2, 8), {"digits": arm}, training, tags=("pictures",))
+
+
+def alone() -> Comparison:
+    return Comparison("alone", [pictures], settings={"dim": 8})
+
+
+@pytest.fixture(autouse=True)
+def _nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:  # pyright: ignore[reportUnusedFunction]
+    """No key, no mode, and nothing of whoever runs the tests."""
+    for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+
+
+def records(folder: Path) -> list[Record]:
+    """What W&B wrote down of its only run, in a process of its own that may take a moment to end."""
+    (path,) = folder.rglob("*.wandb")
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        found = parse(path.read_bytes())
+        if any(record.HasField("exit") for record in found):
+            return found
+        time.sleep(0.05)
+    raise AssertionError("the run was never finished")
+
+
+def parse(data: bytes) -> list[Record]:
+    """LevelDB's log format, in blocks of 32 KiB, after a header of 7 bytes."""
+    at, whole = 7, b""
+    found: list[Record] = []
+    while at + 7 <= len(data):
+        if (left := 32768 - at % 32768) < 7:
+            at += left
+            continue
+        length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        whole += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # a record's only part, or its last
+            found.append(Record.FromString(whole))
+            whole = b""
+    return found
+
+
+@pytest.fixture(scope="module")
+def tracked(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Record], Result]:
+    folder = tmp_path_factory.mktemp("tracked")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_MODE", "offline")
+        (result,) = run(pictures, out=folder)
+    return records(result.folder), result
+
+
+def test_a_run_is_filed_under_its_study(tracked: tuple[list[Record], Result]) -> None:
+    found, result = tracked
+    (opened,) = (record.run for record in found if record.HasField("run"))
+    assert opened.run_id == opened.display_name == result.folder.name
+    assert opened.project == Path(__file__).stem  # the file that defines the experiment
+    assert opened.run_group == "pictures"
+    assert opened.job_type == "train"
+    assert sorted(opened.tags) == ["digits", "pictures"]
+    config = {update.key: json.loads(update.value_json) for update in opened.config.update}
+    assert config["settings"] == {"data": "embedded", "dim": 8}
+    assert config["seed"] == 0
+    assert config["parameters"] == result.parameters
+    assert config["data"] == result.data
+    assert config["commit"] == result.commit
+    assert len(config["data"]["digits"]["sha256"]) == 64
+
+
+def history(found: list[Record]) -> list[dict[str, Any]]:
+    return [
+        {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+        for record in found
+        if record.HasField("history")
+    ]
+
+
+def test_figures_arrive_with_the_budget_they_cost(tracked: tuple[list[Record], Result]) -> None:
+    found, result = tracked
+    rows = history(found)
+    for name in ("train/digits/loss", "val/digits/accuracy", "test/digits/accuracy", "test/digits/macro_f1"):
+        assert any(name in row for row in rows), name
+    for row in rows:
+        if any(name.startswith(("train/", "val/", "test/")) for name in row):
+            assert {"budget/tokens", "budget/flops", "budget/seconds"} <= set(row)
+    tokens = [row["budget/tokens"] for row in rows if "train/digits/loss" in row]
+    assert tokens == sorted(set(tokens))
+    assert tokens[-1] == result.budget["tokens"]
+    (tested,) = (row for row in rows if "test/digits/accuracy" in row)
+    assert tested["test/digits/accuracy"] == pytest.approx(result.metrics["test/digits/accuracy"])
+
+
+def test_the_axis_is_what_the_trunk_has_read(tracked: tuple[list[Record], Result]) -> None:
+    metrics = {
+        record.metric.name or record.metric.glob_name: record.metric
+        for record in tracked[0]
+        if record.HasField("metric")
+    }
+    for name in ("train/*", "val/*", "test/*", "budget/flops"):
+        assert metrics[name].step_metric == "budget/tokens"
+    assert metrics["train/*"].summary.min
+    assert metrics["val/*"].summary.max
+    assert "budget/tokens" in metrics
+
+
+def test_samples_report_and_checkpoint_are_kept_and_the_run_is_finished(
+    tracked: tuple[list[Record], Result],
+) -> None:
+    found, result = tracked
+    rows = history(found)
+    (table,) = (row for row in rows if any(name.startswith("samples/digits") for name in row))
+    assert table["samples/digits/ncols"] == 3
+    assert table["samples/digits/nrows"] == len(json.loads((result.folder / "samples.json").read_text())["digits"])
+    for page in ("report", "curves"):
+        assert any(row.get(f"{page}/_type") == "html-file" for row in rows)
+    models = [record.artifact for record in found if record.HasField("artifact") and record.artifact.type == "model"]
+    assert [entry.path for model in models for entry in model.manifest.contents] == ["best.ckpt"]
+    (ended,) = (record.exit for record in found if record.HasField("exit"))
+    assert ended.exit_code == 0
+
+
+def test_a_comparison_is_a_group_with_an_evaluation_beside_its_runs(tmp_path: Path) -> None:
+    (result,) = run(alone, out=tmp_path, track="offline")
+    (opened,) = (record.run for record in records(result.folder) if record.HasField("run"))
+    assert (opened.run_group, opened.job_type) == ("alone", "train")
+    (folder,) = (tmp_path / "alone").iterdir()
+    found = records(folder)
+    (opened,) = (record.run for record in found if record.HasField("run"))
+    assert (opened.run_group, opened.job_type, list(opened.tags)) == ("alone", "evaluate", ["comparison"])
+    assert any(row.get("report/_type") == "html-file" for row in history(found))
+
+
+def test_the_mode_is_what_was_said_else_wandb_s_own_else_what_a_key_allows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert wandb_mode(None) == "offline"
+    assert wandb_mode("online") == "online"
+    (tmp_path / "netrc").write_text("machine api.wandb.ai\n  login user\n  password secret\n")
+    assert wandb_mode(None) == "online"
+    (tmp_path / "netrc").unlink()
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    assert wandb_mode(None) == "online"
+    assert wandb_mode("offline") == "offline"
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert wandb_mode(None) == "disabled"
+
+
+def test_wandb_mode_is_honoured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    (result,) = run(pictures, out=tmp_path)
+    assert result.status == "finished"
+    assert not list(tmp_path.rglob("*.wandb"))
+
+
+def test_tensorboard_on_request(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)  # of tensorboard's own dependencies
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        (result,) = run(pictures, out=tmp_path, track="off", tensorboard=True)
+        events = EventAccumulator(str(result.folder))
+        events.Reload()
+    assert [event.step for event in events.Scalars("train/digits/loss")] == list(range(1, STEPS + 1))
+    (tested,) = events.Scalars("test/digits/accuracy")
+    assert tested.value == pytest.approx(result.metrics["test/digits/accuracy"])
+    assert not list(tmp_path.rglob("*.wandb"))
+
+
+@final
+class Broken:
+    """A sink that raises when it is used for what `at` says."""
+
+    def __init__(self, at: str) -> None:
+        self.at = at
+        self.asked: list[str] = []
+        self._do("open")
+
+    def _do(self, what: str) -> None:
+        self.asked.append(what)
+        if what == self.at:
+            raise ConnectionError(f"no tracker at {what}")
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        self._do("log")
+
+    def keep(self, folder: Path, metrics: Mapping[str, float]) -> None:
+        self._do("keep")
+
+    def close(self, *, failed: bool) -> None:
+        self._do("close")
+
+
+@pytest.mark.parametrize("at", ["open", "log", "keep", "close"])
+def test_a_tracker_that_fails_is_named_and_left_out_and_training_goes_on(
+    at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Broken] = []
+
+    def broken(*_: Any, **__: Any) -> Broken:
+        opened.append(Broken(at))
+        return opened[-1]
+
+    monkeypatch.setattr(fit, "WeightsAndBiases", broken)
+    with pytest.warns(UserWarning, match=f"tracking fails.*no tracker at {at}") as warned:
+        (result,) = run(pictures, out=tmp_path, track="offline")
+    assert len([warning for warning in warned if "tracking fails" in str(warning.message)]) == 1
+    assert result.status == "finished"
+    assert json.loads((result.folder / "result.json").read_text())["status"] == "finished"
+    assert (result.folder / "metrics.csv").exists()
+    if at == "log":
+        assert opened[0].asked == ["open", "log"]
+
+
+def test_metrics_csv_is_whole_after_each_row_and_gains_columns(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    tracking = Tracking(tmp_path, lambda: {"steps": 1, "tokens": 2, "flops": 3, "seconds": 4.0})
+    tracking.add(lambda: MetricsFile(path))
+    tracking.log_metrics({"train/a/loss": 0.5, "epoch": 0})
+    tracking.log_metrics({"val/a/accuracy": 50.0})
+    header, first, second = path.read_text().splitlines()
+    assert header == "step,train/a/loss,budget/tokens,budget/flops,budget/seconds,val/a/accuracy"
+    assert (first, second) == ("1,0.5,2,3,4.0,", "1,,2,3,4.0,50.0")
+
+
+def test_a_resumed_run_writes_anew_what_came_after_its_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    before = MetricsFile(path)
+    for step in (1, 2, 3, 4):
+        before.log({"loss": step}, step)
+    before.log({"score": 4}, 4)
+    after = MetricsFile(path)
+    after.log({"loss": 33}, 3)
+    after.log({"loss": 44}, 4)
+    assert path.read_text().splitlines()[1:] == ["1,1", "2,2", "3,33", "4,44"]
+
+
+def test_a_disk_that_is_full_is_no_tracker_s_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "metrics.csv"
+    tracking = Tracking(tmp_path, lambda: {"steps": 1, "tokens": 2, "flops": 3, "seconds": 4.0})
+    tracking.add(lambda: MetricsFile(path))
+    tracking.log_metrics({"loss": 0.5})
+    whole = path.read_text()
+
+    def full(*_: Any, **__: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        tracking.log_metrics({"loss": 0.4})
+    assert path.read_text() == whole

@@ -1,0 +1,266 @@
+"""The decoder is torch's, its loss teacher forcing, its searches one with both, and its scores sacreBLEU's."""
+
+from copy import deepcopy
+from itertools import pairwise
+
+import pytest
+import sacrebleu
+import torch
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unifier.heads.head import IGNORED
+from unifier.heads.translation import TranslationHead
+from unifier.trunks.attention import Cache
+from unifier.trunks.layers import Activation, Block, Norm
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Vocabulary, pad_columns
+from unifier_tokenizers.vocabulary import BEGIN, END
+
+D, HEADS, HIDDEN = 12, 3, 20
+PAIRS = [
+    ("two dogs run", "zwei Hunde rennen"),
+    ("a girl sees two dogs run", "ein Mädchen sieht zwei Hunde rennen"),
+    ("a dog", "ein Hund"),
+    ("two girls see a dog", "zwei Mädchen sehen einen Hund"),
+]
+SOURCES, TARGETS = zip(*PAIRS, strict=True)
+VOCABULARY = Vocabulary.fit([*SOURCES, *TARGETS], size=100, level="word")
+NORMS: list[Norm] = ["pre", "post"]
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    """The same numbers every time, whatever ran before."""
+    torch.manual_seed(0)
+
+
+def head_of(
+    norm: Norm = "pre", smoothing: float = 0.1, depth: int = 2, activation: Activation = "gelu", width: int = 1
+) -> TranslationHead:
+    return TranslationHead(
+        VOCABULARY, D, depth=depth, heads=HEADS, hidden=HIDDEN, norm=norm, activation=activation,
+        label_smoothing=smoothing, beam_width=width,
+    )  # fmt: skip
+
+
+def columns_of(tokenizer: SubwordTokenizer, texts: list[str] | tuple[str, ...] = SOURCES) -> Tokens:
+    values, positions, mask = pad_columns([tokenizer.encode(text) for text in texts])
+    return Tokens(tokenizer.embed(values, positions), mask, positions)
+
+
+def targets_of(head: TranslationHead) -> Tensor:
+    ids = [head.encode(text) for text in TARGETS]
+    return nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=IGNORED)
+
+
+def alone(tokens: Tokens, b: int) -> Tokens:
+    length = int(tokens.mask[b].sum())
+    return Tokens(*(part[b : b + 1, ..., :length] for part in tokens))
+
+
+def fresh() -> tuple[TranslationHead, Tokens]:
+    """A head that has learned nothing, with weights loud enough for its texts to differ."""
+    head = head_of()
+    for parameter in head.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return head.eval(), Tokens(*(part.detach() for part in columns_of(SubwordTokenizer(VOCABULARY, D))))
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[TranslationHead, Tokens]:
+    """A head that has overfitted one batch, and the columns of that batch."""
+    torch.manual_seed(0)
+    head, tokenizer, trunk = head_of(smoothing=0.0), SubwordTokenizer(VOCABULARY, D), Transformer(D, 1, HEADS, HIDDEN)
+    parts = nn.ModuleList([head, tokenizer, trunk])
+    optimizer, target = torch.optim.Adam(parts.parameters(), lr=0.02), targets_of(head)
+    for _ in range(80):
+        optimizer.zero_grad()
+        head.loss(trunk(columns_of(tokenizer)), target).backward()
+        optimizer.step()
+    with torch.no_grad():
+        return head.eval(), trunk(columns_of(tokenizer))
+
+
+def test_the_head_overfits_a_batch_and_writes_it(trained: tuple[TranslationHead, Tokens]) -> None:
+    head, tokens = trained
+    assert head.loss(tokens, targets_of(head)) < 0.05
+    assert head.predict(tokens) == list(TARGETS)
+    assert head.metrics(head.predict(tokens), TARGETS) == pytest.approx({"bleu": 100, "chrf": 100})
+    assert [found[0].ids for found in head.search(tokens, 4)] == [VOCABULARY.encode(text) for text in TARGETS]
+    assert head.predict(Tokens(*(part.flip(0) for part in tokens))) == list(TARGETS)[::-1]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_is_teacher_forcing_step_by_step(norm: Norm, smoothing: float) -> None:
+    """Each next token from the true ones before it and the columns of its own example, none of it padded."""
+    head, tokens = head_of(norm, smoothing), columns_of(SubwordTokenizer(VOCABULARY, D))
+    losses: list[Tensor] = []
+    for b, text in enumerate(TARGETS):
+        ids = [BEGIN, *VOCABULARY.encode(text), END]
+        for length in range(1, len(ids)):
+            logs = head.logits(alone(tokens, b), torch.tensor([ids[:length]]))[0, -1].log_softmax(-1)
+            losses.append(-(1 - smoothing) * logs[ids[length]] - smoothing * logs.mean())
+    torch.testing.assert_close(head.loss(tokens, targets_of(head)), torch.stack(losses).mean())
+
+
+def test_an_examples_loss_and_text_are_the_same_alone_and_beside_longer_ones(
+    trained: tuple[TranslationHead, Tokens],
+) -> None:
+    for head, tokens in (trained, fresh()):
+        target = targets_of(head)
+        total = torch.zeros(())
+        for b, text in enumerate(TARGETS):
+            ids = head.encode(text)
+            total += head.loss(alone(tokens, b), ids[None]) * len(ids)
+            assert head.predict(alone(tokens, b)) == head.predict(tokens)[b : b + 1]
+        torch.testing.assert_close(head.loss(tokens, target), total / (target != IGNORED).sum())
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+def test_the_blocks_are_torchs_decoder_with_the_same_weights(norm: Norm, activation: Activation) -> None:
+    head, tokens = head_of(norm, activation=activation), columns_of(SubwordTokenizer(VOCABULARY, D))
+    for parameter in head.blocks.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    x, memory = torch.randn(len(PAIRS), 5, D), tokens.matrix.mT
+    past = torch.ones(5, 5, dtype=torch.bool).tril()
+    for block in head.blocks:
+        assert isinstance(block, Block)
+        assert block.cross is not None
+        assert block.cross_norm is not None
+        peer = nn.TransformerDecoderLayer(D, HEADS, HIDDEN, 0.0, activation, batch_first=True, norm_first=norm == "pre")
+        for own, theirs in ((block.attention, peer.self_attn), (block.cross, peer.multihead_attn)):
+            theirs.load_state_dict(
+                {
+                    "in_proj_weight": torch.cat([own.query.weight, own.key_value.weight]),
+                    "in_proj_bias": torch.cat([own.query.bias, own.key_value.bias]),
+                    "out_proj.weight": own.out.weight,
+                    "out_proj.bias": own.out.bias,
+                }
+            )
+        norms = (block.attention_norm, block.cross_norm, block.feed_forward_norm)
+        for own, theirs in zip(norms, (peer.norm1, peer.norm2, peer.norm3), strict=True):
+            theirs.load_state_dict(own.state_dict())
+        peer.linear1.load_state_dict(block.feed_forward[0].state_dict())
+        peer.linear2.load_state_dict(block.feed_forward[3].state_dict())
+        expected = peer(x, memory, tgt_mask=~past, memory_key_padding_mask=~tokens.mask)
+        x = block(x, past, memory=memory, memory_mask=tokens.mask[:, None, None])
+        torch.testing.assert_close(x, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("cuts", [[0, 1, 2, 3, 4, 5, 6], [0, 6], [0, 1, 4, 6], [0, 3, 6]], ids=str)
+def test_a_cached_decode_is_an_uncached_one_however_it_is_cut(cuts: list[int]) -> None:
+    head, tokens = fresh()
+    ids = torch.randint(4, len(VOCABULARY), (len(PAIRS), 6))
+    caches = [(Cache(grows=True), Cache(grows=False)) for _ in head.blocks]
+    parts = [head.logits(tokens, ids[:, start:end], caches, start) for start, end in pairwise(cuts)]
+    torch.testing.assert_close(torch.cat(parts, 1), head.logits(tokens, ids), atol=1e-4, rtol=1e-4)
+
+
+def test_a_later_token_changes_no_earlier_answer() -> None:
+    head, tokens = fresh()
+    ids = torch.randint(4, len(VOCABULARY), (len(PAIRS), 6))
+    other = ids.clone()
+    other[:, 3] = (ids[:, 3] - 3) % (len(VOCABULARY) - 4) + 4
+    changed = (head.logits(tokens, ids) - head.logits(tokens, other)).abs().amax((0, 2)) > 1e-5
+    assert changed.tolist() == [False, False, False, True, True, True]
+
+
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+def test_searches_score_as_teacher_forcing_does_and_keep_to_their_limits(
+    trained: tuple[TranslationHead, Tokens], width: int, penalty: float
+) -> None:
+    for head, tokens in (trained, fresh()):
+        head.length_penalty = penalty
+        for b, found in enumerate(head.search(tokens, width)):
+            limit = 2 * int(tokens.mask[b].sum()) + 16
+            assert 1 <= len(found) <= width
+            for ids, score in found:
+                assert len(ids) <= limit
+                written = torch.tensor([BEGIN, *ids, *([] if len(ids) == limit else [END])])
+                logs = head.logits(alone(tokens, b), written[None, :-1])[0].log_softmax(-1)
+                expected = logs.gather(1, written[1:, None]).sum() / (len(written) - 1) ** penalty
+                assert score == pytest.approx(expected.item(), abs=1e-3)
+        head.length_penalty = 1.0
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_batch_is_searched_as_each_example_alone(width: int) -> None:
+    head, tokens = fresh()
+    together = head.search(tokens, width)
+    assert len({tuple(found[0].ids) for found in together}) > 1, "the columns are not read"
+    for b in range(len(PAIRS)):
+        (found,) = head.search(alone(tokens, b), width)
+        assert [each.ids for each in found] == [each.ids for each in together[b]]
+        assert [each.score for each in found] == pytest.approx([each.score for each in together[b]], abs=1e-4)
+
+
+def test_recorded_attention_is_over_the_real_columns() -> None:
+    head, tokens = fresh()
+    ids, weights = torch.randint(4, len(VOCABULARY), (len(PAIRS), 5)), list[Tensor]()
+    torch.testing.assert_close(head.logits(tokens, ids, weights=weights), head.logits(tokens, ids))
+    assert [each.shape for each in weights] == [(len(PAIRS), HEADS, 5, tokens.mask.shape[1])] * 2
+    for each in weights:
+        torch.testing.assert_close(each.sum(-1), torch.ones(len(PAIRS), HEADS, 5))
+        assert torch.equal(each.amax((1, 2)) > 0, tokens.mask)
+
+
+def test_metrics_are_sacrebleus_with_its_signatures() -> None:
+    head = head_of()
+    written = ["zwei Hunde laufen .", "Ein Mädchen sieht zwei Hunde, rennen", "der Hund", ""]
+    scores = head.metrics(written, TARGETS)
+    bleu, chrf = sacrebleu.corpus_bleu(written, [list(TARGETS)]), sacrebleu.corpus_chrf(written, [list(TARGETS)])
+    assert 0 < scores["bleu"] < 100
+    assert scores == pytest.approx({"bleu": bleu.score, "chrf": chrf.score})
+    assert next(iter(scores)) == "bleu"
+    for name, peer in (("bleu", BLEU()), ("chrf", CHRF())):
+        peer.corpus_score(written, [list(TARGETS)])
+        assert head.signatures[name] == str(peer.get_signature())
+    assert "tok:13a" in head.signatures["bleu"]
+
+
+def test_a_shared_embedding_is_one_parameter_in_three_places() -> None:
+    tokenizer = SubwordTokenizer(VOCABULARY, D)
+    head = TranslationHead(VOCABULARY, D, depth=1, heads=HEADS, hidden=HIDDEN, embedding=tokenizer.embedding)
+    road = deepcopy(nn.ModuleDict({"tokenizer": tokenizer, "head": head}))
+    tokenizer, head = road["tokenizer"], road["head"]
+    assert isinstance(tokenizer, SubwordTokenizer)
+    assert isinstance(head, TranslationHead)
+    assert head.embedding.weight is tokenizer.embedding.weight
+    large = [parameter for parameter in road.parameters() if parameter.shape == (len(VOCABULARY), D)]
+    assert len(large) == 1
+    ids, text = torch.tensor([[BEGIN, 5]]), VOCABULARY.decode([5])
+    memory = Tokens(*(part.detach() for part in columns_of(tokenizer, ["two dogs"])))
+    read, written = columns_of(tokenizer, [text]).matrix, head.logits(memory, ids)
+    with torch.no_grad():
+        large[0][5] += torch.randn(D)
+    assert (columns_of(tokenizer, [text]).matrix - read).abs().amax((0, 1))[0] > 1e-3, "the tokenizer reads it"
+    changed = (head.logits(memory, ids) - written)[0].abs() > 1e-5
+    assert changed[1].all(), "the text so far reads it"
+    assert changed[0].nonzero().tolist() == [[5]], "the projection writes it"
+
+
+def test_what_cannot_be_shared_or_encoded() -> None:
+    size = len(VOCABULARY)
+    for shape in ((size + 1, D), (size, D + 1)):
+        with pytest.raises(InputError) as error:
+            TranslationHead(VOCABULARY, D, depth=1, heads=3, hidden=4, embedding=nn.Embedding(*shape))
+        assert str(error.value) == f"the shared embedding is {shape}, and the head needs {(size, D)}"
+    for empty in ("", " \n"):
+        with pytest.raises(InputError, match="an empty text has no translation to learn from"):
+            head_of().encode(empty)
+    with pytest.raises(InputError, match="a text is expected, not list"):
+        head_of().encode(["a"])  # pyright: ignore[reportArgumentType]
+    assert head_of().encode("two dogs").tolist() == [*VOCABULARY.encode("two dogs"), END]
+
+
+def test_untrained_it_is_no_better_than_chance() -> None:
+    """The starting loss is near that of a uniform guess: logits are neither loud nor biased."""
+    head, tokens = head_of(smoothing=0.0), columns_of(SubwordTokenizer(VOCABULARY, D))
+    uniform = functional.cross_entropy(torch.zeros(1, len(VOCABULARY)), torch.zeros(1).long())
+    assert abs(head.loss(tokens, targets_of(head)) - uniform) < 1
