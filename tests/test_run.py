@@ -284,10 +284,23 @@ def test_a_comparison_goes_on_past_a_run_that_breaks(out: Path) -> None:
     assert {path.name for path in folder.iterdir()} == {"comparison.json", "report.html"}
     written = content(folder, "comparison.json")
     assert written["status"] == "failed"
-    assert written["settings"] == {"steps": 4}
+    assert written["settings"] == {"seeds": [0, 1]}
     assert [(row["experiment"], row["arm"], row["seed"], row["mode"]) for row in written["rows"]] == [
         (name, "digits", seed, "solo") for seed in (0, 1) for name in ("breaks", "pictures")
     ]
     for row in written["rows"]:
         assert row["result"] == content(Path(row["folder"]))
     assert "the third step breaks" in (folder / "report.html").read_text()
+
+
+def cannot_begin() -> Comparison:
+    def wider(*, steps: int = 4) -> Experiment:
+        return Experiment("wider", Transformer(2 * D, 1, 2, 16), {"digits": digits()}, Training(steps=steps))
+
+    return Comparison("cannot_begin", [wider])
+
+
+def test_a_comparison_that_cannot_begin_leaves_nothing(out: Path) -> None:
+    with pytest.raises(InputError, match="give both the same dim"):
+        run(cannot_begin, out=out, track="off")
+    assert not list((out / "cannot_begin").iterdir())

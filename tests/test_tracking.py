@@ -89,12 +89,12 @@ def test_a_run_is_filed_under_its_study(tracked: tuple[list[Record], Result]) ->
     assert opened.job_type == "train"
     assert sorted(opened.tags) == ["digits", "pictures"]
     config = {update.key: json.loads(update.value_json) for update in opened.config.update}
-    assert config["settings"] == {"data": "embedded", "dim": 8}
+    assert {name: config[name] for name in ("data", "dim")} == {"data": "embedded", "dim": 8}
     assert config["seed"] == 0
     assert config["parameters"] == result.parameters
-    assert config["data"] == result.data
+    assert config["datasets"] == result.data
     assert config["commit"] == result.commit
-    assert len(config["data"]["digits"]["sha256"]) == 64
+    assert len(config["datasets"]["digits"]["sha256"]) == 64
 
 
 def history(found: list[Record]) -> list[dict[str, Any]]:

@@ -160,7 +160,7 @@ def test_what_cannot_be_built_or_read() -> None:
             Transformer(D, DEPTH, heads, HIDDEN)
     with pytest.raises(InputError, match=f"columns of D = {N} rows reach a trunk of D = {D}"):
         trunk_of()(tokens_of([N])._replace(matrix=torch.randn(1, N, D)))
-    with pytest.raises(InputError, match="no size .huge.: choose one of tiny, small, base"):
+    with pytest.raises(InputError, match=r"no size .huge.: choose one of tiny, small, base"):
         Transformer.preset("huge")  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="an even head depth of at least 2, not 3"):
         Transformer(9, 1, 3, HIDDEN, rotary=True)(

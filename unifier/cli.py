@@ -153,7 +153,7 @@ def act_run(options: argparse.Namespace) -> int:
         experiment(options.experiment),
         settings,
         seed=settings.pop("seed", 0),
-        data=options.data,
+        data_folder=options.data,
         out=options.out,
         track=options.track,
         tensorboard=options.tensorboard,

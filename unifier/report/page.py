@@ -1,13 +1,12 @@
 """Result files to one HTML page that needs no network."""
 
-import re
+import base64
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from unifier.study.files import read_json, write_text
 from unifier_tokenizers import InputError
@@ -58,13 +57,14 @@ def _metrics(result: Mapping[str, Any], arm: str) -> dict[str, float]:
     return {name.removeprefix(prefix): score for name, score in result["metrics"].items() if name.startswith(prefix)}
 
 
-def _inline(svg: Path) -> Markup:
-    # Our own file, drawn by matplotlib: what comes before its root element has no place inside a page.
-    return Markup(re.sub(r"^.*?(?=<svg)", "", svg.read_text(encoding="utf-8"), flags=re.DOTALL))
+def _inline(svg: Path) -> str:
+    # As an image and not as elements of the page: two figures' clip paths may bear the same name.
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.read_bytes()).decode()
 
 
 def _command(content: Mapping[str, Any]) -> str:
-    given = " ".join(shlex.quote(f"{name}={_text(value)}") for name, value in content["settings"].items())
+    settings = dict(content["settings"]) | ({"seed": content["seed"]} if "seed" in content else {})
+    given = " ".join(shlex.quote(f"{name}={_text(value)}") for name, value in settings.items())
     return f"unifier run experiments/{content['name']}.py {given}"
 
 

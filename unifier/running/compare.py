@@ -1,6 +1,8 @@
 """A comparison: its experiments one after the other, its rows in one table."""
 
+import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,15 @@ from unifier.running.settings import check_settings
 from unifier.running.tracking import Tracking, WeightsAndBiases, wandb_mode
 from unifier.study.comparison import Comparison
 from unifier.study.files import new_folder, write_json
+from unifier_tokenizers import InputError
 
 
-def compare(comparison: Comparison, place: Place) -> tuple[list[Result], Path]:
+def compare(comparison: Comparison, settings: Mapping[str, Any], place: Place) -> tuple[list[Result], Path]:
     """Run every experiment once for every seed; returns the results, and the comparison's folder.
 
-    comparison.json is written anew after each run, report.html at the end. A run that fails on its way is a row that
-    says so, and the others still run; one that cannot begin, or is interrupted, ends the comparison.
+    `settings` are those of the function that described the comparison, which repeat it. comparison.json is written anew
+    after each run, report.html at the end. A run that fails on its way is a row that says so, and the others still run;
+    one that cannot begin, or is interrupted, ends the comparison. Where the first cannot begin, nothing is left.
     """
     planned = [
         (function, check_settings(function, comparison.settings), seed)
@@ -34,7 +38,7 @@ def compare(comparison: Comparison, place: Place) -> tuple[list[Result], Path]:
         content = {
             "name": comparison.name,
             "status": status,
-            "settings": dict(comparison.settings),
+            "settings": settings,
             "seeds": list(comparison.seeds),
             "rows": [row for result in results for row in rows(result)],
         }
@@ -43,14 +47,17 @@ def compare(comparison: Comparison, place: Place) -> tuple[list[Result], Path]:
 
     write("running")
     try:
-        for function, settings, seed in planned:
+        for function, own, seed in planned:
             try:
-                results.append(fit(lambda f=function, s=settings: f(**s), settings, seed, place))
+                results.append(fit(lambda f=function, s=own: f(**s), own, seed, place))
             except RunFailed as failure:
                 results.append(failure.result)
             write("running")
     except BaseException as error:
-        write("interrupted" if isinstance(error, (Interrupted, KeyboardInterrupt)) else "failed")
+        if isinstance(error, InputError) and not results:
+            shutil.rmtree(folder)
+        else:
+            write("interrupted" if isinstance(error, (Interrupted, KeyboardInterrupt)) else "failed")
         raise
     content = write("finished" if all(result.status == "finished" for result in results) else "failed")
     write_report(folder, content)
@@ -85,7 +92,7 @@ def track(folder: Path, content: dict[str, Any], place: Place) -> None:
             group=content["name"],
             job_type="evaluate",
             tags=["comparison"],
-            config={"settings": content["settings"], "seeds": content["seeds"]},
+            config={**content["settings"], "seeds": content["seeds"]},
             mode=wandb_mode(place.track),
         )
     )

@@ -2,6 +2,7 @@
 
 import logging
 import random
+import secrets
 import sys
 import time
 import traceback
@@ -92,7 +93,7 @@ def fit(
         commit=commit(),
         machine=machine(),
         error="",
-        folder=resume or new_folder(place.out / experiment.name, f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}"),
+        folder=resume or new_folder(place.out / experiment.name, run_id(seed)),
     )
     write_json(result.folder / "settings.json", {"name": result.name, "seed": seed, "settings": settings})
     introduce(result, len(batches))
@@ -125,6 +126,11 @@ def fit(
     tracking.close(failed=False)
     result.write()
     return result
+
+
+def run_id(seed: int) -> str:
+    """A name that no other run has, on whatever machine: when it began, its seed, and some chance."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}-{secrets.token_hex(2)}"
 
 
 def encode(experiment: Experiment) -> tuple[dict[SplitName, dict[str, Encoded]], dict[str, dict[str, int]]]:
@@ -163,7 +169,7 @@ def start_tracking(experiment: Experiment, result: Result, place: Place, model: 
     if place.tensorboard:
         tracking.add(lambda: TensorBoard(result.folder))
     if place.track != "off":
-        about = ("seed", "settings", "parameters", "data", "commit", "versions", "machine")
+        about = {name: getattr(result, name) for name in ("seed", "parameters", "commit", "versions", "machine")}
         tracking.add(
             lambda: WeightsAndBiases(
                 result.folder,
@@ -171,7 +177,7 @@ def start_tracking(experiment: Experiment, result: Result, place: Place, model: 
                 group=place.group or experiment.name,
                 job_type="train",
                 tags=[*experiment.tags, *experiment.arms],
-                config={name: getattr(result, name) for name in about},
+                config={**result.settings, **about, "datasets": result.data},  # "data" is a setting's name
                 mode=wandb_mode(place.track),
             )
         )

@@ -21,7 +21,7 @@ def run(
     experiment: Callable[..., Experiment | Comparison],
     *,
     seed: int = 0,
-    data: str | Path | None = None,
+    data_folder: str | Path | None = None,
     out: str | Path = "runs",
     track: Track | None = None,
     tensorboard: bool = False,
@@ -30,13 +30,20 @@ def run(
 ) -> list[Result]:
     """Run the experiment or comparison that a function describes, under settings that are its keyword arguments.
 
-    `data` is the folder of data sets (else $UNIFIER_DATA), `out` where the run's folder is made, `track` Weights &
-    Biases' mode (else $WANDB_MODE, else online where a key is known, else offline). `resume` is the folder of an
-    interrupted run, which goes on under its own settings. A comparison has seeds of its own. Raises InputError for
-    whatever the user can mend.
+    `data_folder` is the folder of data sets (else $UNIFIER_DATA), `out` where the run's folder is made, `track` the
+    mode of Weights & Biases (else $WANDB_MODE, else online where a key is known, else offline). `resume` is the folder
+    of an interrupted run, which goes on under its own settings. A comparison has seeds of its own. Raises InputError
+    for whatever the user can mend.
     """
     return run_and_place(
-        experiment, settings, seed=seed, data=data, out=out, track=track, tensorboard=tensorboard, resume=resume
+        experiment,
+        settings,
+        seed=seed,
+        data_folder=data_folder,
+        out=out,
+        track=track,
+        tensorboard=tensorboard,
+        resume=resume,
     )[0]
 
 
@@ -45,15 +52,15 @@ def run_and_place(
     settings: Mapping[str, Any],
     *,
     seed: int,
-    data: str | Path | None,
+    data_folder: str | Path | None,
     out: str | Path,
     track: Track | None,
     tensorboard: bool,
     resume: str | Path | None,
 ) -> tuple[list[Result], Path]:
     """As `run`; returns the results, and the folder of the run or the comparison."""
-    if data is not None:
-        os.environ["UNIFIER_DATA"] = str(Path(data).resolve())  # data workers and sources read it there
+    if data_folder is not None:
+        os.environ["UNIFIER_DATA"] = str(Path(data_folder).resolve())  # data workers and sources read it there
     study = Path(inspect.getfile(experiment)).stem
     place = Place(Path(out), study, track=track, tensorboard=tensorboard)
     comparing = inspect.signature(experiment, eval_str=True).return_annotation is Comparison
@@ -72,7 +79,7 @@ def run_and_place(
             raise InputError(f"seed={seed}: a comparison has seeds of its own; give one of its settings")
         described = experiment(**checked)
         assert isinstance(described, Comparison)
-        return compare(described, place)
+        return compare(described, checked, place)
 
     def build() -> Experiment:
         described = experiment(**checked)
