@@ -38,6 +38,8 @@ class Unifier(pl.LightningModule):
         self.losses: dict[str, list[Tensor]] = {name: [] for name in experiment.arms}
         """Each arm's losses since they were last logged."""
         self.predictions: dict[str, dict[int, Any]] = {}
+        self.scores: dict[str, float] = {}
+        """The last scores of each split, under the names they are logged by."""
 
     def prepare(self, splits: Mapping[str, Encoded], total_steps: int) -> None:
         """Learn from the training splits what an example costs, and how long the learning rate's schedule is."""
@@ -92,7 +94,9 @@ class Unifier(pl.LightningModule):
         for arm, found in self.predictions.items():
             examples = self.arms[arm].source.split(split)
             scores = self.arms[arm].head.metrics(list(found.values()), [examples[i].target for i in found])
-            self.log_dict({f"{split}/{arm}/{metric}": score for metric, score in scores.items()})
+            named = {f"{split}/{arm}/{metric}": score for metric, score in scores.items()}
+            self.log_dict(named)  # Lightning rounds to float32
+            self.scores |= named
             firsts.append(next(iter(scores.values())))
         return firsts
 

@@ -115,7 +115,8 @@ class Lines(Callback):
             self._say(trainer, pl_module, "train/", "")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._say(trainer, pl_module, "val/", "validation: " if trainer.training else "best weights, validation: ")
+        fitting = trainer.state.fn == TrainerFn.FITTING
+        self._say(trainer, pl_module, "val/", "validation: " if fitting else "best weights, validation: ")
 
     def _say(self, trainer: pl.Trainer, pl_module: pl.LightningModule, prefix: str, said: str) -> None:
         assert isinstance(pl_module, Unifier)

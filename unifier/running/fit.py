@@ -229,10 +229,8 @@ def train_and_test(
         trainer.loggers = []  # these scores are logged already, where they were found
         trainer.validate(model, held_out["val"], verbose=False)
         trainer.loggers = [tracking]
-        scored = dict(trainer.callback_metrics)
         trainer.test(model, held_out["test"], verbose=False)
-        scored |= trainer.callback_metrics
-    return {name: value.item() for name, value in scored.items() if name.startswith(("val/", "test/"))}
+    return model.scores
 
 
 def has_bf16() -> bool:
