@@ -203,7 +203,7 @@ def test_a_batch_is_searched_as_each_example_alone(width: int) -> None:
 def test_recorded_attention_is_over_the_real_columns() -> None:
     head, tokens = fresh()
     ids, weights = torch.randint(4, len(VOCABULARY), (len(PAIRS), 5)), list[Tensor]()
-    torch.testing.assert_close(head.logits(tokens, ids, weights=weights), head.logits(tokens, ids))
+    torch.testing.assert_close(head.hidden(tokens, ids, weights=weights), head.hidden(tokens, ids))
     assert [each.shape for each in weights] == [(len(PAIRS), HEADS, 5, tokens.mask.shape[1])] * 2
     for each in weights:
         torch.testing.assert_close(each.sum(-1), torch.ones(len(PAIRS), HEADS, 5))

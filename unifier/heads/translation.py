@@ -77,12 +77,21 @@ class TranslationHead(Head):
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         """Cross-entropy of each next token given the true ones before it (teacher forcing), smoothed over V."""
         before = functional.pad(target[:, :-1].masked_fill(target[:, :-1] == IGNORED, PAD), (1, 0), value=BEGIN)
-        logits = self.logits(tokens, before)
-        return functional.cross_entropy(
-            logits.flatten(0, 1).float(), target.flatten(), ignore_index=IGNORED, label_smoothing=self.label_smoothing
-        )
+        real = target != IGNORED  # what is padding is not projected onto V
+        logits = self.project(self.hidden(tokens, before)[real])
+        return functional.cross_entropy(logits.float(), target[real], label_smoothing=self.label_smoothing)
 
     def logits(
+        self, tokens: Tokens, ids: Tensor, caches: list[tuple[Cache, Cache]] | None = None, start: int = 0
+    ) -> Tensor:
+        """What follows each of ids (B, L) after Tokens (B, D, N), as `hidden` takes them: (B, L, V)."""
+        return self.project(self.hidden(tokens, ids, caches, start))
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """(..., D) -> (..., V)."""
+        return functional.linear(hidden, self.embedding.weight)
+
+    def hidden(
         self,
         tokens: Tokens,
         ids: Tensor,
@@ -90,7 +99,7 @@ class TranslationHead(Head):
         start: int = 0,
         weights: list[Tensor] | None = None,
     ) -> Tensor:
-        """What follows each of ids (B, L), the first at position `start`, after Tokens (B, D, N): (B, L, V).
+        """The last block's columns (B, L, D) for ids (B, L), the first at position `start`, after Tokens (B, D, N).
 
         With caches, ids are those not yet seen. `weights` receives each block's attention (B, H, L, N) to the columns.
         """
@@ -103,7 +112,7 @@ class TranslationHead(Head):
         for i, block in enumerate(self.blocks):
             own = caches[i] if caches else None
             x = block(x, past, memory=memory, memory_mask=memory_mask, caches=own, weights=weights)
-        return functional.linear(self.norm(x), self.embedding.weight)
+        return self.norm(x)
 
     def search(self, tokens: Tokens, width: int) -> list[list[Hypothesis]]:
         """The `width` best texts for each of B examples, best first; a text has at most twice the columns plus 16."""
