@@ -67,7 +67,7 @@ def test_columns_too_far_out_are_refused_with_the_way_out() -> None:
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(InputError, match="no positions 'sine': take one of none, sinusoid, learned"):
+    with pytest.raises(InputError, match="no positions 'sine': choose one of none, sinusoid, learned"):
         PositionalEncoding("sine", D, (4,))  # pyright: ignore[reportArgumentType]
 
 

@@ -120,7 +120,7 @@ def test_what_no_vocabulary_can_be_learned_from() -> None:
     for texts in ([], ["", ""]):
         with pytest.raises(InputError, match="learned from no text"):
             Vocabulary.fit(texts)
-    with pytest.raises(InputError, match="no level 'words' of vocabulary: take one of bpe, byte, character, word"):
+    with pytest.raises(InputError, match="no level 'words': choose one of bpe, byte, character, word"):
         Vocabulary.fit(["a"], level="words")  # pyright: ignore[reportArgumentType]
 
 
