@@ -4,6 +4,8 @@ import csv
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
 
+ROOT = Path(__file__).parent.parent
 STEPS, EACH = 12, 4  # three validations, of four batches each, as the test has
 stop_at: list[int] = []
 """The batches at which the trunk presses Ctrl-C, counted over the whole run: training, validation and test."""
@@ -119,3 +122,29 @@ def test_a_second_one_does_not_wait_for_the_step(tmp_path: Path) -> None:
             signal.raise_signal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+
+
+def shown(out: Path, terminal: bool) -> str:
+    command = [sys.executable, "-m", "unifier.cli", "run", str(ROOT / "experiments" / "pictures.py")]
+    command += ["tokens=2000", "dim=8", "--track", "off", "--out", str(out)]
+    ours, theirs = os.openpty() if terminal else os.pipe()
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs) as running:
+        os.close(theirs)
+        said = bytearray()
+        try:
+            while part := os.read(ours, 4096):
+                said += part
+        except OSError:  # how a terminal says that nobody writes to it any more
+            pass
+        os.close(ours)
+    assert running.returncode == 0, said.decode()
+    return said.decode()
+
+
+def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(tmp_path: Path) -> None:
+    bar, lines = shown(tmp_path, terminal=True), shown(tmp_path, terminal=False)
+    assert "Training" in bar
+    assert "digits/loss" in bar
+    assert "━" in bar
+    assert "━" not in lines
+    assert "validation: digits/accuracy" in lines

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 import pytest
+from google.protobuf.message import DecodeError
 from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
 
 from unifier import Comparison, Experiment, Result, run
@@ -47,7 +48,10 @@ def records(folder: Path) -> list[Record]:
     (path,) = folder.rglob("*.wandb")
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        found = parse(path.read_bytes())
+        try:
+            found = parse(path.read_bytes())
+        except DecodeError:  # half of a record is on disk
+            found = []
         if any(record.HasField("exit") for record in found):
             return found
         time.sleep(0.05)
@@ -63,6 +67,8 @@ def parse(data: bytes) -> list[Record]:
             at += left
             continue
         length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        if at + 7 + length > len(data):  # still being written
+            break
         whole += data[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):  # a record's only part, or its last

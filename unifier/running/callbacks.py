@@ -121,18 +121,33 @@ class Lines(Callback):
     def _say(self, trainer: pl.Trainer, pl_module: pl.LightningModule, prefix: str, said: str) -> None:
         assert isinstance(pl_module, Unifier)
         self.last = time.monotonic()
-        shown = {
-            name.removeprefix(prefix): float(value)
-            for name, value in trainer.callback_metrics.items()
-            if name.startswith(prefix) and name not in ("val/score", "train/learning_rate")
-        }
-        figures = "  ".join(f"{name} {value:.3f}" for name, value in shown.items())
+        figures = "  ".join(f"{name} {value}" for name, value in latest(trainer, prefix).items())
         ledger = pl_module.ledger
         speed = ledger.tokens / max(ledger.seconds, 1e-9)
         step = f"step {trainer.global_step}/{pl_module.total_steps}"
         print(f"  {step}  {ledger.seconds:.0f} s  {speed:,.0f} tokens/s  {said}{figures}", flush=True)
 
 
+@final
+class Bar(RichProgressBar):
+    """Progress on a terminal: Lightning's rich bar, with the latest loss and scores behind it."""
+
+    def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
+        return {**latest(trainer, "train/"), **latest(trainer, "val/")}
+
+    def _get_train_description(self, current_epoch: int) -> str:
+        return f"{'Training':{len(self.validation_description)}}"  # the whole run is one pass over its plan
+
+
+def latest(trainer: pl.Trainer, prefix: str) -> dict[str, str]:
+    """The latest figures under a prefix, as a person reads them."""
+    return {
+        name.removeprefix(prefix): f"{float(value):.3f}"
+        for name, value in trainer.callback_metrics.items()
+        if name.startswith(prefix) and name not in ("val/score", "train/learning_rate")
+    }
+
+
 def progress() -> Callback:
-    """Lightning's rich progress bar on a terminal, plain lines elsewhere."""
-    return RichProgressBar() if sys.stdout.isatty() else Lines()
+    """The bar on a terminal, plain lines elsewhere."""
+    return Bar() if sys.stdout.isatty() else Lines()
