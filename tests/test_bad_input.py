@@ -1,5 +1,6 @@
 """What the user can mend is said in one line, with exit status 2, and leaves nothing behind."""
 
+import json
 import resource
 import subprocess
 import sys
@@ -240,3 +241,5 @@ def test_a_disk_that_fills_up_is_said_in_a_line(file: Path, tmp_path: Path) -> N
     assert ended.stderr.startswith("unifier: ")
     assert ended.stderr.count("\n") == 1
     assert "File too large" in ended.stderr
+    (result,) = (tmp_path / "runs").glob("*/*/result.json")
+    assert json.loads(result.read_text())["status"] == "failed"

@@ -1,10 +1,12 @@
 """A run from its function to its folder."""
 
 import csv
+import errno
 import json
 from pathlib import Path
 from typing import Any, final
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from torch import Tensor
@@ -275,6 +277,21 @@ def test_a_run_that_breaks_says_so(out: Path) -> None:
     assert result["error"].startswith("RuntimeError: the third step breaks")
     assert result["budget"]["steps"] == 2
     assert isinstance(failure.value.__cause__, RuntimeError)
+
+
+def test_a_checkpoint_torn_by_a_full_disk_is_not_left(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tear(trainer: pl.Trainer, path: str, *_: Any, **__: Any) -> None:
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).write_bytes(b"PK\x03\x04 and no end")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pl.Trainer, "save_checkpoint", tear)
+    before = set((out / "pictures").glob("*"))
+    with pytest.raises(OSError, match="No space left"):
+        run(pictures, out=out, track="off")
+    (folder,) = set((out / "pictures").glob("*")) - before
+    assert content(folder)["status"] == "failed"
+    assert not list((folder / "checkpoints").iterdir())
 
 
 def test_a_comparison_goes_on_past_a_run_that_breaks(out: Path) -> None:

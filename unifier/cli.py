@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in MENDABLE:
             raise
-        print(f"unifier: {error.filename or 'the disk'}: {error.strerror}", file=sys.stderr)
+        print(f"unifier: {error.filename2 or error.filename or 'the disk'}: {error.strerror}", file=sys.stderr)
         return 2
     except BaseException as error:
         from unifier.running.callbacks import Interrupted

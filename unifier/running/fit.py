@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 import warnings
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -106,6 +107,9 @@ def fit(
         said = "" if stopped else traceback.format_exception_only(error)[-1].strip()
         status = "interrupted" if stopped else "failed"
         result = replace(result, status=status, error=said, budget=model.ledger.read())
+        for checkpoint in (result.folder / "checkpoints").glob("*.ckpt"):
+            if not zipfile.is_zipfile(checkpoint):  # torn by a disk that is full, and in the way of result.json
+                checkpoint.unlink()
         try:
             result.write()
         finally:  # a tracker's process would outlive a disk that is full

@@ -82,7 +82,8 @@ def versions() -> dict[str, str]:
 def commit() -> str:
     """The commit checked out where the program was started, with "-dirty" after it where files differ from it."""
     try:
-        asked = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        # Without optional locks: a run that is killed leaves none in the way of the next commit.
+        asked = ["git", "--no-optional-locks", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
         return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
