@@ -34,7 +34,7 @@ def multi30k(folder: Path) -> Multi30k:
     folder.mkdir()
     for name in FILES:
         texts = "".join(f"{name} {number}\n" for number in range(12))
-        (folder / name).write_bytes(gzip.compress(texts.encode()))
+        (folder / name).write_bytes(gzip.compress(texts.encode(), mtime=0))
     return Multi30k("de", "fr", data=folder)
 
 
@@ -44,9 +44,9 @@ def fashion_mnist(folder: Path) -> FashionMNIST:
         labels = bytes(i % 10 for i in range(count))
         pixels = bytes(label for label in labels for _ in range(28 * 28))
         images = struct.pack(">4B3I", 0, 0, 8, 3, count, 28, 28) + pixels
-        (folder / f"{stem}-images-idx3-ubyte.gz").write_bytes(gzip.compress(images, 1))
+        (folder / f"{stem}-images-idx3-ubyte.gz").write_bytes(gzip.compress(images, 1, mtime=0))
         (folder / f"{stem}-labels-idx1-ubyte.gz").write_bytes(
-            gzip.compress(struct.pack(">4BI", 0, 0, 8, 1, count) + labels)
+            gzip.compress(struct.pack(">4BI", 0, 0, 8, 1, count) + labels, mtime=0)
         )
     return FashionMNIST(data=folder)
 
