@@ -279,6 +279,30 @@ def test_a_run_that_breaks_says_so(out: Path) -> None:
     assert isinstance(failure.value.__cause__, RuntimeError)
 
 
+def test_scoring_more_often_reads_no_example_again(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[int] = []
+
+    class Counted(list[Example]):
+        def __getitem__(self, index: Any) -> Any:
+            reads[-1] += 1
+            return super().__getitem__(index)
+
+    split = Few.split
+    monkeypatch.setattr(Few, "split", lambda source, name: Counted(split(source, name)))
+    for validations in (1, 4):
+        reads.append(0)
+        run(scored(validations), out=out, track="off")
+    assert 0 < reads[0] == reads[1]
+
+
+def scored(validations: int) -> Any:
+    def often() -> Experiment:
+        training = Training(steps=8, batch_tokens=128, validations=validations)
+        return Experiment("often", trunk(), {"digits": digits()}, training)
+
+    return often
+
+
 def test_a_checkpoint_torn_by_a_full_disk_is_not_left(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def tear(trainer: pl.Trainer, path: str, *_: Any, **__: Any) -> None:
         Path(path).parent.mkdir(exist_ok=True)

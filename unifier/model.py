@@ -38,6 +38,8 @@ class Unifier(pl.LightningModule):
         self.losses: dict[str, list[Tensor]] = {name: [] for name in experiment.arms}
         """Each arm's losses since they were last logged."""
         self.predictions: dict[str, dict[int, Any]] = {}
+        self.targets: dict[tuple[str, SplitName], dict[int, Any]] = {}
+        """Each arm's raw targets of a split, by place, once it has been scored."""
         self.scores: dict[str, float] = {}
         """The last scores of each split, under the names they are logged by."""
 
@@ -92,8 +94,11 @@ class Unifier(pl.LightningModule):
         """Log each arm's metrics; returns the first of each."""
         firsts: list[float] = []
         for arm, found in self.predictions.items():
-            examples = self.arms[arm].source.split(split)
-            scores = self.arms[arm].head.metrics(list(found.values()), [examples[i].target for i in found])
+            if (arm, split) not in self.targets:  # to read a target may mean to decode a sound
+                examples = self.arms[arm].source.split(split)
+                self.targets[arm, split] = {i: examples[i].target for i in found}
+            targets = self.targets[arm, split]
+            scores = self.arms[arm].head.metrics(list(found.values()), [targets[i] for i in found])
             named = {f"{split}/{arm}/{metric}": score for metric, score in scores.items()}
             self.log_dict(named)  # Lightning rounds to float32
             self.scores |= named
