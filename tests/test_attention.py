@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from unifier.trunks import attention as module
-from unifier.trunks.attention import PLAIN_BELOW, Attention, Cache, attention, plain_attention, visibility
+from unifier.trunks.attention import Attention, Cache, attention, plain_attention, visibility
 from unifier_tokenizers import InputError
 
 B, H, N, D = 3, 2, 7, 10
@@ -87,7 +87,7 @@ def test_weights_sum_to_1_and_are_0_where_nothing_is_seen(kind: str) -> None:
                 assert bool((weights[b, :, n, m] == 0).all()) != may_see(kind, b, n, m)
 
 
-@pytest.mark.parametrize("columns", [N, PLAIN_BELOW + 8])
+@pytest.mark.parametrize("columns", [N, 300])
 @pytest.mark.parametrize("visible", ["all", "past", "prefix"])
 def test_recorded_weights_change_no_answer_on_either_kernel(columns: int, visible: str) -> None:
     layer = Attention(D, H)
@@ -99,16 +99,54 @@ def test_recorded_weights_change_no_answer_on_either_kernel(columns: int, visibl
     assert [weights.shape for weights in recorded] == [(2, H, columns, columns)]
 
 
-def test_both_kernels_have_the_same_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, x = Attention(D, H), torch.randn(B, N, D)
-    gradients: list[list[Tensor]] = []
-    for least in (0, N + 1):
-        monkeypatch.setattr(module, "PLAIN_BELOW", least)
-        layer.zero_grad()
-        layer(x, mask=mask_of("past")).square().sum().backward()
-        gradients.append([parameter.grad for parameter in layer.parameters() if parameter.grad is not None])
-    assert len(gradients[0]) == 6
-    torch.testing.assert_close(gradients[0], gradients[1], atol=1e-4, rtol=1e-4)
+def reference(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    scores = torch.einsum("bhnd,bhmd->bhnm", query, key) / query.shape[-1] ** 0.5
+    if mask is not None:
+        scores = torch.where(mask, scores, -torch.inf)
+    exponents = (scores - scores.amax(-1, keepdim=True)).exp()
+    return torch.einsum("bhnm,bhmd->bhnd", exponents / exponents.sum(-1, keepdim=True), value)
+
+
+@pytest.mark.parametrize("kernel", ["plain", "fused"])
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+@pytest.mark.parametrize("visible", ["no mask", "all", "past", "prefix"])
+@pytest.mark.parametrize("columns", [7, 130])
+def test_every_path_honours_the_mask_and_is_near_a_float64_reference(
+    kernel: str, dtype: torch.dtype, near: float, visible: str, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(module.PLAIN_BELOW, dtype, 10**9 if kernel == "plain" else 0)
+    real = torch.arange(columns) < torch.tensor([columns, 4])[:, None]
+    rule = torch.tensor([3, 2]) if visible == "prefix" else "past" if visible == "past" else "all"
+    mask = None if visible == "no mask" else visibility(real, rule)
+    torch.manual_seed(0)
+    wide = torch.randn(4, 2, 3, columns, 8)
+    leaves = query, key, value = [part.to(dtype).requires_grad_() for part in wide[:3]]
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    found, wanted = attention(query, key, value, mask), reference(exact[0], exact[1], exact[2], mask)
+    (found * wide[3].to(dtype)).sum().backward()
+    (wanted * wide[3].to(dtype).double()).sum().backward()
+    assert found.dtype == dtype
+    pairs = [(found, wanted), *((leaf.grad, one.grad) for leaf, one in zip(leaves, exact, strict=True))]
+    for got, right in pairs:
+        assert got is not None
+        assert right is not None
+        assert (got.double() - right).norm() <= near * right.norm()
+
+
+def test_the_rule_picks_by_type_and_number_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+
+    def plain(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        taken.append("plain")
+        return plain_attention(query, key, value, mask)
+
+    monkeypatch.setattr(module, "plain_attention", plain)
+    monkeypatch.setitem(module.PLAIN_BELOW, torch.bfloat16, 6)
+    for dtype, keys in ((torch.bfloat16, 5), (torch.bfloat16, 6), (torch.float32, 5)):
+        one = torch.randn(1, 1, keys, 4, dtype=dtype)
+        attention(one, one, one, None)
+        taken.append(f"{dtype} {keys}")
+    assert taken == ["plain", "torch.bfloat16 5", "torch.bfloat16 6", "torch.float32 5"]
 
 
 def peer_of(layer: Attention) -> torch.nn.MultiheadAttention:

@@ -17,7 +17,8 @@ from unifier.heads.tagging import TaggingHead
 from unifier.heads.translation import TranslationHead
 from unifier.model import Unifier
 from unifier.study.experiment import Arm, Experiment, Training
-from unifier.study.ledger import Ledger, count_parameters, flops_of_example, forget_peak_memory, peak_memory
+from unifier.study.ledger import Ledger, count_parameters, flops_of_example
+from unifier.trunks.attention import PLAIN_BELOW
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import FrameTokenizer, PatchTokenizer, Sound, SubwordTokenizer, Vocabulary
 
@@ -64,7 +65,8 @@ def built(road: Road) -> tuple[Unifier, Encoded]:
 
 
 def counted(model: Unifier, split: Encoded, row: int) -> int:
-    with FlopCounterMode(display=False) as counter:
+    with pytest.MonkeyPatch.context() as patch, FlopCounterMode(display=False) as counter:
+        patch.setitem(PLAIN_BELOW, torch.float32, 10**9)  # torch's counter is blind to the fused kernel on a CPU
         model.loss("arm", collate(split, [row])).backward()
     return counter.get_total_flops()
 
@@ -101,7 +103,7 @@ def test_fused_attention_over_many_columns_is_counted_too() -> None:
     model = Unifier(Experiment("cost", trunk, {"arm": Arm(arm.source, tokenizer, arm.head)}, Training(steps=1)))
     split, _ = encode_split(examples, tokenizer, arm.head)
     cost = flops_of_example(lambda batch: model.loss("arm", batch), split)
-    below = counted(model, split, 1)  # torch counts all of it where attention is plain
+    below = counted(model, split, 1)
     assert cost(300, 1) == pytest.approx(below, rel=1e-9)
     scores = 3 * 2 * 2 * D * (800**2 - 2 * 400**2)  # two products of 2 D N^2, and twice as much backward
     assert cost(800, 1) - 2 * cost(400, 1) + cost(0, 1) == pytest.approx(scores, rel=1e-6)
@@ -128,17 +130,6 @@ def test_parameters_of_several_arms_add_up() -> None:
     parts: list[nn.Module] = [part for arm in arms.values() for part in (arm.tokenizer, arm.head)]
     distinct = {parameter for part in parts for parameter in part.parameters()}
     assert counts["tokenizer"] + counts["head"] == sum(parameter.numel() for parameter in distinct)
-
-
-def test_the_peak_of_memory_holds_a_large_allocation_and_can_be_forgotten() -> None:
-    forget_peak_memory()
-    before = peak_memory()
-    size = 200 * 2**20
-    held = np.ones(size, np.uint8)
-    del held
-    assert peak_memory() - before > 0.9 * size
-    forget_peak_memory()
-    assert peak_memory() - before < 0.5 * size
 
 
 def test_a_ledger_goes_on_from_what_it_read() -> None:

@@ -2,6 +2,7 @@
 
 from unifier_tokenizers.audio import FrameTokenizer, Sound
 from unifier_tokenizers.checks import ContractError, check_tokenizer
+from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.image import PatchTokenizer
 from unifier_tokenizers.mixture import Mixture
@@ -14,6 +15,7 @@ from unifier_tokenizers.vocabulary import Vocabulary
 __all__ = [
     "NOWHERE",
     "ContractError",
+    "Dropout",
     "FrameTokenizer",
     "InputError",
     "Mixture",

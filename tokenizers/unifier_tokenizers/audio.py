@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
 from unifier_tokenizers.tokenizer import Tokenizer
@@ -120,7 +121,7 @@ class FrameTokenizer(Tokenizer):
             raise InputError(f"a patch of {self.patch[1]} bands does not fit a spectrogram of {bands}")
         self.project = nn.Linear(math.prod(self.patch), dim)
         self.encoding = PositionalEncoding(positions, dim, (length,) * self.axes)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         # Mean and standard deviation of log-mel power; of speech and music at full scale until `fit` is called.
         self.register_buffer("mean", torch.tensor(-4.0))
         self.register_buffer("std", torch.tensor(4.0))

@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
 from unifier_tokenizers.tokenizer import Tokenizer
@@ -80,7 +81,7 @@ class PatchTokenizer(Tokenizer):
         self.project = None if stem else nn.Linear(channels * patch * patch, dim)
         self.class_token = nn.Parameter(torch.randn(dim) * 0.02) if class_token else None
         self.encoding = PositionalEncoding(positions, dim, (length, length))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.register_buffer("mean", torch.full((channels,), 0.5))
         self.register_buffer("std", torch.full((channels,), 0.25))
 

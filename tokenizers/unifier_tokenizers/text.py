@@ -8,6 +8,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
 from unifier_tokenizers.tokenizer import Tokenizer
@@ -48,7 +49,7 @@ class SubwordTokenizer(Tokenizer):
             if vectors.shape[1] != dim:
                 self.project = nn.Linear(vectors.shape[1], dim, bias=False)
         self.encoding = PositionalEncoding(positions, dim, (length,))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     @classmethod
     def fit(cls, texts: Iterable[str], *, dim: int, vocabulary: int = 8000, level: Level = "bpe") -> "SubwordTokenizer":

@@ -10,7 +10,7 @@ from torchmetrics.functional.classification import multiclass_f1_score
 
 from unifier.heads.head import Head
 from unifier.heads.pooling import Pooling, pool
-from unifier_tokenizers import InputError, Tokens
+from unifier_tokenizers import Dropout, InputError, Tokens
 from unifier_tokenizers.choice import choose
 
 
@@ -34,7 +34,7 @@ class ClassificationHead(Head):
             raise InputError(f"two or more different labels are needed to classify, not {list(self.labels)}")
         self.pooling: Pooling = choose("pooling", pooling, get_args(Pooling))
         self.label_smoothing = label_smoothing
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.out = nn.Linear(dim, len(self.labels))
 
     def encode(self, target: str) -> Tensor:

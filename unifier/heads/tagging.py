@@ -10,7 +10,7 @@ from torchmetrics.functional.classification import binary_auroc, binary_average_
 
 from unifier.heads.head import Head
 from unifier.heads.pooling import Pooling, pool
-from unifier_tokenizers import InputError, Tokens
+from unifier_tokenizers import Dropout, InputError, Tokens
 from unifier_tokenizers.choice import choose
 
 
@@ -25,7 +25,7 @@ class TaggingHead(Head):
         if len(self.index) != len(self.labels) or not self.labels:
             raise InputError(f"one or more different tags are needed, not {list(self.labels)}")
         self.pooling: Pooling = choose("pooling", pooling, get_args(Pooling))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.out = nn.Linear(dim, len(self.labels))
 
     def encode(self, target: Iterable[str]) -> Tensor:

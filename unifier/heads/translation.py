@@ -10,11 +10,13 @@ from sacrebleu.metrics.chrf import CHRF
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unifier.heads.cross_entropy import projected_cross_entropy
 from unifier.heads.decoding import Hypothesis, beam, greedy
 from unifier.heads.head import IGNORED, Head
 from unifier.trunks.attention import Cache
 from unifier.trunks.layers import Activation, Block, Norm
-from unifier_tokenizers import InputError, PositionalEncoding, Tokens, Vocabulary
+from unifier.trunks.precision import working
+from unifier_tokenizers import Dropout, InputError, PositionalEncoding, Tokens, Vocabulary
 from unifier_tokenizers.vocabulary import BEGIN, END, PAD
 
 
@@ -54,7 +56,7 @@ class TranslationHead(Head):
             )
         self.embedding = embedding
         self.encoding = PositionalEncoding("sinusoid", dim, ())
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.blocks = nn.ModuleList(
             Block(dim, heads, hidden, cross=True, norm=norm, activation=activation, dropout=dropout)
             for _ in range(depth)
@@ -78,8 +80,8 @@ class TranslationHead(Head):
         """Cross-entropy of each next token given the true ones before it (teacher forcing), smoothed over V."""
         before = functional.pad(target[:, :-1].masked_fill(target[:, :-1] == IGNORED, PAD), (1, 0), value=BEGIN)
         real = target != IGNORED  # what is padding is not projected onto V
-        logits = self.project(self.hidden(tokens, before)[real])
-        return functional.cross_entropy(logits.float(), target[real], label_smoothing=self.label_smoothing)
+        hidden = self.hidden(tokens, before)[real]
+        return projected_cross_entropy(hidden, self.embedding.weight, target[real], self.label_smoothing)
 
     def logits(
         self, tokens: Tokens, ids: Tensor, caches: list[tuple[Cache, Cache]] | None = None, start: int = 0
@@ -105,7 +107,7 @@ class TranslationHead(Head):
         """
         places = torch.arange(start, start + ids.shape[1], device=ids.device).expand(len(ids), 1, -1)
         columns = self.encoding((self.embedding(ids) * math.sqrt(self.dim)).transpose(1, 2), places)
-        x = self.dropout(columns).transpose(1, 2)
+        x = self.dropout(working(columns)).transpose(1, 2)
         seen = torch.ones(ids.shape[1], start + ids.shape[1], dtype=torch.bool, device=ids.device)
         past = seen.tril(start) if len(seen) > 1 else None
         memory, memory_mask = tokens.matrix.transpose(1, 2), tokens.mask[:, None, None]

@@ -29,6 +29,7 @@ from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, 
 from unifier.study.experiment import Experiment, Training
 from unifier.study.files import new_folder, read_json, write_json
 from unifier.study.ledger import count_parameters
+from unifier.study.memory import keep_freed_memory
 from unifier_tokenizers import InputError
 
 SAMPLES = 12
@@ -68,6 +69,7 @@ def fit(
     """
     if not 0 <= seed < 2**32:
         raise InputError(f"seed={seed}: a number from 0 to {2**32 - 1} is expected")
+    keep_freed_memory()
     pl.seed_everything(seed, verbose=False)
     experiment = build()
     if resume is not None and (earlier := read_json(resume / "settings.json")["name"]) != experiment.name:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import final
 
 import numpy as np
@@ -15,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from unifier.data.encoding import Encoded
 from unifier.data.loading import Batch, collate
 from unifier.study.experiment import Experiment
+from unifier.study.memory import forget_peak_memory, peak_memory
 
 
 @final
@@ -51,29 +51,6 @@ class Ledger:
         """All figures as of now."""
         self.peak_memory_bytes = max(self.peak_memory_bytes, peak_memory())
         return asdict(self)
-
-
-def forget_peak_memory() -> None:
-    """Begin to measure the peak of memory anew, where the system can (Linux, CUDA)."""
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:  # then the peak is the whole process's
-        return
-
-
-def peak_memory() -> int:
-    """The most memory (bytes) in use at once: the device's on CUDA, else the process's."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def count_parameters(experiment: Experiment) -> dict[str, int]:

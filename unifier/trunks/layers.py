@@ -6,6 +6,7 @@ from typing import Literal, final, get_args
 from torch import Tensor, nn
 
 from unifier.trunks.attention import Attention, Cache
+from unifier_tokenizers import Dropout
 from unifier_tokenizers.choice import choose
 
 Norm = Literal["pre", "post"]
@@ -19,7 +20,7 @@ class FeedForward(nn.Sequential):
     def __init__(self, dim: int, hidden: int, activation: Activation, dropout: float) -> None:
         choose("activation", activation, get_args(Activation))
         nonlinearity = nn.GELU() if activation == "gelu" else nn.ReLU()
-        super().__init__(nn.Linear(dim, hidden), nonlinearity, nn.Dropout(dropout), nn.Linear(hidden, dim))
+        super().__init__(nn.Linear(dim, hidden), nonlinearity, Dropout(dropout), nn.Linear(hidden, dim))
 
 
 @final
@@ -48,7 +49,7 @@ class Block(nn.Module):
         self.cross_norm = nn.LayerNorm(dim) if cross else None
         self.feed_forward = FeedForward(dim, hidden, activation, dropout)
         self.feed_forward_norm = nn.LayerNorm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         initialise(self)
 
     def forward(

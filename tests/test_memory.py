@@ -1,0 +1,43 @@
+import subprocess
+import sys
+
+import numpy as np
+
+from unifier.study.memory import forget_peak_memory, keep_freed_memory, peak_memory
+
+PROGRAM = """
+import resource, sys, torch
+from unifier.study.memory import keep_freed_memory
+if sys.argv[1] == "kept":
+    keep_freed_memory()
+for step in range(12):
+    if step == 2:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(4):
+        torch.ones(16_000_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def faults(how: str) -> int:
+    done = subprocess.run([sys.executable, "-c", PROGRAM, how], check=True, capture_output=True, text=True)
+    return int(done.stdout)
+
+
+def test_large_tensors_are_not_mapped_anew_at_every_step() -> None:
+    if not sys.platform.startswith("linux"):
+        return
+    kept, given_back = faults("kept"), faults("given back")
+    assert kept < given_back / 20, f"{kept} page faults, {given_back} without"
+
+
+def test_the_peak_of_memory_holds_a_large_allocation_and_can_be_forgotten() -> None:
+    keep_freed_memory()
+    forget_peak_memory()
+    before = peak_memory()
+    size = 200 * 2**20
+    held = np.ones(size, np.uint8)
+    del held
+    assert peak_memory() - before > 0.9 * size
+    forget_peak_memory()
+    assert peak_memory() - before < 0.5 * size
