@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from unifier.trunks import attention as module
-from unifier.trunks.attention import Attention, Cache, attention, plain_attention, visibility
+from unifier.trunks.attention import ROOM, Attention, Cache, attention, plain_attention, visibility
 from unifier_tokenizers import InputError
 
 B, H, N, D = 3, 2, 7, 10
@@ -177,9 +177,10 @@ def test_multi_head_attention_is_torchs_with_the_same_weights(to_itself: bool) -
 
 
 def test_a_growing_cache_answers_as_one_pass_over_the_past() -> None:
-    layer, x, cache = Attention(D, H), torch.randn(B, N, D), Cache(grows=True)
-    expected = layer(x, mask=mask_of("unpadded"))
-    steps = [layer(x[:, n : n + 1], cache=cache) for n in range(N)]
+    columns = 2 * ROOM + 3
+    layer, x, cache = Attention(D, H), torch.randn(B, columns, D), Cache(grows=True)
+    expected = layer(x, mask=visibility(torch.ones(B, columns, dtype=torch.bool), "past"))
+    steps = [layer(x[:, n : n + 1], cache=cache) for n in range(columns)]
     torch.testing.assert_close(torch.cat(steps, 1), expected)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unifier.heads.decoding import Hypothesis, beam, greedy
+from unifier.heads.decoding import Hypothesis, beam, greedy, highest
 from unifier_tokenizers.vocabulary import BEGIN, END
 
 R, V = 4, 6
@@ -156,3 +156,20 @@ def test_a_beam_finds_what_greed_misses() -> None:
     table, limits = table.expand(V, V, V), torch.tensor([3])
     assert greedy(Markov(table[None]), limits, length_penalty=0)[0].ids[0] == 4
     assert beam(Markov(table[None]), limits, 2, length_penalty=0)[0][0].ids == [5]
+
+
+@pytest.mark.parametrize("k", [1, 2, 10])
+@pytest.mark.parametrize("width", [3, 128, 1000, 1280, 1281])
+def test_the_highest_are_those_that_topk_finds(k: int, width: int) -> None:
+    scores = torch.randn(5, width, generator=torch.Generator().manual_seed(width))
+    scores[0, : width // 2] = -torch.inf
+    found = highest(scores, k)
+    wanted = scores.topk(min(k, width), dim=1)
+    assert torch.equal(found[0], wanted.values)
+    assert torch.equal(found[1], wanted.indices)
+
+
+def test_the_highest_of_equal_scores_are_different_places() -> None:
+    values, places = highest(torch.zeros(2, 600), 4)
+    assert values.tolist() == [[0.0] * 4] * 2
+    assert all(len(set(row)) == 4 for row in places.tolist())

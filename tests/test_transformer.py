@@ -143,6 +143,27 @@ def test_recorded_attention_comes_with_the_same_answer(visible: Literal["all", "
     assert not any(each.masked_select(~tokens.mask[:, None, None].expand_as(each)).any() for each in weights)
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("rotary", [False, True])
+@pytest.mark.parametrize("visible", ["all", "past"])
+@pytest.mark.parametrize("depth", [0, 1, DEPTH])
+def test_the_first_column_alone_is_that_of_all(
+    norm: Norm, rotary: bool, visible: Literal["all", "past"], depth: int
+) -> None:
+    trunk, tokens = Transformer(D, depth, HEADS, HIDDEN, norm=norm, rotary=rotary), tokens_of([N, 4, 5])
+    tokens.matrix.requires_grad_()
+    whole, first = trunk(tokens, visible), trunk.first(tokens, visible)
+    gradients: list[dict[str, Tensor | None]] = []
+    for found in (whole, first):
+        trunk.zero_grad()
+        found.matrix[:, :, 0].square().sum().backward()
+        gradients.append({name: one.grad for name, one in trunk.named_parameters()})
+    torch.testing.assert_close(first.matrix, whole.matrix[:, :, :1])
+    assert torch.equal(first.mask, tokens.mask[:, :1])
+    assert torch.equal(first.positions, tokens.positions[:, :, :1])
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
 def test_depth_0_passes_columns_through_the_norm_alone() -> None:
     tokens = tokens_of([N, 3])
     assert torch.equal(trunk_of("post", depth=0)(tokens).matrix, tokens.matrix)

@@ -161,6 +161,13 @@ def test_a_cached_decode_is_an_uncached_one_however_it_is_cut(cuts: list[int]) -
     torch.testing.assert_close(torch.cat(parts, 1), head.logits(tokens, ids), atol=1e-4, rtol=1e-4)
 
 
+def test_neighbours_share_a_memory_as_if_each_had_its_own() -> None:
+    head, tokens = fresh()
+    ids = torch.randint(4, len(VOCABULARY), (3 * len(PAIRS), 6))
+    each = Tokens(*(part.repeat_interleave(3, 0) for part in tokens))
+    torch.testing.assert_close(head.logits(tokens, ids), head.logits(each, ids), atol=1e-5, rtol=1e-4)
+
+
 def test_a_later_token_changes_no_earlier_answer() -> None:
     head, tokens = fresh()
     ids = torch.randint(4, len(VOCABULARY), (len(PAIRS), 6))

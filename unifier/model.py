@@ -51,9 +51,11 @@ class Unifier(pl.LightningModule):
         self.zero_grad(set_to_none=True)
 
     def read(self, arm: str, batch: Batch) -> Tokens:
-        """A batch as the trunk leaves it: Tokens (B, D, N)."""
+        """A batch as the trunk leaves it: Tokens (B, D, N), or (B, D, 1) where the head reads the first alone."""
+        head = self.arms[arm].head
         matrix = self.arms[arm].tokenizer.embed(batch.values, batch.positions)
-        return self.trunk(Tokens(matrix, batch.mask, batch.positions), self.arms[arm].head.visible)
+        read = self.trunk.first if head.reads == "first" else self.trunk
+        return read(Tokens(matrix, batch.mask, batch.positions), head.visible)
 
     def loss(self, arm: str, batch: Batch) -> Tensor:
         """The scalar that a step lowers."""

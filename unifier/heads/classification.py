@@ -33,6 +33,7 @@ class ClassificationHead(Head):
         if len(self.index) != len(self.labels) or len(self.labels) < 2:
             raise InputError(f"two or more different labels are needed to classify, not {list(self.labels)}")
         self.pooling: Pooling = choose("pooling", pooling, get_args(Pooling))
+        self.reads = "first" if pooling == "first" else "all"
         self.label_smoothing = label_smoothing
         self.dropout = Dropout(dropout)
         self.out = nn.Linear(dim, len(self.labels))

@@ -29,6 +29,27 @@ class Hypothesis(NamedTuple):
     """Log-probability, end mark included, divided by length ** penalty (Wu et al. 2016, section 7, has a near kin)."""
 
 
+STRIPE = 128
+
+
+def highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k highest of each row, or all where there are fewer, and their places: scores (R, M) -> (R, k) and (R, k).
+
+    As `topk`, and several times as fast: the k highest lie in the k stripes whose own highest are highest, and to find
+    a maximum alone is cheap.
+    """
+    whole = scores.shape[1] // STRIPE * STRIPE
+    stripes = scores[:, :whole].unflatten(1, (-1, STRIPE))
+    if stripes.shape[1] <= k:
+        return scores.topk(min(k, scores.shape[1]), dim=1)
+    starts = stripes.amax(-1).topk(k, dim=1).indices[:, :, None] * STRIPE
+    places = (starts + torch.arange(STRIPE, device=scores.device)).flatten(1)
+    rest = torch.arange(whole, scores.shape[1], device=scores.device).expand(len(scores), -1)
+    places = torch.cat([places, rest], dim=1)
+    values, chosen = scores.gather(1, places).topk(k, dim=1)
+    return values, places.gather(1, chosen)
+
+
 def greedy(decoder: Decoder, limits: Tensor, *, length_penalty: float = 1.0) -> list[Hypothesis]:
     """The likeliest token each time: one text for each of the limits (R,), the most tokens a text may have.
 
@@ -40,8 +61,8 @@ def greedy(decoder: Decoder, limits: Tensor, *, length_penalty: float = 1.0) -> 
     ids, totals = torch.full_like(rows, BEGIN), torch.zeros(len(rows), device=limits.device)
     length = 0
     while len(rows):
-        likeliest = decoder.step(ids).max(-1)
-        ids, totals = likeliest.indices, totals + likeliest.values
+        values, indices = highest(decoder.step(ids), 1)
+        ids, totals = indices[:, 0], totals + values[:, 0]
         length += 1
         for row, token, total in zip(rows.tolist(), ids.tolist(), totals.tolist(), strict=True):
             scores[row] = total / length**length_penalty
@@ -70,12 +91,11 @@ def beam(decoder: Decoder, limits: Tensor, width: int, *, length_penalty: float 
     texts = torch.empty(len(rows), width, 0, dtype=torch.long, device=device)
     ids = torch.full((len(rows) * width,), BEGIN, device=device)
     while len(rows):
-        logs = decoder.step(ids)
-        vocabulary = logs.shape[-1]
-        totals = (scores[:, :, None] + logs.view(len(rows), width, vocabulary)).flatten(1)
         # Twice the width: were all of one half end marks, the other half still fills the beam.
-        best, place = totals.topk(min(2 * width, totals.shape[1]), dim=1)
-        origin, token = place // vocabulary, place % vocabulary
+        logs, tokens = highest(decoder.step(ids), 2 * width)
+        totals = scores[:, :, None] + logs.view(len(rows), width, -1)
+        best, place = totals.flatten(1).topk(min(2 * width, totals[0].numel()), dim=1)
+        origin, token = place // totals.shape[2], tokens.view(len(rows), -1).gather(1, place)
         texts = torch.cat([texts.gather(1, origin[:, :, None].expand(-1, -1, texts.shape[2])), token[:, :, None]], 2)
         length = texts.shape[2]
         ends = token == END

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -18,6 +18,9 @@ class Head(nn.Module, ABC):
 
     visible: Visible = "all"
     """What the trunk's columns may see under this head."""
+
+    reads: Literal["all", "first"] = "all"
+    """Which of the trunk's columns this head reads: the first is a class token's."""
 
     @abstractmethod
     def encode(self, target: Any) -> Tensor:

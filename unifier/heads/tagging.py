@@ -25,6 +25,7 @@ class TaggingHead(Head):
         if len(self.index) != len(self.labels) or not self.labels:
             raise InputError(f"one or more different tags are needed, not {list(self.labels)}")
         self.pooling: Pooling = choose("pooling", pooling, get_args(Pooling))
+        self.reads = "first" if pooling == "first" else "all"
         self.dropout = Dropout(dropout)
         self.out = nn.Linear(dim, len(self.labels))
 

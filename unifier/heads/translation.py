@@ -142,10 +142,14 @@ class TranslationHead(Head):
 
 @final
 class _Walk:
-    """A search's rows: the columns they translate, and what each block has seen of the texts so far."""
+    """A search's rows: the columns they translate, and what each block has seen of the texts so far.
+
+    Rows that translate the same columns are neighbours, and as many for each: they share one memory.
+    """
 
     def __init__(self, head: TranslationHead, tokens: Tokens) -> None:
         self.head, self.tokens, self.length = head, tokens, 0
+        self.rows = len(tokens.mask)
         self.caches = [(Cache(grows=True), Cache(grows=False)) for _ in head.blocks]
 
     def step(self, ids: Tensor) -> Tensor:
@@ -154,7 +158,12 @@ class _Walk:
         return logits[:, 0].float().log_softmax(-1)
 
     def select(self, rows: Tensor) -> None:
-        self.tokens = Tokens(*(part[rows] for part in self.tokens))
-        for caches in self.caches:
-            for cache in caches:
-                cache.select(rows)
+        sources = len(self.tokens.mask)
+        kept = (rows * sources // max(self.rows, 1)).unique_consecutive()
+        self.rows = len(rows)
+        for own, _ in self.caches:
+            own.select(rows)
+        if len(kept) < sources:
+            self.tokens = Tokens(*(part[kept] for part in self.tokens))
+            for _, far in self.caches:
+                far.select(kept)

@@ -58,25 +58,41 @@ def rotate(x: Tensor, angles: Tensor) -> Tensor:
 
 @final
 class Cache:
-    """The keys and values (B, H, M, D/H) that one attention has seen, so that a decoder computes each column once."""
+    """The keys and values that one attention has seen, so that a decoder computes each column once."""
 
     def __init__(self, *, grows: bool) -> None:
         """A cache that does not grow keeps the first keys and values: those of a memory."""
         self.grows = grows
-        self.key: Tensor | None = None
-        self.value: Tensor | None = None
+        self.length = 0
+        self.held: Tensor | None = None
+        """(2, B, H, M, D/H), keys and values; a cache that grows has room for some more than its length."""
 
-    def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Append M' columns; returns all that are held."""
-        if self.key is not None and self.value is not None:
-            key, value = torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2)
-        self.key, self.value = key, value
+    def extend(self, key: Tensor, value: Tensor) -> None:
+        """Append columns (B, H, M', D/H)."""
+        length = self.length + key.shape[2]
+        if self.held is None or length > self.held.shape[3]:
+            roomier = key.new_empty(2, *key.shape[:2], length + (ROOM if self.grows else 0), key.shape[3])
+            if self.held is not None:
+                roomier[:, :, :, : self.length] = self.held[:, :, :, : self.length]
+            self.held = roomier
+        self.held[0, :, :, self.length : length] = key
+        self.held[1, :, :, self.length : length] = value
+        self.length = length
+
+    def read(self) -> tuple[Tensor, Tensor]:
+        """The keys and values (B, H, M, D/H) held."""
+        assert self.held is not None
+        key, value = self.held[:, :, :, : self.length]
         return key, value
 
     def select(self, rows: Tensor) -> None:
         """Keep examples rows (B',), in that order and with repeats."""
-        if self.key is not None and self.value is not None:
-            self.key, self.value = self.key[rows], self.value[rows]
+        if self.held is not None:
+            self.held = self.held[:, rows]
+
+
+ROOM = 16
+"""Columns that a growing cache makes room for at a time."""
 
 
 @final
@@ -102,19 +118,21 @@ class Attention(nn.Module):
         cache: Cache | None = None,
         weights: list[Tensor] | None = None,
     ) -> Tensor:
-        """x (B, N, D), memory (B, M, D), mask broadcast to (B, H, N, M), angles (B, N, D/H/2) -> (B, N, D).
+        """x (B, N, D), memory (B, M, D), mask broadcast to (B, H, N, M), angles (B, M, D/H/2) -> (B, N, D).
 
+        Angles are those of the memory's columns, of which x are the first; without a memory, x is its own.
         A list given as `weights` receives this call's attention (B, H, N, M), on the plain path.
         """
         query = self._split(self.query(x))
-        if cache is not None and not cache.grows and cache.key is not None and cache.value is not None:
-            key, value = cache.key, cache.value
+        if cache is not None and cache.length and not cache.grows:
+            key, value = cache.read()
         else:
             key, value = map(self._split, self.key_value(x if memory is None else memory).chunk(2, dim=-1))
             if angles is not None:
-                query, key = rotate(query, angles), rotate(key, angles)
+                query, key = rotate(query, angles[:, : query.shape[2]]), rotate(key, angles)
             if cache is not None:
-                key, value = cache.extend(key, value)
+                cache.extend(key, value)
+                key, value = cache.read()
         if weights is None:
             answer = attention(query, key, value, mask)
         else:

@@ -62,25 +62,42 @@ class Block(nn.Module):
         memory_mask: Tensor | None = None,
         caches: tuple[Cache, Cache] | None = None,
         weights: list[Tensor] | None = None,
+        columns: int | None = None,
     ) -> Tensor:
-        """x (B, N, D) -> (B, N, D); masks as `Attention` takes them.
+        """x (B, N, D) -> (B, N, D), or the first `columns` of it alone; masks as `Attention` takes them.
 
-        `weights` receives the attention to the memory where there is one, else the self-attention.
+        A memory may be shared: its B / k rows serve k examples each, side by side. `weights` receives the attention to
+        the memory where there is one, else the self-attention.
         """
         own, far = caches or (None, None)
         kept = None if self.cross else weights
+        seen_by = mask if mask is None or columns is None else mask[:, :, :columns]
         x = self._add(
-            x, self.attention_norm, lambda y: self.attention(y, mask=mask, angles=angles, cache=own, weights=kept)
+            x,
+            self.attention_norm,
+            lambda y: self.attention(leading(y, columns), y, mask=seen_by, angles=angles, cache=own, weights=kept),
+            columns,
         )
         cross, cross_norm = self.cross, self.cross_norm
         if cross is not None and cross_norm is not None:
-            x = self._add(x, cross_norm, lambda y: cross(y, memory, mask=memory_mask, cache=far, weights=weights))
+            assert memory is not None
+            shared = x.reshape(len(memory), -1, x.shape[2])
+            x = self._add(
+                shared, cross_norm, lambda y: cross(y, memory, mask=memory_mask, cache=far, weights=weights)
+            ).view_as(x)
         return self._add(x, self.feed_forward_norm, self.feed_forward)
 
-    def _add(self, x: Tensor, norm: nn.LayerNorm, part: Callable[[Tensor], Tensor]) -> Tensor:
+    def _add(
+        self, x: Tensor, norm: nn.LayerNorm, part: Callable[[Tensor], Tensor], columns: int | None = None
+    ) -> Tensor:
         if self.norm == "pre":
-            return x + self.dropout(part(norm(x)))
-        return norm(x + self.dropout(part(x)))
+            return leading(x, columns) + self.dropout(part(norm(x)))
+        return norm(leading(x, columns) + self.dropout(part(x)))
+
+
+def leading(x: Tensor, columns: int | None) -> Tensor:
+    """The first columns of x (B, N, D); where none are asked for, x itself: a slice costs a copy of its gradient."""
+    return x if columns is None else x[:, :columns]
 
 
 def initialise(module: nn.Module) -> None:

@@ -58,19 +58,27 @@ class Transformer(Trunk):
         return cls(*SIZES[choose("size", size, tuple(SIZES))], norm=norm, dropout=dropout, rotary=rotary)
 
     def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
-        return self._read(tokens, visible, None)
+        return self._read(tokens, visible)
+
+    def first(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
+        """As the contract; the last block computes no column that nobody reads."""
+        return self._read(tokens, visible, columns=1)
 
     def attention(self, tokens: Tokens, visible: Visible = "all") -> tuple[Tokens, list[Tensor]]:
         """The same answer as `forward`, with the attention (B, H, N, N) of each block."""
         weights: list[Tensor] = []
         return self._read(tokens, visible, weights), weights
 
-    def _read(self, tokens: Tokens, visible: Visible, weights: list[Tensor] | None) -> Tokens:
+    def _read(
+        self, tokens: Tokens, visible: Visible, weights: list[Tensor] | None = None, columns: int | None = None
+    ) -> Tokens:
         if tokens.matrix.shape[1] != self.dim:
             raise InputError(f"columns of D = {tokens.matrix.shape[1]} rows reach a trunk of D = {self.dim}")
         x = working(tokens.matrix).transpose(1, 2)
         mask = visibility(tokens.mask, visible)
         angles = rotary_angles(tokens.positions, self.head_depth) if self.rotary else None
         for block in self.blocks:
-            x = block(x, mask, angles=angles, weights=weights)
-        return tokens._replace(matrix=self.norm(x).transpose(1, 2))
+            asked = columns if block is self.blocks[-1] else None
+            x = block(x, mask, angles=angles, weights=weights, columns=asked)
+        x = x[:, :columns]  # with no block, they are all still there
+        return Tokens(self.norm(x).transpose(1, 2), tokens.mask[:, :columns], tokens.positions[:, :, :columns])

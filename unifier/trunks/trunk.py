@@ -25,6 +25,10 @@ class Trunk(nn.Module, ABC):
     def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
         """Tokens (B, D, N) -> Tokens (B, D, N) with the same mask and positions; padding is seen by no column."""
 
+    def first(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
+        """The first column alone (B, D, 1), such as a class token's; a trunk that finds it for less says how."""
+        return Tokens(*(part[..., :1] for part in self(tokens, visible)))
+
 
 @contextmanager
 def drawn_from_seed_alone() -> Generator[None]:
