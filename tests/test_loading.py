@@ -42,8 +42,8 @@ def test_a_batch_holds_each_example_and_marks_its_padding() -> None:
     assert batch.mask.tolist() == [[True] * 5, [True] * 3 + [False] * 2]
     assert batch.positions.shape == (2, 1, 5)
     assert batch.target.tolist() == [[2, IGNORED], [0, 0]]
-    assert batch.lengths() == [(5, 1), (3, 2)]
-    assert collate(split_of([3, 1, 5]), [1, 2]).lengths() == [(1, 1), (5, 1)]
+    assert [part.tolist() for part in batch.lengths()] == [[5, 3], [1, 2]]
+    assert [part.tolist() for part in collate(split_of([3, 1, 5]), [1, 2]).lengths()] == [[1, 5], [1, 1]]
 
 
 def test_targets_of_two_axes_are_padded_along_their_last() -> None:

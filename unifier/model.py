@@ -1,7 +1,8 @@
 """The model that Lightning trains: batch to loss."""
 
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from typing import Any, final
 
 import lightning.pytorch as pl
@@ -12,7 +13,7 @@ from unifier.data.encoding import Encoded
 from unifier.data.loading import Batch
 from unifier.data.source import SplitName
 from unifier.study.experiment import Experiment, Training
-from unifier.study.ledger import Ledger, flops_of_example
+from unifier.study.ledger import Cost, Ledger, flops_of_example
 from unifier_tokenizers import Tokens
 
 
@@ -33,8 +34,10 @@ class Unifier(pl.LightningModule):
         self.arms = experiment.arms
         self.ledger = Ledger()
         self.random_state: Tensor | None = None
+        self.seconds_in_steps = 0.0
+        """Time in forward and backward passes and the optimizer."""
         self.total_steps = 1
-        self.costs: dict[str, Callable[[int, int], float]] = {}
+        self.costs: dict[str, Cost] = {}
         self.losses: dict[str, list[Tensor]] = {name: [] for name in experiment.arms}
         """Each arm's losses since they were last logged."""
         self.predictions: dict[str, dict[int, Any]] = {}
@@ -66,8 +69,14 @@ class Unifier(pl.LightningModule):
         loss = self.loss(arm, data)
         self.losses[arm].append(loss.detach())
         # Here, since a hook of the model's at the step's end runs after the callbacks that log and save it.
-        self.ledger.count(data, round(sum(self.costs[arm](n, length) for n, length in data.lengths())))
+        self.ledger.count(data, round(self.costs[arm](*data.lengths()).sum()))
         return loss
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        # Lightning runs the forward and the backward pass within it.
+        start = time.perf_counter()
+        super().optimizer_step(*args, **kwargs)
+        self.seconds_in_steps += time.perf_counter() - start
 
     def validation_step(self, batch: tuple[str, Batch], batch_idx: int) -> None:
         self._predict(*batch)

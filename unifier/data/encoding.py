@@ -1,10 +1,10 @@
-"""A split, each example encoded once, all columns in one array."""
+"""A split, each example encoded once."""
 
 import os
 import sys
 import time
-from collections.abc import Sequence
-from itertools import accumulate, chain
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, final
 
 import torch
@@ -13,6 +13,7 @@ from rich.progress import track
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
+from unifier.data.packed import Packed
 from unifier.data.source import BadExamples, Example, where
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer, Units
@@ -22,30 +23,26 @@ WORTH_WORKERS = 4.0  # seconds; starting worker processes costs about one
 
 
 @final
-class Packed:
-    """Tensors (..., n) of unlike n, side by side in one."""
-
-    def __init__(self, parts: Sequence[Tensor]) -> None:
-        self.flat = torch.cat(list(parts), dim=-1)
-        self.starts = [0, *accumulate(part.shape[-1] for part in parts)]
-
-    def __getitem__(self, index: int) -> Tensor:
-        return self.flat[..., self.starts[index] : self.starts[index + 1]]
-
-    def length(self, index: int) -> int:
-        return self.starts[index + 1] - self.starts[index]
-
-
-@final
 class Encoded:
     """The examples of a split that could be read: their columns, their targets, and their places in the split."""
 
-    def __init__(self, units: Sequence[Units], targets: Sequence[Tensor], indices: Sequence[int]) -> None:
-        self.indices = list(indices)
-        self.values = Packed([one.values for one in units])
-        self.positions = Packed([one.positions for one in units])
-        self.scalar = targets[0].ndim == 0
-        self.targets = Packed([target[None] if self.scalar else target for target in targets])
+    def __init__(
+        self, units: Iterable[Units] = (), targets: Iterable[Tensor] = (), indices: Iterable[int] = ()
+    ) -> None:
+        self.indices: list[int] = []
+        self.values, self.positions, self.targets = Packed(), Packed(), Packed()
+        self.scalar = False
+        """Whether a target is one number."""
+        for example in zip(units, targets, indices, strict=True):
+            self.add(*example)
+
+    def add(self, units: Units, target: Tensor, index: int) -> None:
+        """One more example, which is the split's number `index`."""
+        self.values.append(units.values)
+        self.positions.append(units.positions)
+        self.scalar = target.ndim == 0
+        self.targets.append(target[None] if self.scalar else target)
+        self.indices.append(index)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -116,23 +113,19 @@ def encode_split(
     rest = DataLoader(Subset(chunks, range(1, len(chunks))), batch_size=None, num_workers=workers, collate_fn=_as_it_is)
     hidden = expected < WORTH_WORKERS or not sys.stdout.isatty()
     shown = track(chain([first], rest), f"reading {said}", total=len(chunks), transient=True, disable=hidden)
-    units: list[Units] = []
-    targets: list[Tensor] = []
-    kept: list[int] = []
+    encoded = Encoded()
     skipped: list[str] = []
     for index, one in enumerate(chain.from_iterable(shown)):
         if not isinstance(one, str):
             values, positions, target = map(torch.from_numpy, one)
-            units.append(Units(values, positions))
-            targets.append(target)
-            kept.append(index)
+            encoded.add(Units(values, positions), target, index)
         elif bad_examples == "stop":
             raise InputError(f"{said}: {one} (bad_examples=skip leaves such examples out)")
         else:
             skipped.append(one)
-    if not kept:
+    if not len(encoded):
         raise InputError(f"{said}: none of {len(examples)} examples can be read; the first is {skipped[0]}")
-    return Encoded(units, targets, kept), skipped
+    return encoded, skipped
 
 
 def _as_it_is(chunk: list[Arrays | str]) -> list[Arrays | str]:

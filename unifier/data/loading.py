@@ -1,15 +1,15 @@
 """From encoded splits to the batches of a training run."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from unifier.data.encoding import Encoded
 from unifier.heads.head import IGNORED
-from unifier_tokenizers import pad_columns
+from unifier_tokenizers import NOWHERE
 
 
 class Batch(NamedTuple):
@@ -26,25 +26,21 @@ class Batch(NamedTuple):
     places: Tensor
     """(B,) int64: each example's place in its split."""
 
-    def lengths(self) -> list[tuple[int, int]]:
-        """For each example the columns N, and the length L of its target, padding not counted."""
-        columns = self.mask.sum(1).tolist()
+    def lengths(self) -> tuple[Tensor, Tensor]:
+        """For each example the columns N (B,), and the length L (B,) of its target, padding not counted."""
+        columns = self.mask.sum(1)
         if self.target.ndim == 1:
-            return [(n, 1) for n in columns]
-        real = self.target.reshape(len(columns), -1, self.target.shape[-1])[:, 0] != IGNORED
-        return list(zip(columns, real.sum(1).tolist(), strict=True))
+            return columns, torch.ones_like(columns)
+        return columns, (self.target.reshape(len(columns), -1, self.target.shape[-1])[:, 0] != IGNORED).sum(1)
 
 
 def collate(split: Encoded, rows: Sequence[int]) -> Batch:
     """The batch of a split's examples."""
-    targets = [split.target(row) for row in rows]
-    if all(target.shape == targets[0].shape for target in targets):
-        target = torch.stack(targets)
-    else:
-        padded = pad_sequence([one.movedim(-1, 0) for one in targets], batch_first=True, padding_value=IGNORED)
-        target = padded.movedim(1, -1)
-    values, positions, mask = pad_columns([split.units(row) for row in rows])
-    return Batch(values, positions, mask, target, torch.tensor([split.indices[row] for row in rows]))
+    values, mask = split.values.padded(rows, 0)
+    positions, _ = split.positions.padded(rows, NOWHERE)
+    target, _ = split.targets.padded(rows, IGNORED)
+    places = torch.tensor([split.indices[row] for row in rows])
+    return Batch(values, positions, mask, target[:, 0] if split.scalar else target, places)
 
 
 def cut(order: Sequence[int], lengths: Sequence[tuple[int, int]], columns: int) -> list[list[int]]:
@@ -116,6 +112,8 @@ class TrainingBatches:
         self.columns, self.seed, self.steps, self.tokens = columns, seed, steps, tokens
         self.done = 0
         """Steps already taken, which iterating leaves out: a resumed run sets it."""
+        self.seconds = 0.0
+        """Time spent putting batches together, in which training waited."""
         self.total = sum(1 for _ in self._plan())
 
     def _plan(self) -> Iterator[tuple[str, list[int]]]:
@@ -133,9 +131,13 @@ class TrainingBatches:
         return self.total
 
     def __iter__(self) -> Iterator[tuple[str, Batch]]:
+        start = time.perf_counter()
         for step, (arm, rows) in enumerate(self._plan()):
             if step >= self.done:
-                yield arm, collate(self.splits[arm], rows)
+                batch = collate(self.splits[arm], rows)
+                self.seconds += time.perf_counter() - start
+                yield arm, batch
+                start = time.perf_counter()
 
 
 @final

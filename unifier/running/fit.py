@@ -25,6 +25,7 @@ from unifier.report.figures import draw_curves
 from unifier.report.page import write_report
 from unifier.running.callbacks import Interrupted, Interruption, Losses, progress
 from unifier.running.result import Result, commit, describe_data, machine, versions
+from unifier.running.speed import Speed, peak_flops
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
 from unifier.study.experiment import Experiment, Training
 from unifier.study.files import new_folder, read_json, write_json
@@ -90,6 +91,7 @@ def fit(
         signatures={},
         parameters=count_parameters(experiment),
         budget={},
+        speed={},
         settings=settings,
         data={arm: describe_data(one.source, skipped[arm]) for arm, one in experiment.arms.items()},
         versions=versions(),
@@ -102,8 +104,11 @@ def fit(
     introduce(result, len(batches))
     tracking = start_tracking(experiment, result, place, model)
     held_out = {name: EvaluationBatches(splits[name], columns=training.batch_tokens) for name in ("val", "test")}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    fast = training.precision == "bf16" and has_bf16()
+    speed = Speed(batches, peak_flops(device, torch.bfloat16 if fast else torch.float32))
     try:
-        metrics = train_and_test(model, training, result.folder, tracking, batches, held_out, resume is not None)
+        metrics = train_and_test(model, training, result.folder, tracking, batches, held_out, speed, resume is not None)
     except BaseException as error:
         stopped = isinstance(error, (Interrupted, KeyboardInterrupt))
         said = "" if stopped else traceback.format_exception_only(error)[-1].strip()
@@ -124,11 +129,18 @@ def fit(
         for arm, one in experiment.arms.items()
         for metric, signature in one.head.signatures.items()
     }
-    result = replace(result, status="finished", metrics=metrics, signatures=signatures, budget=model.ledger.read())
+    result = replace(
+        result,
+        status="finished",
+        metrics=metrics,
+        signatures=signatures,
+        budget=model.ledger.read(),
+        speed=speed.found,
+    )
     write_json(result.folder / "samples.json", samples(experiment, model))
     draw_curves(result.folder)
     write_report(result.folder, result.content())
-    tracking.keep(result.folder, metrics)
+    tracking.keep(result.folder, {**metrics, **{f"speed/{name}": value for name, value in speed.found.items()}})
     tracking.close(failed=False)
     result.write()
     return result
@@ -197,6 +209,7 @@ def train_and_test(
     tracking: Tracking,
     batches: TrainingBatches,
     held_out: Mapping[str, EvaluationBatches],
+    speed: Speed,
     resumed: bool,
 ) -> dict[str, float]:
     """Train, then score the weights that did best in validation on both held-out splits."""
@@ -219,7 +232,7 @@ def train_and_test(
         max_epochs=1,
         val_check_interval=max(len(batches) // training.validations, 1),
         logger=tracking,
-        callbacks=[best, last, Losses(), interruption, bar],
+        callbacks=[speed, best, last, Losses(), interruption, bar],
         enable_progress_bar=isinstance(bar, ProgressBar),
         default_root_dir=folder,
         log_every_n_steps=1,

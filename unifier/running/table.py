@@ -11,7 +11,7 @@ from unifier.running.result import Result
 def print_table(results: Sequence[Result]) -> None:
     """One row an arm: its scores on the test split, and what they cost."""
     table = Table(
-        "experiment", "arm", "seed", "test scores", "parameters", "tokens", "seconds", box=None, pad_edge=False
+        "experiment", "arm", "seed", "test scores", "parameters", "tokens", "seconds", "MFU", box=None, pad_edge=False
     )
     for result in results:
         for arm in result.arms:
@@ -29,6 +29,7 @@ def print_table(results: Sequence[Result]) -> None:
                 f"{result.parameters['total']:,}",
                 f"{result.budget['tokens']:,}",
                 f"{result.budget['seconds']:.0f}",
+                f"{result.speed['mfu']:.0%}" if result.speed else "",
             )
     console = Console()
     console = console if console.is_terminal else Console(width=140)  # a file or a pipe has no width to keep to

@@ -7,6 +7,7 @@ from typing import final
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -69,20 +70,24 @@ def count_parameters(experiment: Experiment) -> dict[str, int]:
     return {**counts, "total": sum(counts.values())}
 
 
-def flops_of_example(loss: Callable[[Batch], Tensor], split: Encoded) -> Callable[[int, int], float]:
-    """How many operations an example costs, forward and backward, as a function of its N and L.
+Cost = Callable[[ArrayLike, ArrayLike], NDArray[np.float64]]
+"""Operations, forward and backward, of examples of so many columns N and targets of so many tokens L."""
+
+
+def flops_of_example(loss: Callable[[Batch], Tensor], split: Encoded) -> Cost:
+    """How many operations an example costs.
 
     Counts a few examples of the split one by one, and solves for what a transformer's cost is: a polynomial of degree 2
     in N and L. It is exact for every layer that treats columns alike or in pairs.
     """
     rows = {pair: row for row, pair in enumerate(split.lengths())}
-    terms = np.array([_terms(*pair) for pair in rows])
+    terms = _terms(*np.array(list(rows)).T)
     largest = terms.max(0)
     chosen = _independent(terms / largest)
     with torch.random.fork_rng(devices=[]):
         counts = [_count(loss, collate(split, [row])) for row in np.array(list(rows.values()))[chosen].tolist()]
     coefficients = np.linalg.lstsq(terms[chosen] / largest, np.array(counts), rcond=None)[0] / largest
-    return lambda n, length: float(coefficients @ _terms(n, length))
+    return lambda n, length: _terms(n, length) @ coefficients
 
 
 def _independent(rows: np.ndarray) -> list[int]:
@@ -95,8 +100,9 @@ def _independent(rows: np.ndarray) -> list[int]:
     return chosen
 
 
-def _terms(n: int, length: int) -> np.ndarray:
-    return np.array([1, n, n * n, length, length * length, n * length], dtype=np.float64)
+def _terms(n: ArrayLike, length: ArrayLike) -> NDArray[np.float64]:
+    n, length = np.asarray(n, np.float64), np.asarray(length, np.float64)
+    return np.stack([np.ones_like(n), n, n * n, length, length * length, n * length], axis=-1)
 
 
 def _count(loss: Callable[[Batch], Tensor], batch: Batch) -> int:

@@ -1,0 +1,58 @@
+import gc
+
+import pytest
+import torch
+from torch import Tensor
+
+from unifier.data.packed import Packed
+from unifier.study.memory import forget_peak_memory, peak_memory
+
+SIDES: list[tuple[int, ...]] = [(), (3,), (2, 3)]
+
+
+def packed_of(parts: list[Tensor]) -> Packed:
+    packed = Packed()
+    for part in parts:
+        packed.append(part)
+    return packed
+
+
+@pytest.mark.parametrize("sides", SIDES)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.float32])
+def test_each_tensor_comes_back_and_so_does_a_padded_batch(sides: tuple[int, ...], dtype: torch.dtype) -> None:
+    parts = [torch.randint(1, 9, (*sides, n)).to(dtype) for n in (4, 1, 6, 2)]
+    packed = packed_of(parts)
+    assert [packed.length(i) for i in range(4)] == [4, 1, 6, 2]
+    for i, part in enumerate(parts):
+        assert torch.equal(packed[i], part)
+    found, real = packed.padded([3, 0, 1], 7)
+    assert real.tolist() == [[True, True, False, False], [True] * 4, [True, False, False, False]]
+    for row, i in enumerate((3, 0, 1)):
+        n = parts[i].shape[-1]
+        assert torch.equal(found[row, ..., :n], parts[i])
+        assert (found[row, ..., n:] == 7).all()
+
+
+def test_padding_a_batch_leaves_what_is_stored() -> None:
+    packed = packed_of([torch.ones(2), torch.ones(3)])
+    packed.padded([0, 1], -5)
+    assert torch.equal(packed[1], torch.ones(3))
+
+
+def test_more_than_is_read_takes_no_memory() -> None:
+    part, packed = torch.ones(512, 1024), Packed()  # 2 MiB
+    forget_peak_memory()
+    before = peak_memory()
+    for _ in range(100):
+        packed.append(part)
+    found, _ = packed.padded([3, 90], 0)
+    assert torch.equal(found[1], part)
+    assert peak_memory() - before < 60 * 2**20
+
+
+def test_one_that_is_dropped_unread_leaves_no_file_open() -> None:
+    packed = packed_of([torch.zeros(4, 10)])
+    file = packed._file
+    del packed
+    gc.collect()
+    assert file.closed
