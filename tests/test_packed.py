@@ -52,7 +52,7 @@ def test_more_than_is_read_takes_no_memory() -> None:
 
 def test_one_that_is_dropped_unread_leaves_no_file_open() -> None:
     packed = packed_of([torch.zeros(4, 10)])
-    file = packed._file
+    file = packed._file  # pyright: ignore[reportPrivateUsage]
     del packed
     gc.collect()
     assert file.closed
