@@ -123,11 +123,16 @@ class Attention(nn.Module):
         Angles are those of the memory's columns, of which x are the first; without a memory, x is its own.
         A list given as `weights` receives this call's attention (B, H, N, M), on the plain path.
         """
-        query = self._split(self.query(x))
         if cache is not None and cache.length and not cache.grows:
-            key, value = cache.read()
+            query, (key, value) = self._split(self.query(x)), cache.read()
         else:
-            key, value = map(self._split, self.key_value(x if memory is None else memory).chunk(2, dim=-1))
+            if memory is None:  # one product is faster than two
+                weight = torch.cat([self.query.weight, self.key_value.weight])
+                bias = torch.cat([self.query.bias, self.key_value.bias])
+                parts = functional.linear(x, weight, bias).chunk(3, dim=-1)
+            else:
+                parts = self.query(x), *self.key_value(memory).chunk(2, dim=-1)
+            query, key, value = map(self._split, parts)
             if angles is not None:
                 query, key = rotate(query, angles[:, : query.shape[2]]), rotate(key, angles)
             if cache is not None:

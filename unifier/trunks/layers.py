@@ -71,13 +71,14 @@ class Block(nn.Module):
         """
         own, far = caches or (None, None)
         kept = None if self.cross else weights
-        seen_by = mask if mask is None or columns is None else mask[:, :, :columns]
-        x = self._add(
-            x,
-            self.attention_norm,
-            lambda y: self.attention(leading(y, columns), y, mask=seen_by, angles=angles, cache=own, weights=kept),
-            columns,
-        )
+
+        def to_itself(y: Tensor) -> Tensor:
+            if columns is None:
+                return self.attention(y, mask=mask, angles=angles, cache=own, weights=kept)
+            seen = None if mask is None else mask[:, :, :columns]
+            return self.attention(y[:, :columns], y, mask=seen, angles=angles, cache=own, weights=kept)
+
+        x = self._add(x, self.attention_norm, to_itself, columns)
         cross, cross_norm = self.cross, self.cross_norm
         if cross is not None and cross_norm is not None:
             assert memory is not None
@@ -90,14 +91,10 @@ class Block(nn.Module):
     def _add(
         self, x: Tensor, norm: nn.LayerNorm, part: Callable[[Tensor], Tensor], columns: int | None = None
     ) -> Tensor:
+        rest = x if columns is None else x[:, :columns]
         if self.norm == "pre":
-            return leading(x, columns) + self.dropout(part(norm(x)))
-        return norm(leading(x, columns) + self.dropout(part(x)))
-
-
-def leading(x: Tensor, columns: int | None) -> Tensor:
-    """The first columns of x (B, N, D); where none are asked for, x itself: a slice costs a copy of its gradient."""
-    return x if columns is None else x[:, :columns]
+            return rest + self.dropout(part(norm(x)))
+        return norm(rest + self.dropout(part(x)))
 
 
 def initialise(module: nn.Module) -> None:
