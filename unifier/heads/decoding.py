@@ -4,6 +4,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from unifier_tokenizers.vocabulary import BEGIN, END
 
@@ -29,7 +30,7 @@ class Hypothesis(NamedTuple):
     """Log-probability, end mark included, divided by length ** penalty (Wu et al. 2016, section 7, has a near kin)."""
 
 
-STRIPE = 128
+STRIPE = 64
 
 
 def highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -84,18 +85,18 @@ def beam(decoder: Decoder, limits: Tensor, width: int, *, length_penalty: float 
     device = limits.device
     ended: list[list[Hypothesis]] = [[] for _ in range(len(limits))]
     rows = torch.arange(len(limits), device=device)
-    decoder.select(rows.repeat_interleave(width))
-    # Only the first of a row's equal beginnings counts, or the beam would hold one text `width` times.
-    scores = torch.full((len(rows), width), -torch.inf, device=device)
-    scores[:, 0] = 0
-    texts = torch.empty(len(rows), width, 0, dtype=torch.long, device=device)
-    ids = torch.full((len(rows) * width,), BEGIN, device=device)
+    scores = torch.zeros(len(rows), 1, device=device)  # of one text each, from which the first step makes `width`
+    texts = torch.empty(len(rows), 1, 0, dtype=torch.long, device=device)
+    ids = torch.full((len(rows),), BEGIN, device=device)
     while len(rows):
         # Twice the width: were all of one half end marks, the other half still fills the beam.
         logs, tokens = highest(decoder.step(ids), 2 * width)
-        totals = scores[:, :, None] + logs.view(len(rows), width, -1)
-        best, place = totals.flatten(1).topk(min(2 * width, totals[0].numel()), dim=1)
-        origin, token = place // totals.shape[2], tokens.view(len(rows), -1).gather(1, place)
+        beams = scores.shape[1]
+        totals = (scores[:, :, None] + logs.view(len(rows), beams, -1)).flatten(1)
+        totals = functional.pad(totals, (0, max(2 * width - totals.shape[1], 0)), value=-torch.inf)
+        best, place = totals.topk(2 * width, dim=1)
+        place = place.clamp(max=tokens.numel() // len(rows) - 1)
+        origin, token = place // tokens.shape[1], tokens.view(len(rows), -1).gather(1, place)
         texts = torch.cat([texts.gather(1, origin[:, :, None].expand(-1, -1, texts.shape[2])), token[:, :, None]], 2)
         length = texts.shape[2]
         ends = token == END
@@ -119,7 +120,7 @@ def beam(decoder: Decoder, limits: Tensor, width: int, *, length_penalty: float 
             elif len(ended[row]) < width or bound > ended[row][-1].score:
                 going.append(r)
         keep = torch.tensor(going, dtype=torch.long, device=device)
-        decoder.select((keep[:, None] * width + origin[keep]).flatten())
+        decoder.select((keep[:, None] * beams + origin[keep]).flatten())
         rows, scores, texts = rows[keep], scores[keep], texts[keep]
         ids = texts[:, :, -1].flatten() if len(keep) else ids[:0]
     return ended

@@ -65,30 +65,31 @@ class Cache:
         self.grows = grows
         self.length = 0
         self.held: Tensor | None = None
-        """(2, B, H, M, D/H), keys and values; a cache that grows has room for some more than its length."""
+        """(B, 2, H, M, D/H), keys and values; a cache that grows has room for some more than its length."""
 
     def extend(self, key: Tensor, value: Tensor) -> None:
         """Append columns (B, H, M', D/H)."""
         length = self.length + key.shape[2]
         if self.held is None or length > self.held.shape[3]:
-            roomier = key.new_empty(2, *key.shape[:2], length + (ROOM if self.grows else 0), key.shape[3])
+            rows, heads, _, depth = key.shape
+            roomier = key.new_empty(rows, 2, heads, length + (ROOM if self.grows else 0), depth)
             if self.held is not None:
                 roomier[:, :, :, : self.length] = self.held[:, :, :, : self.length]
             self.held = roomier
-        self.held[0, :, :, self.length : length] = key
-        self.held[1, :, :, self.length : length] = value
+        self.held[:, 0, :, self.length : length] = key
+        self.held[:, 1, :, self.length : length] = value
         self.length = length
 
     def read(self) -> tuple[Tensor, Tensor]:
         """The keys and values (B, H, M, D/H) held."""
         assert self.held is not None
-        key, value = self.held[:, :, :, : self.length]
+        key, value = self.held[:, :, :, : self.length].unbind(1)
         return key, value
 
     def select(self, rows: Tensor) -> None:
         """Keep examples rows (B',), in that order and with repeats."""
         if self.held is not None:
-            self.held = self.held[:, rows]
+            self.held = self.held.index_select(0, rows)
 
 
 ROOM = 16
