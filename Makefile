@@ -1,12 +1,12 @@
 # Each target does all of its own set-up: a virtual environment in .venv, then the job.
 PYTHON ?= python3
 
-.PHONY: demo test lint types clean
+.PHONY: demo test lint types bench clean
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,tensorboard]'
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,tensorboard,bench]'
 	touch $@
 
 demo: .venv/installed  ## train three modalities on one trunk, and compare them
@@ -21,6 +21,12 @@ lint: .venv/installed
 
 types: .venv/installed
 	.venv/bin/pyright
+
+bench: .venv/installed  ## ours beside its peers, in one run; an hour on two cores
+	.venv/bin/python -m benchmarks
+	.venv/bin/python -m benchmarks.attention
+	.venv/bin/python -m benchmarks.scaling
+	.venv/bin/python -m benchmarks.alone
 
 clean:
 	rm -rf .venv build *.egg-info

@@ -17,6 +17,7 @@ from unifier import Comparison, Experiment, run
 from unifier.data.embedded import Digits
 from unifier.heads.classification import ClassificationHead
 from unifier.running.callbacks import Interrupted, Interruption
+from unifier.running.fit import RunFailed
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
@@ -148,3 +149,19 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(tmp_path: Path) -> 
     assert "━" in bar
     assert "━" not in lines
     assert "validation: digits/accuracy" in lines
+
+
+def diverges() -> Experiment:
+    one = pictures()
+    return Experiment("diverges", one.trunk, one.arms, Training(steps=STEPS, learning_rate=1e30, warmup=0))
+
+
+def test_a_run_that_diverges_is_stopped_and_says_what_may_help(tmp_path: Path) -> None:
+    stop_at[:] = []
+    with pytest.raises(RunFailed, match="diverged: train/digits/loss is") as failure:
+        run(diverges, out=tmp_path, track="off")
+    result = failure.value.result
+    assert result.status == "failed"
+    assert result.metrics == {}
+    assert "try a lower learning_rate" in result.error
+    assert result.budget["steps"] < STEPS

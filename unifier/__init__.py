@@ -15,18 +15,24 @@ if TYPE_CHECKING:
     from unifier.running.run import run
     from unifier.study.comparison import Comparison
     from unifier.study.experiment import Arm, Experiment, Training
+    from unifier.trunks.bag import Bag
+    from unifier.trunks.convolutional import Convolutional
+    from unifier.trunks.recurrent import Recurrent
     from unifier.trunks.transformer import Transformer
     from unifier.trunks.trunk import Trunk
 
 # Read from its module when first asked for, so that `import unifier` and the command line start at once.
 _HOMES = {
     "Arm": "unifier.study.experiment",
+    "Bag": "unifier.trunks.bag",
     "Batch": "unifier.data.loading",
     "ClassificationHead": "unifier.heads.classification",
     "Comparison": "unifier.study.comparison",
+    "Convolutional": "unifier.trunks.convolutional",
     "Example": "unifier.data.source",
     "Experiment": "unifier.study.experiment",
     "Head": "unifier.heads.head",
+    "Recurrent": "unifier.trunks.recurrent",
     "Result": "unifier.running.result",
     "Source": "unifier.data.source",
     "TaggingHead": "unifier.heads.tagging",
@@ -40,12 +46,15 @@ _HOMES = {
 
 __all__ = [
     "Arm",
+    "Bag",
     "Batch",
     "ClassificationHead",
     "Comparison",
+    "Convolutional",
     "Example",
     "Experiment",
     "Head",
+    "Recurrent",
     "Result",
     "Source",
     "TaggingHead",

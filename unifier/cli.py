@@ -47,14 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"unifier: {error.filename2 or error.filename or 'the disk'}: {error.strerror}", file=sys.stderr)
         return 2
     except BaseException as error:
-        from unifier.running.callbacks import Interrupted
+        from unifier.running.callbacks import DivergedError, Interrupted
         from unifier.running.fit import RunFailed
 
         if isinstance(error, Interrupted):
             print(f"interrupted; go on with --resume {error}", file=sys.stderr)
             print(error)
         elif isinstance(error, RunFailed):
-            traceback.print_exception(error.__cause__)
+            if isinstance(error.__cause__, DivergedError):
+                print(f"unifier: {error.__cause__}", file=sys.stderr)
+            else:
+                traceback.print_exception(error.__cause__)
             print(error.result.folder)
         else:
             raise

@@ -1,5 +1,6 @@
 """What happens beside the training steps: figures are logged, progress is shown, Ctrl-C is heard."""
 
+import math
 import signal
 import sys
 import threading
@@ -81,9 +82,13 @@ class Interruption(Callback):
             raise Interrupted(self.folder)
 
 
+class DivergedError(Exception):
+    """A loss is no number any more, and nothing that follows would be."""
+
+
 @final
 class Losses(Callback):
-    """Logs each arm's mean training loss, and the learning rate, about a hundred times a run."""
+    """Logs each arm's mean loss and the learning rate, about a hundred times a run; ends one that diverged."""
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -93,6 +98,9 @@ class Losses(Callback):
         if done % max(total // 100, 1) and done != total:
             return
         row = {f"train/{arm}/loss": torch.stack(kept).mean().item() for arm, kept in pl_module.losses.items() if kept}
+        for name, value in row.items():
+            if not math.isfinite(value):
+                raise DivergedError(f"{name} is {value} by step {done}: try a lower learning_rate, or more warm-up")
         for kept in pl_module.losses.values():
             kept.clear()
         row["train/learning_rate"] = trainer.optimizers[0].param_groups[0]["lr"]

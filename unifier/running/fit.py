@@ -23,7 +23,7 @@ from unifier.data.source import SplitName, where
 from unifier.model import Unifier
 from unifier.report.figures import draw_curves
 from unifier.report.page import write_report
-from unifier.running.callbacks import Interrupted, Interruption, Losses, progress
+from unifier.running.callbacks import DivergedError, Interrupted, Interruption, Losses, progress
 from unifier.running.result import Result, commit, describe_data, machine, versions
 from unifier.running.speed import Speed, peak_flops
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
@@ -112,6 +112,7 @@ def fit(
     except BaseException as error:
         stopped = isinstance(error, (Interrupted, KeyboardInterrupt))
         said = "" if stopped else traceback.format_exception_only(error)[-1].strip()
+        said = f"diverged: {error}" if isinstance(error, DivergedError) else said
         status = "interrupted" if stopped else "failed"
         result = replace(result, status=status, error=said, budget=model.ledger.read())
         for checkpoint in (result.folder / "checkpoints").glob("*.ckpt"):

@@ -25,10 +25,9 @@ def keep_freed_memory() -> None:
     library = glibc()
     if library is None:
         return
-    trim_threshold, top_pad, mmap_threshold = -1, -2, -3
+    trim_threshold, mmap_threshold = -1, -3
     library.mallopt(mmap_threshold, 1 << 30)
     library.mallopt(trim_threshold, (1 << 31) - 1)
-    library.mallopt(top_pad, 64 << 20)
 
 
 def forget_peak_memory() -> None:

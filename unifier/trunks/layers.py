@@ -98,9 +98,9 @@ class Block(nn.Module):
 
 
 def initialise(module: nn.Module) -> None:
-    """Xavier-uniform weights (Glorot and Bengio 2010) and zero biases for every linear map inside."""
+    """Xavier-uniform weights (Glorot and Bengio 2010) and zero biases for every linear map and convolution inside."""
     for part in module.modules():
-        if isinstance(part, nn.Linear):
+        if isinstance(part, (nn.Linear, nn.Conv1d)):
             nn.init.xavier_uniform_(part.weight)
             if part.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
                 nn.init.zeros_(part.bias)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from unifier.trunks.attention import visibility
 from unifier.trunks.layers import Activation, Block, Norm
 from unifier.trunks.precision import working
-from unifier.trunks.trunk import Trunk, Visible, drawn_from_seed_alone
+from unifier.trunks.trunk import Trunk, Visible, check_columns, drawn_from_seed_alone
 from unifier_tokenizers import InputError, Tokens, rotary_angles
 from unifier_tokenizers.choice import choose
 
@@ -72,8 +72,7 @@ class Transformer(Trunk):
     def _read(
         self, tokens: Tokens, visible: Visible, weights: list[Tensor] | None = None, columns: int | None = None
     ) -> Tokens:
-        if tokens.matrix.shape[1] != self.dim:
-            raise InputError(f"columns of D = {tokens.matrix.shape[1]} rows reach a trunk of D = {self.dim}")
+        check_columns(tokens, self.dim)
         x = working(tokens.matrix).transpose(1, 2)
         mask = visibility(tokens.mask, visible)
         angles = rotary_angles(tokens.positions, self.head_depth) if self.rotary else None

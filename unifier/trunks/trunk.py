@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from unifier_tokenizers import Tokens
+from unifier_tokenizers import InputError, Tokens
 
 Visible = Literal["all", "past"] | Tensor
 """Which columns each column may see: all (BERT, ViT), itself and those before it (GPT), or lengths (B,) of a prefix
@@ -28,6 +28,12 @@ class Trunk(nn.Module, ABC):
     def first(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
         """The first column alone (B, D, 1), such as a class token's; a trunk that finds it for less says how."""
         return Tokens(*(part[..., :1] for part in self(tokens, visible)))
+
+
+def check_columns(tokens: Tokens, dim: int) -> None:
+    """Raise InputError where columns do not have the D rows that a trunk reads."""
+    if tokens.matrix.shape[1] != dim:
+        raise InputError(f"columns of D = {tokens.matrix.shape[1]} rows reach a trunk of D = {dim}")
 
 
 @contextmanager

@@ -1,0 +1,89 @@
+"""`python -m benchmarks.alone`: what has no peer to race: starting, tokenizing, and a whole run's share of waiting."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from benchmarks.tables import keep, row
+from unifier.data.embedded import GrammarPairs
+from unifier.study.files import read_json
+from unifier_tokenizers import FrameTokenizer, PatchTokenizer, Sound, SubwordTokenizer, Vocabulary
+
+ROOT = Path(__file__).parents[1]
+ROUNDS = 5
+STARTS = {
+    "`import unifier`": "import unifier",
+    "`import unifier.model`, with torch and Lightning": "import unifier.model",
+    "`import timm`": "import timm",
+    "`import transformers`, and Marian's model": "from transformers import MarianMTModel",
+    "`unifier --help`": "from unifier.cli import main; main(['--help'])",
+}
+RUNS = {
+    "digits, float32": ["experiments/pictures.py", "tokens=600000"],
+    "grammar, bf16": ["experiments/translation.py", "tokens=300000", "precision=bf16"],
+}
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """The median of some rounds."""
+    found: list[float] = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - start)
+    return median(found)
+
+
+def starts() -> Iterator[str]:
+    """Seconds from nothing to ready."""
+    yield row(["start", "seconds"])
+    yield row(["---", "---:"])
+    for name, program in STARTS.items():
+        command = [sys.executable, "-W", "ignore", "-c", program]
+        took = seconds(lambda command=command: subprocess.run(command, check=False, capture_output=True, cwd=ROOT))
+        yield row([name, f"{took:.2f}"])
+
+
+def tokenizing() -> Iterator[str]:
+    """How much one core encodes in a second."""
+    yield row(["tokenizing", "a second, on one core"])
+    yield row(["---", "---:"])
+    texts = [example.input for example in GrammarPairs().split("train")]
+    subwords = SubwordTokenizer(Vocabulary.fit(texts, size=600), 64)
+    count = sum(len(subwords.encode(text).values) for text in texts)
+    took = seconds(lambda: [subwords.encode(text) for text in texts])
+    yield row(["subwords", f"{count / took:,.0f}"])
+    pictures = list(torch.randint(256, (500, 32, 32, 3), dtype=torch.uint8).numpy())
+    patches = PatchTokenizer(64, patch=4, channels=3)
+    yield row(["pictures of 32 x 32", f"{500 / seconds(lambda: [patches.encode(one) for one in pictures]):,.0f}"])
+    sound = Sound(torch.randn(30 * 22050) / 10, 22050)
+    frames = FrameTokenizer(64, rate=16000)
+    frames.encode(sound)
+    yield row(
+        ["seconds of sound, resampled from 22,050 to 16,000 Hz", f"{30 / seconds(lambda: frames.encode(sound)):,.0f}"]
+    )
+
+
+def shares() -> Iterator[str]:
+    """Of whole runs: what share of training was spent waiting for data, and outside forward, backward and optimizer."""
+    yield row(["run", "waiting for data", "outside steps", "share of the peak"])
+    yield row(["---", "---:", "---:", "---:"])
+    for name, asked in RUNS.items():
+        with tempfile.TemporaryDirectory() as out:
+            command = [sys.executable, "-m", "unifier.cli", "run", *asked, "--track", "off", "--out", out]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
+            (result,) = Path(out).glob("*/*/result.json")
+            speed = read_json(result)["speed"]
+        found = [speed[key] for key in ("share_waiting_for_data", "share_outside_steps", "mfu")]
+        yield row([name, *(f"{share:.1%}" for share in found)])
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    keep("alone", "\n".join([*starts(), "", *tokenizing(), "", *shares()]))

@@ -1,0 +1,63 @@
+"""`python -m benchmarks.attention`: both ways to compute attention, from which the rule is read."""
+
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from benchmarks.tables import keep, row
+from unifier.study.memory import keep_freed_memory
+from unifier.trunks.attention import PLAIN_BELOW, plain_attention
+
+COLUMNS = (32, 64, 128, 256, 512, 1024, 2048)
+HEADS, DEPTH = 4, 64
+AT_ONCE = 1 << 14
+"""Columns in a batch, of whatever length."""
+ROUNDS = 5
+
+Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+
+
+def plain(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    return plain_attention(query, key, value, mask)[0]
+
+
+def fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
+def seconds(kernels: list[Kernel], columns: int, dtype: torch.dtype, padded: bool) -> list[float]:
+    """Of a forward and a backward pass of each kernel, the median of rounds in turn."""
+    torch.manual_seed(0)
+    batch = max(AT_ONCE // columns, 1)
+    # As the layers give them: split from (B, N, D).
+    parts = [torch.randn(batch, columns, HEADS, DEPTH).to(dtype).transpose(1, 2).requires_grad_() for _ in range(3)]
+    lengths = torch.randint(columns // 2, columns + 1, (batch, 1))
+    mask = (torch.arange(columns) < lengths)[:, None, None] if padded else None
+    found: list[list[float]] = [[] for _ in kernels]
+    for _ in range(ROUNDS + 1):
+        for kernel, own in zip(kernels, found, strict=True):
+            start = time.perf_counter()
+            kernel(parts[0], parts[1], parts[2], mask).sum().backward()
+            own.append(time.perf_counter() - start)
+    return [median(own[1:]) for own in found]
+
+
+def table() -> Iterator[str]:
+    """How many times as long the fused kernel takes as the plain one, by type, padding and number of columns."""
+    yield row(["fused by plain", "", *(f"{columns:,}" for columns in COLUMNS), "plain below"])
+    yield row(["---", "---", *["---:"] * (len(COLUMNS) + 1)])
+    for dtype in (torch.float32, torch.bfloat16):
+        for padded in (False, True):
+            times = [seconds([plain, fused], columns, dtype, padded) for columns in COLUMNS]
+            shares = [f"{fused / plain:.2f}" for plain, fused in times]
+            rule = f"{PLAIN_BELOW.get(dtype, 0):,}"
+            yield row([str(dtype).removeprefix("torch."), "padded" if padded else "whole", *shares, rule])
+
+
+if __name__ == "__main__":
+    keep_freed_memory()
+    keep("attention", "\n".join(table()))

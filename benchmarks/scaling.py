@@ -1,0 +1,40 @@
+"""`python -m benchmarks.scaling`: columns a second and memory, against an example's length and the batch."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from benchmarks import spectrogram
+from benchmarks.contest import Contest
+from benchmarks.race import race
+from benchmarks.tables import keep, row
+from benchmarks.timing import Timing
+
+LENGTHS = [(columns, max(8192 // columns, 1)) for columns in (64, 128, 256, 512, 1024, 2048, 4096)]
+BATCHES = [(64, batch) for batch in (1, 16, 256)]
+RACERS = ("unifier", "timm", "timm, plain attention")
+ROUNDS = 3
+
+
+def contest(columns: int, batch: int) -> Contest:
+    """The spectrogram classifier's, of other sizes, in bf16."""
+    whole = spectrogram.contest(replace(spectrogram.SHAPE, width=columns, batch=batch, steps=2))
+    few = tuple(one for one in whole.contestants if one.name in RACERS and one.precision == "bf16")
+    return replace(whole, name=f"spectrogram-{columns}-{batch}", contestants=few)
+
+
+def line(columns: int, batch: int) -> Iterator[str]:
+    """One size: columns a second, then the memory of the work, of each."""
+    timings: list[Timing] = race(contest(columns, batch), ROUNDS)
+    yield from (f"{columns:,}", f"{batch:,}")
+    yield from (f"{columns / timing.each:,.0f}" for timing in timings)
+    yield from (f"{timing.work_bytes / 1e6:,.0f}" for timing in timings)
+
+
+def table(sizes: list[tuple[int, int]]) -> Iterator[str]:
+    yield row(["N", "batch", *(f"{name}, columns/s" for name in RACERS), *(f"{name}, MB" for name in RACERS)])
+    yield row(["---:"] * (2 + 2 * len(RACERS)))
+    yield from (row([*line(*size)]) for size in sizes)
+
+
+if __name__ == "__main__":
+    keep("scaling", "\n".join([*table(LENGTHS), "", *table(BATCHES)]))

@@ -1,0 +1,296 @@
+"""The benchmarks: ratios are what they are called, equal models are equal, and the page shows what was measured."""
+
+import io
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import attention, decoding, grammar, race, scaling, spectrogram, tables, translation, vit, worker
+from benchmarks.agreement import far_apart, texts_differ
+from benchmarks.contest import Contest, Contestant, Role, Workload
+from benchmarks.contests import CONTESTS
+from benchmarks.copying import State, fill, read
+from benchmarks.encoder_weights import for_torch
+from benchmarks.encoders import Shape, TorchClassifier
+from benchmarks.figure import draw
+from benchmarks.grammar import Task
+from benchmarks.report import results
+from benchmarks.sequences import Size
+from benchmarks.timing import Timing, ratios
+from unifier.study.experiment import Precision
+
+FOLDER = Path(race.__file__).parent
+PICTURES = Shape(8, 8, (4, 4), True, dim=16, depth=2, heads=2, hidden=32, classes=3, batch=2, steps=2)
+CLIPS = replace(PICTURES, width=12, patch=(8, 1), class_token=False)
+SIZE = Size(vocabulary=300, dim=16, depth=2, heads=2, hidden=32)
+PAIRS = translation.Captions(pairs=40, tokens=64, steps=2, peers=4)
+
+
+def timing(
+    name: str, role: Role, precision: Precision, *seconds: float, memory: int = 100, units: float = 10
+) -> Timing:
+    return Timing(
+        name=name,
+        role=role,
+        precision=precision,
+        seconds=seconds,
+        units=units,
+        memory_bytes=memory,
+        imported_bytes=50,
+        start_seconds=0,
+        flops=600 if role == "ours" else None,
+        compared=True,
+    )
+
+
+RACED = [
+    timing("unifier", "ours", "bf16", 9, 2, 1, memory=60),
+    timing("unifier", "ours", "float32", 4, 4, 4, memory=90),
+    timing("a", "as it comes", "bf16", 6, 6, 6),
+    timing("b", "as it comes", "bf16", 5, 5, 5, memory=80),
+    timing("a, tuned", "best", "bf16", 3, 3, 3, memory=120),
+    timing("a, tuned, memory kept", "memory kept", "bf16", 4, 4, 4, memory=130),
+    timing("a", "float32", "float32", 8, 1, 8, units=20),
+    timing("product", "peak", "bf16", 2, 2, 2, units=1000),
+    timing("product", "peak", "float32", 4, 4, 4, units=800),
+]
+
+
+def test_ratios_are_of_medians_against_the_fastest_in_the_same_precision() -> None:
+    assert ratios("vit", "train", RACED) == pytest.approx(
+        {
+            "vit/train/vs_as_it_comes": 5 / 2,
+            "vit/train/vs_best": 3 / 2,
+            "vit/train/vs_memory_kept": 4 / 2,
+            "vit/train/vs_float32": (8 / 20) / (2 / 10),
+            "vit/memory": 60 / 80,
+            "vit/memory_float32": 90 / 100,
+            "vit/work_memory": 10 / 30,
+            "vit/work_memory_float32": 40 / 50,
+            "vit/mfu": (600 / 2) / (1000 / 2),
+            "vit/mfu_float32": (600 / 4) / (800 / 4),
+        }
+    )
+
+
+def test_what_a_peer_comes_with_may_be_its_best() -> None:
+    slow = timing("a, tuned", "best", "bf16", 30, 30, 30)
+    found = ratios("vit", "train", [*RACED[:4], slow])
+    assert found["vit/train/vs_best"] == found["vit/train/vs_as_it_comes"]
+    assert not any("mfu" in key or "vs_float32" in key for key in found)  # nothing to measure them against
+
+
+def test_a_contest_without_bf16_is_of_float32() -> None:
+    found = ratios("greedy", "decode", [RACED[1], replace(RACED[6], role="as it comes")])
+    assert found["greedy/decode/vs_as_it_comes"] == pytest.approx(1)
+    assert found["greedy/memory"] == pytest.approx(90 / 100)
+
+
+@pytest.mark.filterwarnings("ignore")  # a peer's own
+@pytest.mark.parametrize(
+    ("needed", "contest"),
+    [
+        (("transformers", "x_transformers"), vit.contest(PICTURES)),
+        (("transformers", "x_transformers"), spectrogram.contest(CLIPS)),
+        (("transformers",), translation.contest(SIZE, PAIRS)),
+    ],
+    ids=["vit", "spectrogram", "translation"],
+)
+def test_every_peer_agrees_with_ours_and_does_a_round(
+    needed: tuple[str, ...], contest: Contest, tmp_path: Path
+) -> None:
+    for name in needed:
+        pytest.importorskip(name)
+    check(contest, tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("width", "sentences"), [(1, 6), (3, 1)])  # a beam at its limit, each batch has its own
+def test_peers_write_our_texts(width: int, sentences: int, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    task = Task(sentences=sentences, batch=2, pairs=60, steps=2, tokens=200, cache=tmp_path / "cache")
+    task.cache.mkdir()
+    size = replace(SIZE, vocabulary=400)
+    words = grammar.vocabulary(size, task)
+    assert len(words) == 400
+    grammar.learn(size, task, words, grammar.kept(size, task, words))
+    check(decoding.contest("decoding", "", width, size, task), tmp_path)
+
+
+def check(contest: Contest, folder: Path) -> None:
+    """Build every contestant in turn, hold it against ours, and have all but the compiled ones do a round."""
+    done: set[float] = set()
+    for contestant in contest.contestants:
+        if contestant.role == "peak":
+            continue
+        workload = contestant.build(folder / "weights.pt")
+        done.add(workload.units)
+        if workload.outputs is not None:
+            torch.save(workload.outputs, worker.outputs_file(folder, contestant))
+        race.compared(contest, contestant, folder)
+        if not contestant.compiled:
+            workload.round()
+        assert (workload.flops is not None) == (contestant.role == "ours" and contest.task == "train")
+    assert len(done) == 1, "all do as much"
+
+
+def test_a_changed_weight_is_found(tmp_path: Path) -> None:
+    weights = tmp_path / "weights.pt"
+    ours = vit.unifier(PICTURES, "float32", weights).outputs
+    assert ours is not None
+    state = read(weights)
+    pictures = vit.batches(PICTURES)[0].pictures
+    theirs = TorchClassifier(PICTURES).eval()
+
+    def outputs(changed: State) -> torch.Tensor:
+        fill(theirs, for_torch(state | changed, PICTURES))
+        return theirs(pictures).detach()
+
+    assert far_apart(ours, outputs({})) is None
+    for name in ("tokenizers.arm.class_token", "trunk.blocks.0.feed_forward_norm.bias", "trunk.norm.weight"):
+        wrong = far_apart(ours, outputs({name: state[name].roll(1)}))
+        assert wrong is not None
+        assert wrong.startswith("outputs differ from ours by")
+    assert far_apart(ours, ours * torch.nan)
+    assert far_apart(ours, ours[:1])
+
+
+def test_no_weight_is_left_out() -> None:
+    model = torch.nn.Linear(2, 1)
+    with pytest.raises(AssertionError, match="bias"):
+        fill(model, {"weight": torch.ones(1, 2)})
+    with pytest.raises(AssertionError, match="gain"):
+        fill(model, {"weight": torch.ones(1, 2), "bias": torch.ones(1), "gain": torch.ones(1)})
+
+
+def test_one_text_in_a_hundred_may_differ() -> None:
+    ours = torch.arange(600).view(200, 3)
+    assert texts_differ(ours, torch.cat([ours[:2] + 1, ours[2:]])) is None
+    wrong = texts_differ(ours, torch.cat([ours[:3] + 1, ours[3:]]))
+    assert wrong == "only 98.5% of its texts are ours, and 99% are needed"
+
+
+def made_up(*contestants: Contestant) -> Contest:
+    return Contest("made up", "train", "Making up", "things", contestants, far_apart)
+
+
+def test_a_contest_stops_where_outputs_differ(tmp_path: Path) -> None:
+    ours, equal, other, silent = (
+        Contestant(name, "best", "bf16", "torch", lambda _: Workload(lambda: None, 1))
+        for name in ("ours", "equal", "other", "silent")
+    )
+    for contestant, output in ((ours, 1.0), (equal, 1.0), (other, 1.1)):
+        torch.save(torch.tensor([output]), worker.outputs_file(tmp_path, contestant))
+    contest = made_up(ours, equal, other, silent)
+    assert race.compared(contest, equal, tmp_path)
+    assert not race.compared(contest, silent, tmp_path)
+    with pytest.raises(race.FailedError, match="made up: other, bf16: outputs differ from ours by"):
+        race.compared(contest, other, tmp_path)
+
+
+def test_everyone_has_a_turn_in_each_round_and_another_begins_it() -> None:
+    turns: list[str] = []
+
+    class Runner:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def ask(self, what: str) -> dict[str, Any]:
+            assert what == "round"
+            turns.append(self.name)
+            return {"from": self.name}
+
+    answers = race.take_turns("made up", [Runner(name) for name in "abc"], 4)
+    assert "".join(turns) == "abcbcacababc"
+    assert answers == [[{"from": name}] * 4 for name in "abc"]
+
+
+def served(contestant: Contestant, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What a worker answers when it is asked to build, and for two rounds."""
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(sys, "stdin", io.StringIO("build\nround\nround\n"))
+    worker.serve(contestant, folder, said.append)
+    return said
+
+
+def test_a_worker_builds_warms_up_and_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds: list[int] = []
+    workload = Workload(lambda: rounds.append(1), 7, torch.ones(2), 3)
+    ready, *measured = served(Contestant("a", "ours", "bf16", "torch", lambda _: workload), tmp_path, monkeypatch)
+    assert len(rounds) == 4
+    assert (ready["units"], ready["flops"]) == (7, 3)
+    assert len(measured) == 2
+    assert all(answer["seconds"] > 0 and answer["memory_bytes"] >= ready["imported_bytes"] > 0 for answer in measured)
+    assert torch.load(tmp_path / "a, bf16.pt").equal(torch.ones(2))
+
+
+def test_a_peer_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    contestant = Contestant("a", "best", "bf16", "no_such_library", lambda _: Workload(lambda: None, 1))
+    assert served(contestant, tmp_path, monkeypatch) == [{"missing": "no_such_library"}]
+
+
+def test_every_contestant_can_be_told_apart_and_ours_is_the_first() -> None:
+    for name, contest in CONTESTS.items():
+        labels = [contestant.label for contestant in contest.contestants]
+        assert len(set(labels)) == len(labels)
+        assert contest.contestants[0].role == "ours", name
+
+
+def test_what_is_not_run_again_is_kept_if_the_machine_is_the_same() -> None:
+    contest = made_up()
+    before = results([(replace(contest, name="before"), RACED)])
+    both = results([(contest, RACED)], before)
+    assert list(both["contests"]) == ["before", "made up"]
+    assert both["ratios"].items() > before["ratios"].items()
+    assert both["ratios"]["made up/mfu"] == 0.6
+    elsewhere = results([(contest, RACED)], {**before, "machine": {}})
+    assert list(elsewhere["contests"]) == ["made up"]
+    assert not any(key.startswith("before") for key in elsewhere["ratios"])
+
+
+def test_the_page_is_written_between_its_marks(tmp_path: Path) -> None:
+    found = results([(made_up(), RACED)])
+    begin, end = "<!-- results -->", "<!-- end of results -->"
+    page = tables.insert(f"above\n{begin}\nold\n{end}\nbelow\n", "results", tables.write(found))
+    assert page.startswith(f"above\n{begin}\n\n| ours against |")
+    assert page.endswith(f"\n\n{end}\nbelow\n")
+    assert "| made up | 2.50 x | 1.50 x | 2.00 x | 2.00 x | 0.75 x | 0.33 x | 60% |" in page
+    assert "| **unifier** | bf16 | 5 | 1 | 10 |" in page
+    assert tables.insert(page, "results", tables.write(found)) == page
+    draw(found, tmp_path / "results.svg")
+    drawn = (tmp_path / "results.svg").read_text()
+    assert "Making up: things a second" in drawn
+    assert "product" not in drawn
+
+
+def test_the_page_shows_what_was_measured() -> None:
+    found = json.loads((FOLDER / "results.json").read_text())
+    page = (FOLDER / "README.md").read_text()
+    assert set(found["contests"]) == set(CONTESTS)
+    assert tables.insert(page, "results", tables.write(found)) == page
+    assert (FOLDER / "results.svg").stat().st_size < 200_000
+
+
+def test_what_is_measured_alone_is_on_the_page() -> None:
+    page = (FOLDER / "README.md").read_text()
+    for name in ("attention", "scaling", "alone"):
+        part = page.partition(f"<!-- {name} -->")[2].partition(f"<!-- end of {name} -->")[0]
+        assert "| ---" in part, f"{name} was not measured"
+
+
+def test_the_kernels_that_are_timed_are_alike() -> None:
+    parts = torch.randn(3, 2, 4, 7, 8)
+    mask = (torch.arange(7) < torch.tensor([[7], [3]]))[:, None, None]
+    torch.testing.assert_close(attention.plain(*parts, mask), attention.fused(*parts, mask))
+    assert all(took > 0 for took in attention.seconds([attention.plain, attention.fused], 8, torch.bfloat16, True))
+
+
+def test_a_size_of_the_scaling_is_a_contest_of_three() -> None:
+    made = scaling.contest(128, 4)
+    assert [one.name for one in made.contestants] == list(scaling.RACERS)
+    assert {one.precision for one in made.contestants} == {"bf16"}

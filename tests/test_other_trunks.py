@@ -1,0 +1,167 @@
+"""Trunks that take the transformer's place: the same contract, each with a view of its own."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unifier.heads.classification import ClassificationHead
+from unifier.trunks.bag import Bag
+from unifier.trunks.convolutional import Convolutional
+from unifier.trunks.recurrent import Recurrent
+from unifier.trunks.trunk import Trunk
+from unifier_tokenizers import NOWHERE, InputError, Tokens
+
+D, N, DEPTH = 12, 9, 2
+View = Literal["all", "past"]
+Build = Callable[[View], Trunk]
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def bag(_: View) -> Trunk:
+    return Bag(D, DEPTH, 20)
+
+
+def recurrent(view: View) -> Trunk:
+    return Recurrent(D, DEPTH, both_ways=view == "all")
+
+
+def convolutional(_: View) -> Trunk:
+    return Convolutional(D, DEPTH, width=3)
+
+
+TRUNKS: list[Build] = [bag, recurrent, convolutional]
+VIEWS: list[View] = ["all", "past"]
+
+
+def tokens_of(lengths: list[int]) -> Tokens:
+    columns = max(lengths)
+    mask = torch.arange(columns) < torch.tensor(lengths)[:, None]
+    positions = torch.arange(columns).expand(len(lengths), 1, -1).masked_fill(~mask[:, None], NOWHERE)
+    return Tokens(torch.randn(len(lengths), D, columns), mask, positions)
+
+
+def reaches(trunk: Trunk, tokens: Tokens, view: View) -> Tensor:
+    """Of the first example (N, N): whether a change of column m alters column n."""
+    before, table = trunk(tokens, view).matrix[0], list[Tensor]()
+    for m in range(tokens.mask.shape[1]):
+        matrix = tokens.matrix.clone()
+        matrix[0, :, m] += 1
+        matrix[0, 0, m] -= 3
+        table.append((trunk(tokens._replace(matrix=matrix), view).matrix[0] - before).abs().amax(0) > 1e-7)
+    return torch.stack(table, 1)
+
+
+@pytest.mark.parametrize("build", TRUNKS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_padding_changes_nothing_real(build: Build, view: View) -> None:
+    trunk, tokens = build(view).eval(), tokens_of([N, 3, 5])
+    together = trunk(tokens, view)
+    loud = tokens._replace(matrix=tokens.matrix.masked_fill(~tokens.mask[:, None], 1e3))
+    torch.testing.assert_close(trunk(loud, view).matrix.mT[tokens.mask], together.matrix.mT[tokens.mask])
+    assert torch.equal(together.mask, tokens.mask)
+    assert torch.equal(together.positions, tokens.positions)
+    for b, length in enumerate((N, 3, 5)):
+        alone = Tokens(*(part[b : b + 1, ..., :length] for part in tokens))
+        torch.testing.assert_close(together.matrix[b, :, :length], trunk(alone, view).matrix[0], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("build", [bag, recurrent])
+def test_a_change_reaches_all_or_those_that_come_after(build: Build) -> None:
+    tokens = tokens_of([N, 3])
+    assert reaches(build("all"), tokens, "all").all()
+    assert torch.equal(reaches(build("past"), tokens, "past"), torch.ones(N, N, dtype=torch.bool).tril())
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_convolution_reaches_as_far_as_it_says(view: View) -> None:
+    width, depth = 5, 2
+    distance = torch.arange(20)[:, None] - torch.arange(20)
+    far = depth * (width - 1)
+    expected = distance.abs() <= far // 2 if view == "all" else (distance >= 0) & (distance <= far)
+    assert torch.equal(reaches(Convolutional(D, depth, width=width), tokens_of([20, 4]), view), expected)
+
+
+def test_a_bag_knows_no_order_but_that_of_the_past() -> None:
+    trunk, tokens, turned = bag("all"), tokens_of([N]), torch.randperm(N)
+    moved = Tokens(*(part[..., turned] for part in tokens))
+    torch.testing.assert_close(trunk(moved).matrix, trunk(tokens).matrix[..., turned])
+
+
+def test_a_bag_serves_a_prefix() -> None:
+    trunk, tokens = bag("all"), tokens_of([N, N])
+    some = trunk(tokens, torch.tensor([0, N])).matrix
+    torch.testing.assert_close(some[0], trunk(tokens, "past").matrix[0])
+    torch.testing.assert_close(some[1], trunk(tokens, "all").matrix[1])
+
+
+@pytest.mark.parametrize("build", TRUNKS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_gradients_reach_every_parameter_and_the_seed_alone_says_where_they_start(build: Build, view: View) -> None:
+    torch.manual_seed(3)
+    first = build(view)
+    torch.manual_seed(3)
+    nn.Embedding(50, 7)
+    second = build(view)
+    for one, other in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(one, other)
+    first(tokens_of([N, 4]), view).matrix.square().sum().backward()
+    for name, parameter in first.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+
+
+@pytest.mark.parametrize("build", TRUNKS)
+def test_bfloat16_answers_nearly_as_float32(build: Build) -> None:
+    trunk, tokens = build("all"), tokens_of([N, 4])
+    with torch.autocast("cpu", torch.bfloat16):
+        found = trunk(tokens).matrix.float()
+    wanted = trunk(tokens).matrix
+    assert (found - wanted).norm() < 0.03 * wanted.norm()
+
+
+@pytest.mark.parametrize("build", TRUNKS)
+def test_each_learns_what_its_columns_hold(build: Build) -> None:
+    """Whether some column of five is marked: no trunk needs to know more than its columns."""
+    trunk, head = build("all"), ClassificationHead(["no", "yes"], D)
+    marked = torch.arange(64) % 2
+    matrix = torch.randn(64, D, 5) / 4
+    matrix[torch.arange(64), 0, torch.randint(5, (64,))] += 3 * marked
+    tokens = Tokens(matrix, torch.ones(64, 5, dtype=torch.bool), torch.arange(5).expand(64, 1, -1))
+    optimizer = torch.optim.Adam([*trunk.parameters(), *head.parameters()], lr=0.01)
+    for _ in range(60):
+        loss = head.loss(trunk(tokens), marked)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert loss < 0.1
+
+
+@pytest.mark.parametrize("build", TRUNKS)
+def test_columns_of_another_width_are_refused(build: Build) -> None:
+    tokens = tokens_of([4])
+    with pytest.raises(InputError, match=f"columns of D = {2 * D} rows reach a trunk of D = {D}"):
+        build("all")(tokens._replace(matrix=tokens.matrix.repeat(1, 2, 1)))
+
+
+def test_what_a_trunk_cannot_show_is_refused_with_the_way_out() -> None:
+    tokens = tokens_of([4])
+    with pytest.raises(InputError, match=r"columns see all.*both_ways=False the past"):
+        recurrent("all")(tokens, "past")
+    with pytest.raises(InputError, match="columns see past"):
+        recurrent("past")(tokens, "all")
+    with pytest.raises(InputError, match="none a prefix"):
+        recurrent("past")(tokens, torch.tensor([2]))
+    with pytest.raises(InputError, match="ask for all or the past"):
+        convolutional("all")(tokens, torch.tensor([2]))
+    with pytest.raises(InputError, match="D = 7 does not split"):
+        Recurrent(7, 1)
+    for width in (0, 4):
+        with pytest.raises(InputError, match=f"a kernel of {width} columns has no middle"):
+            Convolutional(D, 1, width=width)

@@ -1,0 +1,58 @@
+"""A trunk that knows which columns there are, and nothing of who stands beside whom."""
+
+from typing import final
+
+from torch import Tensor, nn
+
+from unifier.trunks.attention import visibility
+from unifier.trunks.layers import Activation, FeedForward, initialise
+from unifier.trunks.precision import working
+from unifier.trunks.trunk import Trunk, Visible, check_columns, drawn_from_seed_alone
+from unifier_tokenizers import Dropout, Tokens
+
+
+@final
+class Bag(Trunk):
+    """A transformer whose attention is fixed: every column takes the plain mean of those it may see.
+
+    What it lacks beside a transformer of the same shape is the choice of whom to look at (deep sets, Zaheer et al.
+    2017, section 3, are of this form).
+    """
+
+    def __init__(
+        self, dim: int, depth: int, hidden: int, *, activation: Activation = "gelu", dropout: float = 0.0
+    ) -> None:
+        """`hidden` is the width of the feed-forward part."""
+        super().__init__()
+        self.dim = dim
+        with drawn_from_seed_alone():
+            self.blocks = nn.ModuleList(_Block(dim, hidden, activation, dropout) for _ in range(depth))
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
+        check_columns(tokens, self.dim)
+        x = working(tokens.matrix).transpose(1, 2)
+        mask = visibility(tokens.mask, visible)
+        shares = None if mask is None else (mask / mask.sum(-1, keepdim=True).clamp(min=1)).to(x.dtype)[:, 0]
+        for block in self.blocks:
+            x = block(x, shares)
+        return tokens._replace(matrix=self.norm(x).transpose(1, 2))
+
+
+@final
+class _Block(nn.Module):
+    def __init__(self, dim: int, hidden: int, activation: Activation, dropout: float) -> None:
+        super().__init__()
+        self.mean_norm = nn.LayerNorm(dim)
+        self.value = nn.Linear(dim, dim)
+        self.feed_forward_norm = nn.LayerNorm(dim)
+        self.feed_forward = FeedForward(dim, hidden, activation, dropout)
+        self.dropout = Dropout(dropout)
+        initialise(self)
+
+    def forward(self, x: Tensor, shares: Tensor | None) -> Tensor:
+        """x (B, N, D) and what share each column takes of each (B, 1 or N, N), None for equal ones -> (B, N, D)."""
+        values = self.value(self.mean_norm(x))
+        means = values.mean(1, keepdim=True) if shares is None else shares @ values
+        x = x + self.dropout(means)
+        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))

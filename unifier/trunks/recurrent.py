@@ -1,0 +1,52 @@
+"""A trunk that reads columns one after the other."""
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from unifier.trunks.trunk import Trunk, Visible, check_columns, drawn_from_seed_alone
+from unifier_tokenizers import Dropout, InputError, Tokens
+
+
+@final
+class Recurrent(Trunk):
+    """Layers of long short-term memory (Hochreiter and Schmidhuber 1997), each with a norm and a residual path.
+
+    It reads in the order of the columns. Layers that read both ways, each with half the rows, let all columns see all;
+    those that read forwards alone let them see the past.
+    """
+
+    def __init__(self, dim: int, depth: int, *, both_ways: bool = True, dropout: float = 0.0) -> None:
+        super().__init__()
+        if both_ways and dim % 2:
+            raise InputError(f"D = {dim} does not split into two directions: take an even one")
+        self.dim, self.both_ways = dim, both_ways
+        width = dim // 2 if both_ways else dim
+        with drawn_from_seed_alone():
+            self.layers = nn.ModuleList(
+                nn.LSTM(dim, width, batch_first=True, bidirectional=both_ways) for _ in range(depth)
+            )
+        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(depth))
+        self.dropout = Dropout(dropout)
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
+        check_columns(tokens, self.dim)
+        seen = "all" if self.both_ways else "past"
+        if isinstance(visible, Tensor) or visible != seen:
+            raise InputError(
+                f"this trunk's columns see {seen}, and its head asks for another view: "
+                f"Recurrent(both_ways=True) sees all, both_ways=False the past, and none a prefix"
+            )
+        x = tokens.matrix.transpose(1, 2)
+        lengths = tokens.mask.sum(1).cpu()
+        with torch.autocast(x.device.type, enabled=False):
+            for layer, norm in zip(self.layers, self.norms, strict=True):
+                x = x + self.dropout(self._read(layer, norm(x.float()), lengths))
+            return tokens._replace(matrix=self.norm(x).transpose(1, 2))
+
+    def _read(self, layer: nn.Module, x: Tensor, lengths: Tensor) -> Tensor:
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=x.shape[1])[0]
