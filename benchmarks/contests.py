@@ -1,6 +1,9 @@
 """All contests, by name."""
 
+from dataclasses import replace
+
 from benchmarks import decoding, spectrogram, translation, vit
+from benchmarks.contest import Contest
 
 CONTESTS = {
     contest.name: contest
@@ -12,3 +15,12 @@ CONTESTS = {
         spectrogram.contest(),
     )
 }
+
+
+def find(name: str) -> Contest:
+    """The contest of that name: one of these, or spectrogram-N-B, the spectrograms' of another length and batch."""
+    if name in CONTESTS:
+        return CONTESTS[name]
+    columns, batch = (int(part) for part in name.removeprefix("spectrogram-").split("-"))
+    shape = replace(spectrogram.SHAPE, width=columns, batch=batch, steps=2)
+    return replace(spectrogram.contest(shape), name=name)

@@ -31,7 +31,7 @@ def draw(results: Results, file: Path) -> None:
     contests = list(results["contests"].values())
     heights = [len(racers(contest)) + 2 for contest in contests]
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7.6, 0.21 * sum(heights)), layout="constrained", facecolor="white")
+        figure = Figure(figsize=(9.2, 0.21 * sum(heights)), layout="constrained", facecolor="white")
         panels = figure.subplots(len(contests), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
         for axes, contest in zip(panels, contests, strict=True):
             bars(axes, contest)
@@ -55,7 +55,7 @@ def bars(axes: Axes, contest: Results) -> None:
     axes.set_yticks(range(len(lines)), [f"{line['name']}, {line['precision']}" for line in lines])
     for label, line in zip(axes.get_yticklabels(), lines, strict=True):
         label.set_fontweight("bold" if line["role"] == "ours" else "normal")
-    axes.set_title(f"{contest['title']}: {contest['unit']} a second", loc="left")
+    axes.set_title(f"{contest['title']}: {contest['unit']} a second", loc="left", x=-0.85)  # over the names
     axes.tick_params(left=False, bottom=False, labelbottom=False)
     axes.set_xlim(0, 1.12 * max(speeds))
     axes.margins(y=0.01)

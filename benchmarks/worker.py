@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.contest import Contestant, Workload
-from benchmarks.contests import CONTESTS
+from benchmarks.contests import find
 from unifier.study.memory import forget_peak_memory, peak_memory
 
 Answer = dict[str, float | str | bool | None]
@@ -68,7 +68,7 @@ def main() -> None:
     # What libraries print must not come between the answers.
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        (contestant,) = (one for one in CONTESTS[contest].contestants if one.label == label)
+        (contestant,) = (one for one in find(contest).contestants if one.label == label)
         serve(contestant, Path(folder), lambda answer: print(json.dumps(answer), file=answers, flush=True))
 
 

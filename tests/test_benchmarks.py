@@ -284,9 +284,9 @@ def test_what_is_measured_alone_is_on_the_page() -> None:
 
 
 def test_the_kernels_that_are_timed_are_alike() -> None:
-    parts = torch.randn(3, 2, 4, 7, 8)
+    query, key, value = torch.randn(3, 2, 4, 7, 8)
     mask = (torch.arange(7) < torch.tensor([[7], [3]]))[:, None, None]
-    torch.testing.assert_close(attention.plain(*parts, mask), attention.fused(*parts, mask))
+    torch.testing.assert_close(attention.plain(query, key, value, mask), attention.fused(query, key, value, mask))
     assert all(took > 0 for took in attention.seconds([attention.plain, attention.fused], 8, torch.bfloat16, True))
 
 

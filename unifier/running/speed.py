@@ -35,40 +35,47 @@ class Speed(Callback):
     def __init__(self, batches: TrainingBatches, peak: float) -> None:
         """`peak` is what the machine could do, in operations a second."""
         self.batches, self.peak = batches, peak
-        self.start = self.paused = 0.0
-        self.pause: float | None = None
-        """When training stopped for a validation, until it goes on."""
+        self.began = self.paused = 0.0, 0.0
+        self.pause: tuple[float, float] | None = None
+        """The clocks when training stopped for a validation, until it goes on."""
         self.found: dict[str, float] = {}
         """What result.json holds under "speed", once trained."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, Unifier)
-        self.start = time.perf_counter()
+        self.began = self._clocks()
         self.before = pl_module.ledger.read()
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.pause = time.perf_counter()
+        self.pause = self._clocks()
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         self._resume()  # a validation's checkpoints are written after its end
 
+    def _clocks(self) -> tuple[float, float]:
+        """The time, and that spent putting batches together."""
+        return time.perf_counter(), self.batches.seconds
+
     def _resume(self) -> None:
         if self.pause is not None:
-            self.paused += time.perf_counter() - self.pause
+            (now, built), (then, before) = self._clocks(), self.pause
+            self.paused = self.paused[0] + now - then, self.paused[1] + built - before
             self.pause = None
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, Unifier)
         self._resume()
-        whole = time.perf_counter() - self.start - self.paused
+        whole, waiting = (
+            now - began - paused for now, began, paused in zip(self._clocks(), self.began, self.paused, strict=True)
+        )
         spent = {name: value - self.before[name] for name, value in pl_module.ledger.read().items()}
         self.found = {
             "tokens_per_second": spent["tokens"] / whole,
             "flops_per_second": spent["flops"] / whole,
             "peak_flops_per_second": self.peak,
             "mfu": spent["flops"] / whole / self.peak,
-            "share_waiting_for_data": self.batches.seconds / whole,
+            "share_waiting_for_data": waiting / whole,
             "share_outside_steps": 1 - pl_module.seconds_in_steps / whole,
         }
