@@ -2,6 +2,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 from unifier.study.memory import forget_peak_memory, keep_freed_memory, peak_memory
 
@@ -24,9 +25,8 @@ def faults(how: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have other allocators")
 def test_large_tensors_are_not_mapped_anew_at_every_step() -> None:
-    if not sys.platform.startswith("linux"):
-        return
     kept, given_back = faults("kept"), faults("given back")
     assert kept < given_back / 20, f"{kept} page faults, {given_back} without"
 

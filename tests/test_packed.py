@@ -6,6 +6,7 @@ from torch import Tensor
 
 from unifier.data.packed import Packed
 from unifier.study.memory import forget_peak_memory, peak_memory
+from unifier_tokenizers import InputError
 
 SIDES: list[tuple[int, ...]] = [(), (3,), (2, 3)]
 
@@ -37,6 +38,13 @@ def test_padding_a_batch_leaves_what_is_stored() -> None:
     packed = packed_of([torch.ones(2), torch.ones(3)])
     packed.padded([0, 1], -5)
     assert torch.equal(packed[1], torch.ones(3))
+
+
+@pytest.mark.parametrize("other", [torch.zeros(3, 4), torch.zeros(2, 4, dtype=torch.uint8)])
+def test_one_that_is_not_as_the_first_is_refused(other: Tensor) -> None:
+    packed = packed_of([torch.zeros(2, 5)])
+    with pytest.raises(InputError, match=r"stands beside one of float32 \(2, n\): encode all alike"):
+        packed.append(other)
 
 
 def test_more_than_is_read_takes_no_memory() -> None:

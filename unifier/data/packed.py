@@ -9,6 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unifier_tokenizers import InputError
+
+Kind = tuple[np.dtype[np.generic], tuple[int, ...]]
+"""The type of an array, and its sides but for n."""
+
+
+def _said(kind: Kind) -> str:
+    dtype, sides = kind
+    return f"{dtype} ({', '.join([*map(str, sides), 'n'])})"
+
 
 @final
 class Packed:
@@ -22,15 +32,19 @@ class Packed:
         self.starts = [0]
         self._file = TemporaryFile()  # noqa: SIM115  closed once it is mapped, or with this
         finalize(self, self._file.close)
-        self._kind: tuple[np.dtype[np.generic], tuple[int, ...]] | None = None
+        self._kind: Kind | None = None
         self._columns: Tensor | None = None
 
     def append(self, part: Tensor) -> None:
-        """Add a tensor (..., n); all have its type and its other sides. None can be added once one was read."""
+        """Add a tensor (..., n); none can be added once one was read.
+
+        Raises InputError where its type or its other sides are not those of the first.
+        """
         array = part.movedim(-1, 0).contiguous().numpy()
         kind = array.dtype, array.shape[1:]
         self._kind = self._kind or kind
-        assert kind == self._kind, f"{kind} beside {self._kind}"
+        if kind != self._kind:
+            raise InputError(f"an example of {_said(kind)} stands beside one of {_said(self._kind)}: encode all alike")
         self._file.write(array.tobytes())
         self.starts.append(self.starts[-1] + len(array))
 

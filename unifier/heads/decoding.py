@@ -31,6 +31,7 @@ class Hypothesis(NamedTuple):
 
 
 STRIPE = 64
+"""Neighbouring scores of which the highest is found first."""
 
 
 def highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -105,8 +105,7 @@ def fit(
     tracking = start_tracking(experiment, result, place, model)
     held_out = {name: EvaluationBatches(splits[name], columns=training.batch_tokens) for name in ("val", "test")}
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    fast = training.precision == "bf16" and has_bf16()
-    speed = Speed(batches, peak_flops(device, torch.bfloat16 if fast else torch.float32))
+    speed = Speed(batches, peak_flops(device, torch.bfloat16 if computes_bf16(training) else torch.float32))
     try:
         metrics = train_and_test(model, training, result.folder, tracking, batches, held_out, speed, resume is not None)
     except BaseException as error:
@@ -229,7 +228,7 @@ def train_and_test(
     trainer = pl.Trainer(
         accelerator="auto",
         devices=1,
-        precision="bf16-mixed" if training.precision == "bf16" and has_bf16() else "32-true",
+        precision="bf16-mixed" if computes_bf16(training) else "32-true",
         max_epochs=1,
         val_check_interval=max(len(batches) // training.validations, 1),
         logger=tracking,
@@ -253,8 +252,10 @@ def train_and_test(
     return model.scores
 
 
-def has_bf16() -> bool:
-    """Whether products of bfloat16 are fast here."""
+def computes_bf16(training: Training) -> bool:
+    """Whether products of bfloat16 are asked for, and fast here."""
+    if training.precision != "bf16":
+        return False
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported()
     return torch.ops.mkldnn._is_mkldnn_bf16_supported()  # the only way torch 2.11 has of asking
