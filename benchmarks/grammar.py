@@ -75,7 +75,7 @@ def learn(size: Size, task: Task, words: Vocabulary, file: Path) -> None:
     model = sequences.ours(words, size, "bf16", steps=task.steps)
     step = own.stepper(model, "bf16")
     splits = {own.ARM: encoded(task, "train", words)}
-    for _, batch in TrainingBatches(splits, columns=task.tokens, seed=SEED, steps=task.steps, tokens=None):
+    for _, batch in TrainingBatches(splits, columns=task.tokens, seed=SEED, budget={"steps": task.steps}):
         step(batch)
     torch.save(model.state_dict(), file)
 

@@ -45,7 +45,7 @@ def assemble(trunk: Trunk, tokenizer: Tokenizer, head: Head, precision: Precisio
     keep_freed_memory()
     settings = Training(steps=steps, learning_rate=LEARNING_RATE, schedule="constant", clip=CLIP, precision=precision)
     model = Unifier(Experiment("benchmark", trunk, {ARM: Arm(Ready(), tokenizer, head)}, settings))
-    model.total_steps = steps
+    model.planned_steps = steps
     return model
 
 

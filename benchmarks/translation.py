@@ -62,7 +62,7 @@ def captions(count: int, size: Size) -> Encoded:
 
 def our_batches(split: Encoded, plan: Captions) -> list[Batch]:
     """The first `plan.steps` batches of one of our training runs."""
-    batches = TrainingBatches({"arm": split}, columns=plan.tokens, seed=SEED, steps=plan.steps, tokens=None)
+    batches = TrainingBatches({"arm": split}, columns=plan.tokens, seed=SEED, budget={"steps": plan.steps})
     return [batch for _, batch in batches]
 
 

@@ -1,5 +1,6 @@
 """What a run cost, against torch's own counter and against the machine."""
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -17,7 +18,7 @@ from unifier.heads.tagging import TaggingHead
 from unifier.heads.translation import TranslationHead
 from unifier.model import Unifier
 from unifier.study.experiment import Arm, Experiment, Training
-from unifier.study.ledger import Ledger, count_parameters, flops_of_example
+from unifier.study.ledger import Ledger, Spent, count_parameters, flops_of_example
 from unifier.trunks.attention import PLAIN_BELOW
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import FrameTokenizer, PatchTokenizer, Sound, SubwordTokenizer, Vocabulary
@@ -74,21 +75,22 @@ def counted(model: Unifier, split: Encoded, row: int) -> int:
 @pytest.mark.parametrize("road", [text, pictures, sounds])
 def test_operations_are_those_that_torch_counts_one_example_at_a_time(road: Road) -> None:
     model, split = built(road)
-    model.prepare({"arm": split}, 1)
+    model.prepare({"arm": split})
     batch = collate(split, range(len(split)))
     assert not batch.mask.all(), "the batch has examples of unlike length"
     expected = sum(counted(model, split, row) for row in range(len(split)))
     model.training_step(("arm", batch), 0)
-    assert model.ledger.flops == pytest.approx(expected, rel=1e-9)
-    assert model.ledger.examples == len(split)
-    assert model.ledger.tokens == sum(columns for columns, _ in split.lengths())
-    assert model.ledger.steps == 1
+    spent = model.ledger.all()
+    assert spent.flops == pytest.approx(expected, rel=1e-9)
+    assert spent.examples == len(split)
+    assert spent.tokens == sum(columns for columns, _ in split.lengths())
+    assert spent.steps == 1
 
 
 def test_counting_costs_no_gradient_and_no_random_number() -> None:
     model, split = built(text)
     before = torch.get_rng_state()
-    model.prepare({"arm": split}, 1)
+    model.prepare({"arm": split})
     assert torch.equal(before, torch.get_rng_state())
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -132,15 +134,30 @@ def test_parameters_of_several_arms_add_up() -> None:
     assert counts["tokenizer"] + counts["head"] == sum(parameter.numel() for parameter in distinct)
 
 
-def test_a_ledger_goes_on_from_what_it_read() -> None:
+def test_a_ledger_keeps_each_arm_by_itself_and_goes_on_from_what_it_kept() -> None:
     _, split = built(pictures)
     batch = collate(split, [0, 1])
-    ledger = Ledger()
-    ledger.start()
-    ledger.count(batch, 10)
-    resumed = Ledger(**ledger.read())  # pyright: ignore[reportArgumentType]
-    resumed.start()
-    resumed.count(batch, 5)
-    assert (resumed.steps, resumed.examples, resumed.flops) == (2, 4, 15)
-    assert resumed.tokens == 2 * ledger.tokens
-    assert resumed.seconds >= ledger.seconds > 0
+    ledger = Ledger({"a": Spent(), "b": Spent()})
+    ledger.go_on()
+    for arm, flops in (("a", 10), ("b", 1), ("a", 5)):
+        ledger.count(arm, batch, flops)
+        ledger.clock(arm)
+    resumed = Ledger({arm: Spent(**kept) for arm, kept in ledger.by_arm().items()})  # pyright: ignore[reportArgumentType]
+    resumed.count("b", batch, 1)
+    assert [resumed.arms[arm].flops for arm in ("a", "b")] == [15, 2]
+    assert (resumed.all().steps, resumed.all().examples, resumed.all().flops) == (4, 8, 17)
+    assert resumed.all().tokens == 4 * int(batch.mask.sum())
+    assert resumed.all().seconds == ledger.all().seconds == sum(spent.seconds for spent in ledger.arms.values()) > 0
+
+
+def test_the_clock_stands_while_training_pauses() -> None:
+    ledger = Ledger({"a": Spent()})
+    ledger.go_on()
+    ledger.clock("a")
+    ledger.pause()
+    before = ledger.all().seconds
+    time.sleep(0.05)
+    ledger.go_on()
+    ledger.go_on()  # a second call starts nothing anew
+    ledger.clock("a")
+    assert before < ledger.all().seconds < before + 0.05

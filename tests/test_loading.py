@@ -1,13 +1,15 @@
 """Batches: nothing is lost, little is padded, the seed decides, and arms share the budget."""
 
+import math
 from collections import Counter
 from itertools import islice
+from typing import get_args
 
 import pytest
 import torch
 
 from unifier.data.encoding import Encoded
-from unifier.data.loading import EvaluationBatches, TrainingBatches, collate, cut, epoch, epochs
+from unifier.data.loading import EvaluationBatches, TrainingBatches, Unit, collate, cut, epoch, epochs
 from unifier.heads.head import IGNORED
 from unifier_tokenizers import Units
 
@@ -101,8 +103,10 @@ def test_epochs_follow_each_other_each_in_another_order() -> None:
     assert rows[: len(lengths)] != rows[len(lengths) : 2 * len(lengths)]
 
 
-def batches(splits: dict[str, Encoded], seed: int = 0, **budget: int) -> TrainingBatches:
-    return TrainingBatches(splits, columns=100, seed=seed, steps=budget.get("steps"), tokens=budget.get("tokens"))
+def batches(splits: dict[str, Encoded], seed: int = 0, temperature: float = math.inf, **budget: int) -> TrainingBatches:
+    flops = {arm: [2.0 * n for n, _ in split.lengths()] for arm, split in splits.items()}
+    asked: dict[Unit, float] = {unit: budget[unit] for unit in get_args(Unit) if unit in budget}
+    return TrainingBatches(splits, columns=100, seed=seed, budget=asked, flops=flops, temperature=temperature)
 
 
 @pytest.mark.parametrize("steps", [1, 7, 500])
@@ -116,6 +120,36 @@ def test_a_budget_in_tokens_is_reached_and_passed_by_less_than_a_batch() -> None
     read = [int(batch.mask.sum()) for _, batch in run]
     assert len(run) == len(read)
     assert sum(read[:-1]) < 5000 <= sum(read)
+
+
+def test_a_budget_in_operations_is_reached_and_shared_by_them() -> None:
+    run = batches({"a": split_of(lengths_of(30, 10)), "b": split_of(lengths_of(50, 30))}, flops=9000)
+    spent: Counter[str] = Counter()
+    for arm, batch in run:
+        spent[arm] += 2 * int(batch.mask.sum())
+    assert 9000 <= spent.total() < 9000 + 2 * 300
+    assert abs(spent["a"] - spent["b"]) <= 2 * 300  # one batch, of the longest example here
+
+
+def test_a_budget_in_steps_is_shared_by_steps() -> None:
+    run = batches({"long": split_of(lengths_of(200, 60)), "short": split_of([1] * 17)}, steps=20)
+    assert Counter(arm for arm, _ in run) == {"long": 10, "short": 10}
+
+
+def test_without_a_budget_there_is_no_end() -> None:
+    run = batches({"a": split_of(lengths_of(30, 10))})
+    assert len(list(islice(run, 500))) == 500
+    with pytest.raises(TypeError, match="no length"):
+        len(run)
+
+
+@pytest.mark.parametrize(("temperature", "share"), [(math.inf, 1.0), (1.0, 9.0), (2.0, 3.0)])
+def test_a_temperature_leans_the_shares_towards_large_sets(temperature: float, share: float) -> None:
+    splits = {"large": split_of(lengths_of(900, 10)), "small": split_of(lengths_of(100, 10, seed=1))}
+    had: Counter[str] = Counter()
+    for arm, batch in batches(splits, temperature=temperature, tokens=60_000):
+        had[arm] += int(batch.mask.sum())
+    assert had["large"] / had["small"] == pytest.approx(share, rel=0.05)
 
 
 def test_the_budget_reached_first_ends_it() -> None:

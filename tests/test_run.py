@@ -193,7 +193,7 @@ def check(schema: Any, found: Any, place: str = "result") -> None:
 def test_a_result_says_what_was_run_on_what_and_at_what_cost(finished: Path) -> None:
     result = content(finished)
     check(SCHEMA, result)
-    assert set(result) - set(SCHEMA) <= {"signatures", "error", "speed"}
+    assert set(result) - set(SCHEMA) <= {"signatures", "error", "speed", "arm_budgets"}
     speed = result["speed"]
     assert speed["mfu"] == pytest.approx(speed["flops_per_second"] / speed["peak_flops_per_second"])
     assert 0 < speed["share_waiting_for_data"] < speed["share_outside_steps"] < 1

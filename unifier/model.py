@@ -13,8 +13,12 @@ from unifier.data.encoding import Encoded
 from unifier.data.loading import Batch
 from unifier.data.source import SplitName
 from unifier.study.experiment import Experiment, Training
-from unifier.study.ledger import Cost, Ledger, flops_of_example
+from unifier.study.freezing import freeze
+from unifier.study.ledger import Cost, Ledger, Spent, flops_of_example
 from unifier_tokenizers import Tokens
+
+FIRST_GUESS = 1000
+"""Steps, before the first one has told how many a budget in seconds makes."""
 
 
 @final
@@ -32,23 +36,37 @@ class Unifier(pl.LightningModule):
         self.tokenizers = nn.ModuleDict({name: arm.tokenizer for name, arm in experiment.arms.items()})
         self.heads = nn.ModuleDict({name: arm.head for name, arm in experiment.arms.items()})
         self.arms = experiment.arms
-        self.ledger = Ledger()
+        freeze(experiment.training.frozen, self.trunk, self.tokenizers.values(), self.heads.values())
+        weighed = experiment.arms if experiment.training.weighting == "uncertainty" else ()
+        self.log_variances = nn.ParameterDict({name: nn.Parameter(torch.zeros(())) for name in weighed})
+        self.ledger = Ledger({name: Spent() for name in experiment.arms})
         self.random_state: Tensor | None = None
         self.seconds_in_steps = 0.0
         """Time in forward and backward passes and the optimizer."""
-        self.total_steps = 1
+        self.planned_steps = 1
+        """How many steps there are to be, unless the budget is in seconds."""
         self.costs: dict[str, Cost] = {}
         self.losses: dict[str, list[Tensor]] = {name: [] for name in experiment.arms}
         """Each arm's losses since they were last logged."""
+        self.turn = ""
+        """The arm whose step it is."""
         self.predictions: dict[str, dict[int, Any]] = {}
         self.targets: dict[tuple[str, SplitName], dict[int, Any]] = {}
         """Each arm's raw targets of a split, by place, once it has been scored."""
         self.scores: dict[str, float] = {}
         """The last scores of each split, under the names they are logged by."""
 
-    def prepare(self, splits: Mapping[str, Encoded], total_steps: int) -> None:
-        """Learn from the training splits what an example costs, and how long the learning rate's schedule is."""
-        self.total_steps = total_steps
+    @property
+    def total_steps(self) -> int:
+        """How many steps there are to be: planned, or told by the time that those so far have taken."""
+        seconds = self.training_settings.seconds
+        if seconds is None:
+            return self.planned_steps
+        spent = self.ledger.all()
+        return max(round(spent.steps * seconds / spent.seconds), spent.steps + 1) if spent.seconds else FIRST_GUESS
+
+    def prepare(self, splits: Mapping[str, Encoded]) -> None:
+        """Learn from the training splits what an example costs."""
         for arm, split in splits.items():
             self.costs[arm] = flops_of_example(lambda batch, arm=arm: self.loss(arm, batch), split)
         self.zero_grad(set_to_none=True)
@@ -61,22 +79,36 @@ class Unifier(pl.LightningModule):
         return read(Tokens(matrix, batch.mask, batch.positions), head.visible)
 
     def loss(self, arm: str, batch: Batch) -> Tensor:
-        """The scalar that a step lowers."""
+        """An arm's own loss of a batch, a scalar."""
         return self.arms[arm].head.loss(self.read(arm, batch), batch.target)
+
+    def weigh(self, arm: str, loss: Tensor) -> Tensor:
+        """What a step lowers: the loss times the arm's weight, and times a learned one (Kendall et al. 2018, eq. 7)."""
+        if arm in self.log_variances:
+            loss = loss * (-self.log_variances[arm]).exp() + self.log_variances[arm] / 2
+        return loss * self.arms[arm].weight
+
+    def on_train_batch_start(self, batch: tuple[str, Batch], batch_idx: int) -> None:
+        self.ledger.go_on()
 
     def training_step(self, batch: tuple[str, Batch], batch_idx: int) -> Tensor:
         arm, data = batch
         loss = self.loss(arm, data)
         self.losses[arm].append(loss.detach())
+        self.turn = arm
         # Here, since a hook of the model's at the step's end runs after the callbacks that log and save it.
-        self.ledger.count(data, round(self.costs[arm](*data.lengths()).sum()))
-        return loss
+        self.ledger.count(arm, data, round(self.costs[arm](*data.lengths()).sum()))
+        return self.weigh(arm, loss)
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         # Lightning runs the forward and the backward pass within it.
         start = time.perf_counter()
         super().optimizer_step(*args, **kwargs)
         self.seconds_in_steps += time.perf_counter() - start
+        self.ledger.clock(self.turn)
+        seconds = self.training_settings.seconds
+        if seconds is not None and self.ledger.all().seconds >= seconds:
+            self.trainer.should_stop = True
 
     def validation_step(self, batch: tuple[str, Batch], batch_idx: int) -> None:
         self._predict(*batch)
@@ -89,6 +121,7 @@ class Unifier(pl.LightningModule):
         self.predictions.setdefault(arm, {}).update(zip(batch.places.tolist(), predictions, strict=True))
 
     def on_validation_epoch_start(self) -> None:
+        self.ledger.pause()
         self.predictions = {}
 
     def on_test_epoch_start(self) -> None:
@@ -121,12 +154,13 @@ class Unifier(pl.LightningModule):
         torch.nn.utils.clip_grad_norm_(self.parameters(), self.training_settings.clip)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["ledger"] = self.ledger.read()
+        checkpoint["ledger"] = {"arms": self.ledger.by_arm(), "peak_memory_bytes": self.ledger.peak_memory_bytes}
         checkpoint["losses"] = self.losses
         checkpoint["random_state"] = torch.get_rng_state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.ledger = Ledger(**checkpoint["ledger"])
+        spent = {arm: Spent(**kept) for arm, kept in checkpoint["ledger"]["arms"].items()}
+        self.ledger = Ledger(spent, checkpoint["ledger"]["peak_memory_bytes"])
         self.losses = checkpoint["losses"]
         self.random_state = checkpoint["random_state"]
 

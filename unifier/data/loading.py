@@ -1,8 +1,9 @@
 """From encoded splits to the batches of a training run."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, final
+from typing import Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -96,38 +97,60 @@ def epochs(lengths: Sequence[tuple[int, int]], columns: int, seed: int) -> Itera
         yield from epoch(lengths, columns, generator)
 
 
+Unit = Literal["tokens", "flops", "steps"]
+"""What a plan of batches can count: columns that are no padding, operations, optimizer steps."""
+
+
 @final
 class TrainingBatches:
     """The batches of a whole training run, in order: which arm's turn it is, and which of its examples.
 
-    The turn is the arm's that has had the fewest columns, so that arms trained together get equal shares. The budget
-    is in steps or in columns (padding not counted); the seed decides all.
+    The turn is the arm's that has had the least of its share, in the unit of the budget. Shares are equal, or at a
+    finite temperature T as the numbers of examples to the power 1 / T (Arivazhagan et al. 2019, section 4.2): T = 1 is
+    in proportion. The seed decides all.
     """
 
     def __init__(
-        self, splits: Mapping[str, Encoded], *, columns: int, seed: int, steps: int | None, tokens: int | None
+        self,
+        splits: Mapping[str, Encoded],
+        *,
+        columns: int,
+        seed: int,
+        budget: Mapping[Unit, float],
+        flops: Mapping[str, Sequence[float]] | None = None,
+        temperature: float = math.inf,
     ) -> None:
+        """`budget` is what all arms together may use, whatever unit is reached first; an empty one has no end.
+
+        `flops` holds each example's operations, for a budget that counts them.
+        """
         self.splits = splits
         self.lengths = {arm: split.lengths() for arm, split in splits.items()}
-        self.columns, self.seed, self.steps, self.tokens = columns, seed, steps, tokens
+        self.columns, self.seed, self.budget = columns, seed, budget
+        self.flops = flops or {}
+        self.shares = {arm: len(split) ** (1 / temperature) for arm, split in splits.items()}
         self.done = 0
         """Steps already taken, which iterating leaves out: a resumed run sets it."""
         self.seconds = 0.0
         """Time spent putting batches together, in which training waited."""
-        self.total = sum(1 for _ in self._plan())
+        self.total = sum(1 for _ in self._plan()) if budget else None
 
     def _plan(self) -> Iterator[tuple[str, list[int]]]:
         streams = {arm: epochs(lengths, self.columns, self.seed) for arm, lengths in self.lengths.items()}
-        had = dict.fromkeys(streams, 0)
-        step = 0
-        while (self.steps is None or step < self.steps) and (self.tokens is None or sum(had.values()) < self.tokens):
-            arm = min(had, key=lambda name: had[name])
+        had: dict[str, dict[Unit, float]] = {arm: {"tokens": 0, "flops": 0, "steps": 0} for arm in streams}
+        counted: Unit = next(iter(self.budget), "tokens")
+        while not any(sum(own[unit] for own in had.values()) >= most for unit, most in self.budget.items()):
+            arm = min(had, key=lambda name: had[name][counted] / self.shares[name])
             rows = next(streams[arm])
-            had[arm] += sum(self.lengths[arm][row][0] for row in rows)
-            step += 1
+            had[arm]["tokens"] += sum(self.lengths[arm][row][0] for row in rows)
+            had[arm]["steps"] += 1
+            if "flops" in self.budget:
+                had[arm]["flops"] += sum(self.flops[arm][row] for row in rows)
             yield arm, rows
 
     def __len__(self) -> int:
+        if self.total is None:  # as Lightning asks of what has no end
+            raise TypeError("a run without a budget in steps, tokens or operations has no length")
         return self.total
 
     def __iter__(self) -> Iterator[tuple[str, Batch]]:

@@ -88,15 +88,25 @@ class DivergedError(Exception):
 
 @final
 class Losses(Callback):
-    """Logs each arm's mean loss and the learning rate, about a hundred times a run; ends one that diverged."""
+    """Logs each arm's mean loss and the learning rate, a hundred times a run; ends one that diverged."""
+
+    def __init__(self) -> None:
+        self.logged = 0
+        """Hundredths of the run."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, Unifier)
+        self.logged = 100 * trainer.global_step // pl_module.total_steps  # a resumed run goes on from there
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         assert isinstance(pl_module, Unifier)
-        done, total = trainer.global_step, pl_module.total_steps
-        if done % max(total // 100, 1) and done != total:
+        done = trainer.global_step
+        hundredths = 100 * done // pl_module.total_steps
+        if hundredths == self.logged:
             return
+        self.logged = hundredths
         row = {f"train/{arm}/loss": torch.stack(kept).mean().item() for arm, kept in pl_module.losses.items() if kept}
         for name, value in row.items():
             if not math.isfinite(value):
@@ -130,10 +140,10 @@ class Lines(Callback):
         assert isinstance(pl_module, Unifier)
         self.last = time.monotonic()
         figures = "  ".join(f"{name} {value}" for name, value in latest(trainer, prefix).items())
-        ledger = pl_module.ledger
-        speed = ledger.tokens / max(ledger.seconds, 1e-9)
+        spent = pl_module.ledger.all()
+        speed = spent.tokens / max(spent.seconds, 1e-9)
         step = f"step {trainer.global_step}/{pl_module.total_steps}"
-        print(f"  {step}  {ledger.seconds:.0f} s  {speed:,.0f} tokens/s  {said}{figures}", flush=True)
+        print(f"  {step}  {spent.seconds:.0f} s  {speed:,.0f} tokens/s  {said}{figures}", flush=True)
 
 
 @final

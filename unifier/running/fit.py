@@ -3,28 +3,29 @@
 import logging
 import random
 import secrets
-import sys
 import time
 import traceback
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, final, get_args
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint, ProgressBar
 
-from unifier.data.encoding import Encoded, encode_split
 from unifier.data.loading import EvaluationBatches, TrainingBatches
 from unifier.data.source import SplitName, where
 from unifier.model import Unifier
 from unifier.report.figures import draw_curves
 from unifier.report.page import write_report
 from unifier.running.callbacks import DivergedError, Interrupted, Interruption, Losses, progress
-from unifier.running.result import Result, commit, describe_data, machine, versions
+from unifier.running.encoded import EncodedArm, encode
+from unifier.running.result import Result, commit, machine, versions
 from unifier.running.speed import Speed, peak_flops
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
 from unifier.study.experiment import Experiment, Training
@@ -61,12 +62,18 @@ class RunFailed(Exception):  # noqa: N818  "failed" says it
 
 
 def fit(
-    build: Callable[[], Experiment], settings: Mapping[str, Any], seed: int, place: Place, resume: Path | None = None
+    build: Callable[[], Experiment],
+    settings: Mapping[str, Any],
+    seed: int,
+    place: Place,
+    resume: Path | None = None,
+    known: MutableMapping[str, EncodedArm] | None = None,
 ) -> Result:
     """Run one experiment; `resume` is the folder of one that was interrupted.
 
-    Raises InputError, with nothing written, where the experiment cannot begin; and after result.json says so,
-    Interrupted after Ctrl-C, OSError from a disk that is full, and RunFailed for all else.
+    An arm in `known` is not encoded again, and one that was not is kept there. Raises InputError, with nothing written,
+    where the experiment cannot begin; and after result.json says so, Interrupted after Ctrl-C, OSError from a disk that
+    is full, and RunFailed for all else.
     """
     if not 0 <= seed < 2**32:
         raise InputError(f"seed={seed}: a number from 0 to {2**32 - 1} is expected")
@@ -76,12 +83,19 @@ def fit(
     if resume is not None and (earlier := read_json(resume / "settings.json")["name"]) != experiment.name:
         raise InputError(f'{resume} is a run of "{earlier}", and cannot go on as one of "{experiment.name}"')
     training = experiment.training
-    splits, skipped = encode(experiment)
+    encoded = encode(experiment, {} if known is None else known)
+    train, val, test = ({arm: one.splits[name] for arm, one in encoded.items()} for name in get_args(SplitName))
     model = Unifier(experiment)
+    model.prepare(train)
     batches = TrainingBatches(
-        splits["train"], columns=training.batch_tokens, seed=seed, steps=training.steps, tokens=training.tokens
+        train,
+        columns=training.batch_tokens,
+        seed=seed,
+        budget=training.budget,
+        flops={arm: model.costs[arm](*np.array(split.lengths()).T).tolist() for arm, split in train.items()},
+        temperature=training.temperature,
     )
-    model.prepare(splits["train"], len(batches))
+    model.planned_steps = batches.total or model.planned_steps
     result = Result(
         name=experiment.name,
         arms=list(experiment.arms),
@@ -91,9 +105,10 @@ def fit(
         signatures={},
         parameters=count_parameters(experiment),
         budget={},
+        arm_budgets={},
         speed={},
         settings=settings,
-        data={arm: describe_data(one.source, skipped[arm]) for arm, one in experiment.arms.items()},
+        data={arm: one.data for arm, one in encoded.items()},
         versions=versions(),
         commit=commit(),
         machine=machine(),
@@ -101,9 +116,11 @@ def fit(
         folder=resume or new_folder(place.out / experiment.name, run_id(seed)),
     )
     write_json(result.folder / "settings.json", {"name": result.name, "seed": seed, "settings": settings})
-    introduce(result, len(batches))
+    introduce(result, training, batches.total)
     tracking = start_tracking(experiment, result, place, model)
-    held_out = {name: EvaluationBatches(splits[name], columns=training.batch_tokens) for name in ("val", "test")}
+    held_out = {
+        name: EvaluationBatches(split, columns=training.batch_tokens) for name, split in (("val", val), ("test", test))
+    }
     device = "cuda" if torch.cuda.is_available() else "cpu"
     speed = Speed(batches, peak_flops(device, torch.bfloat16 if computes_bf16(training) else torch.float32))
     try:
@@ -113,7 +130,9 @@ def fit(
         said = "" if stopped else traceback.format_exception_only(error)[-1].strip()
         said = f"diverged: {error}" if isinstance(error, DivergedError) else said
         status = "interrupted" if stopped else "failed"
-        result = replace(result, status=status, error=said, budget=model.ledger.read())
+        result = replace(
+            result, status=status, error=said, budget=model.ledger.read(), arm_budgets=model.ledger.by_arm()
+        )
         for checkpoint in (result.folder / "checkpoints").glob("*.ckpt"):
             if not zipfile.is_zipfile(checkpoint):  # torn by a disk that is full, and in the way of result.json
                 checkpoint.unlink()
@@ -135,6 +154,7 @@ def fit(
         metrics=metrics,
         signatures=signatures,
         budget=model.ledger.read(),
+        arm_budgets=model.ledger.by_arm(),
         speed=speed.found,
     )
     write_json(result.folder / "samples.json", samples(experiment, model))
@@ -151,32 +171,12 @@ def run_id(seed: int) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}-{secrets.token_hex(2)}"
 
 
-def encode(experiment: Experiment) -> tuple[dict[SplitName, dict[str, Encoded]], dict[str, dict[str, int]]]:
-    """Each split of each arm, encoded; and for each arm how many examples of each split were skipped."""
-    splits: dict[SplitName, dict[str, Encoded]] = {split: {} for split in get_args(SplitName)}
-    skipped: dict[str, dict[str, int]] = {arm: {} for arm in experiment.arms}
-    training = experiment.training
-    for arm, one in experiment.arms.items():
-        for split, encoded in splits.items():
-            encoded[arm], bad = encode_split(
-                one.source.split(split),
-                one.tokenizer,
-                one.head,
-                bad_examples=training.bad_examples,
-                workers=training.workers,
-                said=f"{one.source.name}, {split}",
-            )
-            skipped[arm][split] = len(bad)
-            if bad:
-                print(f"{one.source.name}, {split}: {len(bad)} examples skipped, such as {bad[0]}", file=sys.stderr)
-    return splits, skipped
-
-
-def introduce(result: Result, steps: int) -> None:
+def introduce(result: Result, training: Training, steps: int | None) -> None:
     """Say what is about to be trained."""
     counts = result.parameters
     parts = ", ".join(f"{part} {counts[part]:,}" for part in ("tokenizer", "trunk", "head"))
-    print(f"{result.name}: {', '.join(result.arms)}; seed {result.seed}; {steps:,} steps")
+    length = f"{training.seconds:g} seconds" if steps is None else f"{steps:,} steps"
+    print(f"{result.name}: {', '.join(result.arms)}; seed {result.seed}; {length}")
     print(f"  {counts['total']:,} parameters ({parts})", flush=True)
 
 
@@ -230,7 +230,9 @@ def train_and_test(
         devices=1,
         precision="bf16-mixed" if computes_bf16(training) else "32-true",
         max_epochs=1,
-        val_check_interval=max(len(batches) // training.validations, 1),
+        val_check_interval=timedelta(seconds=training.seconds / training.validations)
+        if training.seconds is not None
+        else max(len(batches) // training.validations, 1),
         logger=tracking,
         callbacks=[speed, best, last, Losses(), interruption, bar],
         enable_progress_bar=isinstance(bar, ProgressBar),

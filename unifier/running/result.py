@@ -31,6 +31,8 @@ class Result:
     """For a metric with variants, the one used: sacreBLEU's signature under the metric's name."""
     parameters: Mapping[str, int]
     budget: Mapping[str, float]
+    arm_budgets: Mapping[str, Mapping[str, float]]
+    """The budget by arm, but for memory."""
     speed: Mapping[str, float]
     """Rates and shares of the time in training, as `Speed` finds them; empty until trained."""
     settings: Mapping[str, Any]

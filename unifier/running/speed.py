@@ -2,7 +2,7 @@
 
 import time
 from functools import lru_cache
-from typing import Any, final
+from typing import final
 
 import lightning.pytorch as pl
 import torch
@@ -35,47 +35,25 @@ class Speed(Callback):
     def __init__(self, batches: TrainingBatches, peak: float) -> None:
         """`peak` is what the machine could do, in operations a second."""
         self.batches, self.peak = batches, peak
-        self.began = self.paused = 0.0, 0.0
-        self.pause: tuple[float, float] | None = None
-        """The clocks when training stopped for a validation, until it goes on."""
         self.found: dict[str, float] = {}
         """What result.json holds under "speed", once trained."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, Unifier)
-        self.began = self._clocks()
-        self.before = pl_module.ledger.read()
-
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.pause = self._clocks()
-
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        self._resume()  # a validation's checkpoints are written after its end
-
-    def _clocks(self) -> tuple[float, float]:
-        """The time, and that spent putting batches together."""
-        return time.perf_counter(), self.batches.seconds
-
-    def _resume(self) -> None:
-        if self.pause is not None:
-            (now, built), (then, before) = self._clocks(), self.pause
-            self.paused = self.paused[0] + now - then, self.paused[1] + built - before
-            self.pause = None
+        self.before = pl_module.ledger.all()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, Unifier)
-        self._resume()
-        whole, waiting = (
-            now - began - paused for now, began, paused in zip(self._clocks(), self.began, self.paused, strict=True)
-        )
-        spent = {name: value - self.before[name] for name, value in pl_module.ledger.read().items()}
+        spent = pl_module.ledger.all()
+        seconds = spent.seconds - self.before.seconds
+        if not seconds:  # resumed after its last step
+            return
+        flops = (spent.flops - self.before.flops) / seconds
         self.found = {
-            "tokens_per_second": spent["tokens"] / whole,
-            "flops_per_second": spent["flops"] / whole,
+            "tokens_per_second": (spent.tokens - self.before.tokens) / seconds,
+            "flops_per_second": flops,
             "peak_flops_per_second": self.peak,
-            "mfu": spent["flops"] / whole / self.peak,
-            "share_waiting_for_data": waiting / whole,
-            "share_outside_steps": 1 - pl_module.seconds_in_steps / whole,
+            "mfu": flops / self.peak,
+            "share_waiting_for_data": self.batches.seconds / seconds,
+            "share_outside_steps": 1 - pl_module.seconds_in_steps / seconds,
         }

@@ -8,25 +8,35 @@ from typing import Literal, final, get_args
 
 from torch import nn
 
+from unifier.data.loading import Unit
 from unifier.data.source import BadExamples, Source
 from unifier.heads.head import Head
+from unifier.study.freezing import PARTS, Part
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, Tokenizer
 from unifier_tokenizers.choice import choose
 
 Precision = Literal["float32", "bf16"]
 Schedule = Literal["cosine", "inverse_sqrt", "constant"]
+Weighting = Literal["fixed", "uncertainty"]
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How long and how; the budget is `steps` or `tokens`, whichever is reached first where both are given."""
+    """How long and how; of `steps`, `tokens` and `flops` the one reached first ends it, `seconds` stands alone.
+
+    Budgets are those of all arms together.
+    """
 
     steps: int | None = None
     """Optimizer steps."""
     tokens: int | None = None
-    """Columns the trunk reads, padding not counted, all arms together."""
+    """Columns the trunk reads, padding not counted."""
+    flops: float | None = None
+    """Operations of products and convolutions, forward and backward, padding not counted."""
+    seconds: float | None = None
+    """Time in training, validations not counted; the same seed then gives the same run no more."""
     batch_tokens: int = 4096
     """The most columns, or target tokens, in a batch, padding counted."""
     learning_rate: float = 1e-3
@@ -47,24 +57,44 @@ class Training:
     """Whether an example that cannot be read stops the run, or is skipped and counted."""
     workers: int | None = None
     """Processes that encode; None takes one a core where that saves time."""
+    frozen: tuple[Part, ...] = ()
+    """Parts that stay as they are."""
+    temperature: float = math.inf
+    """How arms trained together share the budget: equally, or by their numbers of examples to the power 1 / this."""
+    weighting: Weighting = "fixed"
+    """How their losses are weighted: by the arms' own `weight`, or times what is learned (uncertainty)."""
 
     def __post_init__(self) -> None:
-        if self.steps is None and self.tokens is None:
-            raise InputError("training needs a budget: give it steps or tokens")
+        if not self.budget and self.seconds is None:
+            raise InputError("training needs a budget: give it steps, tokens, flops or seconds")
+        if self.budget and self.seconds is not None:
+            raise InputError(f"seconds={self.seconds} and {self.budget}: a budget in seconds stands alone")
         for name in ("steps", "tokens", "batch_tokens", "validations"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name}={value}: at least 1 is needed")
-        for name in ("learning_rate", "clip"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise InputError(f"{name}={getattr(self, name)}: a number above 0 is needed")
+        for name in ("learning_rate", "clip", "flops", "seconds"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise InputError(f"{name}={value}: a number above 0 is needed")
         for name in ("weight_decay", "workers"):
             if not 0 <= (getattr(self, name) or 0) < math.inf:
                 raise InputError(f"{name}={getattr(self, name)}: 0 or more is needed")
-        for name, options in (("schedule", Schedule), ("precision", Precision), ("bad_examples", BadExamples)):
-            choose(name, getattr(self, name), get_args(options))
+        options = {"schedule": Schedule, "precision": Precision, "bad_examples": BadExamples, "weighting": Weighting}
+        for name, known in options.items():
+            choose(name, getattr(self, name), get_args(known))
+        for part in self.frozen:
+            choose("frozen", part, PARTS)
+        if not self.temperature > 0:
+            raise InputError(f"temperature={self.temperature}: a number above 0 is needed")
         if not 0 <= self.warmup <= 1:
             raise InputError(f"warmup={self.warmup}: a share of the budget, from 0 to 1, is expected")
+
+    @property
+    def budget(self) -> dict[Unit, float]:
+        """What is counted before training, by its unit."""
+        given: dict[Unit, float | None] = {"tokens": self.tokens, "flops": self.flops, "steps": self.steps}
+        return {unit: amount for unit, amount in given.items() if amount is not None}
 
 
 @final
@@ -75,6 +105,8 @@ class Arm:
     source: Source
     tokenizer: Tokenizer
     head: Head
+    weight: float = 1.0
+    """What its loss counts for beside the other arms'."""
 
 
 @final

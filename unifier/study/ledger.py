@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import final
 
 import numpy as np
@@ -20,8 +20,8 @@ from unifier.study.memory import forget_peak_memory, peak_memory
 
 @final
 @dataclass
-class Ledger:
-    """What training has used so far."""
+class Spent:
+    """What an arm has used so far."""
 
     steps: int = 0
     examples: int = 0
@@ -30,28 +30,60 @@ class Ledger:
     flops: int = 0
     """Floating-point operations of products and convolutions, forward and backward, padding not counted."""
     seconds: float = 0.0
-    peak_memory_bytes: int = 0
+    """Time in training, its validations not counted."""
 
-    def __post_init__(self) -> None:
-        self._since = time.perf_counter()
+
+@final
+class Ledger:
+    """What training has used so far, each arm by itself and all together."""
+
+    def __init__(self, arms: Mapping[str, Spent], peak_memory_bytes: int = 0) -> None:
+        self.arms = arms
+        self.peak_memory_bytes = peak_memory_bytes
+        self._since: float | None = None
 
     def start(self) -> None:
-        """Start the clock, and the measure of memory."""
-        self._since = time.perf_counter() - self.seconds
+        """Begin to measure memory anew."""
         forget_peak_memory()
 
-    def count(self, batch: Batch, flops: int) -> None:
-        """Add one step."""
-        self.steps += 1
-        self.examples += len(batch.mask)
-        self.tokens += int(batch.mask.sum())
-        self.flops += flops
-        self.seconds = time.perf_counter() - self._since
+    def go_on(self) -> None:
+        """Start the clock, unless it runs already."""
+        if self._since is None:
+            self._since = time.perf_counter()
+
+    def pause(self) -> None:
+        """Stop the clock until training goes on; what has passed since the last step is no arm's."""
+        self._since = None
+
+    def count(self, arm: str, batch: Batch, flops: int) -> None:
+        """Add one step of an arm."""
+        spent = self.arms[arm]
+        spent.steps += 1
+        spent.examples += len(batch.mask)
+        spent.tokens += int(batch.mask.sum())
+        spent.flops += flops
+
+    def clock(self, arm: str) -> None:
+        """Give the time since the clock was last read to an arm."""
+        assert self._since is not None, "the clock stands"
+        now = time.perf_counter()
+        self.arms[arm].seconds += now - self._since
+        self._since = now
+
+    def all(self) -> Spent:
+        """The arms' sum."""
+        return Spent(
+            **{unit.name: sum(getattr(one, unit.name) for one in self.arms.values()) for unit in fields(Spent)}
+        )
 
     def read(self) -> dict[str, float]:
-        """All figures as of now."""
+        """All arms' figures as of now, and the most memory in use at once."""
         self.peak_memory_bytes = max(self.peak_memory_bytes, peak_memory())
-        return asdict(self)
+        return {**asdict(self.all()), "peak_memory_bytes": self.peak_memory_bytes}
+
+    def by_arm(self) -> dict[str, dict[str, float]]:
+        """Each arm's figures as of now."""
+        return {arm: asdict(spent) for arm, spent in self.arms.items()}
 
 
 def count_parameters(experiment: Experiment) -> dict[str, int]:

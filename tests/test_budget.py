@@ -1,0 +1,66 @@
+"""What ends a run, and how arms weigh in it."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from unifier import Experiment, run
+from unifier.data.embedded import Digits
+from unifier.heads.classification import ClassificationHead
+from unifier.study.experiment import Arm, Training, Weighting
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import PatchTokenizer
+
+D = 16
+
+
+def trunk() -> Transformer:
+    return Transformer(D, 1, 2, 16)
+
+
+def digits() -> Arm:
+    source = Digits(val=40, test=40)
+    return Arm(source, PatchTokenizer(D, patch=2, channels=1), ClassificationHead(source.labels, D))
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+
+
+def timed(*, seconds: float = 2.0) -> Experiment:
+    training = Training(seconds=seconds, batch_tokens=128, validations=3, workers=0)
+    return Experiment("timed", trunk(), {"digits": digits(), "again": digits()}, training)
+
+
+def test_a_budget_in_seconds_ends_by_the_clock_and_by_a_falling_learning_rate(tmp_path: Path) -> None:
+    [result] = run(timed, out=tmp_path, track="off")
+    assert 2.0 <= result.budget["seconds"] < 3.0
+    logged = rows(result.folder)
+    assert len([row for row in logged if row["val/digits/accuracy"]]) >= 2
+    assert sum(spent["seconds"] for spent in result.arm_budgets.values()) == pytest.approx(result.budget["seconds"])
+    rates = [float(row["train/learning_rate"]) for row in logged if row["train/learning_rate"]]
+    assert rates[-1] < 0.2 * max(rates)
+
+
+def weighed(*, weighting: Weighting = "uncertainty") -> Experiment:
+    arms = {"digits": digits(), "again": replace(digits(), weight=0.0)}
+    training = Training(steps=20, batch_tokens=128, validations=1, workers=0, weighting=weighting)
+    return Experiment("weighed", trunk(), arms, training)
+
+
+def test_losses_weigh_what_is_fixed_and_what_is_learned(tmp_path: Path) -> None:
+    [result] = run(weighed, out=tmp_path, track="off")
+    learned = weights(result.folder)
+    assert learned["log_variances.digits"] != 0
+    assert learned["log_variances.again"] == 0  # of no weight, so that nothing moves it
+    [fixed] = run(weighed, out=tmp_path, track="off", weighting="fixed")
+    assert not any(name.startswith("log_variances") for name in weights(fixed.folder))

@@ -1,0 +1,44 @@
+"""An experiment's data, encoded once for all runs that read it."""
+
+import sys
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, final, get_args
+
+from unifier.data.encoding import Encoded, encode_split
+from unifier.data.source import SplitName
+from unifier.running.result import describe_data
+from unifier.study.experiment import Experiment
+
+
+@final
+@dataclass(frozen=True)
+class EncodedArm:
+    """An arm's splits, encoded, and what result.json says of its data."""
+
+    splits: Mapping[SplitName, Encoded]
+    data: Mapping[str, Any]
+
+
+def encode(experiment: Experiment, known: MutableMapping[str, EncodedArm]) -> dict[str, EncodedArm]:
+    """Each arm's splits; those that are not known yet are encoded, and known then."""
+    training = experiment.training
+    for arm, one in experiment.arms.items():
+        if arm in known:
+            continue
+        splits: dict[SplitName, Encoded] = {}
+        skipped: dict[str, int] = {}
+        for split in get_args(SplitName):
+            splits[split], bad = encode_split(
+                one.source.split(split),
+                one.tokenizer,
+                one.head,
+                bad_examples=training.bad_examples,
+                workers=training.workers,
+                said=f"{one.source.name}, {split}",
+            )
+            skipped[split] = len(bad)
+            if bad:
+                print(f"{one.source.name}, {split}: {len(bad)} examples skipped, such as {bad[0]}", file=sys.stderr)
+        known[arm] = EncodedArm(splits, describe_data(one.source, skipped))
+    return {arm: known[arm] for arm in experiment.arms}
