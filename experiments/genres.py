@@ -10,7 +10,7 @@ from unifier.data.source import BadExamples, readable
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.tagging import TaggingHead
 from unifier.study.experiment import Arm, Experiment, Precision, Training
-from unifier.trunks.transformer import Transformer
+from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import FrameTokenizer, InputError
 
 
@@ -21,6 +21,8 @@ def genres(
     fold: int = 0,
     rate: int = 8000,
     stack: int = 4,
+    trunk: str = "transformer",
+    positions: Positions = "sinusoid",
     dim: int = 128,
     depth: int = 3,
     heads: int = 4,
@@ -35,7 +37,8 @@ def genres(
     """Classify or tag `data`: "embedded" (rendered music), "emotify" (400 clips), "gtzan", or a table of your own.
 
     A table of your own is a CSV with the columns file and label. Sounds are resampled to `rate` Hz; a column is a stack
-    of `stack` frames of 10 ms. `fold` is Emotify's, 0 to 4: its artists are heard in the test alone.
+    of `stack` frames of 10 ms. `fold` is Emotify's, 0 to 4: its artists are heard in the test alone. `trunk`
+    is a name that `make_trunk` knows.
     """
     if data == "gtzan" and task == "tags":
         raise InputError("GTZAN has genres and no tags: take task=genre, or data=emotify")
@@ -46,11 +49,12 @@ def genres(
     else:
         source = GTZAN() if data == "gtzan" else AudioFolder(data, task="tags" if task == "tags" else "label")
     some = readable(source.split("train"), bad_examples=bad_examples, most=200)
-    tokenizer = FrameTokenizer(dim, rate=rate, stack=stack, dropout=dropout).fit(example.input for example in some)
+    tokenizer = FrameTokenizer(dim, rate=rate, stack=stack, positions=added(positions), dropout=dropout)
+    tokenizer.fit(example.input for example in some)
     head = TaggingHead(source.labels, dim) if task == "tags" else ClassificationHead(source.labels, dim)
     return Experiment(
         "genres",
-        Transformer(dim, depth, heads, hidden, dropout=dropout),
+        make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions),
         {source.name: Arm(source, tokenizer, head)},
         Training(
             tokens=tokens,

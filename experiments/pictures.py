@@ -8,7 +8,7 @@ from unifier.data.sets.image_folder import ImageFolder
 from unifier.data.source import BadExamples, readable
 from unifier.heads.classification import ClassificationHead
 from unifier.study.experiment import Arm, Experiment, Precision, Training
-from unifier.trunks.transformer import Transformer
+from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import PatchTokenizer
 
 
@@ -17,6 +17,8 @@ def pictures(
     data: str = "embedded",
     patch: int | None = None,
     stem: bool = False,
+    trunk: str = "transformer",
+    positions: Positions = "learned",
     dim: int = 128,
     depth: int = 3,
     heads: int = 4,
@@ -31,17 +33,20 @@ def pictures(
     """Classify `data`: "embedded" (8 x 8 digits), "fashion_mnist" (28 x 28 clothes), or a folder of your own.
 
     A folder of your own has a folder of pictures for each class. `patch` is in pixels; None takes the power of 2 that
-    cuts the longer side of the first picture into about eight, and at least 2.
+    cuts the longer side of the first picture into about eight, and at least 2. `trunk` is a name that
+    `make_trunk` knows.
     """
     named = {"embedded": Digits, "fashion_mnist": FashionMNIST}
     source = named[data]() if data in named else ImageFolder(data)
     some = [example.input for example in readable(source.split("train"), bad_examples=bad_examples, most=2000)]
     channels = 3 if some[0].ndim == 3 else 1
     patch = patch or max(2, 2 ** round(math.log2(max(some[0].shape[:2]) / 8)))
-    tokenizer = PatchTokenizer(dim, patch=patch, channels=channels, stem=stem, dropout=dropout).fit(some)
+    tokenizer = PatchTokenizer(
+        dim, patch=patch, channels=channels, stem=stem, positions=added(positions), dropout=dropout
+    ).fit(some)
     return Experiment(
         "pictures",
-        Transformer(dim, depth, heads, hidden, dropout=dropout),
+        make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions),
         {source.name: Arm(source, tokenizer, ClassificationHead(source.labels, dim))},
         Training(
             tokens=tokens,

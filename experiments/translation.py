@@ -6,7 +6,7 @@ from unifier.data.sets.parallel_text import ParallelText
 from unifier.data.source import BadExamples, Source, readable
 from unifier.heads.translation import TranslationHead
 from unifier.study.experiment import Arm, Experiment, Precision, Training
-from unifier.trunks.transformer import Transformer
+from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import SubwordTokenizer, Vocabulary
 
 
@@ -16,6 +16,8 @@ def translation(
     source: str = "en",
     target: str = "fr",
     vocabulary: int = 8000,
+    trunk: str = "transformer",
+    positions: Positions = "sinusoid",
     dim: int = 128,
     depth: int = 3,
     decoder_depth: int = 2,
@@ -33,6 +35,7 @@ def translation(
 
     A file of your own has a sentence, a tab and its translation on each line; `source` and `target` then only name the
     arm. Both languages share one vocabulary; encoder, decoder and output projection share one table of it.
+    `trunk` is a name that `make_trunk` knows.
     """
     pairs: Source
     if data == "embedded":
@@ -41,7 +44,7 @@ def translation(
         pairs = Multi30k(source, target) if data == "multi30k" else ParallelText(data)
     train = readable(pairs.split("train"), bad_examples=bad_examples)
     subwords = Vocabulary.fit((text for pair in train for text in (pair.input, pair.target)), size=vocabulary)
-    tokenizer = SubwordTokenizer(subwords, dim, dropout=dropout)
+    tokenizer = SubwordTokenizer(subwords, dim, positions=added(positions), dropout=dropout)
     head = TranslationHead(
         subwords,
         dim,
@@ -54,7 +57,7 @@ def translation(
     )
     return Experiment(
         "translation",
-        Transformer(dim, depth, heads, hidden, dropout=dropout),
+        make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions),
         {f"{source}-{target}": Arm(pairs, tokenizer, head)},
         Training(
             tokens=tokens,
