@@ -268,3 +268,26 @@ def test_gtzan_names_the_clip_that_is_broken(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"jazz\.00054\.wav cannot be read as a sound"):
         train[index]
     assert isinstance(train[index - 1].input, Sound)
+
+
+@pytest.mark.parametrize("make", MADE)
+def test_every_set_says_what_chance_scores(make: Callable[[Path], Any], tmp_path: Path) -> None:
+    source = make(tmp_path / "data")
+    if labels := getattr(source, "labels", None):
+        assert source.scale.metric == "accuracy"
+        guesses = [(guess, label) for guess in labels for label in labels]
+        assert source.scale.chance == 100 * sum(guess == label for guess, label in guesses) / len(guesses)
+    else:
+        assert source.scale[:2] == ("bleu", 0.0)
+    assert source.scale.origin
+    assert source.scale.reference is None or source.scale.chance < source.scale.reference <= 100
+
+
+def test_a_reference_is_of_one_task_and_direction(tmp_path: Path) -> None:
+    assert Emotify("genre").scale.metric == "accuracy"
+    assert Emotify("tags").scale[:2] == ("macro_auc", 0.5)
+    assert Multi30k("en", "de").scale.reference != Multi30k("de", "en").scale.reference
+    for unknown in (Multi30k("en", "fr"), Multi30k("en", "de", test="2017")):
+        assert unknown.scale.reference is None
+    table(tmp_path / "sounds.csv", [("file", "label"), ("a.wav", "x; y"), ("b.wav", "")])
+    assert AudioFolder(tmp_path / "sounds.csv", task="tags").scale[:3] == ("macro_auc", 0.5, None)

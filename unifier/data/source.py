@@ -22,12 +22,37 @@ class Example(NamedTuple):
     """What the arm's head encodes: a text, a label, a list of tags."""
 
 
+class Scale(NamedTuple):
+    """What scores on a set mean, so that sets can share an axis: (score - chance) / (reference - chance)."""
+
+    metric: str
+    """The name of the score, as the head gives it; the numbers are in its unit."""
+    chance: float
+    """What knowing nothing scores."""
+    reference: float | None
+    """What a known system scores, or a perfect one where that is known; None leaves the set off the axis."""
+    origin: str
+    """Which system, under which conditions, and who says so."""
+
+
+def scale_of_accuracy(labels: Sequence[str], reference: float | None, origin: str) -> Scale:
+    """The scale of a set of classes, in per cent.
+
+    Chance is what guessing every class equally often scores, whether or not the set is balanced.
+    """
+    return Scale("accuracy", 100 / len(labels), reference, origin)
+
+
+UNKNOWN = "no reference is known"
+"""The origin of none."""
+
+
 @runtime_checkable
 class Source(Protocol):
     """A data set with the splits "train", "val" and "test".
 
     Any map-style data set fits: a split needs a length and integer indexing. A split may also have `where(index)`,
-    a method that names an example for an error message ("train.en, line 12").
+    a method that names an example for an error message ("train.en, line 12"), and a source a `scale`.
     """
 
     name: str

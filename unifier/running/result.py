@@ -56,10 +56,17 @@ class Result:
 
 
 def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
-    """A source's name, hash and split sizes, and how many examples of each split could not be read."""
+    """A source's name, hash, split sizes and scale, and how many examples of each split could not be read."""
     splits: tuple[SplitName, ...] = get_args(SplitName)
     sizes = {split: len(source.split(split)) for split in splits}
-    return {"name": source.name, "sha256": sha256_of(source), **sizes, "skipped": dict(skipped)}
+    scale = getattr(source, "scale", None)
+    return {
+        "name": source.name,
+        "sha256": sha256_of(source),
+        **sizes,
+        "skipped": dict(skipped),
+        "scale": scale and scale._asdict(),
+    }
 
 
 def sha256_of(source: Source) -> str:

@@ -25,7 +25,7 @@ from unifier.data.embedded.lexicon import (
     VERBS,
     Verb,
 )
-from unifier.data.source import Example, SplitName
+from unifier.data.source import Example, Scale, SplitName
 from unifier.data.splitting import SPLITS
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
@@ -227,6 +227,7 @@ class GrammarPairs:
     """
 
     name = "grammar"
+    scale = Scale("bleu", 0.0, 100.0, "the grammar itself, in which each sentence has one translation")
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import RandomState  # the one whose stream no version of NumPy may change
 from numpy.typing import NDArray
 
-from unifier.data.source import Example, SplitName
+from unifier.data.source import Example, Scale, SplitName, scale_of_accuracy
 from unifier.data.splitting import SPLITS
 from unifier_tokenizers import InputError, Sound
 from unifier_tokenizers.choice import choose
@@ -247,6 +247,10 @@ class SyntheticMusic:
         self._played: dict[SplitName, list[Example]] = {}
         self._seconds, self._rate, self._task, self._seed = seconds, rate, choose("task", task, TASKS), seed
         self.labels = tuple(GENRES) if task == "genre" else TAGS
+        known = "the generator, which knows what it played"
+        self.scale = (
+            scale_of_accuracy(self.labels, 100.0, known) if task == "genre" else Scale("macro_auc", 0.5, 1.0, known)
+        )
 
     def scores(self, name: SplitName) -> list[Score]:
         """What the pieces of one split are made of, in order: the truth about tempo, key and the rest."""

@@ -6,7 +6,7 @@ from typing import Literal, final
 
 from unifier.data.examples import Examples, Labelled, from_files
 from unifier.data.files import Row, hash_files, read_number, read_sound, read_table
-from unifier.data.source import SplitName
+from unifier.data.source import UNKNOWN, Scale, SplitName, scale_of_accuracy
 from unifier.data.splitting import SPLITS, hold_out, pick, refuse_leak, rotate_folds
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
@@ -42,6 +42,13 @@ class AudioFolder:
         """All labels of the table, in the order of the alphabet."""
         targets = [sound.target for sound in self._sounds]
         return tuple(sorted({tag for tags in targets for tag in tags} if self.task == "tags" else set(targets)))
+
+    @property
+    def scale(self) -> Scale:
+        """Chance alone: of your own sounds no reference is known."""
+        if self.task == "tags":
+            return Scale("macro_auc", 0.5, None, UNKNOWN)
+        return scale_of_accuracy(self.labels, None, UNKNOWN)
 
     def split(self, name: SplitName) -> Examples[Labelled]:
         """The sounds of one split, in the order of the table. A sound that cannot be read raises InputError."""

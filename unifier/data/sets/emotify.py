@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, final
 from unifier.data.download import require
 from unifier.data.examples import Examples, Labelled, from_files
 from unifier.data.files import hash_files, read_number, read_sound, read_table
-from unifier.data.source import SplitName, data_folder
+from unifier.data.source import Scale, SplitName, data_folder, scale_of_accuracy
 from unifier.data.splitting import pick, refuse_leak, rotate_folds
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
@@ -27,6 +27,15 @@ EMOTIONS = (
 FOLDS = (0, 1, 2, 3, 4)
 FELT_BY = 3
 """A clip carries an emotion that at least one in so many of its listeners felt."""
+
+SCALES = {
+    "genre": scale_of_accuracy(
+        GENRES, 63.0, "support vector machine on means and deviations of MFCCs, mean of these five folds, measured here"
+    ),
+    "tags": Scale(
+        "macro_auc", 0.5, 0.694, "logistic regression on statistics of MFCCs, no artist on both sides, measured here"
+    ),
+}
 
 
 class Clip(NamedTuple):
@@ -59,6 +68,7 @@ class Emotify:
         self.task = choose("task", task, ("genre", "tags"))
         self.fold = choose("fold", fold, FOLDS)
         self.labels = GENRES if task == "genre" else EMOTIONS
+        self.scale = SCALES[self.task]
         self._data = data
 
     def split(self, name: SplitName) -> Examples[Labelled]:

@@ -8,7 +8,7 @@ from unifier.data.download import Remote, obtain
 from unifier.data.examples import Examples
 from unifier.data.files import hash_files
 from unifier.data.idx import idx_examples, read_pair
-from unifier.data.source import SplitName
+from unifier.data.source import SplitName, scale_of_accuracy
 from unifier.data.splitting import SPLITS, hold_out
 from unifier_tokenizers.choice import choose
 
@@ -46,6 +46,9 @@ class FashionMNIST:
         "Sneaker",
         "Bag",
         "Ankle boot",
+    )
+    scale = scale_of_accuracy(
+        labels, 92.5, "two convolutions of fewer than 100,000 parameters, among the benchmarks that come with the set"
     )
 
     def __init__(self, *, data: str | Path | None = None) -> None:

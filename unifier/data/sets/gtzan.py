@@ -8,7 +8,7 @@ from typing import final
 from unifier.data.download import require
 from unifier.data.examples import Examples, Labelled, from_files
 from unifier.data.files import hash_files, read_lines, read_sound
-from unifier.data.source import SplitName, data_folder
+from unifier.data.source import UNKNOWN, SplitName, data_folder, scale_of_accuracy
 from unifier.data.splitting import SPLITS, pick, refuse_leak
 from unifier_tokenizers import InputError
 
@@ -39,6 +39,7 @@ class GTZAN:
 
     name = "gtzan"
     labels = ("blues", "classical", "country", "disco", "hiphop", "jazz", "metal", "pop", "reggae", "rock")
+    scale = scale_of_accuracy(labels, None, UNKNOWN)
 
     def __init__(self, *, data: str | Path | None = None) -> None:
         self._data = data

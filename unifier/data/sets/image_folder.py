@@ -6,7 +6,7 @@ from typing import Literal, final
 
 from unifier.data.examples import Examples, Labelled, from_files
 from unifier.data.files import PICTURES, hash_files, read_picture
-from unifier.data.source import SplitName
+from unifier.data.source import UNKNOWN, Scale, SplitName, scale_of_accuracy
 from unifier.data.splitting import SPLITS, hold_out, pick
 from unifier_tokenizers import InputError
 
@@ -29,6 +29,11 @@ class ImageFolder:
     def labels(self) -> tuple[str, ...]:
         """The classes, in the order of the alphabet."""
         return tuple(sorted({picture.target for picture in self._divided[0]}))
+
+    @property
+    def scale(self) -> Scale:
+        """Chance alone: of your own pictures no reference is known."""
+        return scale_of_accuracy(self.labels, None, UNKNOWN)
 
     def split(self, name: SplitName) -> Examples[Labelled]:
         """The pictures of one split, by class and file name. A picture that cannot be read raises InputError."""

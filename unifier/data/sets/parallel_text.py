@@ -7,7 +7,7 @@ from typing import NamedTuple, final
 
 from unifier.data.examples import Examples
 from unifier.data.files import hash_files, read_lines
-from unifier.data.source import Example, SplitName
+from unifier.data.source import UNKNOWN, Example, Scale, SplitName
 from unifier.data.splitting import SPLITS, hold_out, pick
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
@@ -31,6 +31,8 @@ class ParallelText:
     Where `val` or `test` is not given, a tenth of the lines of `train` is held out for it, the same every time.
     A pair with an empty side raises InputError when it is read, so that such pairs can be left out.
     """
+
+    scale = Scale("bleu", 0.0, None, UNKNOWN)
 
     def __init__(
         self, train: Texts, val: Texts | None = None, test: Texts | None = None, *, name: str = "parallel_text"

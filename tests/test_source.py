@@ -1,0 +1,65 @@
+"""What a set says its scores mean, beside those who ought to know."""
+
+from typing import Any, cast, final
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from sklearn.svm import SVC
+
+from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
+from unifier.data.source import Example, SplitName
+from unifier.heads.classification import ClassificationHead
+from unifier.heads.tagging import TaggingHead
+from unifier.heads.translation import TranslationHead
+from unifier.running.result import describe_data
+from unifier_tokenizers import Vocabulary
+
+
+@final
+class Bare:
+    """A source that says nothing of its scores."""
+
+    name = "bare"
+
+    def split(self, name: SplitName) -> list[Example]:
+        return [Example(name, "a")]
+
+
+def test_the_reference_of_digits_is_what_scikit_learn_s_example_finds() -> None:
+    pictures, labels = cast(Any, load_digits(return_X_y=True))
+    halves: Any = train_test_split(pictures, labels, test_size=0.5, shuffle=False)
+    accuracy = cast(Any, SVC)(gamma=0.001).fit(halves[0], halves[2]).score(halves[1], halves[3])
+    assert Digits.scale.reference == round(100 * accuracy)
+
+
+def test_saying_the_truth_about_embedded_data_scores_its_reference() -> None:
+    music = {task: SyntheticMusic(train=1, val=1, test=20, seconds=1.0, task=task) for task in ("genre", "tags")}
+    head: Any
+    for task, head in (
+        ("genre", ClassificationHead(music["genre"].labels, 4)),
+        ("tags", TaggingHead(music["tags"].labels, 4)),
+    ):
+        targets = [example.target for example in music[task].split("test")]
+        encoded = torch.stack([head.encode(target) for target in targets])
+        certain = torch.eye(len(head.labels))[encoded] if task == "genre" else encoded
+        scale = music[task].scale
+        assert head.metrics(list(certain), targets)[scale.metric] == scale.reference
+        guessing = head.metrics(list(torch.ones_like(certain)), targets)
+        assert guessing[scale.metric] == pytest.approx(scale.chance)
+    pairs = GrammarPairs(train=200, val=5, test=20)
+    targets = [example.target for example in pairs.split("test")]
+    head = TranslationHead(Vocabulary.fit(targets, size=300), 8, depth=1, heads=2, hidden=8)
+    assert head.metrics(targets, targets)[pairs.scale.metric] == pytest.approx(pairs.scale.reference)
+    assert head.metrics(["" for _ in targets], targets)[pairs.scale.metric] == pairs.scale.chance
+
+
+def test_a_result_holds_the_scale_or_says_that_there_is_none() -> None:
+    assert describe_data(Digits(), {})["scale"] == {
+        "metric": "accuracy",
+        "chance": 10.0,
+        "reference": 97.0,
+        "origin": Digits.scale.origin,
+    }
+    assert describe_data(Bare(), {})["scale"] is None

@@ -1,0 +1,92 @@
+"""A share of a training split, within every larger share."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import final
+
+import pytest
+
+from unifier.data.embedded import Digits, GrammarPairs
+from unifier.data.examples import Examples
+from unifier.data.source import Example, Scale, SplitName, where
+from unifier.data.subset import Subset
+from unifier.running.result import sha256_of
+from unifier_tokenizers import InputError
+
+SHARES = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+@final
+class Songs:
+    """Examples that know their places and who made them."""
+
+    name = "songs"
+    labels = ("even", "odd")
+    scale = Scale("accuracy", 50.0, None, "two classes of one size")
+
+    def split(self, name: SplitName) -> Examples[int]:
+        count = 40 if name == "train" else 5
+        groups = [f"singer {number // 4}" for number in range(count)]
+        return Examples(range(count), self.read, "line {}".format, groups)
+
+    def read(self, number: int) -> Example:
+        return Example(number, self.labels[number % 2])
+
+
+def numbers(examples: Sequence[Example]) -> list[int]:
+    return [example.input for example in examples]
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_a_share_lies_within_every_larger_one(seed: int) -> None:
+    kept = [numbers(Subset(Songs(), share, seed).split("train")) for share in SHARES]
+    assert [len(one) for one in kept] == [1, 1, 1, 4, 12, 40]
+    for smaller, larger in pairwise(kept):
+        assert set(smaller) <= set(larger)
+    assert kept[-1] == numbers(Songs().split("train"))
+
+
+def test_what_is_kept_is_the_seed_s_and_spread_over_the_whole() -> None:
+    pairs = GrammarPairs(train=200, val=10, test=10)
+    first, again, other = (list(Subset(pairs, 0.2, seed).split("train")) for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+    places = [list(pairs.split("train")).index(example) for example in first]
+    assert places == sorted(places)
+    assert max(places) > 150
+
+
+def test_held_out_splits_and_what_is_said_of_them_are_the_whole_s() -> None:
+    subset = Subset(Songs(), 0.1)
+    for name in ("val", "test"):
+        assert list(subset.split(name)) == list(Songs().split(name))
+    assert (subset.name, subset.labels, subset.scale) == (Songs.name, Songs.labels, Songs.scale)
+    pairs = GrammarPairs(train=30, val=3, test=3)
+    assert Subset(pairs, 0.5).split("test") is pairs.split("test")
+
+
+def test_examples_keep_their_place_and_group() -> None:
+    train = Subset(Songs(), 0.3).split("train")
+    assert isinstance(train, Examples)
+    assert train.groups is not None
+    for index, (number, _) in enumerate(train):
+        assert where(train, index) == f"line {number}"
+        assert train.groups[index] == f"singer {number // 4}"
+    plain = Subset(Digits(), 0.01).split("train")
+    assert isinstance(plain, Examples)
+    assert plain.groups is None
+    assert where(plain, 0).startswith("example ")
+
+
+def test_each_share_has_a_hash_of_its_own() -> None:
+    digits = Digits()
+    hashes = {sha256_of(Subset(digits, share, seed)) for share in (0.1, 0.2) for seed in (0, 1)}
+    assert len(hashes | {digits.sha256}) == 5
+    assert Subset(Songs(), 0.5).sha256 is None
+    assert len({sha256_of(source) for source in (Songs(), Subset(Songs(), 0.5), Subset(Songs(), 0.5, 1))}) == 3
+
+
+@pytest.mark.parametrize("share", [0.0, -0.1, 1.01, float("nan")])
+def test_a_share_that_is_none_is_refused(share: float) -> None:
+    with pytest.raises(InputError, match=r"share=.*above 0 and at most 1"):
+        Subset(Digits(), share)

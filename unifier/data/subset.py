@@ -1,0 +1,54 @@
+"""Less of a data set to train on, so that a curve shows what each further example is worth."""
+
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, final
+
+from numpy.random import RandomState  # the one whose stream no version of NumPy may change
+
+from unifier.data.examples import Examples
+from unifier.data.source import Example, Scale, Source, SplitName, where
+from unifier_tokenizers import InputError
+
+
+@final
+class Subset:
+    """A source with `share` of its training examples, in their order; val and test are whole.
+
+    They are the first of one permutation that `seed` names, so that a smaller share lies within every larger one; at
+    least one is kept. Raises InputError for a share outside (0, 1].
+    """
+
+    def __init__(self, source: Source, share: float, seed: int = 0) -> None:
+        if not 0 < share <= 1:
+            raise InputError(f"share={share}: a share of the training examples, above 0 and at most 1, is expected")
+        self.name = source.name
+        self._source: Any = source
+        self._share, self._seed = share, seed
+
+    def split(self, name: SplitName) -> Sequence[Example]:
+        """The examples of one split; those to train on still know their places and their groups."""
+        whole: Sequence[Example] = self._source.split(name)
+        if name != "train":
+            return whole
+        count = max(1, round(self._share * len(whole)))
+        kept = sorted(RandomState(self._seed).permutation(len(whole))[:count].tolist())
+        groups = getattr(whole, "groups", None)
+        return Examples(kept, whole.__getitem__, partial(where, whole), groups and [groups[index] for index in kept])
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """All labels of the whole, of which a small share may lack some."""
+        return self._source.labels
+
+    @property
+    def scale(self) -> Scale | None:
+        """The whole's."""
+        return getattr(self._source, "scale", None)
+
+    @property
+    def sha256(self) -> str | None:
+        """A hash of the whole's and of what is kept of it; None where the whole has none."""
+        whole = getattr(self._source, "sha256", None)
+        return whole and hashlib.sha256(f"{whole} {self._share} {self._seed}".encode()).hexdigest()
