@@ -1,8 +1,9 @@
-"""The command line: list, show, run, report."""
+"""The command line: list, show, run, sweep, report."""
 
 import argparse
 import ast
 import errno
+import json
 import sys
 import traceback
 import warnings
@@ -94,6 +95,15 @@ def make_parser() -> argparse.ArgumentParser:
     run.add_argument("--resume", metavar="RUN", help="the folder of an interrupted run to go on with")
     run.set_defaults(act=act_run)
 
+    sweep = commands.add_parser("sweep", help="make a W&B sweep over settings, and say how its agents are started")
+    sweep.add_argument("experiment", metavar="FILE[:name]", help="a file with experiments, and which of them")
+    sweep.add_argument("settings", nargs="*", metavar="key=v1,v2,...", help="values of settings, and seed=0,1,...")
+    sweep.add_argument("--metric", default="val/score", help="what to raise (default: val/score, the arms' mean)")
+    sweep.add_argument("--method", default="grid", help="grid, random or bayes (default: grid)")
+    sweep.add_argument("--runs", type=int, metavar="N", help="the most runs there will be; grid ends by itself")
+    sweep.add_argument("--dry", action="store_true", help="print the configuration, and make nothing")
+    sweep.set_defaults(act=act_sweep)
+
     report = commands.add_parser("report", help="write the report.html of a run or a comparison anew")
     report.add_argument("folder", metavar="DIR", type=Path)
     report.set_defaults(act=act_report)
@@ -167,6 +177,25 @@ def act_run(options: argparse.Namespace) -> int:
         print(f"report: {folder / 'report.html'}")
     print(folder)
     return int(any(result.status != "finished" for result in results))
+
+
+def act_sweep(options: argparse.Namespace) -> None:
+    """Make a sweep and print its id and its agents' command, or its configuration."""
+    from unifier.running.sweep import start_sweep, sweep_configuration
+
+    configuration = sweep_configuration(
+        options.experiment,
+        parse_settings(options.settings),
+        metric=options.metric,
+        method=options.method,
+        runs=options.runs,
+    )
+    if options.dry:
+        print(json.dumps(configuration, indent=2))
+        return
+    name = start_sweep(configuration)
+    print(f"sweep {name}; on each machine, where {options.experiment} is and --data is said by $UNIFIER_DATA:")
+    print(f"wandb agent --project {configuration['project']} {name}")
 
 
 def act_report(options: argparse.Namespace) -> None:

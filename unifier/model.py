@@ -55,6 +55,8 @@ class Unifier(pl.LightningModule):
         """Each arm's raw targets of a split, by place, once it has been scored."""
         self.scores: dict[str, float] = {}
         """The last scores of each split, under the names they are logged by."""
+        self.score = 0.0
+        """The last one of validation as a whole: the mean of each arm's first metric."""
 
     @property
     def total_steps(self) -> int:
@@ -129,7 +131,8 @@ class Unifier(pl.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         firsts = self._score("val")
-        self.log("val/score", sum(firsts) / len(firsts))
+        self.score = sum(firsts) / len(firsts)
+        self.log("val/score", self.score)
 
     def on_test_epoch_end(self) -> None:
         self._score("test")

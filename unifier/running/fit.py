@@ -160,7 +160,8 @@ def fit(
     write_json(result.folder / "samples.json", samples(experiment, model))
     draw_curves(result.folder)
     write_report(result.folder, result.content())
-    tracking.keep(result.folder, {**metrics, **{f"speed/{name}": value for name, value in speed.found.items()}})
+    found = {f"speed/{name}": value for name, value in speed.found.items()}
+    tracking.keep(result.folder, {**metrics, "val/score": model.score, **found})  # sweeps read the last one
     tracking.close(failed=False)
     result.write()
     return result
