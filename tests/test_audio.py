@@ -190,3 +190,15 @@ def test_fit_makes_mean_0_and_std_1() -> None:
     normal = torch.cat(seen)
     assert normal.mean().item() == pytest.approx(0, abs=1e-4)
     assert normal.std().item() == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("shape", [{"stack": 2}, {"patch": (2, 5)}], ids=str)
+def test_coordinates_are_the_seconds_that_a_click_is_heard_at(shape: dict[str, Any]) -> None:
+    tokenizer = FrameTokenizer(D, **SHAPE, **shape)
+    waveform = torch.zeros(4000)
+    waveform[1000:1008] = 1.0
+    units = tokenizer.encode(Sound(waveform, RATE))
+    (seconds,) = tokenizer.coordinates(units)
+    loud = units.values.logsumexp(0)
+    heard = (seconds * (loud - loud.min())).sum() / (loud - loud.min()).sum()
+    assert abs(float(heard) - 1004 / RATE) < SHAPE["hop"] / 2

@@ -92,6 +92,37 @@ class RowsByLength(Correct):
         return Units(values.repeat(len(raw), 1), positions)
 
 
+class CoordinatesOfAnother(Correct):
+    def coordinates(self, units: Units) -> Tensor:
+        return super().coordinates(units)[:, 1:]
+
+
+class WholeCoordinates(Correct):
+    def coordinates(self, units: Units) -> Tensor:
+        return units.positions
+
+
+class NoCoordinates(Correct):
+    def coordinates(self, units: Units) -> Tensor:
+        return super().coordinates(units) / 0
+
+
+class FailsToCount(Correct):
+    def coordinates(self, units: Units) -> Tensor:
+        return super().coordinates(units) * torch.ones(7)
+
+
+class NowhereHasNone(Correct):
+    """Correct as well: what a column at `NOWHERE` has is read by nobody."""
+
+    def encode(self, raw: Any) -> Units:
+        values, positions = super().encode(raw)
+        return Units(values, positions - 1)
+
+    def coordinates(self, units: Units) -> Tensor:
+        return super().coordinates(units).masked_fill(units.positions == NOWHERE, torch.nan)
+
+
 class Transposed(Correct):
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
         return super().embed(values, positions).mT
@@ -230,6 +261,10 @@ BROKEN: list[tuple[type[Correct], str]] = [
     (BelowNowhere, "coordinates count from 0"),
     (HalfNowhere, "a column that stands nowhere on some axes only"),
     (RowsByLength, "units of several layouts"),
+    (CoordinatesOfAnother, r"coordinates gives \(1, 2\) for example 0: it must be \(A, N\)"),
+    (WholeCoordinates, "torch.int64 coordinates"),
+    (NoCoordinates, "coordinates that are NaN or infinite"),
+    (FailsToCount, "cannot give the coordinates of example 0"),
     (Transposed, r"the matrix of example 0 is \(3, 5\): it must be D x N, \(5, 3\)"),
     (IntegerMatrix, "torch.int64: it must be float"),
     (Infinite, "it must be finite"),
@@ -280,6 +315,7 @@ def test_a_correct_tokenizer_passes_and_is_left_as_it_was() -> None:
 def test_a_correct_tokenizer_passes_frozen_and_gated_and_where_gradients_are_off() -> None:
     check_tokenizer(Correct().requires_grad_(False), RAWS)
     check_tokenizer(ClosedGate(), RAWS)
+    check_tokenizer(NowhereHasNone(), RAWS)
     torch.no_grad()(check_tokenizer)(Correct(), RAWS)
 
 

@@ -208,3 +208,10 @@ def test_fit_makes_each_channel_mean_0_and_std_1(channels: int) -> None:
     normal = torch.cat(seen, dim=1)[0].unflatten(1, (channels, -1)).transpose(0, 1).flatten(1)
     torch.testing.assert_close(normal.mean(1), torch.zeros(channels), atol=1e-5, rtol=0)
     torch.testing.assert_close(normal.std(1, correction=0), torch.ones(channels), atol=1e-4, rtol=0)
+
+
+def test_coordinates_are_pixels_from_middle_to_middle() -> None:
+    tokenizer = PatchTokenizer(D, patch=4, stride=2, channels=1, class_token=True)
+    units = tokenizer.encode(np.zeros((8, 6), np.uint8))
+    middles = [[top + 2, left + 2] for top in (0, 2, 4) for left in (0, 2)]
+    assert tokenizer.coordinates(units)[:, 1:].T.tolist() == middles

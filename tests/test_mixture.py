@@ -205,3 +205,10 @@ def test_values_that_cannot_travel_are_refused(values: Tensor) -> None:
     member = Recorder(values, "odd", {})
     with pytest.raises(InputError, match=r"member 'odd' has torch.float"):
         Mixture({"odd": member}).encode({"odd": None})
+
+
+def test_coordinates_are_the_order_of_the_columns() -> None:
+    tokenizer, (raw, *_) = mixture(), examples()
+    units = tokenizer.encode(raw)
+    assert tokenizer.coordinates(units).tolist() == [list(range(units.values.shape[-1]))]
+    assert tokenizer.unit == "columns"

@@ -149,3 +149,9 @@ def test_loaded_vectors_preset_a_tokenizer(tmp_path: Path) -> None:
     words = vocabulary()
     path = written(tmp_path / "vectors.txt", {"two": [1.0, 2.0, 3.0], "run": [0.0, 1.0, 0.0]}, header=False)
     check_tokenizer(SubwordTokenizer(words, D, vectors=load_vectors(path, words)), TEXTS)
+
+
+def test_coordinates_count_words() -> None:
+    tokenizer = SubwordTokenizer(Vocabulary.fit(["no merges at all"], level="byte"), D)
+    coordinates = tokenizer.coordinates(tokenizer.encode("ab c."))
+    assert coordinates.tolist() == [[0, 0, 0, 1, 1, 2, 3]]  # each with the space before it, and the end mark

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unifier_tokenizers.errors import InputError
-from unifier_tokenizers.vocabulary import END, SPECIALS, UNKNOWN, Level, Vocabulary
+from unifier_tokenizers.vocabulary import END, SPECIALS, UNKNOWN, WORD, Level, Vocabulary
 
 LEARNED = [
     "A little girl climbs into a wooden playhouse.",
@@ -147,3 +147,23 @@ def test_a_missing_file_and_other_first_entries(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(other)
     with pytest.raises(InputError, match=r"other\.json: its first entries are not <pad> <unk> <bos> <eos>"):
         Vocabulary.load(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_subwords_of_a_word_spell_it(level: Level) -> None:
+    texts = [*LEARNED[:3], "Je n' aime pas l' été, où j' entre déjà.", "  two   spaces"] * 2
+    vocabulary = Vocabulary.fit(texts, size=320, level=level)
+    for text in texts if level == "word" else [*texts, "unheard çedilla, 日本語 n'était l'un!"]:
+        ids = vocabulary.encode(text)
+        *places, end = vocabulary.words([*ids, END])
+        words = WORD.findall(vocabulary.decode(ids))  # level "word" puts spaces between all it knows
+        assert end == len(words)
+        for n, word in enumerate(words):
+            mine = [i for i, place in zip(ids, places, strict=True) if place == n]
+            assert vocabulary.decode(mine).strip().replace(" ", "") == word
+        assert sorted(places) == places
+
+
+def test_an_unknown_word_keeps_its_place() -> None:
+    vocabulary = Vocabulary.fit(["one dog runs ."], level="word")
+    assert vocabulary.words([*vocabulary.encode("one cat runs"), END]) == [0, 1, 2, 3]

@@ -81,6 +81,7 @@ class FrameTokenizer(Tokenizer):
     the spectrogram: (bands x frames of the patch, N) at times and bands (2, N) (Gong et al. 2021, section 2.1).
     """
 
+    unit = "seconds"
     mean: Tensor
     std: Tensor
 
@@ -157,3 +158,8 @@ class FrameTokenizer(Tokenizer):
         normal = (values - self.mean) / self.std
         columns = self.project(normal.transpose(1, 2)).transpose(1, 2)
         return self.dropout(self.encoding(columns, positions))
+
+    def coordinates(self, units: Units) -> Tensor:
+        """The time of the middle of each column (1, N), in seconds; bands have another unit."""
+        frames = units.positions[:1] * self.stride[0] + (self.patch[0] - 1) / 2
+        return (frames * self.hop + self.window / 2) / self.rate

@@ -37,6 +37,7 @@ def check_tokenizer(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
         except Exception as error:
             raise ContractError(_cannot("be copied", error, "data workers hold a copy of it")) from error
         check_units(subject, raws)
+        check_coordinates(subject, raws)
         check_matrix(subject, raws)
         check_determinism(subject, raws)
         check_purity(subject, raws)
@@ -76,6 +77,26 @@ def check_units(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
         len(layouts) == 1,
         f"encode gives units of several layouts, {layouts}: dtype, rows and axes must be the same for every example",
     )
+
+
+def check_coordinates(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
+    """Every column that stands somewhere has finite coordinates: floats (A, N)."""
+    for i, raw in enumerate(raws):
+        units = tokenizer.encode(raw)
+        try:
+            places = tokenizer.coordinates(units)
+        except Exception as error:
+            why = "attention's distances are measured with them"
+            raise ContractError(_cannot(f"give the coordinates of example {i}", error, why)) from error
+        _require(
+            places.dim() == 2 and places.shape[0] > 0 and places.shape[1] == units.values.shape[-1],
+            f"coordinates gives {tuple(places.shape)} for example {i}: it must be (A, N) with the example's own N",
+        )
+        _require(places.is_floating_point(), f"example {i} has {places.dtype} coordinates: they must be floats")
+        _require(
+            bool(places[:, units.positions[0] != NOWHERE].isfinite().all()),
+            f"example {i} has coordinates that are NaN or infinite: a column that stands somewhere has finite ones",
+        )
 
 
 @torch.no_grad()

@@ -50,6 +50,7 @@ class PatchTokenizer(Tokenizer):
     Pictures of different sizes may share a batch. A picture whose sides the patches do not fill is padded with black.
     """
 
+    unit = "pixels"
     mean: Tensor
     std: Tensor
 
@@ -118,6 +119,10 @@ class PatchTokenizer(Tokenizer):
         if self.class_token is not None:
             columns = torch.where(positions[:, :1] == NOWHERE, self.class_token[:, None], columns)
         return self.dropout(self.encoding(columns, positions))
+
+    def coordinates(self, units: Units) -> Tensor:
+        """The middle of each patch (2, N), in pixels down and to the right."""
+        return units.positions * self.stride + self.patch / 2
 
 
 @final

@@ -75,6 +75,10 @@ class Mixture(Tokenizer):
             columns = torch.where(mine[:, None], _gather_columns(embedded, rank), columns)
         return columns
 
+    def coordinates(self, units: Units) -> Tensor:
+        """The order of the columns (1, N): what members count in has no common measure."""
+        return torch.arange(units.values.shape[-1])[None].float()
+
 
 def _named(names: Iterable[object]) -> str:
     return ", ".join(map(repr, names))

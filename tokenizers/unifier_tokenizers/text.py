@@ -23,6 +23,8 @@ class SubwordTokenizer(Tokenizer):
     The columns are rows of a table, scaled by sqrt(D) (Vaswani et al. 2017, section 3.4), plus their positions.
     """
 
+    unit = "words"
+
     def __init__(
         self,
         vocabulary: Vocabulary,
@@ -69,6 +71,10 @@ class SubwordTokenizer(Tokenizer):
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
         columns = self.project(self.embedding(values)) * math.sqrt(self.dim)
         return self.dropout(self.encoding(columns.transpose(1, 2), positions))
+
+    def coordinates(self, units: Units) -> Tensor:
+        """Which word of the text each subword belongs to (1, N); the end mark stands after the last."""
+        return torch.tensor(self.vocabulary.words(units.values.tolist())).float()[None]
 
     def decode(self, ids: Tensor) -> str:
         """The text of ids (N,); specials are left out."""

@@ -19,6 +19,9 @@ class Tokenizer(nn.Module, ABC):
     dim: int
     """D, the rows of every column."""
 
+    unit = "columns"
+    """What `coordinates` counts in, as a person would say it: pixels, seconds, words."""
+
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.dim = dim
@@ -36,6 +39,13 @@ class Tokenizer(nn.Module, ABC):
 
         A column may not depend on padding, which holds value 0 at position `NOWHERE`.
         """
+
+    def coordinates(self, units: Units) -> Tensor:
+        """Where each column of an example stands, in `unit`: (A, N) float, with as many axes as have that unit.
+
+        What a column at `NOWHERE` has here is read by nobody.
+        """
+        return units.positions.float()
 
     @final
     def forward(self, raw: Any) -> Tensor:

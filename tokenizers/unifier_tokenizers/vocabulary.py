@@ -1,7 +1,10 @@
 """Texts to ids and back, by Hugging Face tokenizers."""
 
 import json
+import re
+from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -18,6 +21,9 @@ LEAST: dict[Level, int] = {"bpe": 260, "byte": 260, "character": 261, "word": 5}
 PAD, UNKNOWN, BEGIN, END = range(4)
 SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")
 """The first entries of every vocabulary. No text ever encodes to them by its spelling."""
+
+WORD = re.compile(r"\w+'?|[^\w\s]")
+"""Texts are cut at spaces, after an apostrophe and around marks: "Je n'entre." is Je, n', entre, "."."""
 
 
 @final
@@ -80,6 +86,27 @@ class Vocabulary:
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Each id as a person would read it, for axes of figures."""
         return [self.codec.decode([i]).strip() if i > END else SPECIALS[i] for i in ids]
+
+    def words(self, ids: Iterable[int]) -> list[int]:
+        """For each id which `WORD` of the text it belongs to, from 0 on; a special entry counts as a word of its own.
+
+        An id that spans two words belongs to the second, and a space to the word after it.
+        """
+        places: list[int] = []
+        before = 0
+        for special, group in groupby(ids, lambda i: i <= END):
+            run = list(group)
+            if special:
+                places += range(before, before + len(run))
+                before += len(run)
+                continue
+            ends = [word.end() for word in WORD.finditer(self.decode(run))]
+            # Where each id ends. Part of a character's bytes is read as one character or more: not past its own end.
+            lengths = [len(self.decode(run[:n])) for n in range(1, len(run) + 1)]
+            lasts = [*accumulate(reversed(lengths), min)][::-1]
+            places += [before + bisect_right(ends, last - 1) for last in lasts]
+            before += len(ends)
+        return places
 
     def __getstate__(self) -> dict[str, Any]:
         return {"codec": self.codec.to_str()}

@@ -29,6 +29,7 @@ from unifier.data.source import Example, Scale, SplitName
 from unifier.data.splitting import SPLITS
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
+from unifier_tokenizers.vocabulary import WORD
 
 Language = Literal["en", "fr"]
 
@@ -48,7 +49,7 @@ PATIENCE = 10_000
 
 def words(sentence: str) -> list[str]:
     """Cut a sentence at spaces, after an apostrophe and before its full stop: "Je n'entre." is Je, n', entre, "."."""
-    return re.findall(r"\w+'?|[^\w\s]", sentence)
+    return WORD.findall(sentence)
 
 
 class Word(NamedTuple):
