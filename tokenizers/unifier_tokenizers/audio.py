@@ -161,5 +161,9 @@ class FrameTokenizer(Tokenizer):
 
     def coordinates(self, units: Units) -> Tensor:
         """The time of the middle of each column (1, N), in seconds; bands have another unit."""
-        frames = units.positions[:1] * self.stride[0] + (self.patch[0] - 1) / 2
-        return (frames * self.hop + self.window / 2) / self.rate
+        return self.time(units.positions[:1] * self.stride[0] + (self.patch[0] - 1) / 2)
+
+    def time(self, frames: Tensor) -> Tensor:
+        """The seconds at which spectrogram frames, counted from 0, have their middle."""
+        span = 1 << (self.window - 1).bit_length()  # a window stands in the middle of its transform
+        return (frames * self.hop + span / 2) / self.rate

@@ -78,9 +78,8 @@ class TranslationHead(Head):
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         """Cross-entropy of each next token given the true ones before it (teacher forcing), smoothed over V."""
-        before = functional.pad(target[:, :-1].masked_fill(target[:, :-1] == IGNORED, PAD), (1, 0), value=BEGIN)
         real = target != IGNORED  # what is padding is not projected onto V
-        hidden = self.hidden(tokens, before)[real]
+        hidden = self.hidden(tokens, before(target))[real]
         return projected_cross_entropy(hidden, self.embedding.weight, target[real], self.label_smoothing)
 
     def logits(
@@ -138,6 +137,11 @@ class TranslationHead(Head):
     def signatures(self) -> dict[str, str]:
         """sacreBLEU's signatures of the last metrics."""
         return self._signatures
+
+
+def before(target: Tensor) -> Tensor:
+    """For each token of targets (B, L) the one before it, which teacher forcing shows the decoder."""
+    return functional.pad(target[:, :-1].masked_fill(target[:, :-1] == IGNORED, PAD), (1, 0), value=BEGIN)
 
 
 @final

@@ -25,6 +25,7 @@ from unifier.report.figures import draw_curves
 from unifier.report.page import write_report
 from unifier.running.callbacks import DivergedError, Interrupted, Interruption, Losses, progress
 from unifier.running.encoded import EncodedArm, encode
+from unifier.running.observe import observe
 from unifier.running.result import Result, commit, machine, versions
 from unifier.running.speed import Speed, peak_flops
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
@@ -158,6 +159,7 @@ def fit(
         speed=speed.found,
     )
     write_json(result.folder / "samples.json", samples(experiment, model))
+    observe(model, val, result.folder)
     draw_curves(result.folder)
     write_report(result.folder, result.content())
     found = {f"speed/{name}": value for name, value in speed.found.items()}

@@ -1,0 +1,89 @@
+"""What a finished run leaves about its representations and its attention."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unifier.data.encoding import Encoded
+from unifier.model import Unifier
+from unifier.report.attention import draw_alignment, draw_over_picture, draw_over_sound
+from unifier.study.alignment import Aligned, alignment_error_rate, chance_error_rate
+from unifier.study.attention_statistics import Attentive, received
+from unifier.study.experiment import Arm
+from unifier.study.files import write_json
+from unifier.study.observation import aligned, last_attention, representations, spread, statistics
+from unifier_tokenizers import NOWHERE, FrameTokenizer, PatchTokenizer
+from unifier_tokenizers.image import to_array
+
+EXAMPLES = 256
+"""The most validation examples whose representations are kept."""
+LOOKED_AT = 32
+"""The most whose attention is measured, which takes time by the square of N."""
+
+
+@torch.no_grad()
+def observe(model: Unifier, splits: Mapping[str, Encoded], folder: Path) -> None:
+    """Write representations.npz and, of a trunk that shows its attention, attention.json and figures/attention-*.svg.
+
+    `splits` are the arms' validation splits. A model is read in float32 and evaluation mode, and left as it was.
+    """
+    training = model.training
+    model.eval()
+    trunk = model.trunk
+    layers: dict[str, NDArray[np.float32]] = {}
+    attention: dict[str, dict[str, Any]] = {}
+    for name, split in splits.items():
+        arm = model.arms[name]
+        rows = spread(len(split), EXAMPLES)
+        for layer, means in representations(trunk, arm, split, rows).items():
+            layers[f"{name}/{layer}"] = means.numpy()
+        if isinstance(trunk, Attentive):
+            sentences = aligned(trunk, arm, split, rows)
+            found = statistics(trunk, arm, split, spread(len(split), LOOKED_AT))
+            attention[name] = {"unit": arm.tokenizer.unit, "layers": found, **errors(sentences.values())}
+            for k, row in enumerate(sorted({rows[0], rows[len(rows) // 3]})):
+                path = folder / "figures" / f"attention-{name}-{k}.svg"
+                if row in sentences:
+                    draw_alignment(path, *sentences[row])
+                elif found:
+                    draw(path, trunk, arm, split, row)
+    np.savez(folder / "representations.npz", **layers)  # pyright: ignore[reportArgumentType]
+    if attention:
+        write_json(folder / "attention.json", attention)
+    model.train(training)
+
+
+def errors(sentences: Iterable[Aligned]) -> dict[str, float]:
+    """The alignment error rate and its chance, where the true alignment of some sentences is known."""
+    known = [one for one in sentences if one.gold]
+    named = {"alignment_error_rate": alignment_error_rate, "alignment_error_rate_chance": chance_error_rate}
+    return {name: rate(known) for name, rate in named.items()} if known else {}
+
+
+def draw(path: Path, trunk: Attentive, arm: Arm, split: Encoded, row: int) -> None:
+    """Draw what attention the parts of one validation picture or sound receive in the last layer."""
+    tokenizer = arm.tokenizer
+    if not isinstance(tokenizer, PatchTokenizer | FrameTokenizer):
+        return
+    units, (raw, target) = split.units(row), arm.source.split("val")[split.indices[row]]
+    said = ", ".join(target) if isinstance(target, tuple | list) else str(target)
+    weights = last_attention(trunk, arm, split, row)
+    asking = torch.arange(weights.shape[-1]) < (1 if arm.head.reads == "first" else weights.shape[-1])
+    placed = units.positions[0] != NOWHERE
+    share, middles = received(weights, asking)[placed], tokenizer.coordinates(units)[:, placed]
+    if isinstance(tokenizer, PatchTokenizer):
+        rows, columns = (len(side.unique()) for side in middles)
+        (top, bottom), (left, right) = ((float(side.min()), float(side.max())) for side in middles)
+        reach = tokenizer.stride / 2
+        box = (left - reach, right + reach, bottom + reach, top - reach)
+        draw_over_picture(path, to_array(raw, tokenizer.channels), share.view(rows, columns).numpy(), box, said)
+    else:
+        times, place = middles[0].unique(return_inverse=True)  # patches of several bands stand at one time
+        mean = torch.zeros(len(times)).scatter_reduce(0, place, share, "mean", include_self=False)
+        spectrogram = tokenizer.spectrogram(raw)
+        start, end = tokenizer.time(torch.tensor([-0.5, spectrogram.shape[1] - 0.5])).tolist()
+        draw_over_sound(path, spectrogram.numpy(), (start, end), times.numpy(), mean.numpy(), said)

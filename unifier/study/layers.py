@@ -1,0 +1,48 @@
+"""What each layer of a trunk makes of a batch."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from unifier.trunks.trunk import Trunk, Visible
+from unifier_tokenizers import Tokens
+
+
+def by_layer(trunk: Trunk, tokens: Tokens, visible: Visible = "all") -> tuple[Tokens, dict[str, Tensor]]:
+    """What the trunk answers, and what enters it ("columns") and what each layer gives back, each (B, N, D).
+
+    A layer is named as the trunk's parameters are: "blocks.0", "layers.0". A trunk that holds neither list is one
+    layer, "trunk".
+    """
+    found = {"columns": tokens.matrix.transpose(1, 2)}
+
+    def keep(name: str) -> Any:
+        def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            found[name] = inputs[0]
+
+        return hook
+
+    handles = [module.register_forward_pre_hook(keep(name)) for name, module in readers(trunk).items()]
+    try:
+        answer = trunk(tokens, visible)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if len(found) == 1:
+        found["trunk"] = answer.matrix.transpose(1, 2)
+    return answer, found
+
+
+def readers(trunk: Trunk) -> dict[str, nn.Module]:
+    """For each layer the module that reads what it gives back: the next layer or its norm, and the trunk's last norm.
+
+    The layer itself may be only the part beside the residual path, as a convolution is.
+    """
+    kind, first = ("blocks", "blocks") if hasattr(trunk, "blocks") else ("layers", "norms")
+    in_order = [*getattr(trunk, first, ()), getattr(trunk, "norm", None)]
+    return {f"{kind}.{i}": module for i, module in enumerate(in_order[1:]) if module is not None}
+
+
+def mean_columns(columns: Tensor, mask: Tensor) -> Tensor:
+    """The mean (B, D) of those columns (B, N, D) that are real by mask (B, N)."""
+    return columns.float().masked_fill(~mask[:, :, None], 0).sum(1) / mask.sum(1, keepdim=True)

@@ -1,0 +1,77 @@
+"""How alike two representations of the same examples are, and how alike they would be by chance.
+
+A representation is a matrix (E, D) of E examples. Both measures here compare which examples are near each other, so
+that neither D nor its basis needs to be the same: a relation (E, E) is found within each, and the two are multiplied
+entry by entry.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from unifier_tokenizers import InputError
+
+Relation = Callable[[Tensor], Tensor]
+"""From a representation (E, D) to who is how near to whom (E, E), of norm 1."""
+
+
+def likeness(x: Tensor) -> Tensor:
+    """The inner products (E, E) of centred examples, at norm 1; 0 where all examples are the same."""
+    centred = (x - x.mean(0)).double()
+    products = centred @ centred.T
+    return products / products.norm().clamp(min=torch.finfo(torch.float64).tiny)
+
+
+def neighbours(x: Tensor, k: int) -> Tensor:
+    """Whether an example is one of another's k nearest by cosine (E, E), at norm 1."""
+    if not 0 < k < len(x):
+        raise InputError(f"none of {len(x)} examples has {k} neighbours: take more examples, or fewer neighbours")
+    directions = torch.nn.functional.normalize(x.double())
+    cosines = (directions @ directions.T).fill_diagonal_(-torch.inf)
+    return torch.zeros_like(cosines).scatter_(1, cosines.topk(k, dim=1).indices, (len(x) * k) ** -0.5)
+
+
+def linear_cka(x: Tensor, y: Tensor) -> float:
+    """Linear centred kernel alignment of (E, D1) and (E, D2), 0 to 1 (Kornblith et al. 2019, section 3).
+
+    With few examples of many rows it is high for noise too: read it beside its chance, as `calibrated` finds it.
+    """
+    return float((likeness(x) * likeness(y)).sum())
+
+
+def mutual_neighbours(x: Tensor, y: Tensor, k: int) -> float:
+    """The share of an example's k nearest in (E, D1) that are so in (E, D2) too, mean (Huh et al. 2024, section 2)."""
+    return float((neighbours(x, k) * neighbours(y, k)).sum())
+
+
+class Calibrated(NamedTuple):
+    """A measure beside what it gives where the examples of one representation are shuffled."""
+
+    value: float
+    chance: float
+    """The mean over the permutations."""
+    calibrated: float
+    """0 at chance and 1 at equality: (value - chance) / (1 - chance)."""
+    p: float
+    """How often chance gives as much (Phipson and Smyth 2010: the order found counts as one of them)."""
+
+
+def calibrated(relation: Relation, x: Tensor, y: Tensor, *, permutations: int = 200, seed: int = 0) -> Calibrated:
+    """Compare the relations within (E, D1) and (E, D2), the same E examples, and again with y's permuted.
+
+    `likeness` gives the linear CKA, and `neighbours` with its k the share of mutual neighbours.
+    """
+    if len(x) != len(y):
+        raise InputError(f"{len(x)} examples cannot be compared with {len(y)}: both must represent the same ones")
+    one, other = relation(x).float().contiguous(), relation(y).float().contiguous()
+    generator = torch.Generator().manual_seed(seed)
+    value = float(torch.dot(one.view(-1), other.view(-1)))
+    shuffled = torch.empty(permutations)
+    for i in range(permutations):
+        order = torch.randperm(len(y), generator=generator).int()
+        shuffled[i] = torch.dot(one.view(-1), other.index_select(0, order).index_select(1, order).view(-1))
+    chance = float(shuffled.mean())
+    above = int((shuffled >= value).sum())
+    return Calibrated(value, chance, (value - chance) / max(1 - chance, 1e-12), (above + 1) / (permutations + 1))
