@@ -1,5 +1,6 @@
 """A share of a training split, within every larger share."""
 
+import pickle
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import final
@@ -72,6 +73,8 @@ def test_examples_keep_their_place_and_group() -> None:
     for index, (number, _) in enumerate(train):
         assert where(train, index) == f"line {number}"
         assert train.groups[index] == f"singer {number // 4}"
+    travelled = pickle.loads(pickle.dumps(train))  # into a data worker
+    assert list(travelled) == list(train)
     plain = Subset(Digits(), 0.01).split("train")
     assert isinstance(plain, Examples)
     assert plain.groups is None

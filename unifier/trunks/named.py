@@ -27,9 +27,9 @@ def make_trunk(
 ) -> Trunk:
     """The trunk of one of `NAMES`, of D = `dim` and so many layers; each takes of the other numbers what it has.
 
-    Equal numbers are not equal sizes: D and depth given, layers of attention, means, memory and convolution have
-    unlike numbers of parameters, and nothing widens the smaller ones; the ledger counts them all. "timm:" and the name
-    of a model is `Trunk.from_timm`, whose shape is the model's.
+    Equal numbers are not equal sizes: layers of attention, of means, of memory and of convolution differ in their
+    parameters, and nothing widens the smaller ones; the ledger counts them. "timm:" and the name of a model is
+    `Trunk.from_timm` with its trained weights; all numbers are then the model's.
     Raises InputError for another name, a model of another D, and rotary positions with any but "transformer".
     """
     rotary = positions == "rotary"
