@@ -54,7 +54,9 @@ def test_each_column_has_what_scipy_finds_for_it(visible: Visible) -> None:
         wanted["uniform_distance"].append(distances.mean())
         wanted["agreement"].append(1 - jensenshannon(*rows, base=2) ** 2)
     for name, values in wanted.items():
-        torch.testing.assert_close(found[name].double(), torch.tensor(values).double(), equal_nan=True, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            found[name].double(), torch.tensor(values).double(), equal_nan=True, atol=1e-5, rtol=1e-4
+        )
 
 
 def test_even_attention_is_as_wide_and_as_far_as_can_be() -> None:

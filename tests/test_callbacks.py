@@ -101,7 +101,7 @@ def test_a_run_stopped_anywhere_ends_as_if_it_had_not_been(whole: Any, tmp_path:
 
 
 def only() -> Comparison:
-    return Comparison("only", [pictures])
+    return Comparison("only", [pictures], match="steps")
 
 
 def test_a_comparison_stops_with_its_run_and_says_so(tmp_path: Path) -> None:

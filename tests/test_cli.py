@@ -40,7 +40,7 @@ def fail(trunk, tokens, answer):
 
 def pair(*, seeds: tuple[int, ...] = (0,)) -> Comparison:
     """One that breaks and one that does not."""
-    return Comparison("pair", [breaking, small_study], settings={"steps": 2}, seeds=seeds)
+    return Comparison("pair", [breaking, small_study], settings={"steps": 2}, match="steps", seeds=seeds)
 '''
 
 

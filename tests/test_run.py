@@ -95,7 +95,7 @@ def breaks(*, steps: int = 8) -> Experiment:
 
 
 def both(*, seeds: tuple[int, ...] = (0, 1)) -> Comparison:
-    return Comparison("both", [breaks, pictures], settings={"steps": 4}, seeds=seeds)
+    return Comparison("both", [breaks, pictures], settings={"steps": 4}, seeds=seeds, match="steps")
 
 
 @final

@@ -32,7 +32,7 @@ def pictures(*, data: str = "embedded", dim: int = 8) -> Experiment:
 
 
 def alone() -> Comparison:
-    return Comparison("alone", [pictures], settings={"dim": 8})
+    return Comparison("alone", [pictures], settings={"dim": 8}, match="steps")
 
 
 @pytest.fixture(autouse=True)

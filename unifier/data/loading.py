@@ -138,7 +138,7 @@ class TrainingBatches:
     def _plan(self) -> Iterator[tuple[str, list[int]]]:
         streams = {arm: epochs(lengths, self.columns, self.seed) for arm, lengths in self.lengths.items()}
         had: dict[str, dict[Unit, float]] = {arm: {"tokens": 0, "flops": 0, "steps": 0} for arm in streams}
-        counted: Unit = next(iter(self.budget), "tokens")
+        counted: Unit = next(iter(self.budget)) if self.budget else "tokens"
         while not any(sum(own[unit] for own in had.values()) >= most for unit, most in self.budget.items()):
             arm = min(had, key=lambda name: had[name][counted] / self.shares[name])
             rows = next(streams[arm])

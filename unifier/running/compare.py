@@ -1,4 +1,4 @@
-"""A comparison: its experiments one after the other, its rows in one table."""
+"""A comparison: its trials one after the other, its rows in one table."""
 
 import shutil
 import time
@@ -9,75 +9,71 @@ from typing import Any
 
 from unifier.report.page import write_report
 from unifier.running.callbacks import Interrupted
-from unifier.running.fit import Place, RunFailed, fit
+from unifier.running.fit import Place
 from unifier.running.result import Result, Status
-from unifier.running.settings import check_settings
+from unifier.running.search import searched
 from unifier.running.tracking import Tracking, WeightsAndBiases, wandb_mode
+from unifier.running.trials import Trials
 from unifier.study.comparison import Comparison
-from unifier.study.files import new_folder, write_json
+from unifier.study.files import new_folder, read_json, write_json
+from unifier.study.trunk_pairs import compare_representations
 from unifier_tokenizers import InputError
 
 
-def compare(comparison: Comparison, settings: Mapping[str, Any], place: Place) -> tuple[list[Result], Path]:
-    """Run every experiment once for every seed; returns the results, and the comparison's folder.
+def compare(
+    comparison: Comparison, settings: Mapping[str, Any], place: Place, resume: Path | None = None
+) -> tuple[list[Result], Path]:
+    """Run every trial; returns the results, and the comparison's folder.
 
     `settings` are those of the function that described the comparison, which repeat it. comparison.json is written anew
     after each run, report.html at the end. A run that fails on its way is a row that says so, and the others still run;
     one that cannot begin, or is interrupted, ends the comparison. Where the first cannot begin, nothing is left.
+    `resume` is the folder of a comparison that ended early: what has finished there is not run again.
     """
-    planned = [
-        (function, check_settings(function, comparison.settings), seed)
-        for seed in comparison.seeds
-        for function in comparison.experiments
-    ]
     place = replace(place, group=comparison.name)
-    folder = new_folder(place.out / comparison.name, time.strftime("%Y%m%d-%H%M%S"))
-    results: list[Result] = []
+    earlier = read_json(resume / "comparison.json")["rows"] if resume else []
+    trials = Trials(comparison, place, earlier)
+    folder = resume or new_folder(place.out / comparison.name, time.strftime("%Y%m%d-%H%M%S"))
 
-    def write(status: Status) -> dict[str, Any]:
+    def write(status: Status, **found: Any) -> dict[str, Any]:
         content = {
             "name": comparison.name,
             "status": status,
+            "question": comparison.question,
             "settings": settings,
             "seeds": list(comparison.seeds),
-            "rows": [row for result in results for row in rows(result)],
+            "match": comparison.match,
+            "problems": trials.problems,
+            **found,
+            "rows": trials.rows,
         }
         write_json(folder / "comparison.json", content)
         return content
 
     write("running")
     try:
-        for function, own, seed in planned:
-            try:
-                results.append(fit(lambda f=function, s=own: f(**s), own, seed, place))
-            except RunFailed as failure:
-                results.append(failure.result)
+        planned = comparison.trials() if comparison.search is None else searched(comparison, trials.result)
+        for trial in planned:
+            trials.attempt(trial)
             write("running")
     except BaseException as error:
-        if isinstance(error, InputError) and not results:
+        if isinstance(error, InputError) and not trials.rows and resume is None:
             shutil.rmtree(folder)
         else:
             write("interrupted" if isinstance(error, (Interrupted, KeyboardInterrupt)) else "failed")
         raise
-    content = write("finished" if all(result.status == "finished" for result in results) else "failed")
+    representation, unread = compare_representations([row for row in trials.rows if finished(row)])
+    trials.problems += unread
+    whole = all(finished(row) for row in trials.rows)
+    content = write("finished" if whole else "failed", representation=representation)
     write_report(folder, content)
     track(folder, content, place)
-    return results, folder
+    return trials.results, folder
 
 
-def rows(result: Result) -> list[dict[str, Any]]:
-    """A run's rows in comparison.json: one for each of its arms."""
-    return [
-        {
-            "experiment": result.name,
-            "arm": arm,
-            "seed": result.seed,
-            "mode": "solo" if len(result.arms) == 1 else "joint",
-            "folder": str(result.folder),
-            "result": result.content(),
-        }
-        for arm in result.arms
-    ]
+def finished(row: Mapping[str, Any]) -> bool:
+    """Whether a row's run came to its end."""
+    return row["result"]["status"] == "finished"
 
 
 def track(folder: Path, content: dict[str, Any], place: Place) -> None:

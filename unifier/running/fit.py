@@ -25,6 +25,7 @@ from unifier.report.figures import draw_curves
 from unifier.report.page import write_report
 from unifier.running.callbacks import DivergedError, Interrupted, Interruption, Losses, progress
 from unifier.running.encoded import EncodedArm, encode
+from unifier.running.interference import Interference
 from unifier.running.observe import observe
 from unifier.running.result import Result, commit, machine, versions
 from unifier.running.speed import Speed, peak_flops
@@ -49,6 +50,7 @@ class Place:
     """The W&B project: the file that defines the experiment."""
     group: str | None = None
     """The comparison that a run belongs to; None for a run by itself."""
+    job_type: str = "train"
     track: Track | None = None
     tensorboard: bool = False
 
@@ -196,7 +198,7 @@ def start_tracking(experiment: Experiment, result: Result, place: Place, model: 
                 result.folder,
                 project=place.study,
                 group=place.group or experiment.name,
-                job_type="train",
+                job_type=place.job_type,
                 tags=[*experiment.tags, *experiment.arms],
                 config={**result.settings, **about, "datasets": result.data},  # "data" is a setting's name
                 mode=wandb_mode(place.track),
@@ -220,6 +222,7 @@ def train_and_test(
     best = ModelCheckpoint(checkpoints, filename="best", monitor="val/score", mode="max", enable_version_counter=False)
     # Lightning's own save_last leaves out what is no better than the best.
     last = ModelCheckpoint(checkpoints, filename="last", enable_version_counter=False)
+    together = [Interference(folder)] if len(model.arms) > 1 else []
     bar = progress()
     interruption = Interruption(folder)
     # Or Lightning introduces itself before every run, and calls a function of its own that torch 2.11 deprecates.
@@ -237,7 +240,7 @@ def train_and_test(
         if training.seconds is not None
         else max(len(batches) // training.validations, 1),
         logger=tracking,
-        callbacks=[speed, best, last, Losses(), interruption, bar],
+        callbacks=[speed, best, last, Losses(), *together, interruption, bar],
         enable_progress_bar=isinstance(bar, ProgressBar),
         default_root_dir=folder,
         log_every_n_steps=1,

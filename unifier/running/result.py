@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, final, get_args
 
 from unifier.data.source import Source, SplitName
-from unifier.study.files import write_json
+from unifier.study.files import read_json, write_json
+from unifier_tokenizers import InputError
 
 Status = Literal["running", "finished", "failed", "interrupted"]
 
@@ -49,6 +50,15 @@ class Result:
         content = asdict(self)
         del content["folder"]
         return content
+
+    @classmethod
+    def read(cls, folder: Path) -> "Result":
+        """What a run left in its folder; raises InputError naming the file where it is missing or broken."""
+        content = read_json(folder / "result.json")
+        try:
+            return cls(**content, folder=folder)
+        except TypeError as error:
+            raise InputError(f"{folder / 'result.json'}: broken ({error})") from error
 
     def write(self) -> None:
         """Write result.json, whole."""

@@ -32,8 +32,8 @@ def run(
 
     `data_folder` is the folder of data sets (else $UNIFIER_DATA), `out` where the run's folder is made, `track` the
     mode of Weights & Biases (else $WANDB_MODE, else online where a key is known, else offline). `resume` is the folder
-    of an interrupted run, which goes on under its own settings. A comparison has seeds of its own. Raises InputError
-    for whatever the user can mend.
+    of an interrupted run or comparison, which goes on under its own settings. A comparison has seeds of its own.
+    Raises InputError for whatever the user can mend.
     """
     return run_and_place(
         experiment,
@@ -65,21 +65,19 @@ def run_and_place(
     place = Place(Path(out), study, track=track, tensorboard=tensorboard)
     comparing = inspect.signature(experiment, eval_str=True).return_annotation is Comparison
     if resume is not None:
-        if comparing:
-            raise InputError(f"{resume}: one run is resumed, not a comparison; name the experiment's file")
-        earlier = read_json(Path(resume) / "settings.json")
+        earlier = read_json(Path(resume) / ("comparison.json" if comparing else "settings.json"))
         if settings:
             raise InputError(f"{resume}: a resumed run keeps its settings; leave out {', '.join(settings)}")
-        if not (Path(resume) / "checkpoints" / "last.ckpt").exists():
+        if not comparing and not (Path(resume) / "checkpoints" / "last.ckpt").exists():
             raise InputError(f"{resume}: no checkpoint to resume from")
-        settings, seed = earlier["settings"], earlier["seed"]
+        settings, seed = earlier["settings"], earlier.get("seed", 0)
     checked = check_settings(experiment, settings)
     if comparing:
         if seed:
             raise InputError(f"seed={seed}: a comparison has seeds of its own; give one of its settings")
         described = experiment(**checked)
         assert isinstance(described, Comparison)
-        return compare(described, checked, place)
+        return compare(described, checked, place, Path(resume) if resume else None)
 
     def build() -> Experiment:
         described = experiment(**checked)

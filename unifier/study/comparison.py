@@ -1,32 +1,163 @@
-"""What is compared: experiments that share their settings and seeds."""
+"""What is compared: experiments under the same settings, seeds and budget, and which of their trunks are shared."""
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, Literal, final, get_args
 
 from unifier.study.experiment import Experiment, check_name
+from unifier.study.transfer import Tuned
 from unifier_tokenizers import InputError
+from unifier_tokenizers.choice import choose
+
+Mode = Literal["solo", "joint", "transfer"]
+"""Each experiment on its own trunk; all on one; each on a trunk that another one has trained."""
+
+Match = Literal["tokens", "flops", "steps", "seconds"]
+
+Make = Callable[..., Experiment]
+
+SHARE = "share"
+"""The name, in `Comparison.vary`, of the share of the training split that is trained on."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One run of a comparison."""
+
+    experiments: tuple[Make, ...]
+    """One; several are trained together."""
+    seed: int
+    varied: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Settings that are not the same in all trials."""
+    start: Make | None = None
+    """Whose trained trunk it begins from, instead of one drawn at random."""
+    shuffled: bool = False
+    """Whether that trunk's weights are shuffled within each tensor first."""
+    tuned: Tuned = "all"
+    mode: Mode = "solo"
+
+    @property
+    def name(self) -> str:
+        """The experiment's name, or "joint"."""
+        return "joint" if self.mode == "joint" else self.experiments[0].__name__
+
+    def row(self) -> dict[str, Any]:
+        """What tells this trial from the others, as a row of comparison.json says it."""
+        return {
+            "experiment": self.name,
+            "seed": self.seed,
+            "mode": self.mode,
+            "start": self.start and self.start.__name__,
+            "shuffled": self.shuffled,
+            "tuned": self.tuned,
+            "varied": dict(self.varied),
+        }
+
+    def __str__(self) -> str:
+        start = (
+            "a random trunk" if self.start is None else self.start.__name__ + ("'s, shuffled" if self.shuffled else "")
+        )
+        parts = [f"transfer {start} -> {self.name}, tuned: {self.tuned}" if self.mode == "transfer" else self.name]
+        parts += [f"{name}={value}" for name, value in self.varied.items()]
+        return ", ".join([*parts, f"seed {self.seed}"])
 
 
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """Experiments run one after the other, each once for every seed, under the same settings."""
+    """Experiments run one after the other, each once for every seed, under the same settings and budget."""
 
     name: str
-    experiments: Sequence[Callable[..., Experiment]]
+    experiments: Sequence[Make]
     """Functions whose keyword arguments are their settings; two of one name would write over each other's rows."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Shared by all: each experiment has a setting of each of these names."""
     seeds: Sequence[int] = (0,)
+    modes: Sequence[Mode] = ("solo",)
+    """"joint" asks for as many columns of one D from all. "transfer" is the whole matrix with its controls: a random
+    trunk left as it is, and each trained trunk with its weights shuffled within each tensor; trained from random, the
+    control is solo."""
+    tuned: Sequence[Tuned] = ("none", "norms", "all")
+    """What of a transferred trunk is trained."""
+    match: Match = "tokens"
+    """The unit of the budget at which each arm stops, the same for all."""
+    budget: float | None = None
+    """That budget for each arm; None takes the experiments' own, which must agree."""
+    vary: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
+    """Settings tried with each of several values, all with all; each experiment varies those that it has. "share"
+    trains on nested shares of the training split."""
+    search: int | None = None
+    """How many of each experiment's combinations of `vary` are tried, chosen by validation scores so far (Optuna); None
+    tries all."""
+    question: str = ""
+    """What it is to answer, in a sentence for the report."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
         names = [function.__name__ for function in self.experiments]
-        if not names or not self.seeds:
-            raise InputError(f'the comparison "{self.name}" needs an experiment and a seed')
+        if not names or not self.seeds or not self.modes:
+            raise InputError(f'the comparison "{self.name}" needs an experiment, a seed and a mode')
         if len(set(names)) < len(names) or len(set(self.seeds)) < len(self.seeds):
             raise InputError(f'the comparison "{self.name}" names an experiment or a seed twice: {names}, {self.seeds}')
         for seed in self.seeds:
             if not 0 <= seed < 2**32:
                 raise InputError(f"seed={seed}: a number from 0 to {2**32 - 1} is expected")
+        for mode in self.modes:
+            choose("mode", mode, get_args(Mode))
+        for tuned in self.tuned:
+            choose("tuned", tuned, get_args(Tuned))
+        choose("match", self.match, get_args(Match))
+        if set(self.modes) & {"joint", "transfer"} and len(names) < 2:
+            raise InputError(f'"{self.modes[-1]}" needs two experiments or more: "{self.name}" has {names[0]} alone')
+        known = {name for function in self.experiments for name in inspect.signature(function).parameters}
+        for name, values in self.vary.items():
+            if name != SHARE and name not in known:
+                raise InputError(f"no experiment of \"{self.name}\" has the setting '{name}' that it varies")
+            if not values or name in self.settings:
+                raise InputError(f"'{name}' varies over {list(values)}: give it values here, and none in the settings")
+        if self.search is not None and (self.search < 1 or not self.vary or tuple(self.modes) != ("solo",)):
+            raise InputError(f"search={self.search}: a search tries at least one combination of `vary`, in mode solo")
+
+    def trials(self) -> Iterator[Trial]:
+        """All runs, each after those whose trunks it begins from."""
+        planned: list[dict[str, Any]] = []
+        for values in itertools.product(*self.vary.values()):
+            varied = dict(zip(self.vary, values, strict=True))
+            for seed in self.seeds:
+                for trial in self._trials(varied, seed):
+                    if trial.row() not in planned:  # an experiment may lack the settings that vary
+                        planned.append(trial.row())
+                        yield trial
+
+    def _trials(self, varied: Mapping[str, Any], seed: int) -> Iterator[Trial]:
+        if set(self.modes) & {"solo", "transfer"}:
+            for make in self.experiments:
+                yield Trial(experiments=(make,), seed=seed, varied=of(varied, make))
+        if "joint" in self.modes:
+            makes = tuple(self.experiments)
+            yield Trial(experiments=makes, seed=seed, varied=of(varied, *makes), mode="joint")
+        if "transfer" not in self.modes:
+            return
+        for make, tuned in itertools.product(self.experiments, self.tuned):
+            if tuned != "all":
+                yield Trial(experiments=(make,), seed=seed, varied=of(varied, make), tuned=tuned, mode="transfer")
+            for start, shuffled in itertools.product(self.experiments, (False, True)):
+                if start is not make:
+                    yield Trial(
+                        experiments=(make,),
+                        seed=seed,
+                        varied=of(varied, make, start),
+                        start=start,
+                        shuffled=shuffled,
+                        tuned=tuned,
+                        mode="transfer",
+                    )
+
+
+def of(varied: Mapping[str, Any], *makes: Make) -> dict[str, Any]:
+    """The varied settings that one of these experiments has."""
+    known = {SHARE}.union(*(inspect.signature(make).parameters for make in makes))
+    return {name: value for name, value in varied.items() if name in known}

@@ -17,31 +17,35 @@ recurrent cells, or kernels); positional encodings; tokenizers, their positions 
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
+def parts_of(trunk: Trunk) -> dict[Part, list[nn.Parameter]]:
+    """A trunk's parameters, each in the one part it belongs to."""
+    parts: dict[Part, list[nn.Parameter]] = {
+        "norms": parameters_of(trunk, nn.LayerNorm),
+        "feed_forward": parameters_of(trunk, FeedForward),
+    }
+    elsewhere = {parameter for parameters in parts.values() for parameter in parameters}
+    parts["attention"] = [parameter for parameter in trunk.parameters() if parameter not in elsewhere]
+    return parts
+
+
+def parameters_of(module: nn.Module, kind: type[nn.Module]) -> list[nn.Parameter]:
+    """The parameters of all modules of a kind inside."""
+    return [parameter for part in module.modules() if isinstance(part, kind) for parameter in part.parameters()]
+
+
 def freeze(parts: Sequence[Part], trunk: Trunk, tokenizers: Iterable[nn.Module], heads: Iterable[nn.Module]) -> None:
     """Keep these parts of a model from learning, tables that two parts share among them.
 
     Raises InputError for a part that has no parameters here, since freezing it would change nothing.
     """
-    norms = [module for module in trunk.modules() if isinstance(module, nn.LayerNorm)]
-    feed_forward = [module for module in trunk.modules() if isinstance(module, FeedForward)]
-    elsewhere = {parameter for module in [*norms, *feed_forward] for parameter in module.parameters()}
-    tokenizers, heads = list(tokenizers), list(heads)
-    encodings = [
-        module for tokenizer in tokenizers for module in tokenizer.modules() if isinstance(module, PositionalEncoding)
-    ]
-    modules: dict[Part, Sequence[nn.Module]] = {
-        "norms": norms,
-        "feed_forward": feed_forward,
-        "positions": encodings,
-        "tokenizer": tokenizers,
-        "head": heads,
+    tokenizers = nn.ModuleList(tokenizers)
+    parameters = parts_of(trunk) | {
+        "positions": parameters_of(tokenizers, PositionalEncoding),
+        "tokenizer": list(tokenizers.parameters()),
+        "head": list(nn.ModuleList(heads).parameters()),
     }
     for part in parts:
-        if choose("frozen", part, PARTS) == "attention":
-            parameters = [parameter for parameter in trunk.parameters() if parameter not in elsewhere]
-        else:
-            parameters = [parameter for module in modules[part] for parameter in module.parameters()]
-        if not parameters:
+        if not parameters[choose("frozen", part, PARTS)]:
             raise InputError(f'frozen="{part}": this model has no such part with anything to learn')
-        for parameter in parameters:
+        for parameter in parameters[part]:
             parameter.requires_grad_(False)

@@ -1,0 +1,282 @@
+"""The trials of a comparison: what each begins from, what it may use, and what is not run again."""
+
+import json
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from unifier import Comparison, Experiment, Result, run
+from unifier.data.embedded import Digits
+from unifier.data.source import Example, SplitName
+from unifier.heads.classification import ClassificationHead
+from unifier.running.fit import Place
+from unifier.running.trials import Trials
+from unifier.study.comparison import Trial
+from unifier.study.experiment import Arm, Training
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import InputError, PatchTokenizer
+
+D = 8
+
+
+class Few:
+    """Forty digits, each split the same."""
+
+    labels = Digits.labels
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.examples = list(Digits().split("train"))[:40]
+
+    def split(self, name: SplitName) -> list[Example]:
+        return self.examples
+
+
+def study(name: str, patch: int, steps: int, depth: int, learning_rate: float = 1e-3) -> Experiment:
+    arm = Arm(Few(name), PatchTokenizer(D, patch=patch, channels=1), ClassificationHead(Digits.labels, D))
+    training = Training(steps=steps, batch_tokens=128, validations=1, workers=0, learning_rate=learning_rate)
+    return Experiment(name, Transformer(D, depth, 2, 8), {name: arm}, training)
+
+
+def fine(*, steps: int = 4, depth: int = 1, patch: int = 2) -> Experiment:
+    return study("fine", patch, steps, depth)
+
+
+def coarse(*, steps: int = 4, depth: int = 1) -> Experiment:
+    return study("coarse", 4, steps, depth)
+
+
+def longer() -> Experiment:
+    return study("longer", 4, 6, 1)
+
+
+def other() -> Experiment:
+    return study("other", 4, 4, 1, learning_rate=1e-2)
+
+
+def diverging(*, steps: int = 4, depth: int = 1) -> Experiment:
+    made = study("diverging", 4, steps, depth)
+    made.trunk.register_forward_hook(lambda trunk, given, read: read._replace(matrix=read.matrix * float("nan")))
+    return made
+
+
+def matrix(*, seeds: tuple[int, ...] = (0,)) -> Comparison:
+    return Comparison(
+        "matrix",
+        [fine, coarse],
+        seeds=seeds,
+        modes=("solo", "joint", "transfer"),
+        tuned=("none", "norms", "all"),
+        match="steps",
+        question="Whose trunk is worth what?",
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs")
+    run(matrix, out=out, track="off")
+    return next((out / "matrix").iterdir())
+
+
+def content(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "comparison.json").read_text())
+
+
+def weights(row: dict[str, Any], name: str = "best") -> dict[str, Tensor]:
+    state = torch.load(Path(row["folder"]) / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
+    return {key.removeprefix("trunk."): tensor for key, tensor in state.items() if key.startswith("trunk.")}
+
+
+def find(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
+    (found,) = [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+    return found
+
+
+def test_the_plan_holds_every_pair_with_its_controls_once(whole: Path) -> None:
+    rows = content(whole)["rows"]
+    assert sum(row["mode"] == "solo" for row in rows) == 2
+    assert [row["arm"] for row in rows if row["mode"] == "joint"] == ["fine", "coarse"]
+    transfers = [
+        (row["start"], row["experiment"], row["shuffled"], row["tuned"]) for row in rows if row["mode"] == "transfer"
+    ]
+    trained = [
+        (start, name, shuffled, tuned)
+        for start, name in (("fine", "coarse"), ("coarse", "fine"))
+        for shuffled in (False, True)
+        for tuned in ("none", "norms", "all")
+    ]
+    random = [(None, name, False, tuned) for name in ("fine", "coarse") for tuned in ("none", "norms")]
+    assert sorted(transfers, key=str) == sorted(trained + random, key=str)
+    assert content(whole)["status"] == "finished"
+    assert content(whole)["question"] == "Whose trunk is worth what?"
+
+
+def test_a_frozen_trunk_is_the_trained_one_as_it_was(whole: Path) -> None:
+    rows = content(whole)["rows"]
+    given = weights(find(rows, experiment="fine", mode="solo"))
+    kept = weights(find(rows, experiment="coarse", start="fine", shuffled=False, tuned="none"), "last")
+    assert all(torch.equal(given[name], tensor) for name, tensor in kept.items())
+    tuned = weights(find(rows, experiment="coarse", start="fine", shuffled=False, tuned="norms"), "last")
+    moved = {name for name in given if not torch.equal(given[name], tuned[name])}
+    assert moved == {name for name in given if "norm" in name}
+
+
+def test_a_shuffled_trunk_has_the_same_weights_elsewhere(whole: Path) -> None:
+    rows = content(whole)["rows"]
+    given = weights(find(rows, experiment="fine", mode="solo", seed=0))
+    shuffled = weights(find(rows, experiment="coarse", start="fine", shuffled=True, tuned="none", seed=0), "last")
+    for name, tensor in given.items():
+        assert torch.equal(tensor.flatten().sort().values, shuffled[name].flatten().sort().values)
+    assert not torch.equal(given["blocks.0.attention.out.weight"], shuffled["blocks.0.attention.out.weight"])
+
+
+def test_a_random_trunk_left_as_it_is_is_the_one_that_solo_began_from(whole: Path) -> None:
+    rows = content(whole)["rows"]
+    left = [
+        weights(find(rows, experiment=name, mode="transfer", start=None, tuned="none", seed=0), "last")
+        for name in ("fine", "coarse")
+    ]
+    torch.manual_seed(0)
+    drawn = Transformer(D, 1, 2, 8).state_dict()
+    for kept in left:
+        assert all(torch.equal(drawn[name], tensor) for name, tensor in kept.items())
+
+
+def test_arms_trained_together_have_what_each_has_alone(whole: Path) -> None:
+    rows = content(whole)["rows"]
+    joint = find(rows, experiment="joint", arm="fine", seed=0)
+    solo = find(rows, experiment="fine", mode="solo", seed=0)
+    for arm in ("fine", "coarse"):
+        assert joint["result"]["arm_budgets"][arm]["steps"] == 4
+    assert solo["result"]["arm_budgets"]["fine"]["steps"] == 4
+    assert (Path(joint["folder"]) / "interference.csv").exists()
+    assert not (Path(solo["folder"]) / "interference.csv").exists()
+
+
+@pytest.mark.parametrize(("match", "budget"), [("tokens", 640), ("flops", 2e6), ("steps", 5)])
+def test_each_arm_stops_at_the_budget_that_is_matched(tmp_path: Path, match: Any, budget: float) -> None:
+    comparison = Comparison("matched", [fine, coarse], modes=("solo", "joint"), match=match, budget=budget)
+    trials = Trials(comparison, Place(tmp_path, "study", track="off"))
+    for trial in comparison.trials():
+        trials.attempt(trial)
+    step = {"tokens": 128, "flops": 1e6, "steps": 1}[match]
+    for result in trials.results:
+        for spent in result.arm_budgets.values():
+            assert budget - step <= spent[match] <= budget + step
+
+
+def refuse(message: str, **described: Any) -> None:
+    comparison = Comparison("refused", **described)
+    trials = Trials(comparison, Place(Path("nowhere"), "study", track="off"))
+    with pytest.raises(InputError, match=message):
+        deque(map(trials.build, comparison.trials()), maxlen=0)
+
+
+def test_what_cannot_be_matched_or_trained_together_is_named() -> None:
+    refuse("fine stops at 4 steps an arm and longer at 6", experiments=[fine, longer], match="steps")
+    refuse("fine has no budget in tokens", experiments=[fine])
+    refuse(
+        "learning_rate is 0.001 in fine and 0.01 in other", experiments=[fine, other], match="steps", modes=("joint",)
+    )
+    deeper = {"experiments": [fine, longer], "settings": {}, "match": "steps", "budget": 4, "modes": ("joint",)}
+    refuse("the trunks of fine and longer are of different shapes", **deeper, vary={"depth": (2,)})
+
+
+def interrupted_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Trial] = []
+    attempt = Trials.attempt
+
+    def stop(self: Trials, trial: Trial) -> None:
+        if len(done) == count:
+            raise KeyboardInterrupt
+        done.append(trial)
+        attempt(self, trial)
+
+    monkeypatch.setattr(Trials, "attempt", stop)
+
+
+def pair(*, seeds: tuple[int, ...] = (0,)) -> Comparison:
+    return Comparison("pair", [fine, coarse], seeds=seeds, modes=("solo", "joint"), match="steps")
+
+
+def test_what_has_finished_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        interrupted_after(2, patch)
+        with pytest.raises(KeyboardInterrupt):
+            run(pair, out=tmp_path, track="off", seeds=(0, 1))
+    (folder,) = (tmp_path / "pair").iterdir()
+    before = content(folder)
+    assert before["status"] == "interrupted"
+    assert len(before["rows"]) == 2
+    results = run(pair, out=tmp_path, track="off", resume=folder)
+    after = content(folder)
+    assert after["status"] == "finished"
+    assert after["rows"][:2] == before["rows"]
+    assert len(results) == 6, "two experiments alone and one together, for both seeds that it began with"
+    assert len(list((tmp_path / "fine").iterdir())) == 2
+
+
+def test_a_broken_result_is_named_and_run_again(tmp_path: Path) -> None:
+    run(pair, out=tmp_path, track="off")
+    (folder,) = (tmp_path / "pair").iterdir()
+    broken = Path(content(folder)["rows"][0]["folder"]) / "result.json"
+    broken.write_text("{")
+    run(pair, out=tmp_path, track="off", resume=folder)
+    after = content(folder)
+    assert [problem for problem in after["problems"] if str(broken) in problem]
+    assert len(after["rows"]) == 4
+    assert len(list((tmp_path / "fine").iterdir())) == 2
+    assert len(list((tmp_path / "coarse").iterdir())) == 1
+
+
+def hopeless() -> Comparison:
+    return Comparison("hopeless", [diverging, fine], modes=("solo", "transfer"), tuned=("none",), match="steps")
+
+
+def test_what_would_begin_from_a_run_that_diverged_is_left_out_and_said(tmp_path: Path) -> None:
+    run(hopeless, out=tmp_path, track="off")
+    (folder,) = (tmp_path / "hopeless").iterdir()
+    found = content(folder)
+    assert find(found["rows"], experiment="diverging", mode="solo")["result"]["error"].startswith("diverged")
+    assert any("transfer diverging -> fine" in problem for problem in found["problems"])
+    assert find(found["rows"], experiment="fine", mode="solo")["result"]["status"] == "finished"
+
+
+def grid() -> Comparison:
+    return Comparison("grid", [fine, coarse], match="steps", vary={"patch": (1, 2), "share": (0.5, 1.0)})
+
+
+def test_experiments_vary_the_settings_they_have() -> None:
+    planned = [(trial.name, dict(trial.varied)) for trial in grid().trials()]
+    assert sorted(planned, key=str) == sorted(
+        [("fine", {"patch": patch, "share": share}) for patch in (1, 2) for share in (0.5, 1.0)]
+        + [("coarse", {"share": share}) for share in (0.5, 1.0)],
+        key=str,
+    )
+
+
+def test_a_share_is_of_the_training_split_alone(tmp_path: Path) -> None:
+    results = run(grid, out=tmp_path, track="off")
+    data = {(r.name, r.settings.get("patch"), r.settings["share"]): r.data[r.name] for r in results}
+    assert data["fine", 1, 0.5]["train"] == 20
+    assert data["fine", 1, 1.0]["train"] == 40
+    assert {one["val"] for one in data.values()} == {40}
+
+
+def hunt() -> Comparison:
+    return Comparison("hunt", [fine], match="steps", vary={"patch": (1, 2, 4), "depth": (0, 1)}, search=3)
+
+
+def test_a_search_tries_so_many_combinations_and_the_same_ones_again(tmp_path: Path) -> None:
+    def tried(results: list[Result]) -> list[Any]:
+        return [(result.settings["patch"], result.settings["depth"]) for result in results]
+
+    first = tried(run(hunt, out=tmp_path, track="off"))
+    assert 1 <= len(first) <= 3
+    assert len(set(first)) == len(first)
+    assert tried(run(hunt, out=tmp_path, track="off")) == first

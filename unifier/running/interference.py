@@ -1,0 +1,72 @@
+"""Whether arms that share a trunk pull it the same way: cosines between their gradients."""
+
+import csv
+from collections import defaultdict
+from pathlib import Path
+from typing import final
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+from torch.optim import Optimizer
+
+from unifier.model import Unifier
+
+WINDOWS = 20
+"""Parts of a run, over each of which cosines are averaged."""
+
+Pair = tuple[str, str]
+
+
+@final
+class Interference(Callback):
+    """Compares the gradient of each step with the last one of every arm, layer by layer of the trunk.
+
+    It costs no pass of its own. Between two steps of one arm lies the same number of updates as between two arms', so
+    the cosine of an arm with itself is what two batches of one task reach. interference.csv holds the means.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is the run's."""
+        self.path = folder / "interference.csv"
+        self.last: dict[str, dict[str, Tensor]] = {}
+        self.sums: dict[int, dict[tuple[str, Pair], list[float]]] = defaultdict(lambda: defaultdict(list))
+        self.tokens: dict[int, tuple[int, int]] = {}
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
+    ) -> None:
+        assert isinstance(pl_module, Unifier)
+        own = gradients(pl_module)
+        window = min(WINDOWS * trainer.global_step // pl_module.total_steps, WINDOWS - 1)
+        for arm, other in self.last.items():
+            pair = min(arm, pl_module.turn), max(arm, pl_module.turn)
+            for layer, gradient in own.items():
+                cosine = torch.cosine_similarity(gradient, other[layer], dim=0).item()
+                self.sums[window][layer, pair].append(cosine)
+        self.tokens[window] = trainer.global_step, pl_module.ledger.all().tokens
+        self.last[pl_module.turn] = own
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        with self.path.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["step", "tokens", "layer", "arm_a", "arm_b", "cosine"])
+            for window, cosines in self.sums.items():
+                for (layer, pair), found in cosines.items():
+                    writer.writerow([*self.tokens[window], layer, *pair, sum(found) / len(found)])
+
+
+def gradients(model: Unifier) -> dict[str, Tensor]:
+    """The gradient on each layer of the trunk, as one vector."""
+    layers: dict[str, list[Tensor]] = defaultdict(list)
+    for name, parameter in model.trunk.named_parameters():
+        if parameter.grad is not None:
+            layers[layer_of(name)].append(parameter.grad.flatten())
+    return {layer: torch.cat(parts) for layer, parts in layers.items()}
+
+
+def layer_of(name: str) -> str:
+    """The layer that a parameter of the trunk is in: "blocks.0", or its first word where it is in none."""
+    first, second, *_ = [*name.split("."), ""]
+    return f"{first}.{second}" if second.isdigit() else first

@@ -1,0 +1,42 @@
+"""Which combinations of a comparison's varied settings to try next, told by the scores so far."""
+
+from collections.abc import Callable, Iterator
+
+from unifier.running.result import Result
+from unifier.study.comparison import Comparison, Trial, of
+from unifier_tokenizers import InputError
+
+
+def searched(comparison: Comparison, result: Callable[[Trial], Result | None]) -> Iterator[Trial]:
+    """For each experiment `comparison.search` combinations, each with every seed; `result` says what a trial gave.
+
+    Chosen by the mean validation score with a tree-structured Parzen estimator (Bergstra et al. 2011), whose own seed
+    is 0: the same scores make the same search, so one that was interrupted goes the same way again.
+    """
+    try:
+        import optuna
+    except ImportError:
+        raise InputError("a search needs Optuna: pip install 'unifier[sweeps]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    for make in comparison.experiments:
+        values = {name: list(comparison.vary[name]) for name in of(comparison.vary, make)}
+        places = {
+            name: optuna.distributions.CategoricalDistribution(range(len(of_one))) for name, of_one in values.items()
+        }
+        study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
+        for _ in range(comparison.search or 0):
+            asked = study.ask(dict(places))
+            varied = {name: values[name][place] for name, place in asked.params.items()}
+            trials = [Trial(experiments=(make,), seed=seed, varied=varied) for seed in comparison.seeds]
+            yield from trials
+            scores = [validation_score(found) for found in map(result, trials) if found and found.status == "finished"]
+            if scores:
+                study.tell(asked, sum(scores) / len(scores))
+            else:
+                study.tell(asked, state=optuna.trial.TrialState.FAIL)
+
+
+def validation_score(result: Result) -> float:
+    """The mean over arms of the metric that selects a run's weights: the first of each."""
+    firsts = {arm: next(m for m in result.metrics if m.startswith(f"val/{arm}/")) for arm in result.arms}
+    return sum(result.metrics[name] for name in firsts.values()) / len(firsts)

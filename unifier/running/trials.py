@@ -1,0 +1,169 @@
+"""The trials of a comparison: each one's experiment built from its parts, run, and kept as rows."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, final
+
+import torch
+
+from unifier.data.subset import Subset
+from unifier.running.callbacks import Interrupted
+from unifier.running.encoded import EncodedArm
+from unifier.running.fit import Place, RunFailed, fit
+from unifier.running.result import Result
+from unifier.running.settings import check_settings
+from unifier.study.comparison import SHARE, Comparison, Make, Trial, of
+from unifier.study.experiment import Experiment
+from unifier.study.joint import budget_of_arm, limit, together
+from unifier.study.transfer import load, shuffle, tune
+from unifier_tokenizers import InputError
+
+TOLD_APART_BY = ("experiment", "seed", "mode", "start", "shuffled", "tuned", "varied")
+"""What no two trials have in common, in a row of comparison.json."""
+
+Row = Mapping[str, Any]
+
+
+def key_of(row: Row) -> str:
+    """What tells a trial from the others, as one text."""
+    return json.dumps({name: row[name] for name in TOLD_APART_BY}, sort_keys=True, default=str)
+
+
+@final
+class Trials:
+    """What has been run so far, and what later trials need of it: results, trained trunks, encoded data."""
+
+    def __init__(self, comparison: Comparison, place: Place, earlier: Sequence[Row] = ()) -> None:
+        """`earlier` are the rows of the same comparison when it ended early.
+
+        Raises InputError where the experiments cannot be matched: they stop at different budgets.
+        """
+        self.comparison, self.place = comparison, place
+        self.results: list[Result] = []
+        self.rows: list[dict[str, Any]] = []
+        self.problems: list[str] = []
+        self.began = time.monotonic()
+        self._done: dict[str, Result] = {}
+        self._known: dict[tuple[str, str], dict[str, EncodedArm]] = {}
+        self._budgets: dict[Any, tuple[str, float]] = {}
+        self._earlier: dict[str, Result] = {}
+        for row in earlier:
+            try:
+                self._earlier[key_of(row)] = Result.read(Path(row["folder"]))
+            except InputError as error:
+                self.problems.append(str(error))
+        self._planned = sum(1 for _ in comparison.trials())
+        for make in comparison.experiments:
+            check_settings(make, comparison.settings)
+
+    def result(self, trial: Trial) -> Result | None:
+        """What a trial gave, where it has been run."""
+        return self._done.get(key_of(trial.row()))
+
+    def attempt(self, trial: Trial) -> None:
+        """Run a trial, unless it has been; a run that fails on its way is a row, all else is raised as by `fit`."""
+        key = key_of(trial.row())
+        if key in self._done:
+            return
+        earlier = self._earlier.get(key)
+        if earlier is not None and earlier.status == "finished":
+            self._keep(trial, earlier)
+            return
+        if trial.start is not None and self._start_of(trial).status != "finished":
+            self.problems.append(f"{trial}: left out, for the run it begins from did not finish")
+            return
+        print(f"run {len(self.results) + 1} of {self._planned}: {trial}{self._left()}", flush=True)
+        interrupted = earlier is not None and (earlier.folder / "checkpoints" / "last.ckpt").exists()
+        try:
+            result = fit(
+                lambda: self.build(trial),
+                self._settings(trial),
+                trial.seed,
+                replace(self.place, job_type=self._job(trial)),
+                resume=earlier.folder if earlier is not None and interrupted else None,
+                known=self._data(trial),
+            )
+        except RunFailed as failure:
+            result = failure.result
+        except Interrupted as stopped:
+            self._keep(trial, Result.read(Path(str(stopped))))
+            raise
+        self._keep(trial, result)
+
+    def _keep(self, trial: Trial, result: Result) -> None:
+        self._done[key_of(trial.row())] = result
+        self.results.append(result)
+        about = {"folder": str(result.folder), "result": result.content()}
+        self.rows += [{**trial.row(), "arm": arm, **about} for arm in result.arms]
+
+    def _left(self) -> str:
+        """How long the rest will take, told by the runs so far."""
+        run = len(self.results)
+        if not run:
+            return ""
+        minutes = (time.monotonic() - self.began) / run * (self._planned - run) / 60
+        return f"; about {minutes:.0f} min left" if minutes >= 1 else ""
+
+    def build(self, trial: Trial) -> Experiment:
+        """What a trial trains; raises InputError where its parts do not fit each other."""
+        parts = [self._part(make, trial) for make in trial.experiments]
+        experiment = together(parts) if trial.mode == "joint" else parts[0]
+        if trial.mode != "transfer":
+            return experiment
+        if trial.start is not None:
+            best = torch.load(self._start_of(trial).folder / "checkpoints" / "best.ckpt", weights_only=True)
+            weights = {n.removeprefix("trunk."): w for n, w in best["state_dict"].items() if n.startswith("trunk.")}
+            load(experiment.trunk, weights, start=trial.start.__name__)
+        if trial.shuffled:
+            shuffle(experiment.trunk, trial.seed)
+        return tune(experiment, trial.tuned)
+
+    def _part(self, make: Make, trial: Trial) -> Experiment:
+        """One experiment with the budget that all arms have."""
+        experiment = make(**self._own(make, trial))
+        if SHARE in trial.varied:
+            share = trial.varied[SHARE]
+            arms = {name: replace(arm, source=Subset(arm.source, share)) for name, arm in experiment.arms.items()}
+            experiment = replace(experiment, arms=arms)
+        unit, amount = self.comparison.match, self.comparison.budget
+        if amount is None:
+            amount = budget_of_arm(experiment, unit)
+            name, other = self._budgets.setdefault(trial.varied.get(unit), (experiment.name, amount))
+            if amount != other:
+                raise InputError(
+                    f"{name} stops at {other:,.0f} {unit} an arm and {experiment.name} at {amount:,.0f}: "
+                    f"give the comparison one budget for all"
+                )
+        return limit(experiment, unit, amount)
+
+    def _own(self, make: Make, trial: Trial) -> dict[str, Any]:
+        """An experiment's settings in a trial, defaults filled in."""
+        varied = {name: value for name, value in of(trial.varied, make).items() if name != SHARE}
+        return check_settings(make, {**self.comparison.settings, **varied})
+
+    def _settings(self, trial: Trial) -> dict[str, Any]:
+        own = {make.__name__: self._own(make, trial) for make in trial.experiments}
+        shares = {SHARE: trial.varied[SHARE]} if SHARE in trial.varied else {}
+        return {**(own if trial.mode == "joint" else own[trial.name]), **shares}
+
+    def _data(self, trial: Trial) -> dict[str, EncodedArm]:
+        """The encoded arms of a trial's experiments, as far as a run before it had the same ones."""
+        keys = [(make.__name__, json.dumps(of(trial.varied, make), default=str)) for make in trial.experiments]
+        for old in [key for key in self._known if key not in keys][: -len(self.comparison.experiments)]:
+            del self._known[old]  # one value of what varies is done after the other
+        if len(keys) == 1:
+            return self._known.setdefault(keys[0], {})
+        return {arm: encoded for key in keys for arm, encoded in self._known.get(key, {}).items()}
+
+    def _start_of(self, trial: Trial) -> Result:
+        assert trial.start is not None
+        start = Trial(experiments=(trial.start,), seed=trial.seed, varied=of(trial.varied, trial.start))
+        return self._done[key_of(start.row())]
+
+    def _job(self, trial: Trial) -> str:
+        if trial.mode == "transfer":
+            return "transfer"
+        return "pretrain" if trial.mode == "solo" and "transfer" in self.comparison.modes else "train"
