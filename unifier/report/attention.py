@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from unifier.report.figures import STYLE
 
@@ -22,10 +22,13 @@ ON_BOTH: dict[Any, Any] = {"axes.grid": False, "axes.titlesize": 10, "axes.title
     ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK
 )
 
+MOST_FRAMES = 256
+"""More are averaged in a drawing: it has no more pixels, and is a file of its own in every run."""
 
-def _glass(colour: str) -> LinearSegmentedColormap:
-    """From nothing to a colour, over whatever lies beneath."""
-    return LinearSegmentedColormap.from_list(colour, [(*to_rgb(colour), alpha) for alpha in (0, 1)])
+
+def _glass(colour: str, strongest: float) -> LinearSegmentedColormap:
+    """From nothing to a colour of some opacity, over whatever lies beneath."""
+    return LinearSegmentedColormap.from_list(colour, [(*to_rgb(colour), alpha) for alpha in (0, strongest)])
 
 
 @contextmanager
@@ -42,14 +45,14 @@ def draw_alignment(
     path: Path,
     source: Sequence[str],
     target: Sequence[str],
-    attention: ArrayLike,
+    attention: NDArray[np.floating],
     gold: Collection[tuple[int, int]] = (),
 ) -> None:
     """Attention (target words, source words), with the cells (source, target) of the true alignment outlined."""
     cell = 0.3
     with _drawing(path, 1.5 + cell * len(source), 1.5 + cell * len(target)) as figure:
         axes = figure.add_subplot()
-        axes.imshow(attention, cmap=_glass(BLUE), vmin=0, vmax=1, interpolation="nearest")
+        axes.imshow(attention, cmap=_glass(BLUE, 1), vmin=0, vmax=1, interpolation="nearest")
         for s, t in gold:
             axes.add_patch(Rectangle((s - 0.5, t - 0.5), 1, 1, fill=False, edgecolor=ORANGE, linewidth=1.6))
         axes.set_xticks(range(len(source)), source, rotation=60, ha="left", rotation_mode="anchor")
@@ -79,10 +82,10 @@ def draw_over_picture(
     with _drawing(path, 5.6, 2.6 * min(max(height / width, 0.5), 2) + 0.3) as figure:
         left, right = figure.subplots(1, 2)
         extent = (0, width, height, 0)
-        left.imshow(picture if picture.shape[2] == 3 else grey, cmap="gray", vmin=0, extent=extent)
+        left.imshow(picture if picture.shape[2] == 3 else grey, cmap="gray", vmin=0, vmax=255, extent=extent)
         left.set_title(said)
-        right.imshow(grey, cmap="gray", vmin=0, extent=extent)
-        shown = right.imshow(received, cmap=_glass(ORANGE), vmin=0, alpha=0.85, extent=box, interpolation="nearest")
+        right.imshow(grey, cmap="gray", vmin=-255, vmax=255, extent=extent)  # lifted, to show colour on black
+        shown = right.imshow(received, cmap=_glass(ORANGE, 0.9), vmin=0, extent=box, interpolation="nearest")
         right.set(title="attention received", xlim=(0, width), ylim=(height, 0))
         for axes in (left, right):
             axes.set_axis_off()
@@ -100,11 +103,15 @@ def draw_over_sound(
     said: str,
 ) -> None:
     """A spectrogram (bands, frames) from second to second, and below it what attention each time (N,) receives."""
+    bands, frames = spectrogram.shape
+    step = -(-frames // MOST_FRAMES)
+    shown = np.stack([part.mean(1) for part in np.array_split(spectrogram, -(-frames // step), axis=1)], 1)
     with _drawing(path, 6.4, 3.6) as figure:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-        above.imshow(spectrogram, cmap="magma", origin="lower", aspect="auto", extent=(*span, 0, len(spectrogram)))
+        above.imshow(shown, cmap="magma", origin="lower", aspect="auto", extent=(*span, 0, bands), interpolation="none")
         above.set(title=said, ylabel="mel band")
         below.fill_between(times, received, step="mid", color=ORANGE, alpha=0.35, linewidth=0)
         below.step(times, received, where="mid", color=ORANGE, linewidth=1.4)
         below.axhline(1, color=INK, linewidth=0.8, linestyle=":")
-        below.set(xlabel="seconds", ylabel="attention received\n(1: an even share)", xlim=span, ylim=(0, None))
+        below.text(span[1], 1, " even\n share", va="center", fontsize=8, clip_on=False)
+        below.set(xlabel="seconds", ylabel="attention\nreceived", xlim=span, ylim=(0, None))

@@ -47,8 +47,9 @@ def observe(model: Unifier, splits: Mapping[str, Encoded], folder: Path) -> None
             attention[name] = {"unit": arm.tokenizer.unit, "layers": found, **errors(sentences.values())}
             for k, row in enumerate(sorted({rows[0], rows[len(rows) // 3]})):
                 path = folder / "figures" / f"attention-{name}-{k}.svg"
-                if row in sentences:
-                    draw_alignment(path, *sentences[row])
+                if sentence := sentences.get(row):
+                    source, target, attended, gold = sentence
+                    draw_alignment(path, source, target, attended.numpy(), gold)
                 elif found:
                     draw(path, trunk, arm, split, row)
     np.savez(folder / "representations.npz", **layers)  # pyright: ignore[reportArgumentType]
@@ -70,7 +71,7 @@ def draw(path: Path, trunk: Attentive, arm: Arm, split: Encoded, row: int) -> No
     if not isinstance(tokenizer, PatchTokenizer | FrameTokenizer):
         return
     units, (raw, target) = split.units(row), arm.source.split("val")[split.indices[row]]
-    said = ", ".join(target) if isinstance(target, tuple | list) else str(target)
+    said = f"label: {', '.join(target) if isinstance(target, tuple | list) else target}"
     weights = last_attention(trunk, arm, split, row)
     asking = torch.arange(weights.shape[-1]) < (1 if arm.head.reads == "first" else weights.shape[-1])
     placed = units.positions[0] != NOWHERE

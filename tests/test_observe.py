@@ -1,0 +1,200 @@
+"""What a run leaves of its representations and its attention, for every modality, task and trunk."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+from unifier import run
+from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
+from unifier.data.encoding import Encoded, encode_split
+from unifier.heads.classification import ClassificationHead
+from unifier.heads.tagging import TaggingHead
+from unifier.heads.translation import TranslationHead
+from unifier.model import Unifier
+from unifier.running.observe import observe
+from unifier.study.experiment import Arm, Experiment, Training
+from unifier.study.layers import by_layer
+from unifier.study.observation import aligned, batches, representations, spread
+from unifier.trunks.bag import Bag
+from unifier.trunks.convolutional import Convolutional
+from unifier.trunks.recurrent import Recurrent
+from unifier.trunks.transformer import Transformer
+from unifier.trunks.trunk import Trunk
+from unifier_tokenizers import FrameTokenizer, PatchTokenizer, SubwordTokenizer, Tokens, Vocabulary
+from unifier_tokenizers.vocabulary import Level
+
+D, DEPTH = 12, 2
+PAIRS = GrammarPairs(train=40, val=12, test=3)
+MUSIC = SyntheticMusic(train=6, val=6, test=6, seconds=1.0, task="tags")
+NAMES = ("columns", "blocks.0", "blocks.1")
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def text(level: Level = "bpe") -> Arm:
+    vocabulary = Vocabulary.fit((text for pair in PAIRS.split("train") for text in pair), size=400, level=level)
+    head = TranslationHead(vocabulary, D, depth=2, heads=2, hidden=16, dropout=0.3)
+    return Arm(PAIRS, SubwordTokenizer(vocabulary, D, dropout=0.3), head)
+
+
+def picture(pooling: Literal["mean", "first"] = "mean") -> Arm:
+    tokenizer = PatchTokenizer(D, patch=2, channels=1, class_token=pooling == "first")
+    return Arm(Digits(), tokenizer, ClassificationHead(Digits.labels, D, pooling=pooling))
+
+
+def sound(**shape: Any) -> Arm:
+    return Arm(MUSIC, FrameTokenizer(D, rate=8000, **shape), TaggingHead(MUSIC.labels, D))
+
+
+def transformer() -> Trunk:
+    return Transformer(D, DEPTH, 2, 16, dropout=0.3)
+
+
+def model_of(trunk: Trunk, **arms: Arm) -> tuple[Unifier, dict[str, Encoded]]:
+    """An untrained model of these arms, and their validation splits."""
+    model = Unifier(Experiment("seen", trunk, arms, Training(steps=1)))
+    return model, {
+        name: encode_split(arm.source.split("val"), arm.tokenizer, arm.head)[0] for name, arm in arms.items()
+    }
+
+
+def test_a_run_leaves_all_of_it(tmp_path: Path) -> None:
+    def together() -> Experiment:
+        arms = {"en-fr": text(), "digits": picture(), "music": sound(stack=4)}
+        return Experiment("together", transformer(), arms, Training(steps=3, batch_tokens=256, validations=1))
+
+    (result,) = run(together, out=tmp_path, track="off")
+    with np.load(result.folder / "representations.npz") as kept:
+        sizes = {name: (each.shape, each.dtype.name) for name, each in kept.items()}
+    examples = {"en-fr": 12, "digits": 200, "music": 6}
+    assert sizes == {f"{arm}/{name}": ((count, D), "float32") for arm, count in examples.items() for name in NAMES}
+    found = json.loads((result.folder / "attention.json").read_text())
+    assert {arm: each["unit"] for arm, each in found.items()} == {
+        "en-fr": "words",
+        "digits": "pixels",
+        "music": "seconds",
+    }
+    for arm, each in found.items():
+        assert len(each["layers"]) == DEPTH
+        for layer in each["layers"]:
+            assert set(layer) == {"entropy", "distance", "uniform_distance", "agreement"}
+            assert 0 < layer["entropy"] <= 1
+            assert 0 < layer["agreement"] <= 1
+            assert 0 < layer["distance"] < 2 * layer["uniform_distance"]
+        assert ("alignment_error_rate" in each) == ("alignment_error_rate_chance" in each) == (arm == "en-fr")
+    drawn = {path.name for path in (result.folder / "figures").glob("attention-*")}
+    assert drawn == {f"attention-{arm}-{k}.svg" for arm in examples for k in (0, 1)}
+    for name in drawn:
+        said = "".join(ElementTree.parse(result.folder / "figures" / name).getroot().itertext())
+        assert ("seconds" in said) == ("music" in name)
+        assert ("times an even share" in said) == ("digits" in name)
+        assert ("the true alignment" in said) == ("en-fr" in name)
+    assert (result.folder / "figures" / "attention-music-0.svg").stat().st_size < 100_000
+
+
+@pytest.mark.parametrize(
+    "trunk",
+    [Bag(D, 1, 16), Recurrent(D, 1), Convolutional(D, 1), Transformer(D, 0, 2, 16)],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_trunk_without_attention_leaves_its_representations_alone(trunk: Trunk, tmp_path: Path) -> None:
+    model, splits = model_of(trunk, words=text(), digits=picture())
+    observe(model, splits, tmp_path)
+    with np.load(tmp_path / "representations.npz") as kept:
+        assert len(kept.files) == 2 * 2
+    assert not list(tmp_path.glob("figures/attention-digits*"))
+    if not isinstance(trunk, Transformer):
+        assert not (tmp_path / "attention.json").exists()
+        assert not list(tmp_path.glob("figures/*"))
+
+
+def test_a_model_is_left_as_it_was(tmp_path: Path) -> None:
+    model, splits = model_of(transformer(), words=text(), digits=picture())
+    before, random = {name: each.clone() for name, each in model.state_dict().items()}, torch.get_rng_state()
+    observe(model.train(), splits, tmp_path)
+    assert all(module.training for module in model.modules())
+    assert torch.equal(random, torch.get_rng_state())
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    first = (tmp_path / "representations.npz").read_bytes()
+    observe(model.eval(), splits, tmp_path)
+    assert not any(module.training for module in model.modules())
+    assert (tmp_path / "representations.npz").read_bytes() == first
+
+
+@torch.no_grad()
+def test_a_representation_is_the_mean_of_an_example_alone() -> None:
+    model, splits = model_of(transformer(), words=text())
+    arm, split = model.eval().arms["words"], splits["words"]
+    rows = [7, 2, 11, 0]
+    found = representations(model.trunk, arm, split, rows)
+    assert tuple(found) == NAMES
+    for place, row in enumerate(rows):
+        matrix = arm.tokenizer(PAIRS.split("val")[row].input)
+        alone = Tokens(matrix[None], torch.ones(1, matrix.shape[1], dtype=torch.bool), split.units(row).positions[None])
+        for name, columns in by_layer(model.trunk, alone)[1].items():
+            torch.testing.assert_close(found[name][place], columns[0].mean(0), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [{"stack": 4}, {"patch": (16, 16)}], ids=str)
+def test_sounds_in_frames_and_in_patches_are_drawn(shape: dict[str, Any], tmp_path: Path) -> None:
+    model, splits = model_of(transformer(), music=sound(**shape))
+    observe(model, splits, tmp_path)
+    assert len(list(tmp_path.glob("figures/*.svg"))) == 2
+
+
+def test_a_class_token_asks_and_is_not_drawn(tmp_path: Path) -> None:
+    model, splits = model_of(transformer(), digits=picture("first"))
+    observe(model, splits, tmp_path)
+    assert len(list(tmp_path.glob("figures/*.svg"))) == 2
+
+
+@torch.no_grad()
+def test_sentences_come_with_their_words_and_links() -> None:
+    model, splits = model_of(transformer(), words=text())
+    found = aligned(model.trunk, model.eval().arms["words"], splits["words"], range(12))
+    assert sorted(found) == list(range(12))
+    for row, sentence in found.items():
+        said = PAIRS.split("val")[row]
+        assert ("".join(sentence.source), "".join(sentence.target)) == tuple(each.replace(" ", "") for each in said)
+        assert sentence.attention.shape == (len(sentence.target), len(sentence.source))
+        assert sentence.gold == set(PAIRS.split("val").alignment(row))
+
+
+@torch.no_grad()
+def test_sentences_that_a_vocabulary_cuts_otherwise_are_left_out() -> None:
+    model, splits = model_of(transformer(), words=text("word"))
+    found = aligned(model.trunk, model.eval().arms["words"], splits["words"], range(12))
+    elided = {row for row, pair in enumerate(PAIRS.split("val")) if "'" in pair.target}
+    assert set(found) == set(range(12)) - elided
+    assert elided
+
+
+def test_arms_that_translate_nothing_align_nothing() -> None:
+    model, splits = model_of(transformer(), digits=picture())
+    assert aligned(model.trunk, model.arms["digits"], splits["digits"], [0, 1]) == {}
+
+
+def test_batches_hold_each_row_once_and_few_columns() -> None:
+    _, splits = model_of(transformer(), music=sound(stack=1))
+    arm, rows = sound(stack=1), [5, 0, 3, 4, 1, 2] * 9
+    seen = [(part, tokens.mask.numel()) for part, tokens, _ in batches(arm, splits["music"], rows)]
+    assert sorted(row for part, _ in seen for row in part) == sorted(rows)
+    assert max(columns for _, columns in seen) <= 2048
+
+
+@pytest.mark.parametrize(("length", "most"), [(5, 8), (8, 8), (9, 8), (1000, 256)])
+def test_examples_are_spread_evenly(length: int, most: int) -> None:
+    rows = spread(length, most)
+    assert len(rows) == min(length, most) == len(set(rows))
+    assert rows[0] == 0
+    gaps = {after - row for row, after in zip(rows, [*rows[1:], length], strict=True)}
+    assert max(gaps) - min(gaps) <= 1
