@@ -1,8 +1,9 @@
 """What a run leaves of its representations and its attention, for every modality, task and trunk."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, final
 from xml.etree import ElementTree
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from unifier import run
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
 from unifier.data.encoding import Encoded, encode_split
+from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.tagging import TaggingHead
 from unifier.heads.translation import TranslationHead
@@ -25,13 +27,26 @@ from unifier.trunks.convolutional import Convolutional
 from unifier.trunks.recurrent import Recurrent
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import FrameTokenizer, PatchTokenizer, SubwordTokenizer, Tokens, Vocabulary
+from unifier_tokenizers import FrameTokenizer, Mixture, PatchTokenizer, SubwordTokenizer, Tokens, Vocabulary
 from unifier_tokenizers.vocabulary import Level
 
 D, DEPTH = 12, 2
 PAIRS = GrammarPairs(train=40, val=12, test=3)
 MUSIC = SyntheticMusic(train=6, val=6, test=6, seconds=1.0, task="tags")
 NAMES = ("columns", "blocks.0", "blocks.1")
+
+
+@final
+class Few:
+    """The same examples in every split."""
+
+    name = "few"
+
+    def __init__(self, examples: Sequence[Example]) -> None:
+        self.examples = examples
+
+    def split(self, name: SplitName) -> Sequence[Example]:
+        return self.examples
 
 
 @pytest.fixture(autouse=True)
@@ -155,6 +170,20 @@ def test_a_class_token_asks_and_is_not_drawn(tmp_path: Path) -> None:
     model, splits = model_of(transformer(), digits=picture("first"))
     observe(model, splits, tmp_path)
     assert len(list(tmp_path.glob("figures/*.svg"))) == 2
+
+
+def test_a_mixture_has_statistics_and_no_drawing(tmp_path: Path) -> None:
+    words, pictures = text(), picture()
+    drawn = zip(PAIRS.split("val"), Digits().split("val"), strict=False)
+    both = Few([Example({"text": pair.input, "image": one.input}, one.target) for pair, one in drawn])
+    head = ClassificationHead(Digits.labels, D)
+    tokenizer = Mixture({"text": words.tokenizer, "image": pictures.tokenizer})
+    model, splits = model_of(transformer(), both=Arm(both, tokenizer, head))
+    observe(model, splits, tmp_path)
+    found = json.loads((tmp_path / "attention.json").read_text())["both"]
+    assert found["unit"] == "columns"
+    assert all(layer["distance"] > 0 for layer in found["layers"])
+    assert not list(tmp_path.glob("figures/*"))
 
 
 @torch.no_grad()

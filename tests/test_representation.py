@@ -100,7 +100,7 @@ def test_a_representation_that_is_one_point_is_like_none() -> None:
 
 
 def test_what_cannot_be_compared() -> None:
-    with pytest.raises(InputError, match="40 examples cannot be compared with 39"):
+    with pytest.raises(InputError, match="39 and 40 examples cannot be compared"):
         calibrated(likeness, torch.randn(40, 3), torch.randn(39, 3))
     with pytest.raises(InputError, match="none of 5 examples has 5 neighbours"):
         mutual_neighbours(torch.randn(5, 3), torch.randn(5, 3), 5)

@@ -1,5 +1,6 @@
 """Attention drawn where it lives: between words, over a picture, along a sound."""
 
+import warnings
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,12 +19,11 @@ INK = "#7b828b"
 """A grey that is read on white and on black."""
 BLUE, ORANGE = "#2f7df6", "#f08a24"
 
-ON_BOTH: dict[Any, Any] = {"axes.grid": False, "axes.titlesize": 10, "axes.titlecolor": INK} | dict.fromkeys(
-    ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK
-)
+INKED = ("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor", "xtick.color", "ytick.color")
+OURS: dict[Any, Any] = STYLE | {"axes.grid": False, "axes.titlesize": 10, "text.parse_math": False}
 
 MOST_FRAMES = 256
-"""More are averaged in a drawing: it has no more pixels, and is a file of its own in every run."""
+"""A longer sound's are averaged: a drawing has no more pixels, and should be a small file."""
 
 
 def _glass(colour: str, strongest: float) -> LinearSegmentedColormap:
@@ -34,11 +34,12 @@ def _glass(colour: str, strongest: float) -> LinearSegmentedColormap:
 @contextmanager
 def _drawing(path: Path, width: float, height: float) -> Generator[Figure]:
     """A figure of that many inches, saved as SVG on a transparent ground; pictures lie in it as PNG."""
-    with mpl.rc_context(STYLE | ON_BOTH):
+    with mpl.rc_context(OURS | dict.fromkeys(INKED, INK)), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the reader's own font is used
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
         path.parent.mkdir(exist_ok=True)
-        figure.savefig(path, transparent=True, dpi=72, metadata={"Date": None})
+        figure.savefig(path, transparent=True, dpi=100, metadata={"Date": None})
 
 
 def draw_alignment(

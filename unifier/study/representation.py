@@ -5,7 +5,8 @@ that neither D nor its basis needs to be the same: a relation (E, E) is found wi
 entry by entry.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import torch
@@ -59,19 +60,32 @@ class Calibrated(NamedTuple):
 
 
 def calibrated(relation: Relation, x: Tensor, y: Tensor, *, permutations: int = 200, seed: int = 0) -> Calibrated:
-    """Compare the relations within (E, D1) and (E, D2), the same E examples, and again with y's permuted.
+    """Compare the relations within (E, D1) and (E, D2), the same E examples, and again with y's examples shuffled.
 
     `likeness` gives the linear CKA, and `neighbours` with its k the share of mutual neighbours.
     """
-    if len(x) != len(y):
-        raise InputError(f"{len(x)} examples cannot be compared with {len(y)}: both must represent the same ones")
-    one, other = relation(x).float().contiguous(), relation(y).float().contiguous()
+    return calibrated_pairs(relation, [x, y], permutations=permutations, seed=seed)[0, 1]
+
+
+def calibrated_pairs(
+    relation: Relation, representations: Sequence[Tensor], *, permutations: int = 200, seed: int = 0
+) -> dict[tuple[int, int], Calibrated]:
+    """As `calibrated`, for all pairs of several representations at once, under the same permutations."""
+    sizes = {len(x) for x in representations}
+    if len(sizes) > 1:
+        raise InputError(
+            f"{' and '.join(map(str, sorted(sizes)))} examples cannot be compared: represent the same ones"
+        )
+    relations = torch.stack([relation(x) for x in representations]).float()
+    one, other = relations[:-1].flatten(1), relations[1:]
     generator = torch.Generator().manual_seed(seed)
-    value = float(torch.dot(one.view(-1), other.view(-1)))
-    shuffled = torch.empty(permutations)
+    values = one @ other.flatten(1).T
+    shuffled = torch.empty(permutations, *values.shape)
     for i in range(permutations):
-        order = torch.randperm(len(y), generator=generator).int()
-        shuffled[i] = torch.dot(one.view(-1), other.index_select(0, order).index_select(1, order).view(-1))
-    chance = float(shuffled.mean())
-    above = int((shuffled >= value).sum())
-    return Calibrated(value, chance, (value - chance) / max(1 - chance, 1e-12), (above + 1) / (permutations + 1))
+        order = torch.randperm(relations.shape[1], generator=generator).int()
+        shuffled[i] = one @ other.index_select(1, order).index_select(2, order).flatten(1).T
+    chance = shuffled.mean(0)
+    share = (values - chance) / (1 - chance).clamp(min=1e-12)
+    p = ((shuffled >= values).sum(0) + 1) / (permutations + 1)
+    found = torch.stack([values, chance, share, p], dim=-1).tolist()
+    return {(i, j): Calibrated(*found[i][j - 1]) for i, j in combinations(range(len(representations)), 2)}

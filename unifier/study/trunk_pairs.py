@@ -1,7 +1,7 @@
 """How alike the trunks of a comparison represent the same examples, pair by pair and layer by layer."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unifier.study.representation import calibrated, likeness, neighbours
+from unifier.study.representation import calibrated_pairs, likeness, neighbours
 from unifier_tokenizers import InputError
 
 EXAMPLES = 256
@@ -26,44 +26,45 @@ Row = Mapping[str, Any]
 
 
 def compare_representations(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[str]]:
-    """What comparison.json holds under "representation", and a line for each row or pair that is left out.
+    """What comparison.json holds under "representation", and a line for each row that is left out.
 
     Two trunks are compared where they read the same arm from the same seed and nothing else was varied between them,
     at each layer that both have: both measures, each beside its chance.
     """
     problems: list[str] = []
-    groups: dict[str, list[tuple[Row, dict[str, Tensor]]]] = defaultdict(list)
+    groups: dict[str, list[tuple[str, dict[str, Tensor]]]] = defaultdict(list)
+    about: dict[str, dict[str, Any]] = {}
     for row in rows:
+        key = repr((row["arm"], row["seed"], row.get("varied")))
         try:
-            groups[repr((row["arm"], row["seed"], row.get("varied")))].append((row, read_layers(row)))
+            group = groups[key]
+            group.append((label(row), read_layers(row, like=group[0][1] if group else None)))
+            about[key] = {"arm": row["arm"], "seed": row["seed"]}
         except InputError as error:
             problems.append(str(error))
-    compared: list[dict[str, Any]] = []
-    for (row, one), (other_row, other) in (pair for group in groups.values() for pair in combinations(group, 2)):
-        names = {"a": label(row), "b": label(other_row)}
-        try:
-            compared += [
-                {"arm": row["arm"], "seed": row["seed"], "layer": layer, **names, **alike(one[layer], other[layer])}
-                for layer in one
-                if layer in other
-            ]
-        except InputError as error:
-            problems.append(f"{row['folder']} and {other_row['folder']}, {row['arm']}: {error}")
-    return compared, problems
+    found = [about[key] | pair for key, group in groups.items() for pair in compare_group(group)]
+    return found, problems
 
 
-def alike(x: Tensor, y: Tensor) -> dict[str, float]:
-    """Both measures of (E, D1) and (E, D2), as comparison.json names them."""
-    named: dict[str, float] = {}
-    for name, relation in MEASURES.items():
-        found = calibrated(relation, x, y)
-        keys = (name, f"{name}_chance", f"{name}_calibrated", f"{name}_p")
-        named |= dict(zip(keys, found, strict=True))
-    return named
+def compare_group(group: Sequence[tuple[str, dict[str, Tensor]]]) -> Iterator[dict[str, Any]]:
+    """Every pair of named trunks, whose layers hold the same examples, at each layer that both have."""
+    for layer in dict.fromkeys(name for _, layers in group for name in layers):
+        names, held = zip(*((name, layers[layer]) for name, layers in group if layer in layers), strict=True)
+        measured = {name: calibrated_pairs(relation, held) for name, relation in MEASURES.items()}
+        for i, j in combinations(range(len(names)), 2):
+            figures = {
+                f"{measure}{what}": figure
+                for measure, pairs in measured.items()
+                for what, figure in zip(("", "_chance", "_calibrated", "_p"), pairs[i, j], strict=True)
+            }
+            yield {"layer": layer, "a": names[i], "b": names[j], **figures}
 
 
-def read_layers(row: Row) -> dict[str, Tensor]:
-    """The representations (E, D) of a row's arm that its run left, by layer; raises InputError where there are none."""
+def read_layers(row: Row, like: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+    """The representations (E, D) of a row's arm that its run left, by layer.
+
+    Raises InputError where there are none, or not of as many examples as those they are to be compared with.
+    """
     path, prefix = Path(row["folder"]) / "representations.npz", f"{row['arm']}/"
     try:
         with np.load(path) as kept:
@@ -76,7 +77,10 @@ def read_layers(row: Row) -> dict[str, Tensor]:
     if examples <= NEIGHBOURS:
         raise InputError(f"{path}: {examples} examples of {row['arm']}; more than {NEIGHBOURS} are needed to compare")
     step = -(-examples // EXAMPLES)
-    return {name: torch.from_numpy(layer[::step]) for name, layer in layers.items()}
+    thinned = {name: torch.from_numpy(layer[::step]) for name, layer in layers.items()}
+    if like and (others := len(next(iter(like.values())))) != -(-examples // step):
+        raise InputError(f"{path}: {-(-examples // step)} examples of {row['arm']} beside {others} of another run")
+    return thinned
 
 
 def label(row: Row) -> str:
