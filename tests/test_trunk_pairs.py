@@ -30,16 +30,12 @@ def row(folder: Path, left: Arrays | None, **changed: Any) -> dict[str, Any]:
 def test_each_pair_is_measured_at_every_layer_that_both_have(tmp_path: Path) -> None:
     one, other = arrays(0), arrays(1, layers=("columns", "blocks.0", "blocks.1"))
     other["digits/columns"] = one["digits/columns"]
-    found, problems = compare_representations(
-        [
-            row(tmp_path / "a", one),
-            row(tmp_path / "b", other, mode="joint"),
-            row(tmp_path / "c", arrays(2), mode="joint"),
-        ]
-    )
+    frozen = row(tmp_path / "c", arrays(2), mode="transfer", tuned="none")
+    rows = [row(tmp_path / "a", one), row(tmp_path / "b", other, mode="joint"), frozen]
+    found, problems = compare_representations(rows)
     assert problems == []
     assert len(found) == 3 * 2
-    same, blocks = found[:2]
+    same, blocks = (each for each in found if (each["a"], each["b"]) == ("solo", "joint"))
     assert (same["a"], same["b"], same["layer"], same["arm"], same["seed"]) == ("solo", "joint", "columns", "digits", 0)
     for name in ("cka", "neighbours"):
         assert same[name] == pytest.approx(1, abs=1e-6)
@@ -85,11 +81,10 @@ def test_rows_that_left_nothing_to_compare_are_named_and_the_rest_compared(tmp_p
         "broken": "broken",
         "few": "10 examples of digits",
         "another": "0 examples of music",
-        "good and longer": "30 examples cannot be compared with 40",
-        "longer and fine": "40 examples cannot be compared with 30",
+        "longer": "40 examples of digits beside 30",
     }
-    for line, (names, said) in zip(problems, expected.items(), strict=True):
-        assert all(name in line for name in names.split(" and "))
+    for line, (name, said) in zip(problems, expected.items(), strict=True):
+        assert name in line
         assert said in line
         assert "\n" not in line
 

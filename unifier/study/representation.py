@@ -73,9 +73,7 @@ def calibrated_pairs(
     """As `calibrated`, for all pairs of several representations at once, under the same permutations."""
     sizes = {len(x) for x in representations}
     if len(sizes) > 1:
-        raise InputError(
-            f"{' and '.join(map(str, sorted(sizes)))} examples cannot be compared: represent the same ones"
-        )
+        raise InputError(f"{min(sizes)} and {max(sizes)} examples cannot be compared: represent the same ones")
     relations = torch.stack([relation(x) for x in representations]).float()
     one, other = relations[:-1].flatten(1), relations[1:]
     generator = torch.Generator().manual_seed(seed)
