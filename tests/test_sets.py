@@ -18,6 +18,7 @@ from unifier.data.sets.emotify import EMOTIONS, GENRES, Emotify
 from unifier.data.sets.fashion_mnist import FashionMNIST
 from unifier.data.sets.gtzan import GTZAN
 from unifier.data.sets.image_folder import ImageFolder
+from unifier.data.sets.mnist import MNIST
 from unifier.data.sets.multi30k import FILES, Multi30k
 from unifier.data.sets.parallel_text import ParallelText
 from unifier.data.source import Source
@@ -38,7 +39,7 @@ def multi30k(folder: Path) -> Multi30k:
     return Multi30k("de", "fr", data=folder)
 
 
-def fashion_mnist(folder: Path) -> FashionMNIST:
+def idx_files(folder: Path) -> None:
     folder.mkdir()
     for stem, count in (("train", 240), ("t10k", 20)):
         labels = bytes(i % 10 for i in range(count))
@@ -48,7 +49,16 @@ def fashion_mnist(folder: Path) -> FashionMNIST:
         (folder / f"{stem}-labels-idx1-ubyte.gz").write_bytes(
             gzip.compress(struct.pack(">4BI", 0, 0, 8, 1, count) + labels, mtime=0)
         )
+
+
+def fashion_mnist(folder: Path) -> FashionMNIST:
+    idx_files(folder)
     return FashionMNIST(data=folder)
+
+
+def mnist(folder: Path) -> MNIST:
+    idx_files(folder)
+    return MNIST(data=folder)
 
 
 def table(path: Path, rows: Sequence[Sequence[object]]) -> None:
@@ -105,7 +115,7 @@ def audio_folder(folder: Path) -> AudioFolder:
     return AudioFolder(folder / "table.csv")
 
 
-MADE = [multi30k, fashion_mnist, emotify, gtzan, parallel_text, image_folder, audio_folder]
+MADE = [multi30k, fashion_mnist, mnist, emotify, gtzan, parallel_text, image_folder, audio_folder]
 
 
 def content(example: Any) -> str:
@@ -146,7 +156,7 @@ def test_the_hash_follows_the_contents(make: Callable[[Path], Any], tmp_path: Pa
     assert first.sha256 == moved.sha256 != changed.sha256
 
 
-@pytest.mark.parametrize("make", [multi30k, fashion_mnist, emotify, gtzan])
+@pytest.mark.parametrize("make", [multi30k, fashion_mnist, mnist, emotify, gtzan])
 def test_the_command_lines_data_folder(
     make: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,8 +185,9 @@ def test_multi30k_pairs_its_languages_and_tests(tmp_path: Path) -> None:
         Multi30k(test="2018")
 
 
-def test_fashion_mnist_pictures_and_labels_belong_together(tmp_path: Path) -> None:
-    source = fashion_mnist(tmp_path / "data")
+@pytest.mark.parametrize("make", [fashion_mnist, mnist])
+def test_idx_pictures_and_labels_belong_together(make: Callable[[Path], Any], tmp_path: Path) -> None:
+    source = make(tmp_path / "data")
     for name, count in zip(SPLITS, (22, 2, 2), strict=True):
         targets = [example.target for example in source.split(name)]
         assert {label: targets.count(label) for label in source.labels} == dict.fromkeys(source.labels, count)

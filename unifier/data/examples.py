@@ -5,6 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, final, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
 from unifier.data.source import Example
 
 Entry = TypeVar("Entry")
@@ -59,6 +62,19 @@ def from_files(
 ) -> Examples[Labelled]:
     """Examples of one file each, opened with `read`."""
     return Examples(files, partial(_open, read), _place, groups)
+
+
+def from_pixels(file: Path, pixels: NDArray[np.uint8], targets: Sequence[Any], kept: Sequence[int]) -> Examples[int]:
+    """The `kept` of the pictures (count, ...) that one file holds, with their targets."""
+    return Examples(kept, partial(_picture, pixels, targets), partial(_numbered, file))
+
+
+def _picture(pixels: NDArray[np.uint8], targets: Sequence[Any], index: int) -> Example:
+    return Example(pixels[index].copy(), targets[index])
+
+
+def _numbered(file: Path, index: int) -> str:
+    return f"{file}, picture {index + 1}"
 
 
 def _open(read: Callable[[Path], Any], file: Labelled) -> Example:

@@ -2,18 +2,21 @@
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unifier.data.examples import Examples
+from unifier.data.examples import Examples, from_pixels
 from unifier.data.files import read_bytes
-from unifier.data.source import Example
+from unifier.data.source import SplitName
+from unifier.data.splitting import SPLITS, hold_out, pick
 from unifier_tokenizers import InputError
+from unifier_tokenizers.choice import choose
 
 Array = NDArray[np.uint8]
+PER_VALIDATION = 12
+"""One training picture in so many validates: 5,000 of 60,000."""
 
 
 def read_idx(path: Path) -> Array:
@@ -43,14 +46,17 @@ def read_pair(pictures: Path, labels: Path, names: Sequence[str]) -> tuple[Array
     return pixels, [names[int(index)] for index in indices]
 
 
-def idx_examples(pictures: Path, pixels: Array, labels: Sequence[str], kept: Sequence[int]) -> Examples[int]:
-    """The `kept` of the pictures (count, H, W) of a file, with their labels."""
-    return Examples(kept, partial(_example, pixels, labels), partial(_place, pictures))
+def official_split(what: str, folder: Path, labels: Sequence[str], name: SplitName) -> Examples[int]:
+    """A split of MNIST or a set of its layout: the test is official, and one training picture in 12 validates.
 
-
-def _example(pixels: Array, labels: Sequence[str], index: int) -> Example:
-    return Example(pixels[index].copy(), labels[index])
-
-
-def _place(pictures: Path, index: int) -> str:
-    return f"{pictures}, picture {index + 1}"
+    The pictures are (H, W) uint8, the targets of `labels`, both in the order of the file. What validates has its share
+    of every class, and is always the same.
+    """
+    choose("split", name, SPLITS)
+    stem = "t10k" if name == "test" else "train"
+    pictures = folder / f"{stem}-images-idx3-ubyte.gz"
+    pixels, targets = read_pair(pictures, folder / f"{stem}-labels-idx1-ubyte.gz", labels)
+    kept = range(len(targets))
+    if name != "test":
+        kept = pick(kept, hold_out(what, targets, ("val",), one_in=PER_VALIDATION), name)
+    return from_pixels(pictures, pixels, targets, kept)

@@ -7,10 +7,8 @@ from typing import final
 from unifier.data.download import Remote, obtain
 from unifier.data.examples import Examples
 from unifier.data.files import hash_files
-from unifier.data.idx import idx_examples, read_pair
+from unifier.data.idx import official_split
 from unifier.data.source import SplitName, scale_of_accuracy
-from unifier.data.splitting import SPLITS, hold_out
-from unifier_tokenizers.choice import choose
 
 HOME = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 FILES = {
@@ -19,8 +17,6 @@ FILES = {
     "train-images-idx3-ubyte.gz": Remote(26421880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
     "train-labels-idx1-ubyte.gz": Remote(29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
 }
-PER_VALIDATION = 12
-"""One training picture in so many validates: 5,000 of 60,000."""
 
 
 @final
@@ -56,15 +52,7 @@ class FashionMNIST:
 
     def split(self, name: SplitName) -> Examples[int]:
         """The pictures of one split, in the order of the file."""
-        choose("split", name, SPLITS)
-        stem = "t10k" if name == "test" else "train"
-        pictures = self._folder / f"{stem}-images-idx3-ubyte.gz"
-        pixels, labels = read_pair(pictures, self._folder / f"{stem}-labels-idx1-ubyte.gz", self.labels)
-        kept: list[int] = list(range(len(labels)))
-        if name != "test":
-            splits = hold_out(self.name, labels, ("val",), one_in=PER_VALIDATION)
-            kept = [index for index in kept if splits[index] == name]
-        return idx_examples(pictures, pixels, labels, kept)
+        return official_split(self.name, self._folder, self.labels, name)
 
     @cached_property
     def sha256(self) -> str:
