@@ -2,11 +2,10 @@
 
 import csv
 import gzip
-import pickle
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,14 +20,14 @@ from unifier.data.sets.image_folder import ImageFolder
 from unifier.data.sets.mnist import MNIST
 from unifier.data.sets.multi30k import FILES, Multi30k
 from unifier.data.sets.parallel_text import ParallelText
-from unifier.data.source import Source
 from unifier.data.splitting import SPLITS
 from unifier_tokenizers import InputError, Sound
 
 
 def tone(path: Path, level: float = 0.5, channels: int = 1) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, np.full((80, channels), level), 16000)
+    # WAV whatever its name: an Ogg file holds a number that is drawn anew each time.
+    soundfile.write(path, np.full((80, channels), level), 16000, format="WAV")
 
 
 def multi30k(folder: Path) -> Multi30k:
@@ -115,59 +114,14 @@ def audio_folder(folder: Path) -> AudioFolder:
     return AudioFolder(folder / "table.csv")
 
 
-MADE = [multi30k, fashion_mnist, mnist, emotify, gtzan, parallel_text, image_folder, audio_folder]
-
-
-def content(example: Any) -> str:
-    return repr(example)
-
-
-@pytest.mark.parametrize("make", MADE)
-def test_the_contract(make: Callable[[Path], Any], tmp_path: Path) -> None:
-    source = make(tmp_path / "data")
-    assert isinstance(cast(object, source), Source)
-    splits = {name: source.split(name) for name in SPLITS}
-    places = [split.where(index) for split in splits.values() for index in range(len(split))]
-    assert len(places) == len(set(places)), "an example is in two splits"
-    assert all(str(tmp_path / "data") in place for place in places)
-    for name, split in splits.items():
-        assert len(split)
-        travelled = pickle.loads(pickle.dumps(split))
-        assert content(travelled[0]) == content(split[0])
-        assert [content(one) for one in split[:2]] == [content(split[i]) for i in range(min(2, len(split)))]
-        assert split[1:].where(0) == split.where(1)
-        again = make(tmp_path / f"again {name}").split(name)
-        assert [content(one) for one in again] == [content(one) for one in split]
-        with pytest.raises(IndexError):
-            split[len(split)]
-    with pytest.raises(InputError, match="no split 'dev'"):
-        source.split("dev")
-    if labels := getattr(source, "labels", None):
-        assert len(set(labels)) == len(labels)
-        assert {example.target for split in splits.values() for example in split} <= set(labels)
+NAMED = [multi30k, fashion_mnist, mnist, emotify, gtzan]
+MADE = [*NAMED, parallel_text, image_folder, audio_folder]
+Check = Callable[..., None]
 
 
 @pytest.mark.parametrize("make", MADE)
-def test_the_hash_follows_the_contents(make: Callable[[Path], Any], tmp_path: Path) -> None:
-    first, moved, changed = (make(tmp_path / name) for name in ("first", "moved", "changed"))
-    files = [path for path in (tmp_path / "changed").rglob("*") if path.suffix in {".gz", ".wav", ".PNG", ".de"}]
-    for path in files:
-        path.write_bytes(path.read_bytes() + b"\0")
-    assert first.sha256 == moved.sha256 != changed.sha256
-
-
-@pytest.mark.parametrize("make", [multi30k, fashion_mnist, mnist, emotify, gtzan])
-def test_the_command_lines_data_folder(
-    make: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = make(tmp_path / "made")
-    (tmp_path / "made").rename(tmp_path / made.name)
-    monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))
-    assert len(type(made)().split("train"))
-    monkeypatch.setenv("UNIFIER_DATA", str(tmp_path / made.name))
-    with pytest.raises(InputError, match=f"{made.name}.*put") as error:
-        type(made)().split("train")
-    assert "\n" not in str(error.value)
+def test_the_contract(make: Callable[[Path], Any], keeps_the_contract: Check) -> None:
+    keeps_the_contract(make, named=make in NAMED)
 
 
 def test_multi30k_pairs_its_languages_and_tests(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,13 +93,21 @@ def read_number(cell: str, place: str) -> float:
 _UNDECODABLE = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
 
 
-def read_picture(path: Path, channels: int = 3) -> Pixels:
+Packed = Mapping[Path, bytes]
+"""The contents of files that lie in an archive, by the paths that stand for them."""
+
+
+def _stream(path: Path, packed: Packed | None) -> Path | BytesIO:
+    return BytesIO(packed[path]) if packed and path in packed else path
+
+
+def read_picture(path: Path, channels: int = 3, packed: Packed | None = None) -> Pixels:
     """A picture as uint8 H x W x `channels`, colour (3) or grey (1), upright as its EXIF orientation says.
 
-    Transparency is laid on white; 16 bits become 8.
+    Transparency is laid on white; 16 bits become 8. What is in `packed` is read from there.
     """
     try:
-        with Image.open(path) as file:
+        with Image.open(_stream(path, packed)) as file:
             image = ImageOps.exif_transpose(file)
             if image.mode == "F":
                 raise InputError("floating-point pixels have no known range; save it with 8 or 16 bits")
@@ -119,17 +128,18 @@ _CUT = re.compile(r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILIN
 _UNKNOWN_SIZE = 0xFFFFFFFF  # what a program writes that does not know the length of its stream
 
 
-def read_sound(path: Path) -> Sound:
+def read_sound(path: Path, packed: Packed | None = None) -> Sound:
     """A sound as float32 (samples,) where it has one channel, else (channels, samples), at its own rate in Hz.
 
-    A file that was cut off is refused, though its beginning could be read.
+    A file that was cut off is refused, though its beginning could be read. What is in `packed` is read from there.
     """
+    stream = _stream(path, packed)
     try:
-        with soundfile.SoundFile(path) as file:
+        with soundfile.SoundFile(stream) as file:
             samples = np.asarray(file.read(dtype="float32", always_2d=True), np.float32)
             promised, log, rate = file.frames, file.extra_info, file.samplerate
     except (soundfile.LibsndfileError, OSError) as error:
-        reason = _one_line(error) if path.exists() else "no such file"
+        reason = "no such file" if stream == path and not path.exists() else _one_line(error)
         raise InputError(f"{path} cannot be read as a sound: {reason}") from error
     # libsndfile reads what is left of a WAV, AIFF or Ogg file, and only its log tells.
     cut = _CUT.search(log)
