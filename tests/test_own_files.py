@@ -101,6 +101,57 @@ def test_a_class_of_one_picture_is_trained_on(tmp_path: Path) -> None:
     assert [[target for _, target in source.split(name)].count("yeti") for name in SPLITS] == [1, 0, 0]
 
 
+def test_pictures_in_folds(tmp_path: Path) -> None:
+    rows = ["file,fold,group"]
+    for number in range(12):
+        file = f"{'cat' if number % 2 else 'dog'}/{number:02}.png"
+        picture(tmp_path / file, number)
+        rows.append(f"{file},{number % 4 + 1},owner {number % 8}")
+    written(tmp_path / "folds.csv", "\n".join([rows[0], *reversed(rows[1:])]) + "\n")
+    tested = [ImageFolder(tmp_path, channels=1, fold=fold).split("test") for fold in (1, 2, 3, 4)]
+    assert [{int(pixels[0, 0, 0]) % 4 + 1 for pixels, _ in split} for split in tested] == [{1}, {2}, {3}, {4}]
+    assert [set(split.groups or ()) for split in tested] == [
+        {f"owner {fold - 1}", f"owner {fold + 3}"} for fold in (1, 2, 3, 4)
+    ]
+    first = ImageFolder(tmp_path)
+    assert [pixels.tolist() for pixels, _ in first.split("test")] == [
+        pixels.tolist() for pixels, _ in ImageFolder(tmp_path, fold=1).split("test")
+    ]
+    assert {int(pixels[0, 0, 0]) % 4 + 1 for pixels, _ in ImageFolder(tmp_path, fold=4).split("val")} == {1}
+    before = first.sha256
+    written(tmp_path / "folds.csv", (tmp_path / "folds.csv").read_text().replace("owner 7", "owner 3"))
+    assert ImageFolder(tmp_path).sha256 != before
+    with pytest.raises(InputError, match="no fold 5: choose one of 1, 2, 3, 4"):
+        ImageFolder(tmp_path, fold=5).split("test")
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("file,label\n", "has no column fold; its columns are file, label"),
+        ("file,fold\ncat/1.png,1\n", "has no row for cat/2.png"),
+        ("file,fold\ncat/1.png,1\ncat/2.png,2\ncat/3.png,3\ncat/4.png,4\n", "line 5: there is no picture 'cat/4.png'"),
+        ("file,fold\ncat/1.png,1\ncat/1.png,2\n", "'cat/1.png' is in line 2 and in line 3"),
+        ("file,fold\ncat/1.png,1\ncat/2.png,1.5\ncat/3.png,3\n", "line 3: a whole number is expected, not '1.5'"),
+        ("file,fold\ncat/1.png,1\ncat/2.png,2\ncat/3.png,1\n", "has 2 folds: train, val and test take at least three"),
+        (
+            "file,fold,group\ncat/1.png,1,Ann\ncat/2.png,2,Ben\ncat/3.png,3,Ann\n",
+            "group 'Ann' is in fold 1 and in fold 3",
+        ),
+        (None, r"folds\.csv: no such file"),
+    ],
+)
+def test_folds_of_pictures_that_are_wrong(tmp_path: Path, table: str | None, said: str) -> None:
+    for number in (1, 2, 3):
+        picture(tmp_path / "cat" / f"{number}.png")
+    if table is not None:
+        written(tmp_path / "folds.csv", table)
+    with pytest.raises(InputError, match=said) as error:
+        ImageFolder(tmp_path, fold=1).split("train")
+    assert "\n" not in str(error.value)
+    assert "folds.csv" in str(error.value)
+
+
 def test_folders_of_pictures_that_are_wrong(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder of pictures"):
         ImageFolder(tmp_path / "none").split("train")
@@ -165,6 +216,7 @@ def test_tags_of_sounds(tmp_path: Path) -> None:
         ("file,label", ["a.wav,x", "b.wav,x", "a.wav,y"], "'a.wav' is in line 2 and in line 4"),
         ("file,label,split", ["a.wav,x,dev"], r"no split \(.*line 2\) 'dev'"),
         ("file,label,fold", ["a.wav,x,one"], "line 2: a number is expected"),
+        ("file,label,fold", ["a.wav,x,1.5"], "line 2: a whole number is expected, not '1.5'"),
         (
             "file,label,split,group",
             ["a.wav,x,train,Ann", "b.wav,x,val,Ann"],

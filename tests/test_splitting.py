@@ -69,6 +69,7 @@ def test_each_fold_is_tested_on_once_and_the_next_validates() -> None:
     assert sorted(index for test in tested for index in test) == sorted(folds)
     assert set(pick(folds, rotate_folds("these", folds, 5), "val")) == {1}
     assert set(pick(folds, rotate_folds("these", folds, 2), "train")) == {1, 5}
+    assert rotate_folds("these", folds, None) == rotate_folds("these", folds, 1)
 
 
 def test_folds_that_cannot_be() -> None:
@@ -76,6 +77,16 @@ def test_folds_that_cannot_be() -> None:
         rotate_folds("these", [0, 1, 2], 4)
     with pytest.raises(InputError, match="at least three"):
         rotate_folds("these", [0, 1], 0)
+
+
+def test_folds_that_cut_a_group_are_refused_whichever_is_tested_on() -> None:
+    groups = ["Abba", "Bach", "Abba", "Cage", "Bach"]
+    for test in (None, 0, 1, 2):
+        with pytest.raises(InputError, match=r"these: artist 'Bach' is in fold 1 and in fold 2"):
+            rotate_folds("these", [0, 1, 0, 2, 2], test, groups=groups, unit="artist")
+        assert rotate_folds("these", [0, 1, 0, 2, 1], test, groups=groups) == rotate_folds(
+            "these", [0, 1, 0, 2, 1], test
+        )
 
 
 def test_a_leak_names_the_group_and_both_parts() -> None:

@@ -90,6 +90,14 @@ def read_number(cell: str, place: str) -> float:
     return number
 
 
+def read_whole(cell: str, place: str) -> int:
+    """A cell of a table as a whole number; `place` names its file and line in the InputError."""
+    number = read_number(cell, place)
+    if number != int(number):
+        raise InputError(f"{place}: a whole number is expected, not {cell!r}")
+    return int(number)
+
+
 _UNDECODABLE = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
 
 

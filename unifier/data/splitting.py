@@ -79,13 +79,18 @@ def _by_group(labels: Sequence[str], groups: Sequence[str], parts: Sequence[Spli
     return splits
 
 
-def rotate_folds(what: str, folds: Sequence[int], test: int) -> list[SplitName]:
-    """The split of each example: the fold `test` is tested on, the one after it validates, the others train.
+def rotate_folds(
+    what: str, folds: Sequence[int], test: int | None, *, groups: Sequence[str] | None = None, unit: str = "group"
+) -> list[SplitName]:
+    """The split of each example: the fold `test` (None: the first) is tested on, the next validates, the others train.
 
-    Raises InputError where there is no such fold, or there are fewer than three.
+    Raises InputError where there is no such fold, or there are fewer than three, or one of the `groups` is in two
+    folds; it calls them by the word `unit`.
     """
+    if groups is not None:
+        refuse_leak(f"{what}: {unit}", groups, [f"fold {fold}" for fold in folds])
     names = sorted(set(folds))
-    choose("fold", test, names)
+    test = choose("fold", names[0] if test is None else test, names)
     if len(names) < len(SPLITS):
         raise InputError(f"{what} has {len(names)} folds: train, val and test take at least three")
     val = names[(names.index(test) + 1) % len(names)]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, final
 
 from unifier.data.examples import Examples, Labelled, from_files
-from unifier.data.files import Row, hash_files, read_number, read_sound, read_table
+from unifier.data.files import Row, hash_files, read_sound, read_table, read_whole
 from unifier.data.source import UNKNOWN, Scale, SplitName, scale_of_accuracy
 from unifier.data.splitting import SPLITS, hold_out, pick, refuse_leak, rotate_folds
 from unifier_tokenizers import InputError
@@ -98,22 +98,17 @@ class AudioFolder:
                 choose(f"split ({self._table}, line {row.line})", given, SPLITS)
                 for row, given in zip(self._rows, splits, strict=True)
             ]
-            self._refuse_leak([f"split {part}" for part in parts])
+            if self._groups is not None:
+                refuse_leak(f"{self._table}: group", self._groups, [f"split {part}" for part in parts])
             return parts
         if folds is not None:
             numbers = [
-                int(read_number(given, f"{self._table}, line {row.line}"))
+                read_whole(given, f"{self._table}, line {row.line}")
                 for row, given in zip(self._rows, folds, strict=True)
             ]
-            self._refuse_leak([f"fold {number}" for number in numbers])
-            test = min(numbers) if self._fold is None else self._fold
-            return rotate_folds(str(self._table), numbers, test)
+            return rotate_folds(str(self._table), numbers, self._fold, groups=self._groups)
         if self._fold is not None:
             raise InputError(f"{self._table} has no column fold; its columns are {', '.join(self._rows[0].cells)}")
         # Sets of tags are mostly unlike each other, so there is nothing to stratify by.
         labels = ["" if self.task == "tags" else sound.target for sound in self._sounds]
         return hold_out(str(self._table), labels, ("val", "test"), groups=self._groups)
-
-    def _refuse_leak(self, parts: list[str]) -> None:
-        if self._groups is not None:
-            refuse_leak(f"{self._table}: group", self._groups, parts)

@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple, final
 
 from unifier.data.download import require
 from unifier.data.examples import Examples, Labelled, from_files
-from unifier.data.files import hash_files, read_number, read_sound, read_table
+from unifier.data.files import hash_files, read_sound, read_table, read_whole
 from unifier.data.source import SplitName, data_folder
-from unifier.data.splitting import pick, refuse_leak, rotate_folds
+from unifier.data.splitting import pick, rotate_folds
 from unifier_tokenizers.choice import choose
 
 FOLDS = (1, 2, 3, 4, 5)
@@ -65,7 +65,8 @@ class ESC:
 
     def split(self, name: SplitName) -> Examples[Labelled]:
         """The clips of one split. Raises InputError where clips of one recording are in two folds."""
-        clips = pick(self._clips, rotate_folds(self.name, [clip.fold for clip in self._clips], self.fold), name)
+        origins, folds = [clip.origin for clip in self._clips], [clip.fold for clip in self._clips]
+        clips = pick(self._clips, rotate_folds(self.name, folds, self.fold, groups=origins, unit="recording"), name)
         return from_files([clip.sound for clip in clips], read_sound, [clip.origin for clip in clips])
 
     @cached_property
@@ -76,17 +77,14 @@ class ESC:
 
     @cached_property
     def _clips(self) -> list[Clip]:
-        clips = self._listed() if self._table.exists() else self._found()
-        origins, folds = [clip.origin for clip in clips], [f"fold {clip.fold}" for clip in clips]
-        refuse_leak(f"{self._folder}: recording", origins, folds)
-        return clips
+        return self._listed() if self._table.exists() else self._found()
 
     def _listed(self) -> list[Clip]:
         """The clips of ESC-50's table."""
         clips: list[Clip] = []
         for line, cells in read_table(self._table, ("filename", "fold", "category", "esc10", "src_file")):
             place = f"{self._table}, line {line}"
-            fold = choose(f"fold ({place})", int(read_number(cells["fold"], place)), FOLDS)
+            fold = choose(f"fold ({place})", read_whole(cells["fold"], place), FOLDS)
             if self.name == "esc50" or cells["esc10"] == "True":
                 sound = Labelled(self._folder / "audio" / cells["filename"], cells["category"])
                 clips.append(Clip(sound, cells["src_file"], fold))

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Literal, final
 
 from unifier.data.examples import Examples, Labelled, from_files
-from unifier.data.files import PICTURES, hash_files, read_picture
+from unifier.data.files import PICTURES, Row, hash_files, read_picture, read_table, read_whole
 from unifier.data.source import UNKNOWN, Scale, SplitName, scale_of_accuracy
-from unifier.data.splitting import SPLITS, hold_out, pick
+from unifier.data.splitting import SPLITS, hold_out, pick, refuse_leak, rotate_folds
 from unifier_tokenizers import InputError
 
 
@@ -16,19 +16,26 @@ class ImageFolder:
     """Pictures in folder/train/<class>/, folder/val/<class>/ and folder/test/<class>/, or all in folder/<class>/.
 
     What there is no folder for, val or test or both, is held out of the rest: a tenth of every class, the same
-    pictures every time. The input is uint8 H x W x `channels`, of any size; the target is the name of the class.
-    Files with other endings than a picture's, and hidden ones, are left out.
+    pictures every time. Or the folder holds folds.csv, a table with the columns file (from the folder) and fold
+    (numbers) that has a row for each picture: then `fold`, by default the first, is the test, the next one validates,
+    the others train. Its column group, where there is one, keeps each group in one fold; a fold that cuts one is
+    refused.
+
+    The input is uint8 H x W x `channels`, of any size; the target is the name of the class. Files with other endings
+    than a picture's, and hidden ones, are left out.
     """
 
-    def __init__(self, folder: str | Path, *, channels: Literal[1, 3] = 3, name: str = "image_folder") -> None:
+    def __init__(
+        self, folder: str | Path, *, channels: Literal[1, 3] = 3, fold: int | None = None, name: str = "image_folder"
+    ) -> None:
         """`channels` is 3 for colour, 1 for grey, whatever the files hold."""
         self.name = name
-        self._folder, self._channels = Path(folder), channels
+        self._folder, self._channels, self._fold = Path(folder), channels, fold
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The classes, in the order of the alphabet."""
-        return tuple(sorted({picture.target for picture in self._divided[0]}))
+        return tuple(sorted({picture.target for picture in self._pictures}))
 
     @property
     def scale(self) -> Scale:
@@ -37,16 +44,19 @@ class ImageFolder:
 
     def split(self, name: SplitName) -> Examples[Labelled]:
         """The pictures of one split, by class and file name. A picture that cannot be read raises InputError."""
-        return from_files(pick(*self._divided, name), partial(read_picture, channels=self._channels))
+        groups = None if self._groups is None else pick(self._groups, self._parts, name)
+        read = partial(read_picture, channels=self._channels)
+        return from_files(pick(self._pictures, self._parts, name), read, groups)
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of every picture and its place in the folder."""
-        pictures = [picture.path for picture in self._divided[0]]
-        return hash_files({path.relative_to(self._folder).as_posix(): path for path in pictures})
+        """The hash of every picture and its place in the folder, and of the table of folds where there is one."""
+        files = {self._inside(picture.path): picture.path for picture in self._pictures}
+        return hash_files(files if self._rows is None else {self._table.name: self._table} | files)
 
     @cached_property
-    def _divided(self) -> tuple[list[Labelled], list[SplitName]]:
+    def _found(self) -> dict[SplitName, list[Labelled]]:
+        """The pictures by the split whose folder they are in; they train where there are no such folders."""
         folders = _folders(self._folder)
         given: list[SplitName] = [part for part in SPLITS if part in folders]
         if given and ("train" not in given or len(folders) > len(given)):
@@ -56,16 +66,54 @@ class ImageFolder:
             )
         roots: dict[SplitName, Path] = {part: self._folder / part for part in given} or {"train": self._folder}
         found: dict[SplitName, list[Labelled]] = {part: _pictures(root) for part, root in roots.items()}
-        pictures = [picture for part in found for picture in found[part]]
-        parts: list[SplitName] = [part for part in found for _ in found[part]]
-        if not pictures:
+        if not any(found.values()):
             raise InputError(f"{self._folder} has no pictures in folders of classes, such as {self._folder}/cat/1.png")
-        lacking: list[SplitName] = [part for part in SPLITS[1:] if part not in given]
+        return found
+
+    @cached_property
+    def _pictures(self) -> list[Labelled]:
+        return [picture for found in self._found.values() for picture in found]
+
+    @cached_property
+    def _parts(self) -> list[SplitName]:
+        """The split of each picture."""
+        if self._rows is not None:
+            folds = [read_whole(row.cells["fold"], f"{self._table}, line {row.line}") for row in self._rows]
+            return rotate_folds(str(self._table), folds, self._fold, groups=self._groups)
+        parts: list[SplitName] = [part for part, found in self._found.items() for _ in found]
+        lacking: list[SplitName] = [part for part in SPLITS if part not in self._found]
         if lacking:
-            train = parts.count("train")  # the first so many
-            labels = [picture.target for picture in pictures[:train]]
-            parts[:train] = hold_out(str(self._folder), labels, lacking)
-        return pictures, parts
+            labels = [picture.target for picture in self._found["train"]]
+            parts[: len(labels)] = hold_out(str(self._folder), labels, lacking)
+        return parts
+
+    @cached_property
+    def _rows(self) -> list[Row] | None:
+        """The row of each picture in the table of folds, where there is one."""
+        if self._fold is None and not self._table.exists():
+            return None
+        rows = read_table(self._table, ("file", "fold"))
+        refuse_leak(f"{self._table}:", [row.cells["file"] for row in rows], [f"line {row.line}" for row in rows])
+        listed = {row.cells["file"]: row for row in rows}
+        files = [self._inside(picture.path) for picture in self._pictures]
+        if lacking := next((file for file in files if file not in listed), None):
+            raise InputError(f"{self._table} has no row for {lacking}")
+        if gone := sorted(set(listed) - set(files)):
+            raise InputError(f"{self._table}, line {listed[gone[0]].line}: there is no picture {gone[0]!r}")
+        return [listed[file] for file in files]
+
+    @cached_property
+    def _groups(self) -> list[str] | None:
+        if self._rows is None or "group" not in self._rows[0].cells:
+            return None
+        return [row.cells["group"] for row in self._rows]
+
+    @property
+    def _table(self) -> Path:
+        return self._folder / "folds.csv"
+
+    def _inside(self, path: Path) -> str:
+        return path.relative_to(self._folder).as_posix()
 
 
 def _folders(folder: Path) -> list[str]:
