@@ -1,6 +1,9 @@
 """Sounds become columns: every configuration, any rate, torchaudio's spectrogram, and clear words for bad ones."""
 
 import math
+import subprocess
+import sys
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,7 @@ from torch import Tensor
 from torchaudio.transforms import MelSpectrogram
 
 from unifier_tokenizers import FrameTokenizer, InputError, Sound, check_tokenizer
-from unifier_tokenizers.audio import FLOOR
+from unifier_tokenizers.audio import FLOOR, NEAR, TERMS, resampling_ratio
 
 D, F, RATE = 12, 20, 8000
 SHAPE: dict[str, Any] = {"rate": RATE, "window": 0.032, "hop": 0.016, "bands": F}
@@ -82,8 +85,43 @@ def test_columns_are_stacks_and_patches_of_the_spectrogram() -> None:
     assert (bands - 2) * 4 + 6 < F <= (bands - 1) * 4 + 6
 
 
+COMMON = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000, 88200, 96000)
+
+
+@pytest.mark.parametrize("new", COMMON)
+def test_common_rates_are_resampled_exactly(new: int) -> None:
+    assert all(resampling_ratio(old, new) == Fraction(old, new) for old in COMMON)
+
+
+@pytest.mark.parametrize("old", [1, 7, 7919, 8001, 15999, 22051, 44056, 44101, 47999, 96001, 191_999, 1_000_003])
+@pytest.mark.parametrize("new", [8000, 16000, 44100])
+def test_any_other_rates_have_a_simple_ratio_near_by(old: int, new: int) -> None:
+    ratio = resampling_ratio(old, new)
+    assert abs(ratio / Fraction(old, new) - 1) <= NEAR
+    assert ratio.numerator * ratio.denominator <= TERMS**2
+
+
+@pytest.mark.parametrize("rate", [44101, 96001])
+def test_no_rate_takes_long_or_much_memory(rate: int) -> None:
+    """In a process of its own, whose most memory is its own; exactly, each of these takes gigabytes."""
+    script = f"""
+import resource, time, torch
+from unifier_tokenizers import FrameTokenizer, Sound
+tokenizer, sound = FrameTokenizer(8), Sound(torch.randn(30 * {rate}), {rate})
+tokenizer.encode(Sound(torch.randn(16000), 16000))
+before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+frames = tokenizer.encode(sound).values.shape[1]
+print(frames, time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    frames, seconds, kibibytes = map(float, told.split())
+    assert frames == pytest.approx(3000, rel=0.002)
+    assert seconds < 5
+    assert kibibytes < 200 * 1024
+
+
 @pytest.mark.parametrize("frequency", [300.0, 1000.0, 2500.0])
-@pytest.mark.parametrize("rate", [11025, 16000, 44100])
+@pytest.mark.parametrize("rate", [11025, 16000, 44100, 44101, 96000, 96001])
 def test_a_tone_keeps_its_peak_at_any_rate(frequency: float, rate: int) -> None:
     tokenizer = FrameTokenizer(D, **SHAPE)
     at_home, resampled = (tokenizer.spectrogram(tone(frequency, each)).exp().mean(1) for each in (RATE, rate))
