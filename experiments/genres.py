@@ -2,23 +2,20 @@
 
 from typing import Literal
 
-from unifier.data.embedded import SyntheticMusic
-from unifier.data.sets.audio_folder import AudioFolder
-from unifier.data.sets.emotify import Emotify
-from unifier.data.sets.gtzan import GTZAN
+from unifier.data.sets.by_name import sound_source
 from unifier.data.source import BadExamples, readable
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.tagging import TaggingHead
 from unifier.study.experiment import Arm, Experiment, Precision, Training
 from unifier.trunks.named import Positions, added, make_trunk
-from unifier_tokenizers import FrameTokenizer, InputError
+from unifier_tokenizers import FrameTokenizer
 
 
 def genres(
     *,
     data: str = "embedded",
     task: Literal["genre", "tags"] = "genre",
-    fold: int = 0,
+    fold: int | None = None,
     rate: int = 8000,
     stack: int = 4,
     trunk: str = "transformer",
@@ -34,20 +31,15 @@ def genres(
     precision: Precision = "float32",
     bad_examples: BadExamples = "stop",
 ) -> Experiment:
-    """Classify or tag `data`: "embedded" (rendered music), "emotify" (400 clips), "gtzan", or a table of your own.
+    """Classify or tag `data`: "embedded" (rendered music), one of the sets below, or a table of your own.
 
-    A table of your own is a CSV with the columns file and label. Sounds are resampled to `rate` Hz; a column is a stack
-    of `stack` frames of 10 ms. `fold` is Emotify's, 0 to 4: its artists are heard in the test alone. `trunk`
-    is a name that `make_trunk` knows.
+    Music is "emotify" and "gtzan", spoken digits are "fsdd", noises "esc10" and "esc50"; of these, Emotify has tags. A
+    table of your own is a CSV with the columns file and label. Sounds are resampled to `rate` Hz; a column is a stack
+    of `stack` frames of 10 ms. `fold` is tested on: 0 to 4 of Emotify, whose artists are heard there alone, 1 to 5 of
+    ESC, 0 to 5 of FSDD, each a speaker (None is its official split), or of your table's. `trunk` is a name that
+    `make_trunk` knows.
     """
-    if data == "gtzan" and task == "tags":
-        raise InputError("GTZAN has genres and no tags: take task=genre, or data=emotify")
-    if data == "embedded":
-        source = SyntheticMusic(task=task)
-    elif data == "emotify":
-        source = Emotify(task=task, fold=fold)
-    else:
-        source = GTZAN() if data == "gtzan" else AudioFolder(data, task="tags" if task == "tags" else "label")
+    source = sound_source(data, task=task, fold=fold)
     some = readable(source.split("train"), bad_examples=bad_examples, most=200)
     tokenizer = FrameTokenizer(dim, rate=rate, stack=stack, positions=added(positions), dropout=dropout)
     tokenizer.fit(example.input for example in some)

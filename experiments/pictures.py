@@ -2,9 +2,7 @@
 
 import math
 
-from unifier.data.embedded import Digits
-from unifier.data.sets.fashion_mnist import FashionMNIST
-from unifier.data.sets.image_folder import ImageFolder
+from unifier.data.sets.by_name import picture_source
 from unifier.data.source import BadExamples, readable
 from unifier.heads.classification import ClassificationHead
 from unifier.study.experiment import Arm, Experiment, Precision, Training
@@ -15,6 +13,7 @@ from unifier_tokenizers import PatchTokenizer
 def pictures(
     *,
     data: str = "embedded",
+    fold: int | None = None,
     patch: int | None = None,
     stem: bool = False,
     trunk: str = "transformer",
@@ -30,14 +29,13 @@ def pictures(
     precision: Precision = "float32",
     bad_examples: BadExamples = "stop",
 ) -> Experiment:
-    """Classify `data`: "embedded" (8 x 8 digits), "fashion_mnist" (28 x 28 clothes), or a folder of your own.
+    """Classify `data`: "embedded" (8 x 8 digits), one of "mnist", "fashion_mnist", "cifar10", or a folder of your own.
 
-    A folder of your own has a folder of pictures for each class. `patch` is in pixels; None takes the power of 2 that
-    cuts the longer side of the first picture into about eight, and at least 2. `trunk` is a name that
-    `make_trunk` knows.
+    A folder of your own has a folder of pictures for each class, and may have folds.csv, of which `fold` is tested on.
+    "cifar10_jpg" is a copy of CIFAR-10 that went through JPEG. `patch` is in pixels; None takes the power of 2 that
+    cuts the longer side of the first picture into about eight, and at least 2. `trunk` is a name that `make_trunk` knows.
     """
-    named = {"embedded": Digits, "fashion_mnist": FashionMNIST}
-    source = named[data]() if data in named else ImageFolder(data)
+    source = picture_source(data, fold=fold)
     some = [example.input for example in readable(source.split("train"), bad_examples=bad_examples, most=2000)]
     channels = 3 if some[0].ndim == 3 else 1
     patch = patch or max(2, 2 ** round(math.log2(max(some[0].shape[:2]) / 8)))

@@ -62,6 +62,15 @@ class Source(Protocol):
         ...
 
 
+class LabelledSource(Source, Protocol):
+    """A data set whose targets are labels, or tuples of them."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """All labels there are, in the order in which a head counts them."""
+        ...
+
+
 def where(examples: Sequence[Example], index: int) -> str:
     """Name one example for an error message, by its file and line where the split knows them."""
     name = getattr(examples, "where", None)

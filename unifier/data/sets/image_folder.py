@@ -90,12 +90,12 @@ class ImageFolder:
     @cached_property
     def _rows(self) -> list[Row] | None:
         """The row of each picture in the table of folds, where there is one."""
+        files = [self._inside(picture.path) for picture in self._pictures]
         if self._fold is None and not self._table.exists():
             return None
         rows = read_table(self._table, ("file", "fold"))
         refuse_leak(f"{self._table}:", [row.cells["file"] for row in rows], [f"line {row.line}" for row in rows])
         listed = {row.cells["file"]: row for row in rows}
-        files = [self._inside(picture.path) for picture in self._pictures]
         if lacking := next((file for file in files if file not in listed), None):
             raise InputError(f"{self._table} has no row for {lacking}")
         if gone := sorted(set(listed) - set(files)):

@@ -1,0 +1,61 @@
+"""Sets of pictures and of sounds by the names that an experiment's setting `data` gives them."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
+from unifier.data.embedded import Digits, SyntheticMusic
+from unifier.data.sets.audio_folder import AudioFolder
+from unifier.data.sets.cifar10 import CIFAR10
+from unifier.data.sets.emotify import Emotify
+from unifier.data.sets.esc import ESC
+from unifier.data.sets.fashion_mnist import FashionMNIST
+from unifier.data.sets.fsdd import FSDD, SPEAKERS
+from unifier.data.sets.gtzan import GTZAN
+from unifier.data.sets.image_folder import ImageFolder
+from unifier.data.sets.mnist import MNIST
+from unifier.data.source import LabelledSource
+from unifier_tokenizers import InputError
+from unifier_tokenizers.choice import choose
+
+PICTURES: dict[str, Callable[[], LabelledSource]] = {
+    "embedded": Digits,
+    "mnist": MNIST,
+    "fashion_mnist": FashionMNIST,
+    "cifar10": CIFAR10,
+    "cifar10_jpg": partial(CIFAR10, jpeg=True),
+}
+
+
+def picture_source(data: str, *, fold: int | None = None) -> LabelledSource:
+    """The set of that name, or the `ImageFolder` at that place; `fold`, one of the folder's, is tested on."""
+    if data not in PICTURES:
+        return ImageFolder(data, fold=fold)
+    if fold is not None:
+        raise InputError(f"fold={fold}: {data} has no folds")
+    return PICTURES[data]()
+
+
+def sound_source(data: str, *, task: Literal["genre", "tags"] = "genre", fold: int | None = None) -> LabelledSource:
+    """The set of that name, or the `AudioFolder` of that table: one label a sound, or with task "tags" any number.
+
+    `fold` is tested on, by default the first; of FSDD, where it is a speaker's number, by default the official split.
+    Raises InputError where the set has no tags or no folds.
+    """
+    if task == "tags" and data in ("gtzan", "fsdd", "esc10", "esc50"):
+        raise InputError(f"{data} has one label a sound and no tags: take task=genre, or data=emotify")
+    if fold is not None and data in ("embedded", "gtzan"):
+        raise InputError(f"fold={fold}: {data} has no folds")
+    match data:
+        case "embedded":
+            return SyntheticMusic(task=task)
+        case "emotify":
+            return Emotify(task, fold=0 if fold is None else fold)
+        case "gtzan":
+            return GTZAN()
+        case "fsdd":
+            return FSDD(speaker=None if fold is None else SPEAKERS[choose("fold", fold, range(len(SPEAKERS)))])
+        case "esc10" | "esc50":
+            return ESC(data, fold=1 if fold is None else fold)
+        case _:
+            return AudioFolder(data, task="tags" if task == "tags" else "label", fold=fold)
