@@ -40,7 +40,7 @@ def genres(
     `make_trunk` knows.
     """
     source = sound_source(data, task=task, fold=fold)
-    some = readable(source.split("train"), bad_examples=bad_examples, most=200)
+    some = readable(source.split("train"), bad_examples=bad_examples, most=50)
     tokenizer = FrameTokenizer(dim, rate=rate, stack=stack, positions=added(positions), dropout=dropout)
     tokenizer.fit(example.input for example in some)
     head = TaggingHead(source.labels, dim) if task == "tags" else ClassificationHead(source.labels, dim)

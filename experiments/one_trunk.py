@@ -6,13 +6,13 @@ from genres import genres
 from pictures import pictures
 from translation import translation
 from unifier.study.experiment import Experiment
+from unifier.study.joint import together
 
 
-def one_trunk(*, dim: int = 128, depth: int = 3, tokens: int = 1_800_000, dropout: float = 0.1) -> Experiment:
-    """`tokens` is what the trunk reads of all arms together; each gets an equal share."""
+def one_trunk(*, dim: int = 128, depth: int = 3, tokens: int = 600_000, dropout: float = 0.1) -> Experiment:
+    """`tokens` is what the trunk reads of each arm."""
     parts = [make(dim=dim, depth=depth, tokens=tokens, dropout=dropout) for make in (translation, pictures, genres)]
-    arms = {name: arm for part in parts for name, arm in part.arms.items()}
-    return replace(parts[0], name="one_trunk", arms=arms, tags=("text", "pictures", "sound"))
+    return replace(together(parts), name="one_trunk", tags=("text", "pictures", "sound"))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,8 @@ def pictures(
 
     A folder of your own has a folder of pictures for each class, and may have folds.csv, of which `fold` is tested on.
     "cifar10_jpg" is a copy of CIFAR-10 that went through JPEG. `patch` is in pixels; None takes the power of 2 that
-    cuts the longer side of the first picture into about eight, and at least 2. `trunk` is a name that `make_trunk` knows.
+    cuts the longer side of the first picture into about eight, and at least 2. `trunk` is a name that
+    `make_trunk` knows.
     """
     source = picture_source(data, fold=fold)
     some = [example.input for example in readable(source.split("train"), bad_examples=bad_examples, most=2000)]

@@ -1,0 +1,58 @@
+"""Captions, clothes and music on one trunk: what each learns alone, together, and from the others' trunks."""
+
+from genres import genres
+from pictures import pictures
+from translation import translation
+from unifier.study.comparison import Comparison
+from unifier.study.experiment import Experiment, Precision
+
+
+def multi30k(*, dim: int, depth: int, tokens: int, precision: Precision) -> Experiment:
+    """English captions into German, with few subwords and a shallow decoder: the trunk is to do the work."""
+    return translation(
+        data="multi30k",
+        source="en",
+        target="de",
+        vocabulary=2000,
+        decoder_depth=1,
+        dim=dim,
+        depth=depth,
+        tokens=tokens,
+        precision=precision,
+    )
+
+
+def fashion_mnist(*, dim: int, depth: int, tokens: int, precision: Precision) -> Experiment:
+    """Clothes of ten kinds, in 49 patches each."""
+    return pictures(data="fashion_mnist", patch=4, dim=dim, depth=depth, tokens=tokens, precision=precision)
+
+
+def emotify(*, dim: int, depth: int, tokens: int, precision: Precision) -> Experiment:
+    """Music of four genres, in columns of 80 ms; fold 0, whose artists are heard in the test alone."""
+    return genres(data="emotify", fold=0, rate=16000, stack=8, dim=dim, depth=depth, tokens=tokens, precision=precision)
+
+
+def one_trunk_study(
+    *,
+    dim: int = 128,
+    depth: int = 6,
+    tokens: int = 1_000_000,
+    precision: Precision = "bf16",
+    seeds: tuple[int, ...] = (0, 1, 2),
+) -> Comparison:
+    """`tokens` is what each arm's trunk reads, alone, together and in transfer."""
+    return Comparison(
+        "one_trunk_study",
+        [multi30k, fashion_mnist, emotify],
+        settings={"dim": dim, "depth": depth, "tokens": tokens, "precision": precision},
+        seeds=seeds,
+        modes=("solo", "joint", "transfer"),
+        tuned=("none", "all"),
+        question="What happens to text, pictures and sound when they share a trunk?",
+    )
+
+
+if __name__ == "__main__":
+    from unifier.cli import run_this_file
+
+    run_this_file(__file__)
