@@ -1,15 +1,20 @@
 """Captions, clothes and music on one trunk: what each learns alone, together, and from the others' trunks."""
 
+from dataclasses import replace
+
 from genres import genres
 from pictures import pictures
 from translation import translation
 from unifier.study.comparison import Comparison
 from unifier.study.experiment import Experiment, Precision
 
+VALIDATIONS = 3
+"""As many in every run: to translate a validation split takes as long as hundreds of steps."""
+
 
 def multi30k(*, dim: int, depth: int, tokens: int, precision: Precision) -> Experiment:
     """English captions into German, with few subwords and a shallow decoder: the trunk is to do the work."""
-    return translation(
+    made = translation(
         data="multi30k",
         source="en",
         target="de",
@@ -20,16 +25,24 @@ def multi30k(*, dim: int, depth: int, tokens: int, precision: Precision) -> Expe
         tokens=tokens,
         precision=precision,
     )
+    return validated(made)
 
 
 def fashion_mnist(*, dim: int, depth: int, tokens: int, precision: Precision) -> Experiment:
     """Clothes of ten kinds, in 49 patches each."""
-    return pictures(data="fashion_mnist", patch=4, dim=dim, depth=depth, tokens=tokens, precision=precision)
+    return validated(pictures(data="fashion_mnist", patch=4, dim=dim, depth=depth, tokens=tokens, precision=precision))
 
 
 def emotify(*, dim: int, depth: int, tokens: int, precision: Precision) -> Experiment:
     """Music of four genres, in columns of 80 ms; fold 0, whose artists are heard in the test alone."""
-    return genres(data="emotify", fold=0, rate=16000, stack=8, dim=dim, depth=depth, tokens=tokens, precision=precision)
+    return validated(
+        genres(data="emotify", fold=0, rate=16000, stack=8, dim=dim, depth=depth, tokens=tokens, precision=precision)
+    )
+
+
+def validated(experiment: Experiment) -> Experiment:
+    """The experiment, validated as often as all."""
+    return replace(experiment, training=replace(experiment.training, validations=VALIDATIONS))
 
 
 def one_trunk_study(

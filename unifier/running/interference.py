@@ -23,8 +23,8 @@ Pair = tuple[str, str]
 class Interference(Callback):
     """Compares the gradient of each step with the last one of every arm, layer by layer of the trunk.
 
-    It costs no pass of its own. Between two steps of one arm lies the same number of updates as between two arms', so
-    the cosine of an arm with itself is what two batches of one task reach. interference.csv holds the means.
+    It costs no pass of its own: an arm's last gradient is a few steps old. The cosine of an arm with itself, found the
+    same way, is what two batches of one task reach. interference.csv holds the means over windows of the run.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,0 +1,79 @@
+"""Gradients of arms that share a trunk are compared layer by layer."""
+
+import csv
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from unifier import Experiment, run
+from unifier.data.embedded import Digits
+from unifier.data.source import Example, SplitName
+from unifier.heads.classification import ClassificationHead
+from unifier.study.experiment import Arm, Training
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import PatchTokenizer
+
+D = 16
+
+
+class Named:
+    """Digits whose labels are called by other names."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.name, self.names = "named", names
+        self.labels = Digits.labels
+
+    def split(self, name: SplitName) -> list[Example]:
+        some = list(Digits().split("train"))[:64]
+        return [Example(picture, self.names[label]) for picture, label in some]
+
+
+def arms(other: Mapping[str, str]) -> dict[str, Arm]:
+    """Two arms with one tokenizer and one head: only what they are asked for differs."""
+    same = {label: label for label in Digits.labels}
+    tokenizer = PatchTokenizer(D, patch=2, channels=1)
+    head = ClassificationHead(Digits.labels, D)
+    return {"one": Arm(Named(same), tokenizer, head), "other": Arm(Named(other), tokenizer, head)}
+
+
+def alike(*, steps: int = 40) -> Experiment:
+    """The same task twice."""
+    training = Training(steps=steps, batch_tokens=512, validations=1, workers=0)
+    return Experiment("alike", Transformer(D, 2, 2, 16), arms({label: label for label in Digits.labels}), training)
+
+
+def contrary(*, steps: int = 40) -> Experiment:
+    """What one arm calls 0 the other calls 9, so that what helps the one harms the other."""
+    training = Training(steps=steps, batch_tokens=512, validations=1, workers=0)
+    turned = dict(zip(Digits.labels, reversed(Digits.labels), strict=True))
+    return Experiment("contrary", Transformer(D, 2, 2, 16), arms(turned), training)
+
+
+def cosines(folder: Path) -> dict[tuple[str, str, str], list[float]]:
+    found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    with (folder / "interference.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            found[row["layer"], row["arm_a"], row["arm_b"]].append(float(row["cosine"]))
+    return found
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def test_each_pair_of_arms_has_a_cosine_for_each_layer_and_window(tmp_path: Path) -> None:
+    [result] = run(alike, out=tmp_path, track="off")
+    found = cosines(result.folder)
+    pairs = {("one", "one"), ("one", "other"), ("other", "other")}
+    assert {(a, b) for _, a, b in found} == pairs
+    assert {layer for layer, _, _ in found} == {"blocks.0", "blocks.1", "norm"}
+    assert all(len(values) >= 19 and all(-1 <= value <= 1 for value in values) for values in found.values())
+
+
+def test_arms_that_want_the_same_agree_as_one_with_itself_and_arms_that_do_not_disagree(tmp_path: Path) -> None:
+    [same] = run(alike, out=tmp_path, track="off")
+    [other] = run(contrary, out=tmp_path, track="off")
+    agreeing, opposed = cosines(same.folder), cosines(other.folder)
+    for layer in ("blocks.0", "blocks.1"):
+        assert mean(agreeing[layer, "one", "other"]) > mean(agreeing[layer, "one", "one"]) - 0.2
+        assert mean(opposed[layer, "one", "other"]) < mean(opposed[layer, "one", "one"]) - 0.2
