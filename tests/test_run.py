@@ -150,10 +150,10 @@ def weights(folder: Path, name: str = "best") -> dict[str, Tensor]:
 
 def test_a_run_leaves_its_files_and_no_others(finished: Path) -> None:
     assert finished.parent.name == "pictures"
-    left = {path.relative_to(finished).as_posix() for path in finished.rglob("*")}
-    folders = {"checkpoints", "figures"}
-    files = {"settings.json", "metrics.csv", "result.json", "report.html", "samples.json"}
-    assert left == folders | files | {"checkpoints/best.ckpt", "checkpoints/last.ckpt", "figures/curves.svg"}
+    left = {path.relative_to(finished).as_posix() for path in finished.rglob("*") if path.is_file()}
+    files = {f"{name}.json" for name in ("settings", "result", "samples", "attention")}
+    files |= {"metrics.csv", "report.html", "representations.npz", "checkpoints/best.ckpt", "checkpoints/last.ckpt"}
+    assert left == files | {f"figures/{name}.svg" for name in ("curves", "attention-digits-0", "attention-digits-1")}
     assert all((finished / name).stat().st_mtime_ns <= (finished / "result.json").stat().st_mtime_ns for name in files)
     assert content(finished, "settings.json") == {
         "name": "pictures",
