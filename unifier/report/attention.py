@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from unifier.report.figures import STYLE
@@ -80,7 +81,7 @@ def draw_over_picture(
     """
     height, width = picture.shape[:2]
     grey = picture.mean(2)
-    with _drawing(path, 5.6, 2.6 * min(max(height / width, 0.5), 2) + 0.3) as figure:
+    with _drawing(path, 6.2, 2.6 * min(max(height / width, 0.5), 2) + 0.3) as figure:
         left, right = figure.subplots(1, 2)
         extent = (0, width, height, 0)
         left.imshow(picture if picture.shape[2] == 3 else grey, cmap="gray", vmin=0, vmax=255, extent=extent)
@@ -90,7 +91,7 @@ def draw_over_picture(
         right.set(title="attention received", xlim=(0, width), ylim=(height, 0))
         for axes in (left, right):
             axes.set_axis_off()
-        bar = figure.colorbar(shown, ax=right, shrink=0.8)
+        bar = figure.colorbar(shown, ax=right, shrink=0.8, ticks=MaxNLocator(4))
         bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
         bar.set_label("times an even share")
 
