@@ -1,0 +1,266 @@
+"""From rows to numbers: means and intervals, pairs, what is matched, the answer."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from unifier.report.numbers.answer import answer, together
+from unifier.report.numbers.conditions import Condition, conditions, contrasts
+from unifier.report.numbers.gather import read_study
+from unifier.report.numbers.intervals import difference, estimate
+from unifier.report.numbers.matching import matching, unmatched
+from unifier.report.numbers.scaling import efficiencies, fit_law, sweeps
+from unifier.report.numbers.transfer import shares_kept, transfer_grids
+from unifier.report.numbers.wording import amount, figure, plus_minus
+
+Rows = Callable[..., dict[str, Any]]
+FULL_SCALE = {"digits": (10, 98), "en-fr": (0, 96), "music": (20, 90)}
+"""Chance and reference of the rows that conftest makes."""
+
+
+def find(found: list[Condition], arm: str, label: str) -> Condition:
+    (one,) = (condition for condition in found if (condition.arm, condition.label) == (arm, label))
+    return one
+
+
+@pytest.fixture
+def two_ways(row: Rows) -> list[dict[str, Any]]:
+    """Solo and joint over three seeds; joint is 1 above on digits and 2 below on music, give or take."""
+    jitter = (-0.1, 0.0, 0.1)
+    return [
+        *(row("digits", 90 + seed, seed) for seed in range(3)),
+        *(row("digits", 91 + seed + jitter[seed], seed, mode="joint", experiment="joint") for seed in range(3)),
+        *(row("music", 70 - seed, seed) for seed in range(3)),
+        *(row("music", 68 - seed + jitter[seed], seed, mode="joint", experiment="joint") for seed in range(3)),
+    ]
+
+
+def test_the_interval_is_student_s() -> None:
+    values = np.random.default_rng(0).normal(3, 2, 5)
+    low, high = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    found = estimate(values)
+    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+    assert found.sign == int(low > 0) - int(high < 0)
+
+
+def test_one_seed_has_no_interval() -> None:
+    found = estimate([4.0])
+    assert (found.mean, found.half, found.low, found.sign) == (4.0, None, None, 0)
+
+
+def test_differences_are_paired_by_seed() -> None:
+    first, second = {0: 1.0, 1: 12.0, 2: 23.0, 7: 99.0}, {0: 0.0, 1: 10.0, 2: 20.0, 8: -5.0}
+    low, high = stats.ttest_rel([1, 12, 23], [0, 10, 20]).confidence_interval(0.95)
+    found = difference(first, second)
+    assert found is not None
+    assert (found.low, found.high, found.size) == (pytest.approx(low), pytest.approx(high), 3)
+    assert difference({0: 1.0}, {1: 1.0}) is None
+
+
+def test_conditions_are_rows_but_for_the_seed(two_ways: list[dict[str, Any]]) -> None:
+    found = conditions(two_ways)
+    assert [(one.arm, one.label, len(one.rows)) for one in found] == [
+        ("digits", "solo", 3),
+        ("digits", "joint", 3),
+        ("music", "solo", 3),
+        ("music", "joint", 3),
+    ]
+    assert found[0].score.mean == 91
+    assert found[0].normalised == {seed: 100 * (80 + seed) / 88 for seed in range(3)}
+
+
+def test_a_seed_that_was_run_twice_counts_once(row: Rows) -> None:
+    (found,) = conditions([row("digits", 90.0, 0), row("digits", 90.0, 0), row("digits", 96.0, 1)])
+    assert found.score == estimate([90.0, 96.0])
+
+
+def test_without_a_reference_there_is_no_normalised_score_and_the_first_metric_is_taken(row: Rows) -> None:
+    bare = row("digits", 90.0)
+    bare["result"]["data"]["digits"]["scale"]["reference"] = None
+    assert conditions([bare])[0].scaled is None
+    del bare["result"]["data"]["digits"]["scale"]
+    (found,) = conditions([bare])
+    assert (found.metric, found.scaled) == ("accuracy", None)
+
+
+def test_a_trained_trunk_is_held_against_solo_and_both_controls(row: Rows) -> None:
+    moved = {"mode": "transfer", "tuned": "none"}
+    rows = [
+        row("digits", 95.0),
+        row("digits", 85.0, start="genres", **moved),
+        row("digits", 55.0, start="genres", shuffled=True, **moved),
+        row("digits", 60.0, **moved),
+    ]
+    found = {(one.condition.label, one.baseline.label): one.raw.mean for one in contrasts(conditions(rows))}
+    assert found == {
+        ("genres, frozen", "solo"): -10,
+        ("genres, frozen", "random, frozen"): 25,
+        ("genres, frozen", "genres shuffled, frozen"): 30,
+        ("genres shuffled, frozen", "solo"): -40,
+        ("random, frozen", "solo"): -35,
+    }
+
+
+def test_experiments_that_differ_in_no_fact_are_told_apart_by_name(row: Rows) -> None:
+    found = conditions([row("digits", 90.0, experiment="rotary"), row("digits", 91.0, experiment="learned")])
+    assert [one.label for one in found] == ["rotary", "learned"]
+
+
+def test_what_is_not_matched_is_flagged_with_its_range(row: Rows) -> None:
+    rows = [row(budget={"flops": flops, "seconds": seconds}) for flops, seconds in ((8e11, 10.0), (1.3e12, 31.0))]
+    assert matching(rows) == "matched in tokens, steps and parameters; not matched: FLOPs 0.8–1.3 T, seconds 10–31"
+    assert unmatched([row(budget={"tokens": tokens}) for tokens in (1000, 1020)]) == []
+    assert [one.measure for one in unmatched([row(budget={"tokens": tokens}) for tokens in (1000, 1021)])] == ["tokens"]
+    assert matching([row()]) == ""
+
+
+def test_an_arm_s_own_budget_counts_not_its_run_s(row: Rows) -> None:
+    joint = row(mode="joint")
+    joint["result"]["budget"] = {**joint["result"]["budget"], "tokens": 3 * 64_000}
+    assert unmatched([row(), joint]) == []
+
+
+def test_the_answer_is_the_mean_paired_difference(two_ways: list[dict[str, Any]]) -> None:
+    found = conditions(two_ways)
+    result = together(found)
+    assert result is not None
+    jitter = np.array([-0.1, 0.0, 0.1])
+    expected = estimate(100 * ((1 + jitter) / 88 + (jitter - 2) / 70) / 2)
+    assert result.overall == pytest.approx(expected)
+    said = answer(found)
+    assert f"costs {figure(-expected.mean, 2)} points of normalised score" in said
+    assert "digits gains most" in said
+    assert "music loses most" in said
+
+
+def test_the_answer_is_honest_where_the_interval_holds_nothing(two_ways: list[dict[str, Any]]) -> None:
+    for row, shift in zip(two_ways[9:], (-4.0, 0.0, 4.0), strict=True):
+        row["result"]["metrics"]["test/music/accuracy"] += 1.2 + shift
+    assert "cannot be told apart over 3 seeds" in answer(conditions(two_ways))
+
+
+def test_the_answer_says_when_there_is_one_seed(two_ways: list[dict[str, Any]]) -> None:
+    said = answer(conditions([row for row in two_ways if row["seed"] == 0]))
+    assert "one seed: no interval" in said
+    assert "±" not in said
+
+
+def test_the_answer_of_one_run_is_its_score_and_of_none_that_there_is_none(row: Rows) -> None:
+    assert answer(conditions([row("digits", 91.25)])) == "digits reaches 91.2 accuracy, with one seed."
+    assert answer([]).startswith("No run ended")
+
+
+def test_the_answer_of_a_sweep_is_its_best_setting(row: Rows) -> None:
+    scores = {2: (97.0, 97.4, 97.1), 4: (93.0, 93.2, 93.3), 8: (80.0, 80.1, 80.2)}
+    rows = [
+        row("digits", score, seed, varied={"patch": patch})
+        for patch, of_seeds in scores.items()
+        for seed, score in enumerate(of_seeds)
+    ]
+    assert answer(conditions(rows)).startswith("For digits, patch=2 is best: 97.2 accuracy, 4.0 above patch=4 (95 %")
+    close = [row("digits", score, seed, varied={"patch": p}) for p in (1, 2) for seed, score in ((0, 90), (1, 90 + p))]
+    assert "cannot be told apart" in answer(conditions(close))
+
+
+def test_the_share_that_a_frozen_trunk_keeps(row: Rows) -> None:
+    def moved(score: float, start: str, tuned: str) -> dict[str, Any]:
+        return row("music", score, mode="transfer", start=start, tuned=tuned)
+
+    rows = [moved(62.0, "pictures", "none"), moved(80.0, "pictures", "all"), moved(55.0, "translation", "none")]
+    best, other = shares_kept(conditions([row("music", 76.0), *rows]))
+    assert (best.start, best.share.mean) == ("pictures", pytest.approx(100 * 42 / 60))
+    assert (other.start, other.share.mean, other.tuned) == ("translation", pytest.approx(100 * 35 / 56), "solo")
+
+
+def test_the_matrix_holds_every_pair_and_its_controls(row: Rows) -> None:
+    moved = {"mode": "transfer", "tuned": "none"}
+    rows = [
+        row("digits", 95.0),
+        row("music", 80.0),
+        row("digits", 85.0, start="genres", **moved),
+        row("music", 70.0, start="pictures", **moved),
+        row("digits", 55.0, start="genres", shuffled=True, **moved),
+        row("digits", 60.0, **moved),
+    ]
+    (grid,) = transfer_grids(conditions(rows))
+    cells = {
+        line: dict(zip(grid.columns, values, strict=True)) for line, values in zip(grid.rows, grid.cells, strict=True)
+    }
+    assert cells["from genres"] == {"digits": pytest.approx(100 * 75 / 88), "music": None}
+    assert cells["from pictures"] == {"digits": None, "music": pytest.approx(100 * 50 / 70)}
+    assert cells["genres, shuffled"]["digits"] == pytest.approx(100 * 45 / 88)
+    assert cells["random, frozen"]["digits"] == pytest.approx(100 * 50 / 88)
+    assert cells["random, all trained (solo)"]["music"] == pytest.approx(100 * 60 / 70)
+    for one in rows:
+        one["result"]["data"][one["arm"]]["scale"] = {"metric": "accuracy", "chance": 0, "reference": None}
+    (grid,) = transfer_grids(conditions(rows))
+    assert grid.cells[0][0] == pytest.approx(100 * 85 / 95)
+    assert "solo" in grid.unit
+
+
+@pytest.mark.parametrize(("a", "b", "c"), [(20.0, 0.5, 0.0), (3.0, 0.25, 4.0)])
+def test_a_power_law_is_found_again(a: float, b: float, c: float) -> None:
+    n = np.array([0.01, 0.03, 0.1, 0.3, 1.0])
+    law = fit_law(list(n), list(a * n**-b + c))
+    assert law is not None
+    assert (law.a, law.b, law.c) == (pytest.approx(a, rel=1e-3), pytest.approx(b, rel=1e-3), pytest.approx(c, abs=1e-2))
+    assert law.error_of_b < 1e-3
+    np.testing.assert_allclose(law.at(n), a * n**-b + c, rtol=1e-3)
+
+
+def test_a_law_needs_four_shares(row: Rows) -> None:
+    rows = [row("digits", 98 - 5 * n**-0.5, varied={"share": n}) for n in (0.03, 0.1, 0.3, 1.0)]
+    (found,) = efficiencies(conditions(rows))
+    assert found.law is not None
+    assert found.law.b == pytest.approx(0.5, rel=1e-2)
+    assert found.errors[-1].mean == pytest.approx(100 * 5 / 88)
+    (found,) = efficiencies(conditions(rows[1:]))
+    assert found.law is None
+    assert "from 10% to 100%" in answer(conditions(rows[1:]))
+
+
+def test_a_score_above_the_reference_is_counted_from_a_perfect_one(row: Rows) -> None:
+    rows = [row("digits", score, varied={"share": share}) for share, score in ((0.1, 90.0), (1.0, 98.5))]
+    (found,) = efficiencies(conditions(rows))
+    assert [one.mean for one in found.errors] == [10, 1.5]
+
+
+def test_a_sweep_stands_over_columns_an_example_and_flops(row: Rows) -> None:
+    rows = [
+        row(
+            "digits",
+            90.0 + patch,
+            varied={"patch": patch},
+            budget={"tokens": 64_000 // patch, "flops": 10**12 // patch},
+        )
+        for patch in (1, 4)
+    ]
+    (points,) = sweeps(conditions(rows)).values()
+    assert [(one.label, one.columns, one.flops) for one in points] == [("patch=4", 4, 2.5e11), ("patch=1", 16, 1e12)]
+
+
+def test_numbers_have_no_more_digits_than_they_mean() -> None:
+    assert plus_minus(estimate([90.0, 94.0])) == "92 ± 25"
+    assert plus_minus(estimate([90.0, 90.01, 90.02])) == "90.0 ± 0.0"
+    assert figure(-0.01) == "0.0"
+    assert figure(-1.25, 2, signed=True) == "−1.25"
+    assert (amount(1.8e6), amount(0.8e12, 1.3e12), amount(27, 140), amount(8.25)) == (
+        "1.8 M",
+        "0.8–1.3 T",
+        "27–140",
+        "8.2",
+    )
+
+
+def test_every_number_of_the_full_study_is_one(full: Path) -> None:
+    found = conditions(read_study(full).rows)
+    assert all(math.isfinite(one.score.mean) for one in found)
+    for one in found:
+        chance, reference = FULL_SCALE[one.arm]
+        assert one.scaled is not None
+        assert one.scaled.mean == pytest.approx(100 * (one.score.mean - chance) / (reference - chance))

@@ -1,0 +1,165 @@
+"""The answer in a sentence or two, put together from the numbers."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from unifier.report.numbers.conditions import Condition, Contrast, contrast, contrasts
+from unifier.report.numbers.intervals import Estimate, estimate
+from unifier.report.numbers.scaling import efficiencies
+from unifier.report.numbers.transfer import shares_kept
+from unifier.report.numbers.wording import count, decimals, figure, interval, join, plain, plus_minus
+
+
+def answer(found: Sequence[Condition]) -> str:
+    """What the numbers say, most important first; where an interval holds 0, that it cannot be told."""
+    if not found:
+        return "No run ended with a score, so there is no answer."
+    said = [*_joint(found), *_transfer(found)]
+    if not said:
+        said = [*_shares(found), *_best(found)] or _scores(found)
+    return " ".join(said)
+
+
+class Together(NamedTuple):
+    """What one trunk for all gains over a trunk for each: the mean over arms, seed by seed."""
+
+    overall: Estimate
+    arms: Mapping[str, Estimate]
+    unit: str
+
+
+def together(found: Sequence[Condition]) -> Together | None:
+    """Joint less solo, normalised where every arm can be; None without both."""
+    pairs = [
+        one
+        for one in contrasts(found)
+        if one.condition.says(mode="joint") and one.baseline.says(mode="solo", start=None, tuned="all")
+    ]
+    pairs = list({one.condition.arm: one for one in reversed(pairs)}.values())[::-1]
+    if not pairs:
+        return None
+    scaled = all(one.scaled for one in pairs)
+    by_arm = {one.condition.arm: _by_seed(one, scaled) for one in pairs}
+    seeds = set[int].intersection(*(set(values) for values in by_arm.values()))
+    overall = [sum(values[seed] for values in by_arm.values()) / len(by_arm) for seed in sorted(seeds)]
+    if not overall:
+        return None
+    unit = "points of normalised score" if scaled else "points"
+    return Together(estimate(overall), {arm: estimate(values.values()) for arm, values in by_arm.items()}, unit)
+
+
+def _by_seed(one: Contrast, scaled: bool) -> dict[int, float]:
+    first, second = (side.normalised if scaled else side.raw for side in (one.condition, one.baseline))
+    assert first is not None
+    assert second is not None
+    return {seed: first[seed] - second[seed] for seed in first if seed in second}
+
+
+def _joint(found: Sequence[Condition]) -> list[str]:
+    result = together(found)
+    if result is None:
+        return []
+    mean, arms = result.overall, result.arms
+    size = figure(abs(mean.mean), decimals(mean))
+    verb = "gains" if mean.mean > 0 else "costs"
+    trunk = f"One trunk for {'both' if len(arms) == 2 else f'all {len(arms)} arms'}"
+    over = "over a trunk for each" if mean.mean > 0 else "against a trunk for each"
+    if mean.half is None:
+        said = [f"{trunk} {verb} {size} {result.unit} {over} {interval(mean)}."]
+    elif not mean.sign:
+        said = [
+            f"{trunk} and a trunk for each cannot be told apart over {count(mean.size, 'seed')}: "
+            f"the difference is {figure(mean.mean, decimals(mean), signed=True)} {result.unit} {interval(mean)}."
+        ]
+    else:
+        said = [f"{trunk} {verb} {size} {result.unit} {over} {interval(mean)}."]
+    best, worst = max(arms, key=lambda arm: arms[arm].mean), min(arms, key=lambda arm: arms[arm].mean)
+    if len(arms) > 1:
+        most = "gains most" if arms[best].mean > 0 else "loses least"
+        least = "loses most" if arms[worst].mean < 0 else "gains least"
+        said.append(
+            f"{best} {most} ({plus_minus(arms[best], signed=True)}), "
+            f"{worst} {least} ({plus_minus(arms[worst], signed=True)})."
+        )
+    return said
+
+
+def _transfer(found: Sequence[Condition]) -> list[str]:
+    kept = shares_kept(found)
+    if not kept:
+        return []
+    best = kept[0]
+    share = best.share
+    said = [
+        f"On its best pair, {plain(best.start)} to {best.arm}, a frozen trunk keeps {figure(share.mean, 0)} % "
+        f"of the tuned score {interval(share)}."
+    ]
+    control = next(
+        (
+            one
+            for one in contrasts(found)
+            if one.condition.arm == best.arm
+            and one.condition.says(start=best.start, tuned="none", shuffled=False)
+            and one.baseline.says(start=None, tuned="none")
+        ),
+        None,
+    )
+    if control:
+        gain, unit = (control.scaled, "points of normalised score") if control.scaled else (control.raw, "points")
+        if gain.half is not None and not gain.sign:
+            said.append(f"There, it cannot be told from a random frozen trunk {interval(gain)}.")
+        else:
+            worth = f"{figure(abs(gain.mean), decimals(gain))} {unit} {'above' if gain.mean > 0 else 'below'}"
+            said.append(f"That is {worth} a random frozen trunk {interval(gain)}.")
+    return said
+
+
+def _shares(found: Sequence[Condition]) -> list[str]:
+    said: list[str] = []
+    for one in efficiencies(found):
+        if one.law:
+            fewer = 100 * (1 - 2**-one.law.b)
+            said.append(
+                f"{one.arm}: the error above its floor falls by {figure(fewer, 0)} % "
+                f"each time the examples double (exponent {figure(one.law.b, 2)} ± {figure(one.law.error_of_b, 2)})."
+            )
+        else:
+            first, last = one.errors[0].mean, one.errors[-1].mean
+            said.append(
+                f"{one.arm}: from {one.shares[0]:.0%} to {one.shares[-1]:.0%} of the examples "
+                f"the error goes from {figure(first)} to {figure(last)}."
+            )
+    return said
+
+
+def _best(found: Sequence[Condition]) -> list[str]:
+    said: list[str] = []
+    for arm in dict.fromkeys(condition.arm for condition in found):
+        ranked = sorted(
+            (one for one in found if one.arm == arm and "share" not in one.rows[0]["varied"]),
+            key=lambda one: -one.score.mean,
+        )
+        if len(ranked) < 2:
+            continue
+        first, second = ranked[:2]
+        above = contrast(first, second)
+        reached = f"{figure(first.score.mean, decimals(first.score))} {plain(first.metric)}"
+        if above is None:
+            said.append(f"For {arm}, {first.label} is best: {reached}; it shares no seed with {second.label}.")
+        elif above.raw.half is not None and not above.raw.sign:
+            said.append(
+                f"For {arm}, {first.label} has the highest mean ({reached}), "
+                f"and cannot be told apart from {second.label} {interval(above.raw)}."
+            )
+        else:
+            lead = figure(above.raw.mean, max(decimals(above.raw), 1))
+            said.append(
+                f"For {arm}, {first.label} is best: {reached}, {lead} above {second.label} {interval(above.raw)}."
+            )
+    return said
+
+
+def _scores(found: Sequence[Condition]) -> list[str]:
+    reached = [f"{one.arm} reaches {plus_minus(one.score)} {plain(one.metric)}" for one in found]
+    seeds = max(one.score.size for one in found)
+    return [f"{join(reached)}, {'over ' + count(seeds, 'seed') if seeds > 1 else 'with one seed'}."]

@@ -1,0 +1,154 @@
+"""Rows to conditions: what was trained how, with a score for every seed."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, final
+
+from unifier.report.numbers.gather import Row
+from unifier.report.numbers.intervals import Estimate, difference, estimate
+
+TUNED = {"all": "all trained", "norms": "norms trained", "none": "frozen"}
+"""What of a trunk was trained, as a person reads it."""
+
+
+@final
+@dataclass(frozen=True)
+class Condition:
+    """One arm under one way of training it: rows that differ in their seed alone."""
+
+    arm: str
+    label: str
+    metric: str
+    rows: Sequence[Row]
+
+    @property
+    def raw(self) -> dict[int, float]:
+        """The score on the test split, by seed."""
+        return self._by_seed(lambda row: row["result"]["metrics"][f"test/{self.arm}/{self.metric}"])
+
+    @property
+    def normalised(self) -> dict[int, float] | None:
+        """The same from 0, chance, to 100, the reference; None where a perfect score is not known."""
+        scale = scale_of(self.rows[0])
+        if scale.get("reference") is None:
+            return None
+        chance, reference = scale["chance"], scale["reference"]
+        return {seed: 100 * (score - chance) / (reference - chance) for seed, score in self.raw.items()}
+
+    @property
+    def score(self) -> Estimate:
+        """The raw score over seeds."""
+        return estimate(self.raw.values())
+
+    @property
+    def scaled(self) -> Estimate | None:
+        """The normalised score over seeds."""
+        return None if self.normalised is None else estimate(self.normalised.values())
+
+    def cost(self, name: str) -> float:
+        """The mean of a budget's figure over the runs."""
+        return fmean(budget(row)[name] for row in self.rows)
+
+    def says(self, **facts: Any) -> bool:
+        """Whether its rows have these values."""
+        return all(self.rows[0][name] == value for name, value in facts.items())
+
+    def _by_seed(self, read: Callable[[Row], float]) -> dict[int, float]:
+        # Two runs of one seed are one: a repeated run adds nothing to what is known.
+        found: dict[int, list[float]] = {}
+        for row in self.rows:
+            found.setdefault(row["seed"], []).append(read(row))
+        return {seed: fmean(scores) for seed, scores in sorted(found.items())}
+
+
+def conditions(rows: Iterable[Row]) -> list[Condition]:
+    """All conditions, arm by arm: solo, joint, then the others in the order of the rows."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["arm"], label(row), row["experiment"]), []).append(row)
+    found: list[Condition] = []
+    for (arm, said, experiment), group in groups.items():
+        alike = [other for other in groups if other[:2] == (arm, said)]
+        named = said if len(alike) == 1 else f"{experiment}, {said}" if said != "solo" else experiment
+        found.append(Condition(arm, named, metric_of(group[0]), group))
+    arms = list(dict.fromkeys(condition.arm for condition in found))
+    modes = ("solo", "joint", "transfer")
+    return sorted(found, key=lambda condition: (arms.index(condition.arm), modes.index(condition.rows[0]["mode"])))
+
+
+def label(row: Row) -> str:
+    """How a row was trained, in a few words."""
+    start, tuned = row["start"], TUNED[row["tuned"]]
+    if start is None:
+        said = f"random, {tuned}" if row["tuned"] != "all" else row["mode"] if row["mode"] == "joint" else "solo"
+    else:
+        said = f"{start.replace('_', ' ')}{' shuffled' if row['shuffled'] else ''}, {tuned}"
+    settings = ", ".join(f"{name}={setting(value)}" for name, value in row["varied"].items())
+    return settings if settings and said == "solo" else f"{said}, {settings}" if settings else said
+
+
+def setting(value: Any) -> str:
+    """A setting's value as the command line takes it."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def metric_of(row: Row) -> str:
+    """The metric an arm is judged by: its scale's, else its first."""
+    prefix = f"test/{row['arm']}/"
+    first = next(name.removeprefix(prefix) for name in row["result"]["metrics"] if name.startswith(prefix))
+    return scale_of(row).get("metric") or first
+
+
+def scale_of(row: Row) -> Mapping[str, Any]:
+    """What chance and a reference reach on a row's arm; empty where that is not known."""
+    return row["result"].get("data", {}).get(row["arm"], {}).get("scale") or {}
+
+
+def budget(row: Row) -> Mapping[str, float]:
+    """What a row's arm cost, and how many parameters its run had."""
+    result = row["result"]
+    own = result.get("arm_budgets", {}).get(row["arm"], result["budget"])
+    return {"parameters": result["parameters"]["total"], **own}
+
+
+@final
+@dataclass(frozen=True)
+class Contrast:
+    """What one condition has over another of the same arm, paired by seed."""
+
+    condition: Condition
+    baseline: Condition
+    raw: Estimate
+    scaled: Estimate | None
+
+
+def contrast(condition: Condition, baseline: Condition) -> Contrast | None:
+    """A condition less its baseline; None where they share no seed."""
+    raw = difference(condition.raw, baseline.raw)
+    first, second = condition.normalised, baseline.normalised
+    scaled = difference(first, second) if first is not None and second is not None else None
+    return raw and Contrast(condition, baseline, raw, scaled)
+
+
+def contrasts(found: Sequence[Condition]) -> list[Contrast]:
+    """Every condition against a trunk of its own; and a trained trunk against a random and a shuffled one."""
+    return [
+        one
+        for condition in found
+        for baseline in found
+        if condition.arm == baseline.arm and _answers(condition.rows[0], baseline.rows[0])
+        if (one := contrast(condition, baseline))
+    ]
+
+
+def _answers(row: Row, other: Row) -> bool:
+    if row["varied"] != other["varied"] or row is other:
+        return False
+    solo = other["mode"] == "solo" and other["start"] is None and other["tuned"] == "all"
+    if row["start"] is None or row["shuffled"]:
+        return solo and (row["mode"] == "joint" or row["tuned"] != "all" or row["shuffled"])
+    control = row["tuned"] == other["tuned"] and (
+        other["start"] is None or (other["shuffled"] and other["start"] == row["start"])
+    )
+    return other["mode"] != "joint" and (solo or control)

@@ -1,0 +1,186 @@
+"""From a folder to the rows of a report: what is missing, broken, diverged or there twice is named, the rest stays."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+from unifier.study.files import read_json
+from unifier_tokenizers import InputError
+
+Row = Mapping[str, Any]
+"""One run's one arm, as comparison.json holds it."""
+
+USUAL = {"mode": "solo", "start": None, "shuffled": False, "tuned": "all", "varied": {}}
+"""What a row means that does not say."""
+
+NEEDED = ("name", "arms", "seed", "status", "metrics", "parameters", "budget")
+"""What a result without cannot be reported."""
+
+
+@final
+@dataclass(frozen=True)
+class Study:
+    """What one page reports."""
+
+    name: str
+    rows: list[Row]
+    """Those of runs that ended well; "folder" is a Path that is there, or None."""
+    question: str = ""
+    status: str = "finished"
+    problems: list[str] = field(default_factory=list[str])
+    """A line for each run that is left out, or not whole."""
+    representation: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
+    settings: Mapping[str, Any] | None = None
+    """Those that repeat the whole; None where it is several runs that were started one by one."""
+
+
+def read_study(folder: Path) -> Study:
+    """What lies in a folder: a comparison's, a run's, or one with several of either somewhere below it.
+
+    Raises InputError where there is nothing to report.
+    """
+    for name in ("comparison.json", "result.json"):
+        if (folder / name).exists():
+            return study_of(folder, read_json(folder / name))
+    return _study_of_all(folder)
+
+
+def study_of(folder: Path, content: Mapping[str, Any]) -> Study:
+    """The study that a comparison.json or a result.json holds, which lies in `folder` or is about to."""
+    if "rows" in content:
+        problems = [str(line) for line in content.get("problems", ())]
+        rows = _sound(_placed(content["rows"], folder), problems)
+        return Study(
+            name=content["name"],
+            rows=rows,
+            question=content.get("question") or "",
+            status=content["status"],
+            problems=problems,
+            representation=list(content.get("representation", ())),
+            settings=content.get("settings", {}),
+        )
+    if lacking := [name for name in NEEDED if name not in content]:
+        raise InputError(f"{folder / 'result.json'}: broken (it lacks {', '.join(lacking)})")
+    problems: list[str] = []
+    settings = {**content.get("settings", {}), "seed": content["seed"]}
+    return Study(
+        content["name"], _sound(_rows(folder, content), problems), "", content["status"], problems, [], settings
+    )
+
+
+def _study_of_all(folder: Path) -> Study:
+    problems: list[str] = []
+    rows: list[Row] = []
+    representation: list[Mapping[str, Any]] = []
+    for path in sorted(folder.rglob("comparison.json")):
+        try:
+            content = read_json(path)
+            rows += _placed(content["rows"], path.parent)
+        except (InputError, KeyError) as error:
+            problems.append(str(error) if isinstance(error, InputError) else f"{path}: broken (it lacks {error})")
+            continue
+        problems += map(str, content.get("problems", ()))
+        representation += content.get("representation", ())
+    known = {row["folder"].resolve() for row in rows if row["folder"]}
+    alone: list[Row] = []
+    for run in sorted({path.parent for name in ("result.json", "settings.json") for path in folder.rglob(name)}):
+        if run.resolve() not in known:
+            try:
+                alone += _rows(run, read_json(run / "result.json"))
+            except InputError as error:
+                problems.append(str(error))
+    rows = _sound(_once([*rows, *_told_apart(alone)], problems), problems)
+    if not rows:
+        said = f"; {problems[0]}" if problems else ""
+        raise InputError(f"{folder}: holds no comparison.json and no finished result.json{said}; give a run's folder")
+    return Study(folder.resolve().name, rows, problems=problems, representation=representation)
+
+
+def _rows(folder: Path, result: Mapping[str, Any]) -> list[Row]:
+    if lacking := [name for name in NEEDED if name not in result]:
+        raise InputError(f"{folder / 'result.json'}: broken (it lacks {', '.join(lacking)})")
+    mode = "solo" if len(result["arms"]) == 1 else "joint"
+    own = {"experiment": result["name"], "seed": result["seed"], "folder": folder, "result": result}
+    return [{**USUAL, **own, "mode": mode, "arm": arm} for arm in result["arms"]]
+
+
+def _placed(rows: Iterable[Row], base: Path) -> list[Row]:
+    return [{**USUAL, **row, "folder": _find(row.get("folder") or "", base)} for row in rows]
+
+
+def _find(text: str, base: Path) -> Path | None:
+    """A run's folder as it was written down, or beside the comparison's if all were moved together."""
+    if not text:
+        return None
+    tail = Path(*Path(text).parts[-2:])  # <experiment>/<run id>, as `runs` holds them
+    candidates = (Path(text), base / text, base.parent.parent / tail, base / tail)
+    return next((path for path in candidates if path.is_dir()), None)
+
+
+def _told_apart(rows: list[Row]) -> list[Row]:
+    """Runs that were started one by one, with the settings in which those of one experiment differ."""
+    values: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        for name, value in row["result"].get("settings", {}).items():
+            values.setdefault((row["experiment"], name), set()).add(str(value))
+    return [
+        {
+            **row,
+            "varied": {
+                name: value
+                for name, value in row["result"].get("settings", {}).items()
+                if len(values[row["experiment"], name]) > 1
+            },
+        }
+        for row in rows
+    ]
+
+
+def _once(rows: list[Row], problems: list[str]) -> list[Row]:
+    """The rows of runs whose folder's name no run before them has; a copied run would count twice."""
+    first: dict[str, Path] = {}
+    kept: list[Row] = []
+    seen: set[tuple[Path, str]] = set()
+    for row in rows:
+        folder = row["folder"]
+        if folder is None:
+            kept.append(row)
+            continue
+        place = folder.resolve()
+        if (place, row["arm"]) in seen:
+            continue  # two comparisons share this run
+        seen.add((place, row["arm"]))
+        if first.setdefault(folder.name, place) == place:
+            kept.append(row)
+        elif (said := f"{folder}: the same run id as {first[folder.name]}; left out, or it would count twice") not in (
+            problems
+        ):
+            problems.append(said)
+    return kept
+
+
+def _sound(rows: Iterable[Row], problems: list[str]) -> list[Row]:
+    """The rows that have a score; each other run is named, once."""
+    kept: list[Row] = []
+    told: set[str] = set()
+    for row in rows:
+        result, arm = row.get("result") or {}, row["arm"]
+        who = f"{row['experiment']}, {arm}, seed {row['seed']}"
+        place = row["folder"].name if row["folder"] else ""
+        if lacking := [name for name in NEEDED if name not in result]:
+            said = f"{who}: no whole result (it lacks {', '.join(lacking)}); left out"
+        elif result["status"] != "finished":
+            said = f"{row['experiment']}, seed {row['seed']}: {result.get('error') or result['status']}; left out"
+        elif not any(name.startswith(f"test/{arm}/") for name in result["metrics"]):
+            said = f"{who}: no score on the test split; left out"
+        elif not all(math.isfinite(score) for name, score in result["metrics"].items() if f"/{arm}/" in name):
+            said = f"{who}: a score is not a number; left out"
+        else:
+            kept.append(row)
+            said = "" if row["folder"] else f"{who}: its folder is gone, and with it curves and samples"
+        if said and said not in told and not (place and any(place in line for line in problems)):
+            told.add(said)
+            problems.append(said + (f" ({place})" if place else ""))
+    return kept

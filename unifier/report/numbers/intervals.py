@@ -1,0 +1,48 @@
+"""A mean over seeds, and how far it is to be trusted."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+
+class Estimate(NamedTuple):
+    """A mean with its 95 % interval, by Student's t; one value has no interval."""
+
+    mean: float
+    half: float | None
+    """Half the interval's width."""
+    size: int
+
+    @property
+    def low(self) -> float | None:
+        """The interval's lower end."""
+        return None if self.half is None else self.mean - self.half
+
+    @property
+    def high(self) -> float | None:
+        """The interval's upper end."""
+        return None if self.half is None else self.mean + self.half
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 where the interval leaves 0 out, else 0: the values cannot be told from none."""
+        if self.half is None or abs(self.mean) <= self.half:
+            return 0
+        return 1 if self.mean > 0 else -1
+
+
+def estimate(values: Iterable[float]) -> Estimate:
+    """The mean of at least one value, and its interval."""
+    array = np.fromiter(values, float)
+    half = None
+    if len(array) > 1:
+        half = float(stats.t.ppf(0.975, len(array) - 1) * stats.sem(array))
+    return Estimate(float(array.mean()), half, len(array))
+
+
+def difference(first: Mapping[int, float], second: Mapping[int, float]) -> Estimate | None:
+    """`first` less `second`, pair by pair of the seeds that both have; None where they share none."""
+    shared = sorted(first.keys() & second.keys())
+    return estimate(first[seed] - second[seed] for seed in shared) if shared else None

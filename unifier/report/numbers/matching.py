@@ -1,0 +1,44 @@
+"""What compared rows have in equal measure, and what they have not."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from unifier.report.numbers.conditions import budget
+from unifier.report.numbers.gather import Row
+from unifier.report.numbers.wording import amount, join
+
+TOLERANCE = 0.02
+"""Amounts whose spread is at most this share of the largest are equal: a batch more or less."""
+
+MEASURES = {"tokens": "tokens", "flops": "FLOPs", "steps": "steps", "seconds": "seconds", "parameters": "parameters"}
+
+
+class Unmatched(NamedTuple):
+    """A measure in which rows differ, from the least to the most."""
+
+    measure: str
+    low: float
+    high: float
+
+
+def unmatched(rows: Iterable[Row]) -> list[Unmatched]:
+    """The measures in which rows differ by more than a fiftieth."""
+    costs = [budget(row) for row in rows]
+    found: list[Unmatched] = []
+    for measure in MEASURES:
+        values = [cost[measure] for cost in costs if measure in cost]
+        if values and max(values) - min(values) > TOLERANCE * max(values):
+            found.append(Unmatched(measure, min(values), max(values)))
+    return found
+
+
+def matching(rows: Iterable[Row]) -> str:
+    """What is matched and what is not, in a line; empty for a single row."""
+    rows = list(rows)
+    if len(rows) < 2:
+        return ""
+    apart = unmatched(rows)
+    ranges = [f"{MEASURES[one.measure]} {amount(one.low, one.high)}" for one in apart]
+    equal = [said for measure, said in MEASURES.items() if measure not in {one.measure for one in apart}]
+    matched = f"matched in {join(equal)}" if equal else "matched in nothing"
+    return f"{matched}; not matched: {', '.join(ranges)}" if ranges else matched

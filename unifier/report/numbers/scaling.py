@@ -1,0 +1,107 @@
+"""How the score grows: with the share of the examples, and with what an example costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import numpy as np
+from scipy.optimize import OptimizeWarning, curve_fit
+
+from unifier.report.numbers.conditions import Condition
+from unifier.report.numbers.intervals import Estimate, estimate
+
+FEWEST = 4
+"""Points that a curve of three parameters needs, with one to spare."""
+
+
+class Law(NamedTuple):
+    """error = a n^-b + c, with the standard error of b."""
+
+    a: float
+    b: float
+    c: float
+    error_of_b: float
+
+    def at(self, n: "np.ndarray") -> "np.ndarray":
+        """The error that it foretells."""
+        return _law(n, self.a, self.b, self.c)
+
+
+@final
+@dataclass(frozen=True)
+class Efficiency:
+    """An arm's error over the share of its training examples, and the law that it follows."""
+
+    arm: str
+    unit: str
+    shares: Sequence[float]
+    """Of the training split, rising, from 0 to 1."""
+    errors: Sequence[Estimate]
+    law: Law | None
+    """None with fewer than four shares, or where no such curve fits."""
+
+
+def efficiencies(found: Sequence[Condition]) -> list[Efficiency]:
+    """For each arm whose conditions differ in the share of examples alone."""
+    groups: dict[tuple[str, str], list[tuple[float, Condition]]] = {}
+    for condition in found:
+        varied = dict(condition.rows[0]["varied"])
+        if (share := varied.pop("share", None)) is not None:
+            rest = ", ".join(f"{name}={value}" for name, value in varied.items())
+            groups.setdefault((condition.arm, rest), []).append((float(share), condition))
+    return [
+        _efficiency(f"{arm}, {rest}" if rest else arm, sorted(points, key=lambda point: point[0]))
+        for (arm, rest), points in groups.items()
+        if len({share for share, _ in points}) > 1
+    ]
+
+
+def _efficiency(arm: str, points: Sequence[tuple[float, Condition]]) -> Efficiency:
+    shares = [share for share, _ in points]
+    scaled = [condition.normalised for _, condition in points]
+    # Above the reference there is no error left of that kind: count from a perfect score instead.
+    if all(scores is not None and max(scores.values()) < 100 for scores in scaled):
+        unit, scores = "normalised", [list(one.values()) for one in scaled if one is not None]
+    else:
+        unit, scores = points[0][1].metric, [list(condition.raw.values()) for _, condition in points]
+    errors = [estimate(100 - score for score in of_share) for of_share in scores]
+    law = fit_law(shares, [one.mean for one in errors]) if len(set(shares)) >= FEWEST else None
+    return Efficiency(arm, unit, shares, errors, law)
+
+
+def fit_law(n: Sequence[float], errors: Sequence[float]) -> Law | None:
+    """Fit a n^-b + c by least squares, all of them at least 0; None where it cannot be done."""
+    x, y = np.asarray(n, float), np.asarray(errors, float)
+    start = (max(y[-1], 1e-3), 0.5, 0.0)
+    try:
+        best, covariance = curve_fit(_law, x, y, p0=start, bounds=(0, np.inf), max_nfev=20_000)
+    except (RuntimeError, ValueError, OptimizeWarning):  # a warning where the covariance cannot be found
+        return None
+    spread = float(np.sqrt(covariance[1, 1]))
+    return Law(float(best[0]), float(best[1]), float(best[2]), spread) if np.isfinite(spread) else None
+
+
+def _law(n: np.ndarray, a: float, b: float, c: float) -> np.ndarray:
+    return a * n**-b + c
+
+
+class Point(NamedTuple):
+    """One setting of a sweep: what it cost, and what it reached."""
+
+    label: str
+    columns: float
+    """Mean columns an example."""
+    flops: float
+    score: Estimate
+
+
+def sweeps(found: Sequence[Condition]) -> dict[str, list[Point]]:
+    """For each arm with several settings but for the share of examples: its points, by columns an example."""
+    groups: dict[str, list[Point]] = {}
+    for condition in found:
+        varied = condition.rows[0]["varied"]
+        if varied and "share" not in varied and condition.cost("examples"):
+            columns = condition.cost("tokens") / condition.cost("examples")
+            point = Point(condition.label, columns, condition.cost("flops"), condition.score)
+            groups.setdefault(condition.arm, []).append(point)
+    return {arm: sorted(points, key=lambda one: one.columns) for arm, points in groups.items() if len(points) > 1}

@@ -1,0 +1,93 @@
+"""What a trunk that was trained on one experiment is worth to the others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+from unifier.report.numbers.conditions import TUNED, Condition
+from unifier.report.numbers.intervals import Estimate, estimate
+
+
+@final
+@dataclass(frozen=True)
+class Grid:
+    """Numbers in rows and columns; None where nothing was measured."""
+
+    title: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    cells: Sequence[Sequence[float | None]]
+    unit: str
+
+
+def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
+    """A grid for each of what was tuned: where the trunk began, controls below, by the arm it went to.
+
+    In normalised scores where every arm has one, else in per cent of what the arm reaches with a trunk of its own.
+    """
+    moved = [condition for condition in found if not condition.says(start=None)]
+    arms = list(dict.fromkeys(condition.arm for condition in found if condition.arm in {one.arm for one in moved}))
+    starts = list(dict.fromkeys(condition.rows[0]["start"] for condition in moved))
+    scaled = all(condition.scaled for condition in found if condition.arm in arms)
+
+    def cell(arm: str, **facts: object) -> float | None:
+        mine = [condition for condition in found if condition.arm == arm and not condition.says(mode="joint")]
+        here = next((condition for condition in mine if condition.says(**facts)), None)
+        solo = next((condition for condition in mine if condition.says(start=None, tuned="all")), None)
+        if here is None:
+            return None
+        if here.scaled and scaled:
+            return here.scaled.mean
+        return 100 * here.score.mean / solo.score.mean if solo and solo.score.mean else None
+
+    grids: list[Grid] = []
+    for tuned, said in TUNED.items():
+        if not any(condition.says(tuned=tuned) for condition in moved):
+            continue
+        lines = {
+            **{f"from {start}": {"start": start, "shuffled": False, "tuned": tuned} for start in starts},
+            **{f"{start}, shuffled": {"start": start, "shuffled": True, "tuned": tuned} for start in starts},
+            f"random, {said}": {"start": None, "tuned": tuned},
+            "random, all trained (solo)": {"start": None, "tuned": "all"},
+        }
+        if tuned == "all":
+            del lines["random, all trained"]
+        cells = {line.replace("_", " "): [cell(arm, **facts) for arm in arms] for line, facts in lines.items()}
+        cells = {line: values for line, values in cells.items() if any(value is not None for value in values)}
+        unit = "normalised score" if scaled else "per cent of solo's score"
+        grids.append(Grid(f"trunk {said}", list(cells), arms, list(cells.values()), unit))
+    return grids
+
+
+class Kept(NamedTuple):
+    """The share, in per cent, of a tuned trunk's score that the same trunk keeps when it is frozen."""
+
+    start: str
+    arm: str
+    share: Estimate
+    tuned: str
+    """The label of the condition it is a share of."""
+
+
+def shares_kept(found: Sequence[Condition]) -> list[Kept]:
+    """For each start and arm with a frozen trunk, best first; of solo's score where that start was never tuned."""
+    kept: list[Kept] = []
+    for frozen in found:
+        if frozen.says(start=None) or not frozen.says(tuned="none", shuffled=False):
+            continue
+        start = frozen.rows[0]["start"]
+        tuned = [
+            other
+            for origin in (start, None)
+            for other in found
+            if other.arm == frozen.arm and other.says(start=origin, tuned="all", shuffled=False)
+            if not other.says(mode="joint")
+        ]
+        if not tuned:
+            continue
+        ours, theirs = frozen.normalised or frozen.raw, tuned[0].normalised or tuned[0].raw
+        shared = [seed for seed in ours if theirs.get(seed, 0) > 0]
+        if shared:
+            share = estimate(100 * ours[seed] / theirs[seed] for seed in shared)
+            kept.append(Kept(start, frozen.arm, share, tuned[0].label))
+    return sorted(kept, key=lambda one: -one.share.mean)

@@ -1,0 +1,66 @@
+"""Numbers as a person reads them: no more digits than mean something."""
+
+import math
+from collections.abc import Sequence
+
+from unifier.report.numbers.intervals import Estimate
+
+MINUS = "−"
+UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def decimals(estimate: Estimate) -> int:
+    """Digits after the point: two of what is uncertain, at most two of a score out of 100."""
+    if not estimate.half or not math.isfinite(estimate.half):
+        return 1 if abs(estimate.mean) >= 1 else 2
+    return min(max(1 - math.floor(math.log10(estimate.half)), 0), 1 if abs(estimate.mean) >= 1 else 2)
+
+
+def figure(value: float, places: int = 1, *, signed: bool = False) -> str:
+    """A number with a true minus sign, and none before a zero."""
+    said = f"{value:{'+' if signed else ''}.{places}f}"
+    if float(said) == 0:
+        return said.lstrip("+-")
+    return said.replace("-", MINUS)
+
+
+def plus_minus(estimate: Estimate, *, signed: bool = False) -> str:
+    """97.2 ± 0.6; the mean alone where there is one seed."""
+    places = decimals(estimate)
+    mean = figure(estimate.mean, places, signed=signed)
+    return mean if estimate.half is None else f"{mean} ± {figure(estimate.half, places)}"
+
+
+def interval(estimate: Estimate) -> str:
+    """(95 % interval 0.4 to 1.2), or that one seed has none."""
+    if estimate.low is None or estimate.high is None:
+        return "(one seed: no interval)"
+    places = decimals(estimate)
+    return f"(95 % interval {figure(estimate.low, places)} to {figure(estimate.high, places)})"
+
+
+def amount(low: float, high: float | None = None) -> str:
+    """1.8 M; a range as 0.8–1.3 T."""
+    largest = low if high is None else high
+    scale, unit = next(((scale, f" {unit}") for scale, unit in UNITS if abs(largest) >= scale), (1.0, ""))
+    ends = [low / scale] if high is None else [low / scale, high / scale]
+    places = 0 if largest / scale >= 100 or (not unit and largest >= 10) else 1
+    said = [f"{end:.{places}f}" for end in ends]
+    if len(said) == 2 and said[0] == said[1]:
+        said = [f"{end:.{places + 1}f}" for end in ends]
+    return "–".join(said) + unit
+
+
+def join(words: Sequence[str]) -> str:
+    """a, b and c."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def plain(name: str) -> str:
+    """A name without its underscores."""
+    return name.replace("_", " ")
+
+
+def count(number: int, noun: str) -> str:
+    """1 seed, 2 seeds."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
