@@ -104,7 +104,7 @@ def make_parser() -> argparse.ArgumentParser:
     sweep.add_argument("--dry", action="store_true", help="print the configuration, and make nothing")
     sweep.set_defaults(act=act_sweep)
 
-    report = commands.add_parser("report", help="write the report.html of a run or a comparison anew")
+    report = commands.add_parser("report", help="write the report.html of a run, a comparison or a folder of runs anew")
     report.add_argument("folder", metavar="DIR", type=Path)
     report.set_defaults(act=act_report)
     return parser
@@ -202,7 +202,10 @@ def act_report(options: argparse.Namespace) -> None:
     """Write report.html."""
     from unifier.report.page import report_on
 
-    print(report_on(options.folder))
+    page, problems = report_on(options.folder)
+    for problem in problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    print(page)
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, Any]:

@@ -2,71 +2,211 @@
 
 import base64
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from unifier.report.figures.every import draw_all
+from unifier.report.numbers.answer import answer
+from unifier.report.numbers.conditions import Condition, conditions, scale_of, setting
+from unifier.report.numbers.gather import Row, Study, read_study, study_of
+from unifier.report.numbers.matching import matching
+from unifier.report.numbers.tables import (
+    alignment_table,
+    attention_table,
+    control_table,
+    likeness_table,
+    run_table,
+    score_tables,
+)
+from unifier.report.numbers.wording import count
 from unifier.study.files import read_json, write_text
-from unifier_tokenizers import InputError
 
-TEMPLATES = Environment(loader=PackageLoader("unifier", "report"), autoescape=True, undefined=StrictUndefined)
+TEMPLATES = Environment(
+    loader=PackageLoader("unifier", "report"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+LARGEST = 4_600_000
+"""Characters of pictures and sounds in a page, so that with its text it stays below 5 MB."""
+
+SHOWN = 6
+"""Samples of an arm."""
 
 
 def write_report(folder: Path, content: Mapping[str, Any]) -> Path:
-    """Write report.html beside the result.json or comparison.json whose content is given; returns its path."""
-    if "rows" in content:
-        rows = [row["result"] for row in content["rows"]]
-        folders = [Path(row["folder"]) for row in content["rows"]]
-        pairs = {str(at): (at, result) for at, result in zip(folders, rows, strict=True)}
-    else:
-        pairs = {str(folder): (folder, content)}
+    """Write report.html and figures/ beside the result.json or comparison.json whose content is given.
+
+    Returns the page's path.
+    """
+    return _write(folder, study_of(folder, content))
+
+
+def report_on(folder: Path) -> tuple[Path, list[str]]:
+    """Write the report of a run's or a comparison's folder anew, or of one that holds several.
+
+    Returns the page's path, and a line for each run that is left out or not whole. Raises InputError where there is
+    nothing to report.
+    """
+    study = read_study(folder)
+    return _write(folder, study), study.problems
+
+
+def _write(folder: Path, study: Study) -> Path:
+    found = conditions(study.rows)
+    labels = {id(row): condition.label for condition in found for row in condition.rows}
+    room = Room()
+    figures = [(one, room.svg(one.path)) for one in draw_all(study, folder)]
+    shown = _shown(found)
+    samples = {arm: kept for arm, row in shown.items() if (kept := _samples(row, arm, room))}
+    attention = {arm: kept for arm, row in shown.items() if (kept := _attention(row, arm, room))}
     page = TEMPLATES.get_template("page.html").render(
-        title=content["name"].replace("_", " "),
-        status=content["status"],
-        runs=[_run(at, result) for at, result in pairs.values()],
-        command=_command(content),
+        title=study.name.replace("_", " "),
+        status=study.status,
+        question=study.question,
+        answer=answer(found),
+        extent=_extent(study.rows),
+        matching=matching(study.rows),
+        scores=score_tables(found),
+        figures={
+            section: [(one.says, data) for one, data in figures if one.section == section] for section in SECTIONS
+        },
+        controls=control_table(found),
+        likeness=likeness_table([one.path for one, _ in figures if one.section == "representation"]),
+        attention=attention,
+        attention_table=attention_table(found),
+        alignment_table=alignment_table(found),
+        samples=samples,
+        shown={arm: f"{labels[id(row)]}, seed {row['seed']}" for arm, row in shown.items()},
+        problems=[*study.problems, *room.left_out()],
+        runs=run_table(study.rows, labels),
+        data=_data(study.rows),
+        settings=_settings(study.rows),
+        origins=_origins(study.rows),
+        commands=_commands(study),
     )
     path = folder / "report.html"
     write_text(path, page)
     return path
 
 
-def report_on(folder: Path) -> Path:
-    """Write the report of a run's or a comparison's folder anew; returns its path."""
-    for name in ("comparison.json", "result.json"):
-        if (folder / name).exists():
-            return write_report(folder, read_json(folder / name))
-    raise InputError(f"{folder}: holds neither comparison.json nor result.json; give the folder of a run")
+SECTIONS = ("scores", "curves", "transfer", "interference", "efficiency", "sweeps", "representation")
+"""The parts of the page that have figures."""
 
 
-def _run(folder: Path, result: Mapping[str, Any]) -> dict[str, Any]:
-    samples, curves = folder / "samples.json", folder / "figures" / "curves.svg"
-    metrics = {arm: _metrics(result, arm) for arm in result["arms"]}
-    return {
-        **result,
-        "scores": metrics,
-        "samples": read_json(samples) if samples.exists() else {},
-        "curves": _inline(curves) if curves.exists() else "",
+@final
+class Room:
+    """What a page still has room for; counts what it has not."""
+
+    def __init__(self) -> None:
+        self.left, self.refused = LARGEST, 0
+
+    def take(self, data: str) -> str:
+        """The data, or nothing where the page would grow too large."""
+        if len(data) > self.left:
+            self.refused += 1
+            return ""
+        self.left -= len(data)
+        return data
+
+    def svg(self, path: Path) -> str:
+        """A figure as an image and not as elements of the page: two figures' clip paths may bear the same name."""
+        return self.take("data:image/svg+xml;base64," + base64.b64encode(path.read_bytes()).decode())
+
+    def left_out(self) -> list[str]:
+        """What to say of it."""
+        if not self.refused:
+            return []
+        return [f"{count(self.refused, 'picture or sound')} left out to keep this page small; see the runs' folders"]
+
+
+def _shown(found: Sequence[Condition]) -> dict[str, Row]:
+    """For each arm the run whose samples and attention are shown: the first seed's of its first condition."""
+    shown: dict[str, Row] = {}
+    for condition in found:
+        for row in sorted(condition.rows, key=lambda row: row["seed"]):
+            if row["folder"]:
+                shown.setdefault(condition.arm, row)
+    return shown
+
+
+def _samples(row: Row, arm: str, room: Room) -> list[dict[str, str]]:
+    path = row["folder"] / "samples.json"
+    rows: Iterable[Mapping[str, str]] = read_json(path).get(arm, ())[:SHOWN] if path.exists() else ()
+    return [
+        {**sample, **{kind: room.take(sample[kind]) for kind in ("image", "audio") if kind in sample}}
+        for sample in rows
+    ]
+
+
+def _attention(row: Row, arm: str, room: Room) -> list[str]:
+    return [
+        data for path in sorted((row["folder"] / "figures").glob(f"attention-{arm}-*.svg")) if (data := room.svg(path))
+    ]
+
+
+def _extent(rows: Sequence[Row]) -> str:
+    runs = len({str(row["folder"] or id(row)) for row in rows})
+    seeds, arms = len({row["seed"] for row in rows}), len({row["arm"] for row in rows})
+    return f"{count(arms, 'arm')} · {count(runs, 'run')} · {count(seeds, 'seed')}"
+
+
+def _data(rows: Sequence[Row]) -> dict[str, Mapping[str, Any]]:
+    return {row["arm"]: row["result"].get("data", {}).get(row["arm"], {}) for row in reversed(rows)}
+
+
+def _settings(rows: Sequence[Row]) -> dict[str, dict[str, str]]:
+    """Each experiment's settings, those values that differ between its runs side by side."""
+    found: dict[str, dict[str, dict[str, None]]] = {}
+    for row in rows:
+        own = found.setdefault(row["experiment"], {})
+        for name, value in row["result"].get("settings", {}).items():
+            own.setdefault(name, {})[setting(value)] = None
+    return {name: {key: " | ".join(values) for key, values in own.items()} for name, own in found.items()}
+
+
+def _origins(rows: Sequence[Row]) -> dict[str, dict[str, list[str]]]:
+    """What the page should say once of all runs, and in how many ways they differ in it."""
+    results = [row["result"] for row in rows]
+    said = {
+        "metrics": [f"{name}: {text}" for result in results for name, text in result.get("signatures", {}).items()],
+        "scales": [
+            f"{row['arm']}, {scale['metric']}: chance {scale['chance']:g}, "
+            + (
+                f"reference {scale['reference']:g} ({scale['origin']})"
+                if scale.get("reference") is not None
+                else "no reference"
+            )
+            for row in rows
+            if (scale := scale_of(row))
+        ],
+        "versions": [
+            ", ".join(f"{name} {text}" for name, text in result.get("versions", {}).items()) for result in results
+        ],
+        "commit": [result.get("commit", "") for result in results],
+        "machine": [result.get("machine", "") for result in results],
     }
+    return {name: [text for text in dict.fromkeys(texts) if text] for name, texts in said.items()}
 
 
-def _metrics(result: Mapping[str, Any], arm: str) -> dict[str, float]:
-    prefix = f"test/{arm}/"
-    return {name.removeprefix(prefix): score for name, score in result["metrics"].items() if name.startswith(prefix)}
+def _commands(study: Study) -> list[str]:
+    """What repeats it: one command, or one for each run that was started by itself."""
+    if study.settings is not None:
+        return [_command(study.name, study.settings)]
+    results = [(row["experiment"], row["result"]) for row in study.rows]
+    return list(
+        dict.fromkeys(
+            _command(experiment, {**result.get("settings", {}), "seed": result["seed"]})
+            for experiment, result in results
+        )
+    )
 
 
-def _inline(svg: Path) -> str:
-    # As an image and not as elements of the page: two figures' clip paths may bear the same name.
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.read_bytes()).decode()
-
-
-def _command(content: Mapping[str, Any]) -> str:
-    settings = dict(content["settings"]) | ({"seed": content["seed"]} if "seed" in content else {})
-    given = " ".join(shlex.quote(f"{name}={_text(value)}") for name, value in settings.items())
-    return f"unifier run experiments/{content['name']}.py {given}"
-
-
-def _text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+def _command(name: str, settings: Mapping[str, Any]) -> str:
+    given = " ".join(shlex.quote(f"{key}={setting(value)}") for key, value in settings.items())
+    return f"unifier run experiments/{name}.py {given}".rstrip()

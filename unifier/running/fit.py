@@ -21,7 +21,6 @@ from lightning.pytorch.callbacks import ModelCheckpoint, ProgressBar
 from unifier.data.loading import EvaluationBatches, TrainingBatches
 from unifier.data.source import SplitName, where
 from unifier.model import Unifier
-from unifier.report.figures import draw_curves
 from unifier.report.page import write_report
 from unifier.running.callbacks import DivergedError, Interrupted, Interruption, Losses, progress
 from unifier.running.encoded import EncodedArm, encode
@@ -162,7 +161,6 @@ def fit(
     )
     write_json(result.folder / "samples.json", samples(experiment, model))
     observe(model, val, result.folder)
-    draw_curves(result.folder)
     write_report(result.folder, result.content())
     found = {f"speed/{name}": value for name, value in speed.found.items()}
     tracking.keep(result.folder, {**metrics, "val/score": model.score, **found})  # sweeps read the last one

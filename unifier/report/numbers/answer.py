@@ -10,14 +10,11 @@ from unifier.report.numbers.transfer import shares_kept
 from unifier.report.numbers.wording import count, decimals, figure, interval, join, plain, plus_minus
 
 
-def answer(found: Sequence[Condition]) -> str:
-    """What the numbers say, most important first; where an interval holds 0, that it cannot be told."""
+def answer(found: Sequence[Condition]) -> list[str]:
+    """The sentence that answers, and what else the numbers say; where an interval holds 0, that it cannot be told."""
     if not found:
-        return "No run ended with a score, so there is no answer."
-    said = [*_joint(found), *_transfer(found)]
-    if not said:
-        said = [*_shares(found), *_best(found)] or _scores(found)
-    return " ".join(said)
+        return ["No run ended with a score, so there is no answer."]
+    return [*_joint(found), *_transfer(found)] or [*_shares(found), *_best(found)] or _scores(found)
 
 
 class Together(NamedTuple):

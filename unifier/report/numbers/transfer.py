@@ -91,3 +91,17 @@ def shares_kept(found: Sequence[Condition]) -> list[Kept]:
             share = estimate(100 * ours[seed] / theirs[seed] for seed in shared)
             kept.append(Kept(start, frozen.arm, share, tuned[0].label))
     return sorted(kept, key=lambda one: -one.share.mean)
+
+
+def setting_grid(found: Sequence[Condition]) -> Grid | None:
+    """Settings by arms, where several arms were trained under the same two settings or more."""
+    swept = [one for one in found if one.rows[0]["varied"] and "share" not in one.rows[0]["varied"]]
+    arms = list(dict.fromkeys(one.arm for one in swept))
+    labels = list(dict.fromkeys(one.label for one in swept))
+    shared = [said for said in labels if sum(one.label == said for one in swept) > 1]
+    if len(shared) < 2:
+        return None
+    scaled = all(one.scaled for one in swept)
+    cells = {(one.label, one.arm): (one.scaled if scaled and one.scaled else one.score).mean for one in swept}
+    unit = "normalised score" if scaled else "score, each in its own metric"
+    return Grid("settings by arm", shared, arms, [[cells.get((said, arm)) for arm in arms] for said in shared], unit)

@@ -1,0 +1,152 @@
+"""Learning curves: scores on the validation split over what they cost."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.ticker import EngFormatter, MaxNLocator
+from numpy.typing import NDArray
+
+from unifier.report.figures.drawing import Drawn, End, Sheet, faded, label_ends, panel
+from unifier.report.numbers.conditions import Condition, budget, scale_of
+from unifier.report.numbers.gather import Row
+from unifier.report.numbers.wording import plain
+
+AXES = {"tokens": "tokens read", "flops": "FLOPs", "seconds": "seconds of training"}
+MOST = 6
+"""Lines that one panel holds."""
+
+
+class Curve(NamedTuple):
+    """A figure over its cost: the mean over seeds, and the least and the most of them."""
+
+    x: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+def telling(conditions: Sequence[Condition]) -> list[Condition]:
+    """Of an arm's conditions the first, usually solo, the joint one, and the best, as many as a panel holds."""
+    best = sorted(conditions, key=lambda one: -one.score.mean)
+    first = [*conditions[:1], *(one for one in conditions if one.says(mode="joint"))]
+    chosen = list({id(one): one for one in [*first, *best]}.values())[:MOST]
+    return [one for one in conditions if any(one is other for other in chosen)]
+
+
+def chosen_of(conditions: Sequence[Condition]) -> str:
+    """What a figure says where it shows only the telling ones."""
+    most = max(sum(other.arm == one.arm for other in conditions) for one in conditions)
+    return f"{MOST} of {most} conditions are drawn, the best beside solo and joint" if most > MOST else ""
+
+
+def draw_curves(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
+    """One panel an arm and an axis; where every arm has one condition, they share a panel."""
+    arms = list(dict.fromkeys(one.arm for one in conditions))
+    by_arm = {arm: [one for one in conditions if one.arm == arm] for arm in arms}
+    if len(arms) > 1 and all(len(own) == 1 for own in by_arm.values()):
+        return [one for axis in AXES for one in _panel("", conditions, axis, sheet)]
+    drawn: list[Drawn] = []
+    for arm, own in by_arm.items():
+        alone = len(conditions) == 1
+        if alone:
+            drawn += _loss(own[0], sheet)
+        for axis in ("tokens",) if alone else AXES:
+            drawn += _panel(arm, own, axis, sheet)
+    return drawn
+
+
+def _panel(arm: str, conditions: Sequence[Condition], axis: str, sheet: Sheet) -> list[Drawn]:
+    shown = telling(conditions) if arm else conditions
+    scaled = not arm and all(one.scaled for one in conditions)
+    curves = [(one, found) for one in shown if (found := curve(one, axis, scaled=scaled))]
+    if not curves:
+        return []
+    figure, axes = panel()
+    ends: list[End] = []
+    others = [one for one, _ in curves[1:] if not one.says(mode="joint")]
+    for k, (one, found) in enumerate(curves):
+        own = sheet.colours[one.arm]
+        joint = one.says(mode="joint")
+        colour = own if joint or not arm or k == 0 else faded(own, 0.35 + 0.6 * others.index(one) / len(others))
+        axes.fill_between(found.x, found.low, found.high, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(found.x, found.mean, color=colour, linestyle="--" if joint else "-", zorder=3 - k / 100)
+        ends.append(End(float(found.mean[-1]), one.label if arm else one.arm, colour))
+    metric = "normalised score" if scaled else plain(conditions[0].metric) if arm else "score, each in its own metric"
+    axes.set(title=arm or "all arms", xlabel=AXES[axis], ylabel=f"validation {metric}")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    if len(ends) > 1 or not arm:
+        label_ends(axes, ends)
+    table = [
+        {"arm": one.arm, "condition": one.label, axis: x, "mean": mean, "least": low, "most": high}
+        for one, found in curves
+        for x, mean, low, high in zip(*found, strict=True)
+    ]
+    several = any(len(one.raw) > 1 for one, _ in curves)
+    note = ". ".join(
+        part for part in ("Band: least to most over seeds" if several else "", chosen_of(conditions)) if part
+    )
+    says = f"validation {metric} over {AXES[axis]}, {arm or 'all arms'}"
+    return [sheet.save(figure, f"curves-{arm + '-' if arm else ''}{axis}", "curves", says, table, note)]
+
+
+def _loss(condition: Condition, sheet: Sheet) -> list[Drawn]:
+    found = curve(condition, "tokens", column=f"train/{condition.arm}/loss")
+    if not found:
+        return []
+    figure, axes = panel()
+    axes.plot(found.x, found.mean, color=sheet.colours[condition.arm])
+    axes.set(title=condition.arm, xlabel=AXES["tokens"], ylabel="training loss")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    table = [{"tokens": x, "loss": loss} for x, loss in zip(found.x, found.mean, strict=True)]
+    says = f"training loss over tokens read, {condition.arm}"
+    return [sheet.save(figure, f"loss-{condition.arm}", "curves", says, table)]
+
+
+def curve(condition: Condition, axis: str, *, column: str = "", scaled: bool = False) -> Curve | None:
+    """A condition's curve, of its validation metric if no other column of metrics.csv is named; None without any.
+
+    A joint run counts all arms' cost in one; its arm's share of that is taken to grow evenly.
+    """
+    lines: list[NDArray[np.float64]] = []
+    for row in condition.rows:
+        points = _points(row, column or f"val/{condition.arm}/{condition.metric}", axis)
+        if points is not None:
+            whole = row["result"]["budget"].get(axis) or 1
+            points[0] *= budget(row)[axis] / whole
+            if scaled:
+                scale = scale_of(row)
+                points[1] = 100 * (points[1] - scale["chance"]) / (scale["reference"] - scale["chance"])
+            lines.append(points)
+    if not lines:
+        return None
+    low, high = max(line[0][0] for line in lines), min(line[0][-1] for line in lines)
+    x = np.unique(np.concatenate([line[0] for line in lines]))
+    x = x[(low <= x) & (x <= high)]
+    if not len(x):
+        return None
+    values = np.stack([np.interp(x, *line) for line in lines])
+    return Curve(x, values.mean(0), values.min(0), values.max(0))
+
+
+def _points(row: Row, column: str, axis: str) -> NDArray[np.float64] | None:
+    """(2, points): cost and figure, where a run's metrics.csv has them."""
+    if row["folder"] is None or not (path := row["folder"] / "metrics.csv").exists():
+        return None
+    points = [
+        (float(logged[f"budget/{axis}"]), float(logged[column]))
+        for logged in _logged(path)
+        if logged.get(column) and logged.get(f"budget/{axis}")
+    ]
+    return np.array(points).T if points else None
+
+
+@lru_cache(maxsize=512)
+def _logged(path: Path) -> list[Mapping[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))

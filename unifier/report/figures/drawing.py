@@ -1,0 +1,150 @@
+"""What all figures share: colours, letters, and the SVG with its numbers beside it."""
+
+import csv
+import io
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+
+from unifier.study.files import write_text
+
+INK, SOFT = "#2b3138", "#6b737d"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b3589a", "#b07c00", "#3d95c9")
+"""Told apart with every kind of colour vision, after Okabe and Ito; light ones darkened to be read on white."""
+
+DARK = {INK: "#e3e6ea", SOFT: "#9aa3ad", "#0072b2": "#4aa8e8", "#d55e00": "#ff8a3d", "#009e73": "#2bc79a"}
+"""What colours become where the reader's screen is dark."""
+
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text: it can be searched, and read aloud
+    "svg.hashsalt": "unifier",  # the same figures give the same file
+    "font.family": "sans-serif",
+    "font.sans-serif": ["Helvetica", "Arial", "DejaVu Sans"],
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": SOFT,
+    "axes.titlecolor": INK,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": SOFT,
+    "grid.alpha": 0.18,
+    "grid.linewidth": 0.7,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "text.color": INK,
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+    "savefig.transparent": True,
+}
+
+
+@final
+@dataclass(frozen=True)
+class Drawn:
+    """A figure on disk."""
+
+    section: str
+    """The part of the page that it belongs to."""
+    path: Path
+    says: str
+    """What it shows, for who cannot see it."""
+
+
+@final
+@dataclass(frozen=True)
+class Sheet:
+    """Where figures go, what each of them says beneath, and the colour of each arm."""
+
+    folder: Path
+    """A run's or a comparison's; figures lie in its folder of that name."""
+    note: str
+    colours: Mapping[str, str]
+
+    def save(
+        self, figure: Figure, name: str, section: str, says: str, table: Sequence[Mapping[str, Any]], note: str = ""
+    ) -> Drawn:
+        """Write figures/<name>.svg, and figures/<name>.csv with the numbers that it shows."""
+        at = self.folder / "figures"
+        at.mkdir(parents=True, exist_ok=True)
+        beneath = ". ".join(part for part in (note, self.note) if part)
+        if beneath:
+            width = round(figure.get_figwidth() * 17)
+            figure.supxlabel("\n".join(textwrap.wrap(beneath, width)), x=0.01, ha="left", fontsize=7.5, color=SOFT)
+        file = io.StringIO()
+        figure.savefig(file, format="svg", metadata={"Date": None, "Title": says})
+        rules = "".join(
+            f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
+            for light, dark in DARK.items()
+            for kind in ("fill", "stroke")
+        )
+        dark = f"@media (prefers-color-scheme: dark){{{rules}}}"
+        path = at / f"{name}.svg"
+        write_text(path, file.getvalue().replace("</style>", f"{dark}</style>", 1))
+        rows = io.StringIO(newline="")
+        writer = csv.DictWriter(rows, list(dict.fromkeys(key for row in table for key in row)), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table)
+        write_text(path.with_suffix(".csv"), rows.getvalue())
+        return Drawn(section, path, says)
+
+
+def colours_of(arms: Sequence[str]) -> dict[str, str]:
+    """A colour for each arm, the same in all figures."""
+    return {arm: COLOURS[k % len(COLOURS)] for k, arm in enumerate(arms)}
+
+
+def panel(width: float = 3.2, height: float = 2.4) -> tuple[Figure, Axes]:
+    """One empty panel, in inches: one a figure, so that a page may set them side by side or one below another."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        return figure, figure.add_subplot()
+
+
+def faded(colour: str, share: float) -> str:
+    """A colour on its way to grey."""
+    return to_hex([own + share * (grey - own) for own, grey in zip(to_rgb(colour), to_rgb("#a8b0b9"), strict=True)])
+
+
+class End(NamedTuple):
+    """Where a line ends, and what is to be written there."""
+
+    height: float
+    text: str
+    colour: str
+
+
+def label_ends(axes: Axes, ends: Sequence[End]) -> None:
+    """Write each line's name beside its end, apart from the others where they would overlap."""
+    low, high = axes.get_ylim()
+    if axes.get_yscale() == "log":
+        raise AssertionError("heights are spread on a linear axis")
+    gap = (high - low) * 0.085
+    order = sorted(ends, key=lambda end: end.height)
+    heights = [end.height for end in order]
+    for _ in range(100):  # push neighbours apart by half of what they overlap, until none do
+        for k in range(1, len(heights)):
+            if (overlap := gap - (heights[k] - heights[k - 1])) > 1e-9:
+                heights[k] += overlap / 2
+                heights[k - 1] -= overlap / 2
+    for end, height in zip(order, heights, strict=True):
+        axes.annotate(
+            end.text,
+            (1.02, height),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            color=end.colour,
+            fontsize=8,
+            annotation_clip=False,
+        )

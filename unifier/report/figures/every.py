@@ -1,0 +1,35 @@
+"""Every figure that a study's rows allow."""
+
+from pathlib import Path
+
+import matplotlib as mpl
+
+from unifier.report.figures.curves import draw_curves
+from unifier.report.figures.drawing import STYLE, Drawn, Sheet, colours_of
+from unifier.report.figures.grids import draw_grids
+from unifier.report.figures.layers import draw_gradients, draw_representation
+from unifier.report.figures.scaling import draw_efficiency, draw_sweeps
+from unifier.report.figures.scores import draw_joint, draw_scores
+from unifier.report.numbers.conditions import conditions
+from unifier.report.numbers.gather import Study
+from unifier.report.numbers.matching import matching
+
+
+def draw_all(study: Study, folder: Path) -> list[Drawn]:
+    """Write all figures, and their numbers, below a folder; beneath each stands what is matched and what is not."""
+    found = conditions(study.rows)
+    if not found:
+        return []
+    note = matching(study.rows)
+    sheet = Sheet(folder, note[:1].upper() + note[1:], colours_of(list(dict.fromkeys(one.arm for one in found))))
+    with mpl.rc_context(STYLE):
+        return [
+            *draw_scores(found, sheet),
+            *draw_curves(found, sheet),
+            *draw_grids(found, sheet),
+            *draw_joint(found, sheet),
+            *draw_gradients(study.rows, sheet),
+            *draw_efficiency(found, sheet),
+            *draw_sweeps(found, sheet),
+            *draw_representation(study.representation, sheet),
+        ]

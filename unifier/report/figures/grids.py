@@ -1,0 +1,48 @@
+"""Heat maps with their numbers: the transfer matrix, and settings by arms."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
+
+from unifier.report.figures.drawing import INK, SOFT, Drawn, Sheet, panel
+from unifier.report.numbers.conditions import Condition
+from unifier.report.numbers.transfer import Grid, setting_grid, transfer_grids
+from unifier.report.numbers.wording import figure as number
+
+SHADES = LinearSegmentedColormap.from_list("shades", ["#e8eff6", "#7fb2d9", "#0b5a94"])
+
+
+def draw_grids(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
+    """One heat map for each of what was tuned, all in one scale; and one of the settings that several arms share."""
+    moved = transfer_grids(conditions)
+    values = [cell for grid in moved for line in grid.cells for cell in line if cell is not None]
+    drawn = [_heat(grid, f"transfer-{grid.title.replace(' ', '-')}", "transfer", values, sheet) for grid in moved]
+    if grid := setting_grid(conditions):
+        values = [cell for line in grid.cells for cell in line if cell is not None]
+        drawn.append(_heat(grid, "settings-by-arm", "sweeps", values, sheet))
+    return drawn
+
+
+def _heat(grid: Grid, name: str, section: str, values: Sequence[float], sheet: Sheet) -> Drawn:
+    figure, axes = panel(1.9 + 0.62 * len(grid.columns), 1.25 + 0.33 * len(grid.rows))
+    cells = np.array([[np.nan if cell is None else cell for cell in line] for line in grid.cells])
+    low, high = min(values), max(values)
+    axes.imshow(cells, cmap=SHADES, vmin=low, vmax=high, aspect="auto")
+    for k, line in enumerate(grid.cells):
+        for column, cell in enumerate(line):
+            dark = cell is not None and high > low and (cell - low) / (high - low) > 0.6
+            said, colour = ("–", SOFT) if cell is None else (number(cell), "#ffffff" if dark else "#14171a")
+            axes.text(column, k, said, ha="center", va="center", color=colour)
+    axes.set_xticks(range(len(grid.columns)), grid.columns)
+    axes.set_yticks(range(len(grid.rows)), grid.rows)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0, labelcolor=INK)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.set_title(grid.title, pad=10)
+    table = [
+        {"": line, **{arm: "" if cell is None else cell for arm, cell in zip(grid.columns, of_line, strict=True)}}
+        for line, of_line in zip(grid.rows, grid.cells, strict=True)
+    ]
+    return sheet.save(figure, name, section, f"{grid.unit}, {grid.title}", table, grid.unit[0].upper() + grid.unit[1:])

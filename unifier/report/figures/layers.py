@@ -1,0 +1,134 @@
+"""What differs by layer: how alike two trunks read, and how alike two arms pull."""
+
+import csv
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from unifier.report.figures.drawing import COLOURS, SOFT, Drawn, End, Sheet, faded, label_ends, panel
+from unifier.report.numbers.conditions import TUNED
+from unifier.report.numbers.gather import Row
+
+MEASURES = {"cka": "linear CKA", "neighbours": "shared nearest neighbours"}
+MOST = 4
+"""Layers whose gradients are drawn; interference.csv of each run holds all."""
+
+
+def layer_name(layer: str) -> str:
+    """What a person calls it: blocks.0 is block 1."""
+    part, _, number = layer.partition(".")
+    return f"block {int(number) + 1}" if part == "blocks" and number.isdigit() else layer
+
+
+def trunk_name(text: str) -> str:
+    """A trunk's label as conditions have it: translation -> all is translation, all trained."""
+    start, arrow, tuned = text.partition(" -> ")
+    return f"{start}, {TUNED.get(tuned, tuned)}" if arrow else text
+
+
+def draw_representation(found: Sequence[Mapping[str, Any]], sheet: Sheet) -> list[Drawn]:
+    """For each arm and measure: likeness by layer, calibrated so that 0 is chance and 1 the same."""
+    drawn: list[Drawn] = []
+    for arm in dict.fromkeys(one["arm"] for one in found):
+        for measure, said in MEASURES.items():
+            table = _likeness([one for one in found if one["arm"] == arm and f"{measure}_calibrated" in one], measure)
+            if not table:
+                continue
+            layers = list(dict.fromkeys(line["layer"] for line in table))
+            pairs = list(dict.fromkeys(line["trunks"] for line in table))
+            figure, axes = panel()
+            ends: list[End] = []
+            for k, pair in enumerate(pairs):
+                lines = [line for line in table if line["trunks"] == pair]
+                x, y = [layers.index(line["layer"]) for line in lines], [line["calibrated"] for line in lines]
+                own = sheet.colours.get(arm, COLOURS[0])
+                colour = faded(own, 0.9 * k / max(len(pairs) - 1, 1))
+                axes.plot(x, y, color=colour)
+                for at, height, line in zip(x, y, lines, strict=True):
+                    sure = line["p"] == "" or line["p"] <= 0.05
+                    axes.plot(
+                        [at], [height], "o", color=colour, markerfacecolor=colour if sure else "none", markersize=5
+                    )
+                ends.append(End(y[-1], pair.removeprefix("solo and "), colour))
+            axes.axhline(0, color=SOFT, linewidth=1, linestyle=":")
+            axes.annotate("chance", (0, 0), (0, 3), textcoords="offset points", color=SOFT, fontsize=7.5)
+            axes.set_xticks(range(len(layers)), [layer_name(layer) for layer in layers])
+            axes.set(title=arm, ylabel=f"{said}, calibrated")
+            axes.set_ylim(min(-0.05, axes.get_ylim()[0]), 1)
+            label_ends(axes, ends)
+            note = "Hollow: chance does as well at 5 %"
+            if all(pair.startswith("solo and ") for pair in pairs):
+                note = f"Each against solo. {note}"
+            says = f"{said} by layer, calibrated, {arm}"
+            drawn.append(sheet.save(figure, f"representation-{arm}-{measure}", "representation", says, table, note))
+    return drawn
+
+
+def _likeness(found: Sequence[Mapping[str, Any]], measure: str) -> list[dict[str, Any]]:
+    """A line for each pair of trunks and layer, means over seeds, the raw figure with its chance and calibrated."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for one in found:
+        groups[f"{trunk_name(one['a'])} and {trunk_name(one['b'])}", one["layer"]].append(one)
+    return [
+        {
+            "trunks": pair,
+            "layer": layer,
+            "raw": fmean(one[measure] for one in group),
+            "chance": fmean(one[f"{measure}_chance"] for one in group),
+            "calibrated": fmean(one[f"{measure}_calibrated"] for one in group),
+            "p": max((one[f"{measure}_p"] for one in group if one.get(f"{measure}_p") is not None), default=""),
+        }
+        for (pair, layer), group in groups.items()
+    ]
+
+
+def draw_gradients(rows: Sequence[Row], sheet: Sheet) -> list[Drawn]:
+    """For a few layers: the cosine between two arms' gradients over tokens; two batches of one arm are the ceiling."""
+    folders = dict.fromkeys(row["folder"] for row in rows if row["mode"] == "joint" and row["folder"])
+    cosines: dict[str, dict[tuple[str, str], dict[float, list[float]]]] = defaultdict(lambda: defaultdict(dict))
+    for path in (folder / "interference.csv" for folder in folders):
+        for line in _lines(path):
+            pair = line["arm_a"], line["arm_b"]
+            cosines[line["layer"]][pair].setdefault(float(line["tokens"]), []).append(float(line["cosine"]))
+    layers = list(cosines)
+    if len(layers) > MOST:  # evenly spaced, first and last among them
+        layers = [layers[round(k * (len(layers) - 1) / (MOST - 1))] for k in range(MOST)]
+    drawn: list[Drawn] = []
+    for layer in layers:
+        figure, axes = panel()
+        ends: list[End] = []
+        for (a, b), points in cosines[layer].items():
+            x = sorted(points)
+            y = [fmean(points[at]) for at in x]
+            if a == b:
+                axes.plot(x, y, color=sheet.colours.get(a, SOFT), linewidth=1, linestyle=":", alpha=0.8)
+                ends.append(End(y[-1], f"{a} itself", sheet.colours.get(a, SOFT)))
+            else:  # a line of both arms' colours
+                gaps = {"linestyle": (0, (4, 4)), "gapcolor": sheet.colours.get(b, SOFT)}
+                axes.plot(x, y, color=sheet.colours.get(a, SOFT), **gaps)
+                ends.append(End(y[-1], f"{a}, {b}", SOFT))
+        axes.axhline(0, color=SOFT, linewidth=1)
+        axes.set(title=layer_name(layer), xlabel="tokens read", ylabel="cosine of gradients")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        label_ends(axes, ends)
+        table = [
+            {"layer": layer, "arm_a": a, "arm_b": b, "tokens": at, "cosine": fmean(values)}
+            for (a, b), points in cosines[layer].items()
+            for at, values in sorted(points.items())
+        ]
+        note = "Dotted: two batches of the same arm, the most that can be expected"
+        says = f"cosine between arms' gradients over tokens, {layer_name(layer)}"
+        drawn.append(sheet.save(figure, f"gradients-{layer}", "interference", says, table, note))
+    return drawn
+
+
+def _lines(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))

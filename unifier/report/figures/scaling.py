@@ -1,0 +1,79 @@
+"""Error over the share of examples with its power law, and score over what an example costs."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
+
+from unifier.report.figures.drawing import SOFT, Drawn, Sheet, panel
+from unifier.report.numbers.conditions import Condition
+from unifier.report.numbers.scaling import efficiencies, sweeps
+from unifier.report.numbers.wording import figure as number
+from unifier.report.numbers.wording import plain
+
+
+def draw_efficiency(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
+    """Error over share, one panel an arm, both logarithmic."""
+    drawn: list[Drawn] = []
+    for one in efficiencies(conditions):
+        colour = sheet.colours[one.arm.partition(",")[0]]
+        figure, axes = panel()
+        means = np.array([error.mean for error in one.errors])
+        halves = np.array([error.half or 0.0 for error in one.errors])
+        # An interval that reaches below 0 has no end on a logarithmic axis.
+        axes.errorbar(
+            one.shares, means, yerr=[np.minimum(halves, 0.9 * means), halves], fmt="o", color=colour, elinewidth=1.5
+        )
+        law = ""
+        if one.law:
+            x = np.geomspace(min(one.shares), max(one.shares), 60)
+            axes.plot(x, one.law.at(x), color=colour, alpha=0.6, linewidth=1.4)
+            law = f"exponent {number(one.law.b, 2)} ± {number(one.law.error_of_b, 2)} (standard error)"
+        axes.set(xscale="log", yscale="log", title=one.arm, xlabel="share of the training examples")
+        axes.set_ylabel(f"error: 100 less {plain(one.unit)}{' score' if one.unit == 'normalised' else ''}")
+        axes.set_xticks(one.shares, [f"{100 * share:g} %" for share in one.shares])
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        table = [
+            {"share": share, "error": error.mean, "half interval": "" if error.half is None else error.half}
+            | (
+                {"law": float(one.law.at(np.array(share))), "b": one.law.b, "error of b": one.law.error_of_b}
+                if one.law
+                else {}
+            )
+            for share, error in zip(one.shares, one.errors, strict=True)
+        ]
+        name = "efficiency-" + "".join(letter if letter.isalnum() else "-" for letter in one.arm)
+        note = f"Law a n^-b + c: {law}" if law else "No law: too few shares, or none that fits"
+        drawn.append(sheet.save(figure, name, "efficiency", f"error over share of examples, {one.arm}", table, note))
+    return drawn
+
+
+def draw_sweeps(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
+    """Score over columns an example and over FLOPs, where the settings of a sweep change them."""
+    drawn: list[Drawn] = []
+    for arm, points in sweeps(conditions).items():
+        metric = next(one.metric for one in conditions if one.arm == arm)
+        for axis, said in (("columns", "columns an example"), ("flops", "FLOPs of training")):
+            x = [getattr(point, axis) for point in points]
+            if max(x) < 1.02 * min(x):
+                continue
+            figure, axes = panel()
+            heights = [point.score.mean for point in points]
+            halves = [point.score.half or 0.0 for point in points]
+            axes.errorbar(x, heights, yerr=halves, fmt="o", color=sheet.colours[arm], elinewidth=1.5)
+            for at, height, point in zip(x, heights, points, strict=True):
+                axes.annotate(point.label, (at, height), (5, 5), textcoords="offset points", color=SOFT, fontsize=8)
+            axes.set(xscale="log", title=arm, xlabel=said, ylabel=f"test {plain(metric)}")
+            axes.margins(x=0.2)
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            table = [
+                {"setting": point.label, axis: at, metric: height, "half interval": half}
+                for point, at, height, half in zip(points, x, heights, halves, strict=True)
+            ]
+            drawn.append(sheet.save(figure, f"sweep-{arm}-{axis}", "sweeps", f"{metric} over {said}, {arm}", table))
+    return drawn

@@ -1,0 +1,98 @@
+"""Scores with their intervals: all arms on one axis, and joint against solo."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+
+from unifier.report.figures.curves import chosen_of, telling
+from unifier.report.figures.drawing import INK, SOFT, Drawn, Sheet, panel
+from unifier.report.numbers.answer import together
+from unifier.report.numbers.conditions import Condition
+from unifier.report.numbers.intervals import Estimate
+from unifier.report.numbers.wording import plain, plus_minus
+
+
+def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
+    """Every arm's conditions, normalised where all can be; the raw score stands beside each."""
+    if len(conditions) < 2:
+        return []
+    scaled = all(one.scaled for one in conditions)
+    arms = list(dict.fromkeys(one.arm for one in conditions))
+    groups = [telling([one for one in conditions if one.arm == arm]) for arm in arms]
+    lines = sum(len(group) for group in groups) + (len(arms) if max(map(len, groups)) > 1 else 0)
+    figure, axes = panel(4.6, 0.9 + 0.24 * lines)
+    height, ticks = 0.0, list[tuple[float, str, str]]()
+    for arm, group in zip(arms, groups, strict=True):
+        if len(group) > 1:
+            ticks.append((height, arm, sheet.colours[arm]))
+            height -= 1
+        for one in group:
+            shown = one.scaled if scaled and one.scaled else one.score
+            _dot(axes, shown, height, sheet.colours[arm])
+            ticks.append((height, one.label if len(group) > 1 else arm, INK))
+            said = f"{plus_minus(one.score)} {plain(one.metric)}"
+            axes.annotate(said, (1.03, height), xycoords=("axes fraction", "data"), va="center", color=SOFT, fontsize=8)
+            height -= 1
+    axes.set(xlabel="normalised score (0 chance, 100 reference)" if scaled else "score, each in its own metric")
+    axes.set_yticks([tick for tick, _, _ in ticks], [text for _, text, _ in ticks])
+    for text, (_, said, colour) in zip(axes.get_yticklabels(), ticks, strict=True):
+        text.set_color(colour)
+        text.set_fontweight("bold" if said in arms and colour != INK else "normal")
+    axes.set_ylim(height + 0.4, 0.6)
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    if scaled and axes.get_xlim()[1] > 100:
+        axes.axvline(100, color=SOFT, linewidth=1, linestyle=":")
+    table = [
+        {"arm": one.arm, "condition": one.label, "metric": one.metric, **_cells(one.score, "raw")}
+        | (_cells(one.scaled, "normalised") if one.scaled else {})
+        for one in conditions
+    ]
+    several = any(one.score.half is not None for one in conditions)
+    bar = "Bar: 95 % interval over seeds" if several else "One seed: no interval"
+    note = ". ".join(part for part in (bar, chosen_of(conditions)) if part)
+    says = f"{'normalised' if scaled else 'raw'} scores of every condition with their intervals"
+    return [sheet.save(figure, "scores", "scores", says, table, note)]
+
+
+def draw_joint(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
+    """What one trunk for all gains each arm over a trunk of its own."""
+    found = together(conditions)
+    if found is None:
+        return []
+    lines = {**found.arms, "mean": found.overall}
+    figure, axes = panel(3.2, 1.1 + 0.3 * len(lines))
+    for k, (arm, gain) in enumerate(lines.items()):
+        _dot(axes, gain, -k, sheet.colours.get(arm, INK))
+        axes.annotate(
+            plus_minus(gain, signed=True),
+            (1.03, -k),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            color=SOFT,
+            fontsize=8,
+        )
+    axes.axvline(0, color=SOFT, linewidth=1)
+    axes.set_yticks([-k for k in range(len(lines))], list(lines))
+    axes.set_ylim(0.6 - len(lines), 0.6)
+    axes.set(title="joint less solo", xlabel=found.unit)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)
+    table = [{"arm": arm, **_cells(gain, "joint less solo")} for arm, gain in lines.items()]
+    note = "Bar: 95 % interval, paired by seed" if found.overall.half is not None else "One seed: no interval"
+    return [sheet.save(figure, "joint-less-solo", "interference", "joint less solo, arm by arm", table, note)]
+
+
+def _dot(axes: Axes, shown: Estimate, height: float, colour: str) -> None:
+    if shown.half is not None:
+        axes.plot(
+            [shown.mean - shown.half, shown.mean + shown.half], [height] * 2, color=colour, alpha=0.45, linewidth=3
+        )
+    axes.plot([shown.mean], [height], "o", color=colour, markersize=5)
+
+
+def _cells(found: Estimate, name: str) -> dict[str, float | int | str]:
+    ends = {"low": "" if found.low is None else found.low, "high": "" if found.high is None else found.high}
+    return {name: found.mean, f"{name} low": ends["low"], f"{name} high": ends["high"], "seeds": found.size}

@@ -1,0 +1,138 @@
+"""The tables of a page, each a list of lines with texts in them."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from unifier.report.numbers.conditions import Condition, Contrast, contrasts
+from unifier.report.numbers.gather import Row
+from unifier.report.numbers.matching import MEASURES, unmatched
+from unifier.report.numbers.wording import amount, figure, plus_minus
+from unifier.study.files import read_json
+
+Table = list[dict[str, str]]
+"""A line maps a column's name to what stands there."""
+
+
+def score_tables(found: Sequence[Condition]) -> dict[str, Table]:
+    """For each arm a line a condition: raw and normalised score, the gain over solo, and each unmatched cost."""
+    rows = [row for condition in found for row in condition.rows]
+    apart = [one.measure for one in unmatched(rows)]
+    scaled = any(one.scaled for one in found)
+    seeds = {one.score.size for one in found}
+    over_solo = {id(one.condition): one for one in contrasts(found) if _is_solo(one)}
+    tables: dict[str, Table] = {}
+    for one in found:
+        line = {"condition": one.label, one.metric.replace("_", " "): plus_minus(one.score)}
+        if scaled:
+            line["normalised"] = plus_minus(one.scaled) if one.scaled else "no reference"
+        if over_solo:
+            gain = over_solo.get(id(one))
+            line["against solo"] = _gain(gain) if gain else "–"
+        if len(seeds) > 1:
+            line["seeds"] = str(one.score.size)
+        line |= {MEASURES[measure]: amount(one.cost(measure)) for measure in apart}
+        tables.setdefault(one.arm, []).append(line)
+    return tables
+
+
+def control_table(found: Sequence[Condition]) -> Table:
+    """What a trained trunk's weights bring beyond a random trunk's, and beyond the same weights shuffled."""
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for one in contrasts(found):
+        if one.condition.says(mode="transfer") and not _is_solo(one):
+            line = lines.setdefault(
+                (one.condition.arm, one.condition.label), {"arm": one.condition.arm, "condition": one.condition.label}
+            )
+            line["less random" if one.baseline.says(start=None) else "less its own weights shuffled"] = _gain(one)
+    columns = dict.fromkeys(name for line in lines.values() for name in line)
+    return [{name: line.get(name, "–") for name in columns} for line in lines.values()]
+
+
+def _is_solo(one: Contrast) -> bool:
+    return one.baseline.says(start=None, tuned="all")
+
+
+def _gain(one: Contrast) -> str:
+    return plus_minus(one.scaled or one.raw, signed=True)
+
+
+def attention_table(found: Sequence[Condition]) -> Table:
+    """What attention does in each layer, for an arm's solo and joint trunk: means over seeds."""
+    table: Table = []
+    for one in found:
+        kept = [read for row in one.rows if (read := _attention(row, one.arm))]
+        if not kept or not (one.says(mode="joint") or one.says(mode="solo", start=None, tuned="all")):
+            continue
+        for layer in range(min(len(read["layers"]) for read in kept)):
+            mean = {
+                name: fmean(read["layers"][layer][name] for read in kept)
+                for name in ("entropy", "distance", "uniform_distance", "agreement")
+            }
+            unit = kept[0]["unit"]
+            table.append(
+                {
+                    "arm": one.arm,
+                    "trunk": one.label,
+                    "block": str(layer + 1),
+                    "entropy / log N": figure(mean["entropy"], 2),
+                    "mean distance": f"{figure(mean['distance'])} {unit}",
+                    "if uniform": f"{figure(mean['uniform_distance'])} {unit}",
+                    "agreement of heads": figure(mean["agreement"], 2),
+                }
+            )
+    return table
+
+
+def alignment_table(found: Sequence[Condition]) -> Table:
+    """How often attention aligns the wrong words, where a gold alignment is known: means over seeds."""
+    table: Table = []
+    for one in found:
+        kept = [read for row in one.rows if "alignment_error_rate" in (read := _attention(row, one.arm))]
+        if kept:
+            means = [
+                fmean(read[name] for read in kept) for name in ("alignment_error_rate", "alignment_error_rate_chance")
+            ]
+            error, chance = (f"{figure(100 * mean, 0)} %" for mean in means)
+            table.append({"arm": one.arm, "trunk": one.label, "alignment error rate": error, "by chance": chance})
+    return table
+
+
+def _attention(row: Row, arm: str) -> dict[str, Any]:
+    path = row["folder"] / "attention.json" if row["folder"] else None
+    return read_json(path).get(arm, {}) if path and path.exists() else {}
+
+
+def likeness_table(drawn: Sequence[Path]) -> dict[str, Table]:
+    """The numbers of the representations' figures, by figure: raw, by chance, calibrated."""
+    tables: dict[str, Table] = {}
+    for path in drawn:
+        with path.with_suffix(".csv").open(newline="") as file:
+            tables[path.stem.partition("-")[2].replace("-", ", ")] = [
+                {**line, **{name: figure(float(line[name]), 2) for name in ("raw", "chance", "calibrated")}}
+                for line in csv.DictReader(file)
+            ]
+    return tables
+
+
+def run_table(rows: Sequence[Row], labels: Mapping[int, str]) -> Table:
+    """A line for each run: what it was, what it cost, and its folder's name; `labels` are by the row's identity."""
+    table: dict[str, dict[str, str]] = {}
+    for row in rows:
+        result, place = row["result"], row["folder"]
+        spent = result["budget"]
+        line = {
+            "experiment": row["experiment"],
+            "condition": labels[id(row)],
+            "seed": str(row["seed"]),
+            "tokens": amount(spent["tokens"]),
+            "FLOPs": amount(spent["flops"]),
+            "seconds": amount(spent["seconds"]),
+            "memory": f"{amount(spent['peak_memory_bytes'])}B",
+            "parameters": amount(result["parameters"]["total"]),
+            "run": place.name if place else "",
+        }
+        table.setdefault(str(place or id(row)), line)
+    return list(table.values())
