@@ -133,7 +133,7 @@ def test_the_answer_is_the_mean_paired_difference(two_ways: list[dict[str, Any]]
     expected = estimate(100 * ((1 + jitter) / 88 + (jitter - 2) / 70) / 2)
     assert result.overall == pytest.approx(expected)
     said = " ".join(answer(found))
-    assert f"costs {figure(-expected.mean, 2)} points of normalised score" in said
+    assert f"costs {figure(-expected.mean, 1)} points of normalised score" in said
     assert "digits gains most" in said
     assert "music loses most" in said
 

@@ -66,6 +66,7 @@ def _write(folder: Path, study: Study) -> Path:
     samples = {arm: kept for arm, row in shown.items() if (kept := _samples(row, arm, room))}
     attention = {arm: kept for arm, row in shown.items() if (kept := _attention(row, arm, room))}
     page = TEMPLATES.get_template("page.html").render(
+        numeric=_numeric,
         title=study.name.replace("_", " "),
         status=study.status,
         question=study.question,
@@ -93,6 +94,11 @@ def _write(folder: Path, study: Study) -> Path:
     path = folder / "report.html"
     write_text(path, page)
     return path
+
+
+def _numeric(lines: Sequence[Mapping[str, str]], name: str) -> bool:
+    """Whether a column's figures should stand below one another, flush right."""
+    return all(line[name][:1] in "0123456789+−–" for line in lines)
 
 
 SECTIONS = ("scores", "curves", "transfer", "interference", "efficiency", "sweeps", "representation")
@@ -126,13 +132,13 @@ class Room:
 
 
 def _shown(found: Sequence[Condition]) -> dict[str, Row]:
-    """For each arm the run whose samples and attention are shown: the first seed's of its first condition."""
+    """For each arm the run whose samples and attention are shown: the first seed's of its best trunk of its own."""
     shown: dict[str, Row] = {}
-    for condition in found:
+    for condition in sorted(found, key=lambda one: (not one.says(mode="solo", tuned="all"), -one.score.mean)):
         for row in sorted(condition.rows, key=lambda row: row["seed"]):
             if row["folder"]:
                 shown.setdefault(condition.arm, row)
-    return shown
+    return {condition.arm: shown[condition.arm] for condition in found if condition.arm in shown}
 
 
 def _samples(row: Row, arm: str, room: Room) -> list[dict[str, str]]:
@@ -170,8 +176,8 @@ def _settings(rows: Sequence[Row]) -> dict[str, dict[str, str]]:
     return {name: {key: " | ".join(values) for key, values in own.items()} for name, own in found.items()}
 
 
-def _origins(rows: Sequence[Row]) -> dict[str, dict[str, list[str]]]:
-    """What the page should say once of all runs, and in how many ways they differ in it."""
+def _origins(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """What the page says once of all runs, or each way in which they differ in it."""
     results = [row["result"] for row in rows]
     said = {
         "metrics": [f"{name}: {text}" for result in results for name, text in result.get("signatures", {}).items()],

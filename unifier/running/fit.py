@@ -1,7 +1,6 @@
 """One experiment, from its function to its result: built, encoded, trained, tested, written down."""
 
 import logging
-import random
 import secrets
 import time
 import traceback
@@ -19,7 +18,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint, ProgressBar
 
 from unifier.data.loading import EvaluationBatches, TrainingBatches
-from unifier.data.source import SplitName, where
+from unifier.data.source import SplitName
 from unifier.model import Unifier
 from unifier.report.page import write_report
 from unifier.running.callbacks import DivergedError, Interrupted, Interruption, Losses, progress
@@ -27,6 +26,7 @@ from unifier.running.encoded import EncodedArm, encode
 from unifier.running.interference import Interference
 from unifier.running.observe import observe
 from unifier.running.result import Result, commit, machine, versions
+from unifier.running.samples import samples
 from unifier.running.speed import Speed, peak_flops
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
 from unifier.study.experiment import Experiment, Training
@@ -34,9 +34,6 @@ from unifier.study.files import new_folder, read_json, write_json
 from unifier.study.ledger import count_parameters
 from unifier.study.memory import keep_freed_memory
 from unifier_tokenizers import InputError
-
-SAMPLES = 12
-"""How many test examples of each arm are kept with what was said of them."""
 
 
 @final
@@ -159,7 +156,7 @@ def fit(
         arm_budgets=model.ledger.by_arm(),
         speed=speed.found,
     )
-    write_json(result.folder / "samples.json", samples(experiment, model))
+    write_json(result.folder / "samples.json", samples(experiment.arms, model.predictions))
     observe(model, val, result.folder)
     write_report(result.folder, result.content())
     found = {f"speed/{name}": value for name, value in speed.found.items()}
@@ -265,20 +262,3 @@ def computes_bf16(training: Training) -> bool:
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported()
     return torch.ops.mkldnn._is_mkldnn_bf16_supported()  # the only way torch 2.11 has of asking
-
-
-def samples(experiment: Experiment, model: Unifier) -> dict[str, list[dict[str, str]]]:
-    """Some test examples of each arm, what was expected and what was said."""
-    kept: dict[str, list[dict[str, str]]] = {}
-    for arm, one in experiment.arms.items():
-        examples, found = one.source.split("test"), model.predictions[arm]
-        chosen = random.Random(0).sample(sorted(found), min(SAMPLES, len(found)))
-        kept[arm] = [
-            {
-                "input": examples[i].input if isinstance(examples[i].input, str) else where(examples, i),
-                "target": str(examples[i].target),
-                "prediction": one.head.describe(found[i]),
-            }
-            for i in chosen
-        ]
-    return kept

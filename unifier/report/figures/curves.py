@@ -10,13 +10,13 @@ import numpy as np
 from matplotlib.ticker import EngFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from unifier.report.figures.drawing import Drawn, End, Sheet, faded, label_ends, panel
+from unifier.report.figures.drawing import Drawn, Sheet, faded, panel
 from unifier.report.numbers.conditions import Condition, budget, scale_of
 from unifier.report.numbers.gather import Row
 from unifier.report.numbers.wording import plain
 
 AXES = {"tokens": "tokens read", "flops": "FLOPs", "seconds": "seconds of training"}
-MOST = 6
+MOST = 4
 """Lines that one panel holds."""
 
 
@@ -29,18 +29,18 @@ class Curve(NamedTuple):
     high: NDArray[np.float64]
 
 
-def telling(conditions: Sequence[Condition]) -> list[Condition]:
-    """Of an arm's conditions the first, usually solo, the joint one, and the best, as many as a panel holds."""
+def telling(conditions: Sequence[Condition], most: int) -> list[Condition]:
+    """Of an arm's conditions the first, usually solo, the joint one, and the best, `most` in all."""
     best = sorted(conditions, key=lambda one: -one.score.mean)
     first = [*conditions[:1], *(one for one in conditions if one.says(mode="joint"))]
-    chosen = list({id(one): one for one in [*first, *best]}.values())[:MOST]
+    chosen = list({id(one): one for one in [*first, *best]}.values())[:most]
     return [one for one in conditions if any(one is other for other in chosen)]
 
 
-def chosen_of(conditions: Sequence[Condition]) -> str:
+def chosen_of(conditions: Sequence[Condition], most: int) -> str:
     """What a figure says where it shows only the telling ones."""
-    most = max(sum(other.arm == one.arm for other in conditions) for one in conditions)
-    return f"{MOST} of {most} conditions are drawn, the best beside solo and joint" if most > MOST else ""
+    there = max(sum(other.arm == one.arm for other in conditions) for one in conditions)
+    return f"{most} of {there} conditions drawn, the best beside solo and joint" if there > most else ""
 
 
 def draw_curves(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
@@ -60,36 +60,38 @@ def draw_curves(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
 
 
 def _panel(arm: str, conditions: Sequence[Condition], axis: str, sheet: Sheet) -> list[Drawn]:
-    shown = telling(conditions) if arm else conditions
+    shown = telling(conditions, MOST) if arm else conditions
     scaled = not arm and all(one.scaled for one in conditions)
     curves = [(one, found) for one in shown if (found := curve(one, axis, scaled=scaled))]
     if not curves:
         return []
     figure, axes = panel()
-    ends: list[End] = []
     others = [one for one, _ in curves[1:] if not one.says(mode="joint")]
     for k, (one, found) in enumerate(curves):
         own = sheet.colours[one.arm]
         joint = one.says(mode="joint")
-        colour = own if joint or not arm or k == 0 else faded(own, 0.35 + 0.6 * others.index(one) / len(others))
+        colour = own if joint or not arm or k == 0 else faded(own, 0.4 + 0.6 * others.index(one) / len(others))
         axes.fill_between(found.x, found.low, found.high, color=colour, alpha=0.15, linewidth=0)
-        axes.plot(found.x, found.mean, color=colour, linestyle="--" if joint else "-", zorder=3 - k / 100)
-        ends.append(End(float(found.mean[-1]), one.label if arm else one.arm, colour))
-    metric = "normalised score" if scaled else plain(conditions[0].metric) if arm else "score, each in its own metric"
+        (line,) = axes.plot(found.x, found.mean, "--" if joint else "-", color=colour, zorder=3 - k / 100)
+        line.set_label(one.label if arm else one.arm)
+    metric = "normalised score" if scaled else plain(conditions[0].metric) if arm else "score"
     axes.set(title=arm or "all arms", xlabel=AXES[axis], ylabel=f"validation {metric}")
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.xaxis.set_major_locator(MaxNLocator(4))
-    if len(ends) > 1 or not arm:
-        label_ends(axes, ends)
+    if len(curves) > 1:  # inside, where a curve that rises leaves room: its end is where all the others end
+        axes.legend(loc="lower right", labelcolor="linecolor", frameon=False, handlelength=1.4, fontsize=8)
     table = [
         {"arm": one.arm, "condition": one.label, axis: x, "mean": mean, "least": low, "most": high}
         for one, found in curves
         for x, mean, low, high in zip(*found, strict=True)
     ]
     several = any(len(one.raw) > 1 for one, _ in curves)
-    note = ". ".join(
-        part for part in ("Band: least to most over seeds" if several else "", chosen_of(conditions)) if part
-    )
+    notes = {
+        "Each arm in its own metric": not arm and not scaled,
+        "Band: least to most over seeds": several,
+        chosen_of(conditions, MOST): len(shown) < len(conditions),
+    }
+    note = ". ".join(text for text, holds in notes.items() if holds)
     says = f"validation {metric} over {AXES[axis]}, {arm or 'all arms'}"
     return [sheet.save(figure, f"curves-{arm + '-' if arm else ''}{axis}", "curves", says, table, note)]
 

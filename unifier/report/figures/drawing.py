@@ -80,8 +80,9 @@ class Sheet:
         at.mkdir(parents=True, exist_ok=True)
         beneath = ". ".join(part for part in (note, self.note) if part)
         if beneath:
-            width = round(figure.get_figwidth() * 17)
-            figure.supxlabel("\n".join(textwrap.wrap(beneath, width)), x=0.01, ha="left", fontsize=7.5, color=SOFT)
+            lines = textwrap.wrap(beneath, round(figure.get_figwidth() * 19))
+            figure.set_figheight(figure.get_figheight() + 0.13 * len(lines))
+            figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=7.5, color=SOFT)
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None, "Title": says})
         rules = "".join(
@@ -105,7 +106,7 @@ def colours_of(arms: Sequence[str]) -> dict[str, str]:
     return {arm: COLOURS[k % len(COLOURS)] for k, arm in enumerate(arms)}
 
 
-def panel(width: float = 3.2, height: float = 2.4) -> tuple[Figure, Axes]:
+def panel(width: float = 3.2, height: float = 2.3) -> tuple[Figure, Axes]:
     """One empty panel, in inches: one a figure, so that a page may set them side by side or one below another."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
@@ -114,7 +115,8 @@ def panel(width: float = 3.2, height: float = 2.4) -> tuple[Figure, Axes]:
 
 def faded(colour: str, share: float) -> str:
     """A colour on its way to grey."""
-    return to_hex([own + share * (grey - own) for own, grey in zip(to_rgb(colour), to_rgb("#a8b0b9"), strict=True)])
+    red, green, blue = (own + share * (grey - own) for own, grey in zip(to_rgb(colour), to_rgb("#a8b0b9"), strict=True))
+    return to_hex((red, green, blue))
 
 
 class End(NamedTuple):

@@ -25,7 +25,7 @@ def draw_grids(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
 
 
 def _heat(grid: Grid, name: str, section: str, values: Sequence[float], sheet: Sheet) -> Drawn:
-    figure, axes = panel(1.9 + 0.62 * len(grid.columns), 1.25 + 0.33 * len(grid.rows))
+    figure, axes = panel(1.75 + 0.5 * len(grid.columns), 1.1 + 0.3 * len(grid.rows))
     cells = np.array([[np.nan if cell is None else cell for cell in line] for line in grid.cells])
     low, high = min(values), max(values)
     axes.imshow(cells, cmap=SHADES, vmin=low, vmax=high, aspect="auto")
@@ -38,6 +38,8 @@ def _heat(grid: Grid, name: str, section: str, values: Sequence[float], sheet: S
     axes.set_yticks(range(len(grid.rows)), grid.rows)
     axes.xaxis.tick_top()
     axes.tick_params(length=0, labelcolor=INK)
+    for text, line in zip(axes.get_yticklabels(), grid.rows, strict=True):
+        text.set_color(SOFT if line in grid.controls else INK)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.set_title(grid.title, pad=10)

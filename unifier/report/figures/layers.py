@@ -19,9 +19,9 @@ MOST = 4
 
 
 def layer_name(layer: str) -> str:
-    """What a person calls it: blocks.0 is block 1."""
+    """What a person calls it: blocks.0 is block 1, and columns are what goes in."""
     part, _, number = layer.partition(".")
-    return f"block {int(number) + 1}" if part == "blocks" and number.isdigit() else layer
+    return f"block {int(number) + 1}" if number.isdigit() else "in" if part == "columns" else layer
 
 
 def trunk_name(text: str) -> str:
@@ -55,9 +55,9 @@ def draw_representation(found: Sequence[Mapping[str, Any]], sheet: Sheet) -> lis
                     )
                 ends.append(End(y[-1], pair.removeprefix("solo and "), colour))
             axes.axhline(0, color=SOFT, linewidth=1, linestyle=":")
-            axes.annotate("chance", (0, 0), (0, 3), textcoords="offset points", color=SOFT, fontsize=7.5)
-            axes.set_xticks(range(len(layers)), [layer_name(layer) for layer in layers])
-            axes.set(title=arm, ylabel=f"{said}, calibrated")
+            ends.append(End(0.0, "chance", SOFT))
+            axes.set_xticks(range(len(layers)), [layer_name(layer).removeprefix("block ") for layer in layers])
+            axes.set(title=f"{arm}: {said}", xlabel="block", ylabel="calibrated")
             axes.set_ylim(min(-0.05, axes.get_ylim()[0]), 1)
             label_ends(axes, ends)
             note = "Hollow: chance does as well at 5 %"
@@ -108,8 +108,8 @@ def draw_gradients(rows: Sequence[Row], sheet: Sheet) -> list[Drawn]:
                 axes.plot(x, y, color=sheet.colours.get(a, SOFT), linewidth=1, linestyle=":", alpha=0.8)
                 ends.append(End(y[-1], f"{a} itself", sheet.colours.get(a, SOFT)))
             else:  # a line of both arms' colours
-                gaps = {"linestyle": (0, (4, 4)), "gapcolor": sheet.colours.get(b, SOFT)}
-                axes.plot(x, y, color=sheet.colours.get(a, SOFT), **gaps)
+                first, second = (sheet.colours.get(arm, SOFT) for arm in (a, b))
+                axes.plot(x, y, color=first, linestyle=(0, (4, 4)), gapcolor=second)
                 ends.append(End(y[-1], f"{a}, {b}", SOFT))
         axes.axhline(0, color=SOFT, linewidth=1)
         axes.set(title=layer_name(layer), xlabel="tokens read", ylabel="cosine of gradients")

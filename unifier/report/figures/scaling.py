@@ -30,7 +30,7 @@ def draw_efficiency(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn
             axes.plot(x, one.law.at(x), color=colour, alpha=0.6, linewidth=1.4)
             law = f"exponent {number(one.law.b, 2)} ± {number(one.law.error_of_b, 2)} (standard error)"
         axes.set(xscale="log", yscale="log", title=one.arm, xlabel="share of the training examples")
-        axes.set_ylabel(f"error: 100 less {plain(one.unit)}{' score' if one.unit == 'normalised' else ''}")
+        axes.set_ylabel("error")
         axes.set_xticks(one.shares, [f"{100 * share:g} %" for share in one.shares])
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -46,7 +46,9 @@ def draw_efficiency(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn
             for share, error in zip(one.shares, one.errors, strict=True)
         ]
         name = "efficiency-" + "".join(letter if letter.isalnum() else "-" for letter in one.arm)
-        note = f"Law a n^-b + c: {law}" if law else "No law: too few shares, or none that fits"
+        note = f"Error: 100 less {'the normalised score' if one.unit == 'normalised' else plain(one.unit)}. " + (
+            f"Law a n^-b + c: {law}" if law else "No law: too few shares, or none that fits"
+        )
         drawn.append(sheet.save(figure, name, "efficiency", f"error over share of examples, {one.arm}", table, note))
     return drawn
 

@@ -11,6 +11,9 @@ from unifier.report.numbers.conditions import Condition
 from unifier.report.numbers.intervals import Estimate
 from unifier.report.numbers.wording import plain, plus_minus
 
+MOST = 6
+"""Conditions of an arm that are drawn."""
+
 
 def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     """Every arm's conditions, normalised where all can be; the raw score stands beside each."""
@@ -18,7 +21,7 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
         return []
     scaled = all(one.scaled for one in conditions)
     arms = list(dict.fromkeys(one.arm for one in conditions))
-    groups = [telling([one for one in conditions if one.arm == arm]) for arm in arms]
+    groups = [telling([one for one in conditions if one.arm == arm], MOST) for arm in arms]
     lines = sum(len(group) for group in groups) + (len(arms) if max(map(len, groups)) > 1 else 0)
     figure, axes = panel(4.6, 0.9 + 0.24 * lines)
     height, ticks = 0.0, list[tuple[float, str, str]]()
@@ -51,7 +54,7 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     ]
     several = any(one.score.half is not None for one in conditions)
     bar = "Bar: 95 % interval over seeds" if several else "One seed: no interval"
-    note = ". ".join(part for part in (bar, chosen_of(conditions)) if part)
+    note = ". ".join(part for part in (bar, chosen_of(conditions, MOST)) if part)
     says = f"{'normalised' if scaled else 'raw'} scores of every condition with their intervals"
     return [sheet.save(figure, "scores", "scores", says, table, note)]
 
@@ -82,7 +85,7 @@ def draw_joint(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     axes.spines["left"].set_visible(False)
     table = [{"arm": arm, **_cells(gain, "joint less solo")} for arm, gain in lines.items()]
     note = "Bar: 95 % interval, paired by seed" if found.overall.half is not None else "One seed: no interval"
-    return [sheet.save(figure, "joint-less-solo", "interference", "joint less solo, arm by arm", table, note)]
+    return [sheet.save(figure, "joint-less-solo", "scores", "joint less solo, arm by arm", table, note)]
 
 
 def _dot(axes: Axes, shown: Estimate, height: float, colour: str) -> None:

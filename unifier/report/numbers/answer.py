@@ -7,7 +7,7 @@ from unifier.report.numbers.conditions import Condition, Contrast, contrast, con
 from unifier.report.numbers.intervals import Estimate, estimate
 from unifier.report.numbers.scaling import efficiencies
 from unifier.report.numbers.transfer import shares_kept
-from unifier.report.numbers.wording import count, decimals, figure, interval, join, plain, plus_minus
+from unifier.report.numbers.wording import count, decimals, figure, interval, join, plain, plus_minus, size
 
 
 def answer(found: Sequence[Condition]) -> list[str]:
@@ -57,19 +57,17 @@ def _joint(found: Sequence[Condition]) -> list[str]:
     if result is None:
         return []
     mean, arms = result.overall, result.arms
-    size = figure(abs(mean.mean), decimals(mean))
     verb = "gains" if mean.mean > 0 else "costs"
     trunk = f"One trunk for {'both' if len(arms) == 2 else f'all {len(arms)} arms'}"
     over = "over a trunk for each" if mean.mean > 0 else "against a trunk for each"
-    if mean.half is None:
-        said = [f"{trunk} {verb} {size} {result.unit} {over} {interval(mean)}."]
-    elif not mean.sign:
+    if mean.half is not None and not mean.sign:
         said = [
             f"{trunk} and a trunk for each cannot be told apart over {count(mean.size, 'seed')}: "
             f"the difference is {figure(mean.mean, decimals(mean), signed=True)} {result.unit} {interval(mean)}."
         ]
     else:
-        said = [f"{trunk} {verb} {size} {result.unit} {over} {interval(mean)}."]
+        much = size(mean)
+        said = [f"{trunk} {verb} {figure(much.mean, decimals(much))} {result.unit} {over} {interval(much)}."]
     best, worst = max(arms, key=lambda arm: arms[arm].mean), min(arms, key=lambda arm: arms[arm].mean)
     if len(arms) > 1:
         most = "gains most" if arms[best].mean > 0 else "loses least"
@@ -106,8 +104,9 @@ def _transfer(found: Sequence[Condition]) -> list[str]:
         if gain.half is not None and not gain.sign:
             said.append(f"There, it cannot be told from a random frozen trunk {interval(gain)}.")
         else:
-            worth = f"{figure(abs(gain.mean), decimals(gain))} {unit} {'above' if gain.mean > 0 else 'below'}"
-            said.append(f"That is {worth} a random frozen trunk {interval(gain)}.")
+            much = size(gain)
+            worth = f"{figure(much.mean, decimals(much))} {unit} {'above' if gain.mean > 0 else 'below'}"
+            said.append(f"That is {worth} a random frozen trunk {interval(much)}.")
     return said
 
 

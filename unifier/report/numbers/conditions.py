@@ -84,7 +84,10 @@ def label(row: Row) -> str:
         said = f"random, {tuned}" if row["tuned"] != "all" else row["mode"] if row["mode"] == "joint" else "solo"
     else:
         said = f"{start.replace('_', ' ')}{' shuffled' if row['shuffled'] else ''}, {tuned}"
-    settings = ", ".join(f"{name}={setting(value)}" for name, value in row["varied"].items())
+    settings = ", ".join(
+        f"{100 * float(value):g} % of the examples" if name == "share" else f"{name}={setting(value)}"
+        for name, value in row["varied"].items()
+    )
     return settings if settings and said == "solo" else f"{said}, {settings}" if settings else said
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from unifier.report.numbers.conditions import Condition, Contrast, contrasts
 from unifier.report.numbers.gather import Row
 from unifier.report.numbers.matching import MEASURES, unmatched
-from unifier.report.numbers.wording import amount, figure, plus_minus
+from unifier.report.numbers.wording import amount, figure, plain, plus_minus
 from unifier.study.files import read_json
 
 Table = list[dict[str, str]]
@@ -17,15 +17,21 @@ Table = list[dict[str, str]]
 
 
 def score_tables(found: Sequence[Condition]) -> dict[str, Table]:
-    """For each arm a line a condition: raw and normalised score, the gain over solo, and each unmatched cost."""
+    """For each arm a line a condition: raw and normalised score, the gain over solo, and each unmatched cost.
+
+    Where every arm has one condition, all stand in one table.
+    """
     rows = [row for condition in found for row in condition.rows]
     apart = [one.measure for one in unmatched(rows)]
     scaled = any(one.scaled for one in found)
     seeds = {one.score.size for one in found}
     over_solo = {id(one.condition): one for one in contrasts(found) if _is_solo(one)}
+    single = len({one.arm for one in found}) == len(found)
     tables: dict[str, Table] = {}
     for one in found:
-        line = {"condition": one.label, one.metric.replace("_", " "): plus_minus(one.score)}
+        line = {"condition": one.label, plain(one.metric): plus_minus(one.score)}
+        if single:
+            line = {"arm": one.arm, "score": plus_minus(one.score), "metric": plain(one.metric), "also": _others(one)}
         if scaled:
             line["normalised"] = plus_minus(one.scaled) if one.scaled else "no reference"
         if over_solo:
@@ -34,8 +40,20 @@ def score_tables(found: Sequence[Condition]) -> dict[str, Table]:
         if len(seeds) > 1:
             line["seeds"] = str(one.score.size)
         line |= {MEASURES[measure]: amount(one.cost(measure)) for measure in apart}
-        tables.setdefault(one.arm, []).append(line)
+        tables.setdefault("" if single else one.arm, []).append(line)
     return tables
+
+
+def _others(condition: Condition) -> str:
+    """The arm's other metrics, which it is not judged by."""
+    prefix = f"test/{condition.arm}/"
+    metrics = [name.removeprefix(prefix) for name in condition.rows[0]["result"]["metrics"] if name.startswith(prefix)]
+    means = {
+        metric: fmean(row["result"]["metrics"][prefix + metric] for row in condition.rows)
+        for metric in metrics
+        if metric != condition.metric
+    }
+    return ", ".join(f"{figure(mean)} {plain(metric)}" for metric, mean in means.items())
 
 
 def control_table(found: Sequence[Condition]) -> Table:
@@ -60,11 +78,12 @@ def _gain(one: Contrast) -> str:
 
 
 def attention_table(found: Sequence[Condition]) -> Table:
-    """What attention does in each layer, for an arm's solo and joint trunk: means over seeds."""
+    """What attention does in each layer, for an arm's first condition and its joint one: means over seeds."""
     table: Table = []
+    first = {one.arm: one for one in reversed(found)}
     for one in found:
         kept = [read for row in one.rows if (read := _attention(row, one.arm))]
-        if not kept or not (one.says(mode="joint") or one.says(mode="solo", start=None, tuned="all")):
+        if not kept or not (one is first[one.arm] or one.says(mode="joint")):
             continue
         for layer in range(min(len(read["layers"]) for read in kept)):
             mean = {

@@ -18,6 +18,8 @@ class Grid:
     columns: Sequence[str]
     cells: Sequence[Sequence[float | None]]
     unit: str
+    controls: Sequence[str] = ()
+    """The rows that the others are to be held against."""
 
 
 def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
@@ -41,7 +43,7 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
         return 100 * here.score.mean / solo.score.mean if solo and solo.score.mean else None
 
     grids: list[Grid] = []
-    for tuned, said in TUNED.items():
+    for tuned, said in reversed(TUNED.items()):
         if not any(condition.says(tuned=tuned) for condition in moved):
             continue
         lines = {
@@ -55,7 +57,8 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
         cells = {line.replace("_", " "): [cell(arm, **facts) for arm in arms] for line, facts in lines.items()}
         cells = {line: values for line, values in cells.items() if any(value is not None for value in values)}
         unit = "normalised score" if scaled else "per cent of solo's score"
-        grids.append(Grid(f"trunk {said}", list(cells), arms, list(cells.values()), unit))
+        controls = [line for line in cells if not line.startswith("from ")]
+        grids.append(Grid(f"trunk {said}", list(cells), arms, list(cells.values()), unit, controls))
     return grids
 
 

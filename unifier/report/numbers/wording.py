@@ -10,10 +10,14 @@ UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def decimals(estimate: Estimate) -> int:
-    """Digits after the point: two of what is uncertain, at most two of a score out of 100."""
-    if not estimate.half or not math.isfinite(estimate.half):
-        return 1 if abs(estimate.mean) >= 1 else 2
-    return min(max(1 - math.floor(math.log10(estimate.half)), 0), 1 if abs(estimate.mean) >= 1 else 2)
+    """Digits after the point: one, as scores out of 100 have it, none where tens are unsure, more of what is small."""
+    half = estimate.half or 0.0
+    if half >= 10:
+        return 0
+    if abs(estimate.mean) >= 1 or half >= 0.1:
+        return 1
+    size = half or abs(estimate.mean)
+    return min(max(1 - math.floor(math.log10(size)), 1), 4) if size else 1
 
 
 def figure(value: float, places: int = 1, *, signed: bool = False) -> str:
@@ -39,6 +43,11 @@ def interval(estimate: Estimate) -> str:
     return f"(95 % interval {figure(estimate.low, places)} to {figure(estimate.high, places)})"
 
 
+def size(estimate: Estimate) -> Estimate:
+    """The same without its sign, for a sentence whose verb says it: costs 0.7 (0.3 to 1.0)."""
+    return estimate._replace(mean=abs(estimate.mean))
+
+
 def amount(low: float, high: float | None = None) -> str:
     """1.8 M; a range as 0.8–1.3 T."""
     largest = low if high is None else high
@@ -57,8 +66,8 @@ def join(words: Sequence[str]) -> str:
 
 
 def plain(name: str) -> str:
-    """A name without its underscores."""
-    return name.replace("_", " ")
+    """A metric's or an experiment's name as the field writes it."""
+    return {"bleu": "BLEU", "chrf": "chrF"}.get(name, name.replace("_", " "))
 
 
 def count(number: int, noun: str) -> str:

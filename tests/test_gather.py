@@ -1,0 +1,154 @@
+"""A report is made of what is whole; each run that is not is named in a line."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unifier.cli import main
+from unifier.report.numbers.gather import read_study
+from unifier_tokenizers import InputError
+
+Rows = Callable[..., dict[str, Any]]
+Comparison = Callable[..., Path]
+
+
+@pytest.fixture
+def runs(tmp_path: Path, row: Rows, comparison: Comparison) -> Path:
+    """Four whole runs, and the comparison they belong to."""
+    rows = [row(arm, 80.0 + seed, seed) for arm in ("digits", "music") for seed in (0, 1)]
+    comparison(tmp_path / "runs", rows)
+    return tmp_path / "runs"
+
+
+def folders(runs: Path) -> list[Path]:
+    return sorted(path.parent for path in runs.rglob("result.json"))
+
+
+def test_a_comparison_a_run_and_a_folder_of_runs_are_read(runs: Path) -> None:
+    whole = read_study(runs / "study" / "20260101-000000")
+    assert (whole.name, len(whole.rows), whole.problems) == ("study", 4, [])
+    one = read_study(folders(runs)[0])
+    assert (one.name, len(one.rows), one.settings) == (
+        "genres",
+        1,
+        {"dim": 128, "tokens": 64_000, "seeds": [0, 1], "seed": 0},
+    )
+    every = read_study(runs)
+    assert (every.name, len(every.rows), every.problems) == ("runs", 4, [])
+
+
+def test_runs_that_were_started_one_by_one_are_told_apart_by_their_settings(runs: Path) -> None:
+    shutil.rmtree(runs / "study")
+    path = folders(runs)[0] / "result.json"
+    result = json.loads(path.read_text())
+    path.write_text(json.dumps({**result, "settings": {**result["settings"], "dim": 64}}))
+    found = read_study(runs).rows
+    assert [row["varied"] for row in found] == [{"dim": 64}, {"dim": 128}, {}, {}]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda path: path.unlink(), "no such file"),
+        (lambda path: path.write_text('{"name": "genres", '), "broken"),
+        (lambda path: path.write_text("[]"), "an object is expected"),
+        (lambda path: path.write_text('{"name": "genres"}'), "it lacks arms, seed"),
+    ],
+    ids=["missing", "torn", "no object", "empty"],
+)
+def test_a_missing_or_broken_result_is_named_and_the_rest_reported(
+    runs: Path, spoil: Callable[[Path], Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(runs / "study")
+    spoiled = folders(runs)[0]
+    spoil(spoiled / "result.json")
+    assert main(["report", str(runs)]) == 0
+    told = capsys.readouterr().err.strip().splitlines()
+    assert len(told) == 1
+    assert str(spoiled) in told[0]
+    assert said in told[0]
+    page = (runs / "report.html").read_text()
+    assert spoiled.name in page
+    assert len(read_study(runs).rows) == 3
+
+
+def test_a_run_by_itself_that_is_broken_is_an_error(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folders(runs)[0] / "result.json").write_text("{")
+    assert main(["report", str(folders(runs)[0])]) == 2
+    assert "broken" in capsys.readouterr().err
+
+
+def test_a_diverged_run_is_named_and_kept_out_of_the_means(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
+    said = "diverged: train/digits/loss is nan by step 30"
+    rows = [row("digits", 80.0, 0), row("digits", 82.0, 1)]
+    rows.append(row("digits", 1.0, 2, status="failed", error=said))
+    folder = comparison(tmp_path, rows)
+    for where in (folder, tmp_path):
+        study = read_study(where)
+        assert [one["seed"] for one in study.rows] == [0, 1]
+        (problem,) = study.problems
+        assert said in problem
+        assert "seed 2" in problem
+    rows[-1] = row("digits", float("nan"), 2)
+    (problem,) = read_study(comparison(tmp_path / "again", rows)).problems
+    assert "a score is not a number" in problem
+
+
+def test_what_a_comparison_named_already_is_not_named_twice(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
+    rows = [row("digits", 80.0, 0), row("digits", 1.0, 1, status="failed", error="diverged")]
+    named = "20260101-000001-seed1-0001: diverged"
+    assert read_study(comparison(tmp_path, rows, problems=[named])).problems == [named]
+
+
+def test_of_two_runs_with_one_id_the_second_is_left_out(runs: Path) -> None:
+    first = folders(runs)[-1]
+    shutil.copytree(first, runs / "quarantine" / first.name)
+    study = read_study(runs)
+    assert len(study.rows) == 4
+    (problem,) = study.problems
+    assert str(runs / "quarantine" / first.name) in problem
+    assert "the same run id as" in problem
+
+
+def test_runs_are_found_when_all_were_moved(runs: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "elsewhere"
+    runs.rename(moved)
+    path = moved / "study" / "20260101-000000" / "comparison.json"
+    content = json.loads(path.read_text())
+    for row in content["rows"]:
+        row["folder"] = "runs/" + "/".join(Path(row["folder"]).parts[-2:])
+    path.write_text(json.dumps(content))
+    study = read_study(path.parent)
+    assert study.problems == []
+    assert all(row["folder"].is_relative_to(moved) for row in study.rows)
+
+
+def test_a_comparison_whose_runs_are_gone_is_reported_without_them(runs: Path) -> None:
+    for folder in folders(runs):
+        shutil.rmtree(folder)
+    study = read_study(runs / "study" / "20260101-000000")
+    assert len(study.rows) == 4
+    assert len(study.problems) == 4
+    assert "folder is gone" in study.problems[0]
+
+
+def test_a_comparison_without_a_whole_row_says_so(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
+    folder = comparison(tmp_path, [row("digits", 80.0)])
+    path = folder / "comparison.json"
+    content = json.loads(path.read_text())
+    content["rows"][0]["result"] = None
+    path.write_text(json.dumps(content))
+    shutil.rmtree(tmp_path / "pictures")
+    assert main(["report", str(folder)]) == 0
+    page = (folder / "report.html").read_text()
+    assert "No run ended with a score" in page
+    assert "no whole result" in page
+
+
+def test_a_folder_with_nothing_to_report(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no comparison.json and no finished result.json; give a run's folder"):
+        read_study(tmp_path)

@@ -1,0 +1,191 @@
+"""The page: whole, small, legible without a network, on a phone and in the dark."""
+
+import csv
+import html
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from unifier.report.numbers.answer import answer
+from unifier.report.numbers.conditions import conditions
+from unifier.report.numbers.gather import read_study
+from unifier.report.numbers.wording import figure
+from unifier.report.page import report_on
+
+Rows = Callable[..., dict[str, Any]]
+Comparison = Callable[..., Path]
+CHROMIUM = shutil.which("chromium")
+
+
+@pytest.fixture(scope="module")
+def page(full: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a comparison of every kind."""
+    runs = tmp_path_factory.mktemp("page") / "runs"
+    shutil.copytree(full.parents[1], runs)
+    path, _ = report_on(runs / "study" / full.name)
+    return path
+
+
+@pytest.fixture(scope="module")
+def text(page: Path) -> str:
+    return page.read_text()
+
+
+def test_it_opens_with_the_question_and_the_answer(page: Path, text: str) -> None:
+    said = answer(conditions(read_study(page.parent).rows))
+    body = html.unescape(text)
+    question = body.index("What happens when text, pictures and sound share a trunk?")
+    assert question < body.index(said[0]) < body.index(said[1]) < body.index("Scores on the test split")
+
+
+def test_it_asks_nothing_of_a_network_and_is_small(text: str) -> None:
+    links = re.findall(r'(?:src|href)="([^"]*)"', text)
+    assert links
+    assert all(link.startswith(("data:", "#")) for link in links)
+    assert "url(" not in text
+    assert len(text) < 5_000_000
+
+
+def test_every_part_is_there(text: str) -> None:
+    for said in (
+        "Matched in tokens, steps and parameters; not matched: FLOPs 1.0–1.3 T, seconds 10–31.",
+        "diverged: train/music/loss is nan by step 30",
+        "What a trained trunk is worth elsewhere",
+        "Do the arms pull the same way?",
+        "How alike the trunks read",
+        "Where attention looks",
+        "the small dog sleeps &lt;here&gt; &amp; now",
+        "<audio controls",
+        'src="data:image/png;base64,',
+        "sha256 abababababababab",
+        "commit",
+        "0123456789" * 4,
+        "chance 10, reference 98 (a support vector machine)",
+        "unifier run experiments/study.py dim=128",
+    ):
+        assert said in text, said
+
+
+def test_a_score_stands_beside_its_normalised_one(page: Path, text: str) -> None:
+    for one in conditions(read_study(page.parent).rows):
+        assert one.scaled is not None
+        assert f'<td class="n">{figure(one.score.mean)} ± ' in text
+        assert f'<td class="n">{figure(one.scaled.mean)} ± ' in text
+
+
+def drawn(folder: Path) -> dict[str, list[dict[str, str]]]:
+    """Each figure's numbers; every one of them has both files."""
+    tables: dict[str, list[dict[str, str]]] = {}
+    for path in sorted((folder / "figures").glob("*.svg")):
+        ElementTree.parse(path)
+        with path.with_suffix(".csv").open(newline="") as file:
+            tables[path.stem] = list(csv.DictReader(file))
+        assert tables[path.stem], path
+    assert len(tables) == len(list((folder / "figures").glob("*.csv")))
+    return tables
+
+
+def test_figures_lie_beside_their_numbers_and_say_what_is_not_matched(page: Path) -> None:
+    tables = drawn(page.parent)
+    for name in tables:
+        letters = "".join(ElementTree.parse(page.parent / "figures" / f"{name}.svg").getroot().itertext())
+        assert "not matched" in " ".join(letters.split()), name
+    scores = {(line["arm"], line["condition"]): line for line in tables["scores"]}
+    for one in conditions(read_study(page.parent).rows):
+        assert float(scores[one.arm, one.label]["raw"]) == pytest.approx(one.score.mean)
+    for name in ("curves-digits-tokens", "curves-music-seconds", "joint-less-solo", "gradients-blocks.0"):
+        assert name in tables
+    assert {"raw", "chance", "calibrated"} <= set(tables["representation-digits-cka"][0])
+    last = [line for line in tables["curves-digits-tokens"] if line["condition"] == "solo"][-1]
+    assert float(last["least"]) <= float(last["mean"]) <= float(last["most"])
+
+
+def test_a_joint_run_s_curve_stands_over_its_arm_s_own_tokens(
+    tmp_path: Path, row: Rows, comparison: Comparison
+) -> None:
+    rows = [row("digits", 90.0), row("digits", 91.0, mode="joint", experiment="joint")]
+    whole = rows[1]["result"]["budget"]
+    rows[1]["result"]["budget"] = {**whole, "tokens": 3 * whole["tokens"]}
+    folder = comparison(tmp_path, rows)
+    report_on(folder)
+    ends = {line["condition"]: float(line["tokens"]) for line in drawn(folder)["curves-digits-tokens"]}
+    assert ends == {"solo": 64_000, "joint": pytest.approx(64_000)}
+
+
+def test_shares_sweeps_and_grids_are_drawn(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
+    shares = [row("digits", 98 - 3 * n**-0.5, varied={"share": n}) for n in (0.01, 0.1, 0.3, 1.0)]
+    patches = [
+        row(arm, 80.0 + patch, seed, varied={"patch": patch}, budget={"tokens": 64_000 // patch})
+        for arm in ("digits", "music")
+        for seed in (0, 1)
+        for patch in (2, 4)
+    ]
+    efficiency = comparison(tmp_path / "shares", shares)
+    sweep = comparison(tmp_path / "patches", patches)
+    report_on(efficiency)
+    report_on(sweep)
+    (line, *_) = drawn(efficiency)["efficiency-digits"]
+    assert float(line["b"]) == pytest.approx(0.5, rel=1e-2)
+    tables = drawn(sweep)
+    assert [line["setting"] for line in tables["sweep-digits-columns"]] == ["patch=4", "patch=2"]
+    assert [line[""] for line in tables["settings-by-arm"]] == ["patch=2", "patch=4"]
+
+
+def test_a_page_leaves_out_what_would_make_it_large(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
+    folder = comparison(tmp_path, [row("digits", 90.0)])
+    (samples,) = tmp_path.rglob("samples.json")
+    sample = {"input": "a", "target": "b", "prediction": "c", "audio": "data:audio/wav;base64," + "A" * 3_000_000}
+    samples.write_text(json.dumps({"digits": [sample] * 3}))
+    path, _ = report_on(folder)
+    assert path.stat().st_size < 5_000_000
+    assert "2 picture or sounds left out" in path.read_text()
+
+
+PROBE = """<script>
+addEventListener("load", async () => {
+  for (const one of document.querySelectorAll("details")) one.open = true;
+  const sounds = [...document.querySelectorAll("audio")];
+  for (const one of sounds)
+    if (!one.readyState && !one.error) await new Promise(go => one.onloadedmetadata = one.onerror = go);
+  parent.postMessage({
+    images: [...document.images].map(one => one.naturalWidth),
+    sounds: sounds.map(one => one.duration),
+    wide: document.documentElement.scrollWidth - innerWidth,
+    dark: getComputedStyle(document.body).backgroundColor,
+  }, "*");
+});
+</script>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: the page is not looked at in a browser")
+@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_browser_finds_nothing_missing(page: Path, tmp_path: Path, width: int, dark: bool) -> None:
+    assert CHROMIUM
+    (tmp_path / "page.html").write_text(page.read_text().replace("</body>", PROBE + "</body>"))
+    # In a frame, since no window is as narrow as a phone.
+    (tmp_path / "frame.html").write_text(
+        f'<iframe src="page.html" style="width: {width}px; height: 700px; border: 0"></iframe><pre></pre>'
+        '<script>onmessage = said => document.querySelector("pre").textContent = JSON.stringify(said.data)</script>'
+    )
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=20000"]
+    command += ["--force-dark-mode"] if dark else []
+    address = (tmp_path / "frame.html").as_uri()
+    done = subprocess.run([*command, "--dump-dom", address], capture_output=True, text=True, timeout=100, check=True)
+    assert "CONSOLE" not in done.stderr, done.stderr
+    said = re.search(r"<pre>(.+)</pre>", done.stdout)
+    assert said, done.stdout[-500:]
+    found = json.loads(html.unescape(said[1]))
+    assert len(found["images"]) > 20
+    assert min(found["images"]) > 0
+    assert found["sounds"] == pytest.approx([0.2] * 4, abs=0.01)
+    assert found["wide"] <= 0
+    assert (found["dark"] == "rgb(255, 255, 255)") != dark
