@@ -149,6 +149,19 @@ def test_a_comparison_without_a_whole_row_says_so(tmp_path: Path, row: Rows, com
     assert "no whole result" in page
 
 
+@pytest.mark.parametrize("content", ['{"rows": []}', '{"name": "a", "status": "finished", "rows": [{}]}', "{"])
+def test_a_broken_comparison_is_named(
+    runs: Path, tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = runs / "study" / "20260101-000000" / "comparison.json"
+    path.write_text(content)
+    if '"rows": []' not in content:
+        assert main(["report", str(runs)]) == 0
+        assert f"{path}: broken" in capsys.readouterr().err
+    assert main(["report", str(path.parent)]) == 2
+    assert f"{path}: broken" in capsys.readouterr().err
+
+
 def test_a_folder_with_nothing_to_report(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no comparison.json and no finished result.json; give a run's folder"):
         read_study(tmp_path)

@@ -111,6 +111,13 @@ def test_experiments_that_differ_in_no_fact_are_told_apart_by_name(row: Rows) ->
     assert [one.label for one in found] == ["rotary", "learned"]
 
 
+def test_a_scale_of_another_metric_is_none(row: Rows) -> None:
+    one = row("digits", 90.0)
+    one["result"]["data"]["digits"]["scale"]["metric"] = "macro_f1"
+    (found,) = conditions([one])
+    assert (found.metric, found.scaled) == ("accuracy", None)
+
+
 def test_what_is_not_matched_is_flagged_with_its_range(row: Rows) -> None:
     rows = [row(budget={"flops": flops, "seconds": seconds}) for flops, seconds in ((8e11, 10.0), (1.3e12, 31.0))]
     assert matching(rows) == "matched in tokens, steps and parameters; not matched: FLOPs 0.8–1.3 T, seconds 10–31"

@@ -153,7 +153,8 @@ def test_a_run_leaves_its_files_and_no_others(finished: Path) -> None:
     left = {path.relative_to(finished).as_posix() for path in finished.rglob("*") if path.is_file()}
     files = {f"{name}.json" for name in ("settings", "result", "samples", "attention")}
     files |= {"metrics.csv", "report.html", "representations.npz", "checkpoints/best.ckpt", "checkpoints/last.ckpt"}
-    assert left == files | {f"figures/{name}.svg" for name in ("curves", "attention-digits-0", "attention-digits-1")}
+    drawn = {f"figures/{name}.{kind}" for name in ("curves-digits-tokens", "loss-digits") for kind in ("svg", "csv")}
+    assert left == files | drawn | {f"figures/attention-digits-{k}.svg" for k in (0, 1)}
     assert all((finished / name).stat().st_mtime_ns <= (finished / "result.json").stat().st_mtime_ns for name in files)
     assert content(finished, "settings.json") == {
         "name": "pictures",
@@ -228,9 +229,8 @@ def test_the_scores_are_those_of_the_weights_that_validated_best(finished: Path)
 def test_samples_show_what_was_said_of_test_examples(finished: Path) -> None:
     kept = content(finished, "samples.json")["digits"]
     assert 0 < len(kept) <= 12
-    assert all(
-        set(sample) == {"input", "target", "prediction"} and sample["target"] in Digits.labels for sample in kept
-    )
+    assert all(set(sample) == {"input", "target", "prediction", "image"} for sample in kept)
+    assert all(sample["target"] in Digits.labels for sample in kept)
 
 
 def test_the_seed_decides_everything(finished: Path, out: Path) -> None:
@@ -325,7 +325,7 @@ def test_a_comparison_goes_on_past_a_run_that_breaks(out: Path) -> None:
     results = run(both, out=out, track="off")
     assert [result.status for result in results] == ["failed", "finished"] * 2
     (folder,) = (out / "both").iterdir()
-    assert {path.name for path in folder.iterdir()} == {"comparison.json", "report.html"}
+    assert {path.name for path in folder.iterdir()} == {"comparison.json", "report.html", "figures"}
     written = content(folder, "comparison.json")
     assert written["status"] == "failed"
     assert written["settings"] == {"seeds": [0, 1]}

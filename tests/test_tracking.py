@@ -145,10 +145,11 @@ def test_samples_report_and_checkpoint_are_kept_and_the_run_is_finished(
     found, result = tracked
     rows = history(found)
     (table,) = (row for row in rows if any(name.startswith("samples/digits") for name in row))
-    assert table["samples/digits/ncols"] == 3
+    assert table["samples/digits/ncols"] == 4  # input, target, prediction, picture
     assert table["samples/digits/nrows"] == len(json.loads((result.folder / "samples.json").read_text())["digits"])
-    for page in ("report", "curves"):
+    for page in ("report", "curves-digits-tokens"):
         assert any(row.get(f"{page}/_type") == "html-file" for row in rows)
+    assert any(row.get("numbers/curves-digits-tokens/nrows") == 1 for row in rows)  # one validation
     models = [record.artifact for record in found if record.HasField("artifact") and record.artifact.type == "model"]
     assert [entry.path for model in models for entry in model.manifest.contents] == ["best.ckpt"]
     (ended,) = (record.exit for record in found if record.HasField("exit"))

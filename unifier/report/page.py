@@ -101,7 +101,7 @@ def _numeric(lines: Sequence[Mapping[str, str]], name: str) -> bool:
     return all(line[name][:1] in "0123456789+−–" for line in lines)
 
 
-SECTIONS = ("scores", "curves", "transfer", "interference", "efficiency", "sweeps", "representation")
+SECTIONS = ("answer", "scores", "curves", "transfer", "interference", "efficiency", "sweeps", "representation")
 """The parts of the page that have figures."""
 
 

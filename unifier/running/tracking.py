@@ -130,8 +130,12 @@ class WeightsAndBiases:
 
         samples, checkpoint = folder / "samples.json", folder / "checkpoints" / "best.ckpt"
         for arm, rows in (read_json(samples) if samples.exists() else {}).items():
-            table = wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
+            table = wandb.Table(columns=list(rows[0]), data=[_cells(row) for row in rows])
             self.run.log({f"samples/{arm}": table})
+        for numbers in sorted((folder / "figures").glob("*.csv")):
+            with numbers.open(newline="") as file:
+                names, *lines = csv.reader(file)
+            self.run.log({f"numbers/{numbers.stem}": wandb.Table(columns=list[Any](names), data=lines)})
         for page in (*sorted((folder / "figures").glob("*.svg")), folder / "report.html"):
             self.run.log({page.stem: wandb.Html(page.read_text(encoding="utf-8"), inject=False)})
         self.run.summary.update(dict(metrics))
@@ -142,6 +146,17 @@ class WeightsAndBiases:
 
     def close(self, *, failed: bool) -> None:
         self.run.finish(exit_code=int(failed))
+
+
+def _cells(sample: Mapping[str, str]) -> list[Any]:
+    """A sample as a line of W&B's table: its picture is shown, its sound is played."""
+    import wandb
+
+    kinds = {"image": '<img src="{}">', "audio": '<audio controls src="{}"></audio>'}
+    return [
+        wandb.Html(kinds[name].format(value), inject=False) if name in kinds else value
+        for name, value in sample.items()
+    ]
 
 
 def wandb_mode(track: Track | None) -> Mode:

@@ -85,7 +85,7 @@ def draw_joint(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     axes.spines["left"].set_visible(False)
     table = [{"arm": arm, **_cells(gain, "joint less solo")} for arm, gain in lines.items()]
     note = "Bar: 95 % interval, paired by seed" if found.overall.half is not None else "One seed: no interval"
-    return [sheet.save(figure, "joint-less-solo", "scores", "joint less solo, arm by arm", table, note)]
+    return [sheet.save(figure, "joint-less-solo", "answer", "joint less solo, arm by arm", table, note)]
 
 
 def _dot(axes: Axes, shown: Estimate, height: float, colour: str) -> None:

@@ -58,7 +58,7 @@ def _joint(found: Sequence[Condition]) -> list[str]:
         return []
     mean, arms = result.overall, result.arms
     verb = "gains" if mean.mean > 0 else "costs"
-    trunk = f"One trunk for {'both' if len(arms) == 2 else f'all {len(arms)} arms'}"
+    trunk = {1: "A shared trunk", 2: "One trunk for both arms"}.get(len(arms), f"One trunk for all {len(arms)} arms")
     over = "over a trunk for each" if mean.mean > 0 else "against a trunk for each"
     if mean.half is not None and not mean.sign:
         said = [
@@ -73,7 +73,7 @@ def _joint(found: Sequence[Condition]) -> list[str]:
         most = "gains most" if arms[best].mean > 0 else "loses least"
         least = "loses most" if arms[worst].mean < 0 else "gains least"
         said.append(
-            f"{best} {most} ({plus_minus(arms[best], signed=True)}), "
+            f"By arm, {best} {most} ({plus_minus(arms[best], signed=True)}), "
             f"{worst} {least} ({plus_minus(arms[worst], signed=True)})."
         )
     return said

@@ -31,7 +31,7 @@ class Condition:
     def normalised(self) -> dict[int, float] | None:
         """The same from 0, chance, to 100, the reference; None where a perfect score is not known."""
         scale = scale_of(self.rows[0])
-        if scale.get("reference") is None:
+        if scale.get("reference") in (None, scale.get("chance")):
             return None
         chance, reference = scale["chance"], scale["reference"]
         return {seed: 100 * (score - chance) / (reference - chance) for seed, score in self.raw.items()}
@@ -79,11 +79,13 @@ def conditions(rows: Iterable[Row]) -> list[Condition]:
 
 def label(row: Row) -> str:
     """How a row was trained, in a few words."""
-    start, tuned = row["start"], TUNED[row["tuned"]]
+    start, tuned = row["start"], TUNED.get(row["tuned"], f"{row['tuned']} trained")
     if start is None:
-        said = f"random, {tuned}" if row["tuned"] != "all" else row["mode"] if row["mode"] == "joint" else "solo"
+        said = f"random, {tuned}" if row["tuned"] != "all" else "solo"
     else:
         said = f"{start.replace('_', ' ')}{' shuffled' if row['shuffled'] else ''}, {tuned}"
+    if row["mode"] == "joint":
+        said = "joint" if said == "solo" else f"joint, {said}"
     settings = ", ".join(
         f"{100 * float(value):g} % of the examples" if name == "share" else f"{name}={setting(value)}"
         for name, value in row["varied"].items()
@@ -104,8 +106,9 @@ def metric_of(row: Row) -> str:
 
 
 def scale_of(row: Row) -> Mapping[str, Any]:
-    """What chance and a reference reach on a row's arm; empty where that is not known."""
-    return row["result"].get("data", {}).get(row["arm"], {}).get("scale") or {}
+    """What chance and a reference reach on a row's arm; empty where that is not known, or of a metric it has not."""
+    scale = row["result"].get("data", {}).get(row["arm"], {}).get("scale") or {}
+    return scale if f"test/{row['arm']}/{scale.get('metric')}" in row["result"]["metrics"] else {}
 
 
 def budget(row: Row) -> Mapping[str, float]:

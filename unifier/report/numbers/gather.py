@@ -50,6 +50,8 @@ def read_study(folder: Path) -> Study:
 def study_of(folder: Path, content: Mapping[str, Any]) -> Study:
     """The study that a comparison.json or a result.json holds, which lies in `folder` or is about to."""
     if "rows" in content:
+        if lacking := [name for name in ("name", "status") if name not in content]:
+            raise InputError(f"{folder / 'comparison.json'}: broken (it lacks {', '.join(lacking)})")
         problems = [str(line) for line in content.get("problems", ())]
         rows = _sound(_placed(content["rows"], folder), problems)
         return Study(
@@ -107,6 +109,9 @@ def _rows(folder: Path, result: Mapping[str, Any]) -> list[Row]:
 
 
 def _placed(rows: Iterable[Row], base: Path) -> list[Row]:
+    rows = list(rows)
+    if not all({"experiment", "arm", "seed"} <= row.keys() for row in rows):
+        raise InputError(f"{base / 'comparison.json'}: broken (a row lacks its experiment, arm or seed)")
     return [{**USUAL, **row, "folder": _find(row.get("folder") or "", base)} for row in rows]
 
 
