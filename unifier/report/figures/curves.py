@@ -44,18 +44,15 @@ def chosen_of(conditions: Sequence[Condition], most: int) -> str:
 
 
 def draw_curves(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
-    """One panel an arm and an axis; where every arm has one condition, they share a panel."""
+    """One panel an arm and an axis; where every arm has one condition, they share a panel, and losses have one too."""
     arms = list(dict.fromkeys(one.arm for one in conditions))
-    by_arm = {arm: [one for one in conditions if one.arm == arm] for arm in arms}
-    if len(arms) > 1 and all(len(own) == 1 for own in by_arm.values()):
-        return [one for axis in AXES for one in _panel("", conditions, axis, sheet)]
-    drawn: list[Drawn] = []
-    for arm, own in by_arm.items():
-        alone = len(conditions) == 1
-        if alone:
-            drawn += _loss(own[0], sheet)
-        for axis in ("tokens",) if alone else AXES:
-            drawn += _panel(arm, own, axis, sheet)
+    single = len(arms) == len(conditions)
+    drawn = _loss(conditions, sheet) if single else []
+    if single and len(arms) > 1:
+        return [*drawn, *(one for axis in AXES for one in _panel("", conditions, axis, sheet))]
+    for arm in arms:
+        for axis in ("tokens",) if single else AXES:
+            drawn += _panel(arm, [one for one in conditions if one.arm == arm], axis, sheet)
     return drawn
 
 
@@ -72,14 +69,16 @@ def _panel(arm: str, conditions: Sequence[Condition], axis: str, sheet: Sheet) -
         joint = one.says(mode="joint")
         colour = own if joint or not arm or k == 0 else faded(own, 0.4 + 0.6 * others.index(one) / len(others))
         axes.fill_between(found.x, found.low, found.high, color=colour, alpha=0.15, linewidth=0)
-        (line,) = axes.plot(found.x, found.mean, "--" if joint else "-", color=colour, zorder=3 - k / 100)
+        (line,) = axes.plot(found.x, found.mean, "--" if joint and arm else "-", color=colour, zorder=3 - k / 100)
         line.set_label(one.label if arm else one.arm)
     metric = "normalised score" if scaled else plain(conditions[0].metric) if arm else "score"
     axes.set(title=arm or "all arms", xlabel=AXES[axis], ylabel=f"validation {metric}")
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.xaxis.set_major_locator(MaxNLocator(4))
     if len(curves) > 1:  # inside, where a curve that rises leaves room: its end is where all the others end
-        axes.legend(loc="lower right", labelcolor="linecolor", frameon=False, handlelength=1.4, fontsize=8)
+        axes.legend(
+            loc="lower right" if arm else "best", labelcolor="linecolor", frameon=False, handlelength=1.4, fontsize=8
+        )
     table = [
         {"arm": one.arm, "condition": one.label, axis: x, "mean": mean, "least": low, "most": high}
         for one, found in curves
@@ -96,18 +95,27 @@ def _panel(arm: str, conditions: Sequence[Condition], axis: str, sheet: Sheet) -
     return [sheet.save(figure, f"curves-{arm + '-' if arm else ''}{axis}", "curves", says, table, note)]
 
 
-def _loss(condition: Condition, sheet: Sheet) -> list[Drawn]:
-    found = curve(condition, "tokens", column=f"train/{condition.arm}/loss")
-    if not found:
+def _loss(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
+    curves = [(one, curve(one, "tokens", column=f"train/{one.arm}/loss")) for one in conditions]
+    lines = {one.arm: found for one, found in curves if found}
+    if not lines:
         return []
     figure, axes = panel()
-    axes.plot(found.x, found.mean, color=sheet.colours[condition.arm])
-    axes.set(title=condition.arm, xlabel=AXES["tokens"], ylabel="training loss")
+    for arm, found in lines.items():
+        axes.plot(found.x, found.mean, color=sheet.colours[arm], label=arm)
+    axes.set(
+        title="all arms" if len(conditions) > 1 else conditions[0].arm, xlabel=AXES["tokens"], ylabel="training loss"
+    )
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.xaxis.set_major_locator(MaxNLocator(4))
-    table = [{"tokens": x, "loss": loss} for x, loss in zip(found.x, found.mean, strict=True)]
-    says = f"training loss over tokens read, {condition.arm}"
-    return [sheet.save(figure, f"loss-{condition.arm}", "curves", says, table)]
+    if len(lines) > 1:
+        axes.legend(loc="best", labelcolor="linecolor", frameon=False, handlelength=1.4, fontsize=8)
+    table = [
+        {"arm": arm, "tokens": x, "loss": loss}
+        for arm, found in lines.items()
+        for x, loss in zip(found.x, found.mean, strict=True)
+    ]
+    return [sheet.save(figure, "loss", "curves", "training loss over tokens read", table)]
 
 
 def curve(condition: Condition, axis: str, *, column: str = "", scaled: bool = False) -> Curve | None:
