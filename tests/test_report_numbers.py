@@ -132,6 +132,13 @@ def test_an_arm_s_own_budget_counts_not_its_run_s(row: Rows) -> None:
     assert unmatched([row(), joint]) == []
 
 
+def test_arms_of_a_run_whose_costs_are_not_told_apart_are_not_called_matched(row: Rows) -> None:
+    rows = [row(arm, 80.0, mode="joint") for arm in ("digits", "music")]
+    for one in rows:
+        del one["result"]["arm_budgets"]
+    assert matching(rows) == "what each arm of a joint run cost was not counted"
+
+
 def test_the_answer_is_the_mean_paired_difference(two_ways: list[dict[str, Any]]) -> None:
     found = conditions(two_ways)
     result = together(found)

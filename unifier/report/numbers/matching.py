@@ -37,6 +37,11 @@ def matching(rows: Iterable[Row]) -> str:
     rows = list(rows)
     if len(rows) < 2:
         return ""
+    counted = [
+        row for row in rows if row["arm"] in row["result"].get("arm_budgets", {}) or len(row["result"]["arms"]) == 1
+    ]
+    if len(counted) < len(rows):  # a run's whole cost says nothing of what each of its arms had
+        return "what each arm of a joint run cost was not counted"
     apart = unmatched(rows)
     ranges = [f"{MEASURES[one.measure]} {amount(one.low, one.high)}" for one in apart]
     equal = [said for measure, said in MEASURES.items() if measure not in {one.measure for one in apart}]
