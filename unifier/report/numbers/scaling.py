@@ -1,5 +1,6 @@
 """How the score grows: with the share of the examples, and with what an example costs."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, final
@@ -22,7 +23,7 @@ class Law(NamedTuple):
     c: float
     error_of_b: float
 
-    def at(self, n: "np.ndarray") -> "np.ndarray":
+    def at(self, n: np.ndarray) -> np.ndarray:
         """The error that it foretells."""
         return _law(n, self.a, self.b, self.c)
 
@@ -74,8 +75,10 @@ def fit_law(n: Sequence[float], errors: Sequence[float]) -> Law | None:
     x, y = np.asarray(n, float), np.asarray(errors, float)
     start = (max(y[-1], 1e-3), 0.5, 0.0)
     try:
-        best, covariance = curve_fit(_law, x, y, p0=start, bounds=(0, np.inf), max_nfev=20_000)
-    except (RuntimeError, ValueError, OptimizeWarning):  # a warning where the covariance cannot be found
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", OptimizeWarning)  # the covariance cannot be found
+            best, covariance = curve_fit(_law, x, y, p0=start, bounds=(0, np.inf), max_nfev=20_000)
+    except (RuntimeError, ValueError, OptimizeWarning):
         return None
     spread = float(np.sqrt(covariance[1, 1]))
     return Law(float(best[0]), float(best[1]), float(best[2]), spread) if np.isfinite(spread) else None
