@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from unifier.report.attention import ORANGE, draw_alignment, draw_over_picture, draw_over_sound
+from unifier.report.figures.attention import ORANGE, draw_alignment, draw_over_picture, draw_over_sound
 
 
 def text(path: Path) -> list[str]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unifier.data.encoding import Encoded
 from unifier.model import Unifier
-from unifier.report.attention import draw_alignment, draw_over_picture, draw_over_sound
+from unifier.report.figures.attention import draw_alignment, draw_over_picture, draw_over_sound
 from unifier.study.alignment import Aligned, alignment_error_rate, chance_error_rate
 from unifier.study.attention_statistics import Attentive, received
 from unifier.study.experiment import Arm

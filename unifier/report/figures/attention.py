@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from unifier.report.figures import STYLE
+from unifier.report.figures.drawing import STYLE
 
 INK = "#7b828b"
 """A grey that is read on white and on black."""
