@@ -8,7 +8,7 @@ from translation import translation
 from unifier.study.comparison import Comparison
 from unifier.study.experiment import Experiment, Precision
 
-VALIDATIONS = 3
+VALIDATIONS = 2
 """As many in every run: to translate a validation split takes as long as hundreds of steps."""
 
 
