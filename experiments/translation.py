@@ -33,9 +33,9 @@ def translation(
 ) -> Experiment:
     """Translate `data`: "embedded" (a small grammar of en and fr), "multi30k" (en, de, fr, cs), or a file of your own.
 
-    A file of your own has a sentence, a tab and its translation on each line; `source` and `target` then only name the
-    arm. Both languages share one vocabulary; encoder, decoder and output projection share one table of it.
-    `trunk` is a name that `make_trunk` knows.
+    A file of your own has a sentence, a tab and its translation on each line; `source` and `target` then name the arm,
+    and `target` the language by whose rules it is scored. Both languages share one vocabulary; encoder, decoder and
+    output projection share one table of it. `trunk` is a name that `make_trunk` knows.
     """
     pairs: Source
     if data == "embedded":
@@ -54,6 +54,7 @@ def translation(
         dropout=dropout,
         beam_width=beam_width,
         embedding=tokenizer.embedding,
+        language=target,
     )
     return Experiment(
         "translation",

@@ -1,17 +1,15 @@
-"""The decoder is torch's, its loss teacher forcing, its searches one with both, and its scores sacreBLEU's."""
+"""The decoder is torch's, its loss teacher forcing, its searches one with both, and its scores the field's."""
 
 from copy import deepcopy
 from itertools import pairwise
 
 import pytest
-import sacrebleu
 import torch
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
 from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier.heads.head import IGNORED
+from unifier.heads.text_scores import text_scores
 from unifier.heads.translation import TranslationHead
 from unifier.trunks.attention import Cache
 from unifier.trunks.layers import Activation, Block, Norm
@@ -88,7 +86,7 @@ def test_the_head_overfits_a_batch_and_writes_it(trained: tuple[TranslationHead,
     head, tokens = trained
     assert head.loss(tokens, targets_of(head)) < 0.05
     assert head.predict(tokens) == list(TARGETS)
-    assert head.metrics(head.predict(tokens), TARGETS) == pytest.approx({"bleu": 100, "chrf": 100})
+    assert list(head.metrics(head.predict(tokens), TARGETS).values()) == pytest.approx([100, 100, 100])
     assert [found[0].ids for found in head.search(tokens, 4)] == [VOCABULARY.encode(text) for text in TARGETS]
     assert head.predict(Tokens(*(part.flip(0) for part in tokens))) == list(TARGETS)[::-1]
 
@@ -217,18 +215,14 @@ def test_recorded_attention_is_over_the_real_columns() -> None:
         assert torch.equal(each.amax((1, 2)) > 0, tokens.mask)
 
 
-def test_metrics_are_sacrebleus_with_its_signatures() -> None:
-    head = head_of()
-    written = ["zwei Hunde laufen .", "Ein Mädchen sieht zwei Hunde, rennen", "der Hund", ""]
-    scores = head.metrics(written, TARGETS)
-    bleu, chrf = sacrebleu.corpus_bleu(written, [list(TARGETS)]), sacrebleu.corpus_chrf(written, [list(TARGETS)])
-    assert 0 < scores["bleu"] < 100
-    assert scores == pytest.approx({"bleu": bleu.score, "chrf": chrf.score})
-    assert next(iter(scores)) == "bleu"
-    for name, peer in (("bleu", BLEU()), ("chrf", CHRF())):
-        peer.corpus_score(written, [list(TARGETS)])
-        assert head.signatures[name] == str(peer.get_signature())
-    assert "tok:13a" in head.signatures["bleu"]
+def test_metrics_are_those_of_texts_in_the_heads_language() -> None:
+    head = TranslationHead(VOCABULARY, D, depth=1, heads=HEADS, hidden=HIDDEN, language="fr")
+    written, targets = ["l'homme court .", "un chien"], ["l'homme court", "Un chien"]
+    found = text_scores(written, targets, "fr")
+    assert head.metrics(written, targets) == {name: one.score for name, one in found.items()}
+    assert head.signatures == {name: one.signature for name, one in found.items()}
+    with pytest.raises(InputError, match="language='french'"):
+        TranslationHead(VOCABULARY, D, depth=1, heads=HEADS, hidden=HIDDEN, language="french")
 
 
 def test_a_shared_embedding_is_one_parameter_in_three_places() -> None:

@@ -1,0 +1,72 @@
+"""Scores are sacreBLEU's; Moses tokens are those of Multi30k's own files."""
+
+import pytest
+import sacrebleu
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from unifier.heads.text_scores import check_language, moses, text_scores
+from unifier_tokenizers import InputError
+
+WRITTEN = ["Zwei Hunde laufen durch den Schnee.", "ein Mädchen sieht zwei Hunde, die rennen", "Ein rot-weißer Hut", ""]
+REFERENCES = [
+    "Zwei Hunde rennen durch den Schnee.",
+    "Ein Mädchen sieht zwei Hunde, die rennen.",
+    "Ein rot-weißer Hut",
+    "Ein Hund",
+]
+REFERENCE_TOKENS = [  # cut by hand
+    "zwei hunde rennen durch den schnee .",
+    "ein mädchen sieht zwei hunde , die rennen .",
+    "ein rot-weißer hut",
+    "ein hund",
+]
+WRITTEN_TOKENS = [
+    "zwei hunde laufen durch den schnee .",
+    "ein mädchen sieht zwei hunde , die rennen",
+    "ein rot-weißer hut",
+    "",
+]
+
+
+def test_cased_scores_are_sacrebleus_with_its_signatures() -> None:
+    found = text_scores(WRITTEN, REFERENCES, "de")
+    assert list(found) == ["bleu", "chrf", "bleu_moses_lower"]
+    assert found["bleu"].score == pytest.approx(sacrebleu.corpus_bleu(WRITTEN, [REFERENCES]).score)
+    assert found["chrf"].score == pytest.approx(sacrebleu.corpus_chrf(WRITTEN, [REFERENCES]).score)
+    for name, peer in (("bleu", BLEU()), ("chrf", CHRF())):
+        peer.corpus_score(WRITTEN, [REFERENCES])
+        assert found[name].signature == str(peer.get_signature())
+    assert "tok:13a" in found["bleu"].signature
+
+
+def test_bleu_on_moses_tokens_is_sacrebleus_on_tokens_cut_by_hand() -> None:
+    found = text_scores(WRITTEN, REFERENCES, "de")
+    expected = sacrebleu.corpus_bleu(WRITTEN_TOKENS, [REFERENCE_TOKENS], tokenize="none", force=True).score
+    assert 0 < found["bleu"].score < expected < 100  # small letters hide one mistake
+    assert found["bleu_moses_lower"].score == pytest.approx(expected)
+    assert "case:lc" in found["bleu_moses_lower"].signature
+    assert "tok:moses-norm-de-sacremoses-" in found["bleu_moses_lower"].signature
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "tokens"),
+    [
+        ("en", "A boy sits on a woman's shoulders.", "a boy sits on a woman 's shoulders ."),
+        ("en", "Two dirt-bikes & a <toy>, 4' wide", "two dirt-bikes & a < toy > , 4 ' wide"),
+        ("en", "It costs 5,300 (or 5.3) at 3 p.m.", "it costs 5,300 ( or 5.3 ) at 3 p.m."),
+        ("de", "Ein Schild sagt: „Kommt herein …“", 'ein schild sagt : " kommt herein ... "'),
+        ("fr", "L'homme d’à côté, au chapeau bleu", "l' homme d' à côté , au chapeau bleu"),
+        ("xx", "Nobody's language, Mr. X.", "nobody ' s language , mr. x ."),
+        ("de", "", ""),
+    ],
+)
+def test_moses_tokens_are_those_of_the_literature(language: str, text: str, tokens: str) -> None:
+    """The rules Multi30k's own tokens show: hyphens kept, nothing escaped, quotes straight, apostrophes by language."""
+    assert moses([text], language) == [tokens]
+
+
+@pytest.mark.parametrize("language", ["english", "E", "DE", "", "d1"])
+def test_a_language_is_a_code(language: str) -> None:
+    with pytest.raises(InputError, match=f"language='{language}': a code of ISO 639 in small letters is expected"):
+        check_language(language)

@@ -1,0 +1,57 @@
+"""How near written texts are to their references, by the field's scores."""
+
+import re
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import NamedTuple
+
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+from unifier_tokenizers import InputError
+
+
+class TextScore(NamedTuple):
+    """A score of a whole set of texts, from 0 to 100."""
+
+    score: float
+    signature: str
+    """Which variant of the score it is, as sacreBLEU writes it."""
+
+
+def check_language(language: str) -> str:
+    """The language, or an InputError where it is no code; rules that no language of that code has are English's."""
+    if not re.fullmatch("[a-z]{2,3}", language):
+        raise InputError(f"language={language!r}: a code of ISO 639 in small letters is expected, such as en or de")
+    return language
+
+
+def moses(texts: Sequence[str], language: str) -> list[str]:
+    """Texts in small letters, their punctuation normalised, cut into tokens with spaces between.
+
+    These are the three steps, in that order, with the defaults of Moses (Koehn et al. 2007), that made Multi30k's
+    "lc.norm.tok" files: words with a hyphen stay whole. What Moses escapes for its own files' sake is left.
+    """
+    normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
+    return [" ".join(tokenizer.tokenize(normalizer.normalize(text.lower()), escape=False)) for text in texts]
+
+
+def text_scores(predictions: Sequence[str], references: Sequence[str], language: str) -> dict[str, TextScore]:
+    """BLEU (Papineni et al. 2002) and chrF (Popović 2015) of texts against one reference each, by sacreBLEU.
+
+    "bleu" is cased, on the tokens of 13a (Post 2018); "bleu_moses_lower" is in small letters, on those of `moses`.
+    """
+    cased, lower, characters = BLEU(), BLEU(lowercase=True, tokenize="none", force=True), CHRF()
+    scores = {
+        "bleu": cased.corpus_score(predictions, [references]).score,
+        "chrf": characters.corpus_score(predictions, [references]).score,
+        "bleu_moses_lower": lower.corpus_score(moses(predictions, language), [moses(references, language)]).score,
+    }
+    tokens = f"tok:moses-norm-{language}-sacremoses-{version('sacremoses')}"
+    signatures = {
+        "bleu": str(cased.get_signature()),
+        "chrf": str(characters.get_signature()),
+        "bleu_moses_lower": str(lower.get_signature()).replace("tok:none", tokens),
+    }
+    return {name: TextScore(score, signatures[name]) for name, score in scores.items()}
