@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unifier.heads.decoding import beam
 from unifier.heads.head import IGNORED
+from unifier.heads.sampling import sample
 from unifier.heads.text_scores import text_scores
 from unifier.heads.translation import TranslationHead
 from unifier.trunks.attention import Cache
@@ -65,6 +67,21 @@ def fresh() -> tuple[TranslationHead, Tokens]:
     for parameter in head.parameters():
         nn.init.normal_(parameter, std=0.5)
     return head.eval(), Tokens(*(part.detach() for part in columns_of(SubwordTokenizer(VOCABULARY, D))))
+
+
+class Uncached:
+    """A search's rows that read each text anew from its beginning for every token."""
+
+    def __init__(self, head: TranslationHead, tokens: Tokens) -> None:
+        self.head, self.tokens = head, tokens
+        self.past = torch.empty(len(tokens.mask), 0, dtype=torch.long)
+
+    def step(self, ids: Tensor) -> Tensor:
+        self.past = torch.cat([self.past, ids[:, None]], 1)
+        return self.head.logits(self.tokens, self.past)[:, -1].log_softmax(-1)
+
+    def select(self, rows: Tensor) -> None:
+        self.past, self.tokens = self.past[rows], Tokens(*(part[rows] for part in self.tokens))
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +174,36 @@ def test_a_cached_decode_is_an_uncached_one_however_it_is_cut(cuts: list[int]) -
     caches = [(Cache(grows=True), Cache(grows=False)) for _ in head.blocks]
     parts = [head.logits(tokens, ids[:, start:end], caches, start) for start, end in pairwise(cuts)]
     torch.testing.assert_close(torch.cat(parts, 1), head.logits(tokens, ids), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_cached_search_is_an_uncached_one(width: int) -> None:
+    head, tokens = fresh()
+    found = beam(Uncached(head, tokens), head.limits(tokens), width)
+    for one, cached in zip(found, head.search(tokens, width), strict=True):
+        assert [text.ids for text in one] == [text.ids for text in cached]
+        assert [text.score for text in one] == pytest.approx([text.score for text in cached], abs=1e-4)
+
+
+def test_what_is_sampled_is_each_examples_own_and_scored_as_teacher_forcing_does() -> None:
+    head, tokens = fresh()
+
+    def draws() -> list[torch.Generator]:
+        return [torch.Generator().manual_seed(b) for b in range(len(PAIRS))]
+
+    found = head.sample(tokens, draws(), temperature=0.8, top_k=10, top_p=0.9)
+    assert found == head.sample(tokens, draws(), temperature=0.8, top_k=10, top_p=0.9)
+    uncached = sample(Uncached(head, tokens), head.limits(tokens), draws(), temperature=0.8, top_k=10, top_p=0.9)
+    assert [text.ids for text in found] == [text.ids for text in uncached]
+    for b, (ids, score) in enumerate(found):
+        (one,) = head.sample(alone(tokens, b), draws()[b : b + 1], temperature=0.8, top_k=10, top_p=0.9)
+        assert one.ids == ids
+        limit = int(head.limits(tokens)[b])
+        written = torch.tensor([BEGIN, *ids, *([] if len(ids) == limit else [END])])
+        logs = head.logits(alone(tokens, b), written[None, :-1])[0].log_softmax(-1)
+        assert score == pytest.approx(logs.gather(1, written[1:, None]).mean().item(), abs=1e-3)
+    likeliest = head.sample(tokens, draws(), top_k=1)
+    assert [text.ids for text in likeliest] == [texts[0].ids for texts in head.search(tokens, 1)]
 
 
 def test_neighbours_share_a_memory_as_if_each_had_its_own() -> None:

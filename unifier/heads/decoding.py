@@ -1,5 +1,6 @@
 """From a model of the next token to whole texts: greedy and beam search."""
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import torch
@@ -52,8 +53,13 @@ def highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values, places.gather(1, chosen)
 
 
-def greedy(decoder: Decoder, limits: Tensor, *, length_penalty: float = 1.0) -> list[Hypothesis]:
-    """The likeliest token each time: one text for each of the limits (R,), the most tokens a text may have.
+Pick = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""What each row says next: log-probabilities (R, V), and which text each row is (R,), to the log-probabilities (R,) of
+the tokens picked, and these (R,)."""
+
+
+def one_by_one(decoder: Decoder, limits: Tensor, pick: Pick, *, length_penalty: float = 1.0) -> list[Hypothesis]:
+    """One text for each of the limits (R,), the most tokens a text may have, written token by token as `pick` says.
 
     A row that has reached its end mark or its limit is dropped from the batch.
     """
@@ -63,8 +69,8 @@ def greedy(decoder: Decoder, limits: Tensor, *, length_penalty: float = 1.0) -> 
     ids, totals = torch.full_like(rows, BEGIN), torch.zeros(len(rows), device=limits.device)
     length = 0
     while len(rows):
-        values, indices = highest(decoder.step(ids), 1)
-        ids, totals = indices[:, 0], totals + values[:, 0]
+        values, ids = pick(decoder.step(ids), rows)
+        totals = totals + values
         length += 1
         for row, token, total in zip(rows.tolist(), ids.tolist(), totals.tolist(), strict=True):
             scores[row] = total / length**length_penalty
@@ -75,6 +81,16 @@ def greedy(decoder: Decoder, limits: Tensor, *, length_penalty: float = 1.0) -> 
             rows, ids, totals = rows[going], ids[going], totals[going]
             decoder.select(going)
     return [Hypothesis(text, score) for text, score in zip(texts, scores, strict=True)]
+
+
+def greedy(decoder: Decoder, limits: Tensor, *, length_penalty: float = 1.0) -> list[Hypothesis]:
+    """The likeliest token each time."""
+    return one_by_one(decoder, limits, _likeliest, length_penalty=length_penalty)
+
+
+def _likeliest(logs: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    values, tokens = highest(logs, 1)
+    return values[:, 0], tokens[:, 0]
 
 
 def beam(decoder: Decoder, limits: Tensor, width: int, *, length_penalty: float = 1.0) -> list[list[Hypothesis]]:

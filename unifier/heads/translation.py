@@ -11,6 +11,7 @@ from torch.nn import functional
 from unifier.heads.cross_entropy import projected_cross_entropy
 from unifier.heads.decoding import Hypothesis, beam, greedy
 from unifier.heads.head import IGNORED, Head
+from unifier.heads.sampling import sample
 from unifier.heads.text_scores import check_language, text_scores
 from unifier.trunks.attention import Cache
 from unifier.trunks.layers import Activation, Block, Norm
@@ -118,11 +119,29 @@ class TranslationHead(Head):
 
     def search(self, tokens: Tokens, width: int) -> list[list[Hypothesis]]:
         """The `width` best texts for each of B examples, best first; a text has at most twice the columns plus 16."""
-        limits = tokens.mask.sum(1) * 2 + 16
-        walk = _Walk(self, tokens)
+        walk, limits = _Walk(self, tokens), self.limits(tokens)
         if width == 1:
             return [[found] for found in greedy(walk, limits, length_penalty=self.length_penalty)]
         return beam(walk, limits, width, length_penalty=self.length_penalty)
+
+    def sample(
+        self,
+        tokens: Tokens,
+        draws: Sequence[torch.Generator],
+        *,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
+    ) -> list[Hypothesis]:
+        """A text drawn by chance for each of B examples, each with the random numbers of its own generator."""
+        walk, penalty = _Walk(self, tokens), self.length_penalty
+        return sample(
+            walk, self.limits(tokens), draws, temperature=temperature, top_k=top_k, top_p=top_p, length_penalty=penalty
+        )
+
+    def limits(self, tokens: Tokens) -> Tensor:
+        """The most tokens (B,) that the text of each example may have."""
+        return tokens.mask.sum(1) * 2 + 16
 
     def predict(self, tokens: Tokens) -> list[str]:
         return [self.vocabulary.decode(found[0].ids) for found in self.search(tokens, self.beam_width)]
