@@ -6,6 +6,7 @@ from unifier.data.sets.parallel_text import ParallelText
 from unifier.data.source import BadExamples, Source, readable
 from unifier.heads.translation import TranslationHead
 from unifier.study.experiment import Arm, Experiment, Precision, Training
+from unifier.study.fitted import fitted
 from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import SubwordTokenizer, Vocabulary
 
@@ -42,8 +43,12 @@ def translation(
         pairs = GrammarPairs(source=source, target=target)
     else:
         pairs = Multi30k(source, target) if data == "multi30k" else ParallelText(data)
-    train = readable(pairs.split("train"), bad_examples=bad_examples)
-    subwords = Vocabulary.fit((text for pair in train for text in (pair.input, pair.target)), size=vocabulary)
+
+    def learn() -> Vocabulary:
+        train = readable(pairs.split("train"), bad_examples=bad_examples)
+        return Vocabulary.fit((text for pair in train for text in (pair.input, pair.target)), size=vocabulary)
+
+    subwords = fitted(f"{source}-{target}", learn)
     tokenizer = SubwordTokenizer(subwords, dim, positions=added(positions), dropout=dropout)
     head = TranslationHead(
         subwords,

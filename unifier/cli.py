@@ -1,9 +1,10 @@
-"""The command line: list, show, run, sweep, report."""
+"""The command line: list, show, run, sweep, report, translate."""
 
 import argparse
 import ast
 import errno
 import json
+import os
 import sys
 import traceback
 import warnings
@@ -107,6 +108,30 @@ def make_parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="write the report.html of a run, a comparison or a folder of runs anew")
     report.add_argument("folder", metavar="DIR", type=Path)
     report.set_defaults(act=act_report)
+
+    translate = commands.add_parser("translate", help="translate lines with a run that learned to")
+    translate.add_argument("run", metavar="RUN", help="the folder of a run")
+    translate.add_argument(
+        "file", metavar="FILE", nargs="?", help="a text, packed (.gz) or not (default: standard input)"
+    )
+    translate.add_argument(
+        "--n-best", type=int, metavar="N", help="N texts a line: its number, a score, the text, by tabs"
+    )
+    translate.add_argument("--beam", type=int, metavar="W", help="the width of the beam; 1 is greedy")
+    translate.add_argument("--length-penalty", type=float, metavar="A", help="scores are divided by length to the A")
+    translate.add_argument("--sample", action="store_true", help="draw texts by chance")
+    translate.add_argument("--temperature", type=float, metavar="T", help="of --sample: below 1 surer, above 1 wilder")
+    translate.add_argument("--top-k", type=int, metavar="K", help="of --sample: from the K likeliest tokens alone")
+    translate.add_argument("--top-p", type=float, metavar="P", help="of --sample: from the likeliest that make up P")
+    translate.add_argument("--seed", type=int, default=0, help="of --sample (default: 0)")
+    translate.add_argument(
+        "--long", choices=("translate", "refuse"), default="translate", help="lines longer than trained on"
+    )
+    translate.add_argument("--attention", metavar="OUT.html", help="a page of which word looked at which")
+    translate.add_argument(
+        "--experiment", metavar="FILE[:name]", help="where the run's experiment is now, if it was moved"
+    )
+    translate.set_defaults(act=act_translate)
     return parser
 
 
@@ -206,6 +231,27 @@ def act_report(options: argparse.Namespace) -> None:
     for problem in problems:
         print(f"warning: {problem}", file=sys.stderr)
     print(page)
+
+
+def act_translate(options: argparse.Namespace) -> int:
+    """Write a line for each line; returns 1 where nobody reads on."""
+    from contextlib import nullcontext
+    from dataclasses import fields
+
+    from unifier.report.alignment import AlignmentPage
+    from unifier.running.translate import Wishes, opened, translate
+    from unifier.running.translator import Translator
+
+    wishes = Wishes(**{field.name: getattr(options, field.name) for field in fields(Wishes)})
+    translator = Translator(options.run, options.experiment)
+    page = AlignmentPage(options.attention) if options.attention else nullcontext()
+    with opened(options.file) as file, page as alignments:
+        try:
+            translate(translator, file, options.file or "standard input", sys.stdout, wishes, alignments)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it ends
+            return 1
+    return 0
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, Any]:

@@ -117,12 +117,13 @@ class TranslationHead(Head):
             x = block(x, past, memory=memory, memory_mask=memory_mask, caches=own, weights=weights)
         return self.norm(x)
 
-    def search(self, tokens: Tokens, width: int) -> list[list[Hypothesis]]:
-        """The `width` best texts for each of B examples, best first; a text has at most twice the columns plus 16."""
+    def search(self, tokens: Tokens, width: int, *, length_penalty: float | None = None) -> list[list[Hypothesis]]:
+        """The `width` best texts for each of B examples, best first; a penalty of None is the head's own."""
         walk, limits = _Walk(self, tokens), self.limits(tokens)
+        penalty = self.length_penalty if length_penalty is None else length_penalty
         if width == 1:
-            return [[found] for found in greedy(walk, limits, length_penalty=self.length_penalty)]
-        return beam(walk, limits, width, length_penalty=self.length_penalty)
+            return [[found] for found in greedy(walk, limits, length_penalty=penalty)]
+        return beam(walk, limits, width, length_penalty=penalty)
 
     def sample(
         self,
@@ -132,16 +133,25 @@ class TranslationHead(Head):
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float = 1.0,
+        length_penalty: float | None = None,
     ) -> list[Hypothesis]:
         """A text drawn by chance for each of B examples, each with the random numbers of its own generator."""
-        walk, penalty = _Walk(self, tokens), self.length_penalty
-        return sample(
-            walk, self.limits(tokens), draws, temperature=temperature, top_k=top_k, top_p=top_p, length_penalty=penalty
-        )
+        penalty = self.length_penalty if length_penalty is None else length_penalty
+        options = {"temperature": temperature, "top_p": top_p, "length_penalty": penalty}
+        return sample(_Walk(self, tokens), self.limits(tokens), draws, top_k=top_k, **options)
 
     def limits(self, tokens: Tokens) -> Tensor:
-        """The most tokens (B,) that the text of each example may have."""
+        """The most tokens (B,) that a text for each example may have: twice its columns, and 16."""
         return tokens.mask.sum(1) * 2 + 16
+
+    def alignment(self, tokens: Tokens, ids: Tensor) -> Tensor:
+        """How much each of ids (B, L), and what follows the last, looks at each of the columns: (B, L + 1, N).
+
+        The mean over blocks and heads; each row sums to 1.
+        """
+        weights: list[Tensor] = []
+        self.hidden(tokens, functional.pad(ids, (1, 0), value=BEGIN), weights=weights)
+        return torch.stack(weights).float().mean((0, 2))
 
     def predict(self, tokens: Tokens) -> list[str]:
         return [self.vocabulary.decode(found[0].ids) for found in self.search(tokens, self.beam_width)]

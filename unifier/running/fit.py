@@ -31,6 +31,7 @@ from unifier.running.speed import Speed, peak_flops
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
 from unifier.study.experiment import Experiment, Training
 from unifier.study.files import new_folder, read_json, write_json
+from unifier.study.fitted import keep, remembering
 from unifier.study.ledger import count_parameters
 from unifier.study.memory import keep_freed_memory
 from unifier_tokenizers import InputError
@@ -49,6 +50,8 @@ class Place:
     job_type: str = "train"
     track: Track | None = None
     tensorboard: bool = False
+    origin: str = ""
+    """FILE:name of the experiment, by which `load` finds it again."""
 
 
 @final
@@ -78,7 +81,8 @@ def fit(
         raise InputError(f"seed={seed}: a number from 0 to {2**32 - 1} is expected")
     keep_freed_memory()
     pl.seed_everything(seed, verbose=False)
-    experiment = build()
+    with remembering(resume) as vocabularies:
+        experiment = build()
     if resume is not None and (earlier := read_json(resume / "settings.json")["name"]) != experiment.name:
         raise InputError(f'{resume} is a run of "{earlier}", and cannot go on as one of "{experiment.name}"')
     training = experiment.training
@@ -114,7 +118,10 @@ def fit(
         error="",
         folder=resume or new_folder(place.out / experiment.name, run_id(seed)),
     )
-    write_json(result.folder / "settings.json", {"name": result.name, "seed": seed, "settings": settings})
+    keep(vocabularies, result.folder)
+    longest = {arm: int(max(split.lengths())[0]) for arm, split in train.items()}
+    about = {"name": result.name, "seed": seed, "settings": settings, "study": place.origin, "longest": longest}
+    write_json(result.folder / "settings.json", about)
     introduce(result, training, batches.total)
     tracking = start_tracking(experiment, result, place, model)
     held_out = {

@@ -8,6 +8,7 @@ from typing import Any
 
 from unifier.running.compare import compare
 from unifier.running.fit import Place, fit
+from unifier.running.load import origin
 from unifier.running.result import Result
 from unifier.running.settings import check_settings, convert
 from unifier.running.tracking import Track
@@ -62,7 +63,7 @@ def run_and_place(
     if data_folder is not None:
         os.environ["UNIFIER_DATA"] = str(Path(data_folder).resolve())  # data workers and sources read it there
     study = Path(inspect.getfile(experiment)).stem
-    place = Place(Path(out), study, track=track, tensorboard=tensorboard)
+    place = Place(Path(out), study, track=track, tensorboard=tensorboard, origin=origin(experiment))
     comparing = inspect.signature(experiment, eval_str=True).return_annotation is Comparison
     if resume is not None:
         earlier = read_json(Path(resume) / ("comparison.json" if comparing else "settings.json"))

@@ -13,6 +13,7 @@ from unifier.data.subset import Subset
 from unifier.running.callbacks import Interrupted
 from unifier.running.encoded import EncodedArm
 from unifier.running.fit import Place, RunFailed, fit
+from unifier.running.load import origin
 from unifier.running.result import Result
 from unifier.running.settings import check_settings
 from unifier.study.comparison import SHARE, Comparison, Make, Trial, of
@@ -82,7 +83,7 @@ class Trials:
                 lambda: self.build(trial),
                 self._settings(trial),
                 trial.seed,
-                replace(self.place, job_type=self._job(trial)),
+                replace(self.place, job_type=self._job(trial), origin=self._origin(trial)),
                 resume=earlier.folder if earlier is not None and interrupted else None,
                 known=self._data(trial),
             )
@@ -162,6 +163,9 @@ class Trials:
         assert trial.start is not None
         start = Trial(experiments=(trial.start,), seed=trial.seed, varied=of(trial.varied, trial.start))
         return self._done[key_of(start.row())]
+
+    def _origin(self, trial: Trial) -> str:
+        return "" if trial.mode == "joint" else origin(trial.experiments[0])
 
     def _job(self, trial: Trial) -> str:
         if trial.mode == "transfer":

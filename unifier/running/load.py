@@ -1,0 +1,54 @@
+"""A run, as it was when it did best in validation."""
+
+import inspect
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unifier.model import Unifier
+from unifier.running.registry import experiment as find
+from unifier.running.settings import check_settings
+from unifier.study.experiment import Experiment
+from unifier.study.files import read_json
+from unifier.study.fitted import remembering
+from unifier_tokenizers import InputError
+
+
+def origin(function: Callable[..., Any]) -> str:
+    """FILE:name of an experiment's function, by which a run finds it again."""
+    return f"{Path(inspect.getfile(function)).resolve()}:{function.__name__}"
+
+
+def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, Unifier]:
+    """The experiment of a run, and its model in evaluation mode; reads no more of the data than the experiment itself.
+
+    The file that describes the experiment is run again, with the settings and the vocabularies that the run kept;
+    `reference` (FILE:name) says where it is now, if it was moved. Nothing of the run's folder is run as a program.
+    Raises InputError where something lacks, or the experiment has changed since.
+    """
+    folder = Path(folder)
+    kept = read_json(folder / "settings.json")
+    checkpoint = folder / "checkpoints" / "best.ckpt"
+    if not zipfile.is_zipfile(checkpoint):
+        said = "broken" if checkpoint.exists() else "no such file; the run was stopped before its first validation"
+        raise InputError(f"{checkpoint}: {said}")
+    if not (reference := reference or kept.get("study")):
+        raise InputError(f"{folder}: it does not say which experiment it ran; name it: --experiment FILE")
+    if not Path(file := reference.partition(":")[0]).is_file():
+        raise InputError(f"{folder}: its experiment {file} is not there; say where it is now: --experiment FILE")
+    function = find(reference)
+    with remembering(folder):
+        experiment = function(**check_settings(function, kept["settings"]))
+    if not isinstance(experiment, Experiment) or experiment.name != kept["name"]:
+        raise InputError(f'{folder} is a run of "{kept["name"]}", and {reference} is "{experiment.name}"')
+    model = Unifier(experiment)
+    try:
+        model.load_state_dict(torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"])
+    except (RuntimeError, KeyError, pickle.UnpicklingError) as error:
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise InputError(f"{checkpoint} does not fit {reference}; was that changed since? ({reason})") from error
+    return experiment, model.eval()

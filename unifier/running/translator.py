@@ -1,0 +1,99 @@
+"""A run that translates, put to use."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from unifier.data.loading import Batch, cut
+from unifier.heads.decoding import Hypothesis
+from unifier.heads.translation import TranslationHead
+from unifier.running.load import load
+from unifier.study.files import read_json
+from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Units, pad_columns
+from unifier_tokenizers.vocabulary import END
+
+Search = Callable[[TranslationHead, Tokens, Sequence[int]], list[list[Hypothesis]]]
+"""How texts are found for B examples: with the head, from what the trunk read, the examples being numbered so."""
+
+
+class Alignment(NamedTuple):
+    """Which token of a text looked at which of the text that it translates."""
+
+    source: list[str]
+    target: list[str]
+    weights: list[list[float]]
+    """A row for each token of the target, its end mark included; each sums to 1."""
+
+
+class Translation(NamedTuple):
+    """What was found for one text, best first."""
+
+    texts: list[str]
+    scores: list[float]
+    cut: bool
+    """Whether the best was cut off at the most tokens that a text may have."""
+    alignment: Alignment | None = None
+
+
+@final
+class Translator:
+    """The arm of a run that translates, in evaluation mode, on the accelerator where there is one."""
+
+    def __init__(self, folder: str | Path, experiment: str | None = None) -> None:
+        """`experiment` (FILE:name) says where the experiment's file is now, if it was moved.
+
+        Raises InputError for a folder that is no run, was stopped too early, or does not translate.
+        """
+        described, self.model = load(folder, experiment)
+        arms = {
+            name: (arm.tokenizer, arm.head)
+            for name, arm in described.arms.items()
+            if isinstance(arm.head, TranslationHead) and isinstance(arm.tokenizer, SubwordTokenizer)
+        }
+        if len(arms) != 1:
+            raise InputError(
+                f'{folder} is a run of "{described.name}", and {len(arms) or "none"} of its arms '
+                f"({', '.join(described.arms)}) translate{'' if arms else 's'} texts: one is needed"
+            )
+        ((self.arm, (self.tokenizer, self.head)),) = arms.items()
+        self.columns = described.training.batch_tokens
+        self.longest: int = read_json(Path(folder) / "settings.json")["longest"][self.arm]
+        """The most tokens of a text it was trained on."""
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.model.to(self.device)
+
+    @torch.inference_mode()
+    def translate(self, examples: Sequence[Units], search: Search, *, align: bool = False) -> list[Translation]:
+        """What `search` finds for each of some texts, which the tokenizer has encoded, in their order.
+
+        They are read in batches of like length; `align` says whether to tell what looked at what.
+        """
+        if not examples:
+            return []
+        lengths = [(units.values.shape[-1], 1) for units in examples]
+        found: dict[int, Translation] = {}
+        for rows in cut(sorted(range(len(examples)), key=lambda row: lengths[row]), lengths, self.columns):
+            values, positions, mask = (part.to(self.device) for part in pad_columns([examples[row] for row in rows]))
+            places = torch.tensor(rows)
+            tokens = self.model.read(self.arm, Batch(values, positions, mask, places, places))
+            limits = self.head.limits(tokens).tolist()
+            for b, (row, texts) in enumerate(zip(rows, search(self.head, tokens, rows), strict=True)):
+                best = texts[0].ids
+                found[row] = Translation(
+                    [self.head.vocabulary.decode(text.ids) for text in texts],
+                    [text.score for text in texts],
+                    len(best) == limits[b],
+                    self._align(Tokens(*(part[b : b + 1] for part in tokens)), values[b], best) if align else None,
+                )
+        return [found[row] for row in range(len(examples))]
+
+    def _align(self, tokens: Tokens, source: Tensor, target: list[int]) -> Alignment:
+        (weights,) = self.head.alignment(tokens, torch.tensor([target], dtype=torch.long, device=self.device))
+        real = tokens.mask[0]
+        name = self.head.vocabulary.tokens
+        return Alignment(
+            self.tokenizer.vocabulary.tokens(source[real].tolist()), name([*target, END]), weights[:, real].tolist()
+        )
