@@ -68,7 +68,7 @@ def at_random(split: Encoded, batch: int) -> list[list[int]]:
 
 def by_length(split: Encoded, batch: int) -> list[list[int]]:
     """The longest sources first."""
-    rows = sorted(range(len(split)), key=lambda row: split.lengths()[row], reverse=True)
+    rows = sorted(range(len(split)), key=lambda row: tuple(split.lengths()[row]), reverse=True)
     return [rows[i : i + batch] for i in range(0, len(rows), batch)]
 
 

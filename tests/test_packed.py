@@ -1,9 +1,11 @@
 import gc
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from unifier.data.mapped import Mapped
 from unifier.data.packed import Packed
 from unifier.study.memory import forget_peak_memory, peak_memory
 from unifier_tokenizers import InputError
@@ -23,7 +25,7 @@ def packed_of(parts: list[Tensor]) -> Packed:
 def test_each_tensor_comes_back_and_so_does_a_padded_batch(sides: tuple[int, ...], dtype: torch.dtype) -> None:
     parts = [torch.randint(1, 9, (*sides, n)).to(dtype) for n in (4, 1, 6, 2)]
     packed = packed_of(parts)
-    assert [packed.length(i) for i in range(4)] == [4, 1, 6, 2]
+    assert packed.lengths().tolist() == [4, 1, 6, 2]
     for i, part in enumerate(parts):
         assert torch.equal(packed[i], part)
     found, real = packed.padded([3, 0, 1], 7)
@@ -38,6 +40,10 @@ def test_padding_a_batch_leaves_what_is_stored() -> None:
     packed = packed_of([torch.ones(2), torch.ones(3)])
     packed.padded([0, 1], -5)
     assert torch.equal(packed[1], torch.ones(3))
+
+
+def test_nothing_can_be_mapped() -> None:
+    assert Mapped(np.float32, (2, 3)).read().shape == (0, 2, 3)
 
 
 @pytest.mark.parametrize("other", [torch.zeros(3, 4), torch.zeros(2, 4, dtype=torch.uint8)])
@@ -60,7 +66,7 @@ def test_more_than_is_read_takes_no_memory() -> None:
 
 def test_one_that_is_dropped_unread_leaves_no_file_open() -> None:
     packed = packed_of([torch.zeros(4, 10)])
-    file = packed._file  # pyright: ignore[reportPrivateUsage]
+    files = [part._file for part in (packed._columns, packed._starts) if part]  # pyright: ignore[reportPrivateUsage]
     del packed
     gc.collect()
-    assert file.closed
+    assert [file.closed for file in files] == [True, True]

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, final
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.progress import track
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
+from unifier.data.mapped import Mapped
 from unifier.data.packed import Packed
 from unifier.data.source import BadExamples, Example, where
 from unifier.heads.head import Head
@@ -29,7 +31,7 @@ class Encoded:
     def __init__(
         self, units: Iterable[Units] = (), targets: Iterable[Tensor] = (), indices: Iterable[int] = ()
     ) -> None:
-        self.indices: list[int] = []
+        self._indices = Mapped(np.int64)
         self.values, self.positions, self.targets = Packed(), Packed(), Packed()
         self.scalar = False
         """Whether a target is one number."""
@@ -42,10 +44,15 @@ class Encoded:
         self.positions.append(units.positions)
         self.scalar = target.ndim == 0
         self.targets.append(target[None] if self.scalar else target)
-        self.indices.append(index)
+        self._indices.append(np.array([index]))
 
     def __len__(self) -> int:
-        return len(self.indices)
+        return len(self._indices)
+
+    @property
+    def indices(self) -> NDArray[np.int64]:
+        """Each example's place in the split."""
+        return self._indices.read()
 
     def units(self, index: int) -> Units:
         """The columns of the example that is `indices[index]` in the split."""
@@ -55,9 +62,9 @@ class Encoded:
         """What the head encoded: a scalar, or (..., L)."""
         return self.targets[index][0] if self.scalar else self.targets[index]
 
-    def lengths(self) -> list[tuple[int, int]]:
-        """For each example the columns N, and the length L of its target."""
-        return [(self.values.length(i), self.targets.length(i)) for i in range(len(self))]
+    def lengths(self) -> NDArray[np.int32]:
+        """For each example the columns N, and the length L of its target: (n, 2)."""
+        return np.stack([self.values.lengths(), self.targets.lengths()], axis=1)
 
 
 Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]

@@ -5,7 +5,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from unifier.data.encoding import Encoded
@@ -35,62 +37,64 @@ class Batch(NamedTuple):
         return columns, (self.target.reshape(len(columns), -1, self.target.shape[-1])[:, 0] != IGNORED).sum(1)
 
 
-def collate(split: Encoded, rows: Sequence[int]) -> Batch:
+def collate(split: Encoded, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
     """The batch of a split's examples."""
     values, mask = split.values.padded(rows, 0)
     positions, _ = split.positions.padded(rows, NOWHERE)
     target, _ = split.targets.padded(rows, IGNORED)
-    places = torch.tensor([split.indices[row] for row in rows])
+    places = torch.from_numpy(split.indices[rows])
     return Batch(values, positions, mask, target[:, 0] if split.scalar else target, places)
 
 
-def cut(order: Sequence[int], lengths: Sequence[tuple[int, int]], columns: int) -> list[list[int]]:
+Lengths = NDArray[np.int32]
+"""(n, 2): N and L of each example of a split."""
+
+
+def cut(order: NDArray[np.int64], lengths: Lengths, columns: int) -> list[NDArray[np.int64]]:
     """Cut examples in the order given into batches of at most `columns` columns and targets, padding included.
 
-    `lengths` holds N and L of each; an example that is longer by itself is a batch of one.
+    An example that is longer by itself is a batch of one.
     """
-    batches: list[list[int]] = []
-    batch: list[int] = []
-    longest = 0
-    for row in order:
-        widest = max(longest, *lengths[row])
-        if batch and widest * (len(batch) + 1) > columns:
-            batches.append(batch)
-            batch, widest = [], max(lengths[row])
-        batch.append(row)
-        longest = widest
-    return [*batches, batch]
+    starts: list[int] = []
+    longest = start = place = 0
+    for some in np.array_split(order, len(order) // BLOCK + 1):  # never many of Python's own numbers at once
+        for width in lengths[some].max(1).tolist():
+            longest = max(longest, width)
+            if place == 0 or longest * (place - start + 1) > columns:
+                starts.append(place)
+                start, longest = place, width
+            place += 1
+    return np.split(order, starts[1:])
 
 
+BLOCK = 1 << 16
 BUCKET = 100
 """How many batches' worth of shuffled examples are sorted by length together."""
 
 
-def by_length(lengths: tuple[int, int]) -> tuple[int, int]:
-    """A sorting key of (N, L) that brings alike N and alike L together.
+def by_length(lengths: Lengths) -> NDArray[np.int64]:
+    """An order of examples that brings alike N and alike L together.
 
     N counts in twos, and where it steps up L turns from rising to falling or back, so that it never jumps. On Multi30k
     both sides are then padded by 5 to 9 %; sorting by N and then L pads L by 20 %.
     """
-    n, length = lengths
-    return n // 2, length if n // 2 % 2 else -length
+    n, length = lengths.T
+    return np.lexsort([np.where(n // 2 % 2, length, -length), n // 2])
 
 
-def epoch(lengths: Sequence[tuple[int, int]], columns: int, generator: torch.Generator) -> list[list[int]]:
+def epoch(lengths: Lengths, columns: int, generator: torch.Generator) -> Iterator[NDArray[np.int64]]:
     """One pass over a split in random order, examples of like length side by side so that little is padded."""
-    order = torch.randperm(len(lengths), generator=generator).tolist()
-    mean = sum(max(pair) for pair in lengths) / len(lengths)
-    bucket = max(int(BUCKET * columns / mean), 1)
-    order = [
-        row
-        for start in range(0, len(order), bucket)
-        for row in sorted(order[start : start + bucket], key=lambda row: by_length(lengths[row]))
-    ]
+    order = torch.randperm(len(lengths), generator=generator).numpy()
+    bucket = max(int(BUCKET * columns / lengths.max(1).mean()), 1)
+    for start in range(0, len(order), bucket):
+        some = order[start : start + bucket]
+        order[start : start + bucket] = some[by_length(lengths[some])]
     batches = cut(order, lengths, columns)
-    return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+    for i in torch.randperm(len(batches), generator=generator).tolist():
+        yield batches[i]
 
 
-def epochs(lengths: Sequence[tuple[int, int]], columns: int, seed: int) -> Iterator[list[int]]:
+def epochs(lengths: Lengths, columns: int, seed: int) -> Iterator[NDArray[np.int64]]:
     """Passes over a split without end; the seed alone decides them."""
     generator = torch.Generator().manual_seed(seed)
     while True:
@@ -117,7 +121,7 @@ class TrainingBatches:
         columns: int,
         seed: int,
         budget: Mapping[Unit, float],
-        flops: Mapping[str, Sequence[float]] | None = None,
+        flops: Mapping[str, NDArray[np.float64]] | None = None,
         temperature: float = math.inf,
     ) -> None:
         """`budget` is what all arms together may use, whatever unit is reached first; an empty one has no end.
@@ -135,17 +139,17 @@ class TrainingBatches:
         """Time spent putting batches together, in which training waited."""
         self.total = sum(1 for _ in self._plan()) if budget else None
 
-    def _plan(self) -> Iterator[tuple[str, list[int]]]:
+    def _plan(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
         streams = {arm: epochs(lengths, self.columns, self.seed) for arm, lengths in self.lengths.items()}
         had: dict[str, dict[Unit, float]] = {arm: {"tokens": 0, "flops": 0, "steps": 0} for arm in streams}
         counted: Unit = next(iter(self.budget)) if self.budget else "tokens"
         while not any(sum(own[unit] for own in had.values()) >= most for unit, most in self.budget.items()):
             arm = min(had, key=lambda name: had[name][counted] / self.shares[name])
             rows = next(streams[arm])
-            had[arm]["tokens"] += sum(self.lengths[arm][row][0] for row in rows)
+            had[arm]["tokens"] += int(self.lengths[arm][rows, 0].sum())
             had[arm]["steps"] += 1
             if "flops" in self.budget:
-                had[arm]["flops"] += sum(self.flops[arm][row] for row in rows)
+                had[arm]["flops"] += float(self.flops[arm][rows].sum())
             yield arm, rows
 
     def __len__(self) -> int:
@@ -169,10 +173,10 @@ class EvaluationBatches:
 
     def __init__(self, splits: Mapping[str, Encoded], *, columns: int) -> None:
         self.splits = splits
-        self.batches: list[tuple[str, list[int]]] = []
+        self.batches: list[tuple[str, NDArray[np.int64]]] = []
         for arm, split in splits.items():
             lengths = split.lengths()
-            order = sorted(range(len(lengths)), key=lambda row: lengths[row], reverse=True)
+            order = np.lexsort([-lengths[:, 1], -lengths[:, 0]])
             self.batches += [(arm, rows) for rows in cut(order, lengths, columns)]
 
     def __len__(self) -> int:

@@ -1,23 +1,15 @@
 """Many tensors of unlike length in one memory-mapped array."""
 
 from collections.abc import Sequence
-from tempfile import TemporaryFile
 from typing import final
-from weakref import finalize
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from unifier.data.mapped import Mapped
 from unifier_tokenizers import InputError
-
-Kind = tuple[np.dtype[np.generic], tuple[int, ...]]
-"""The type of an array, and its sides but for n."""
-
-
-def _said(kind: Kind) -> str:
-    dtype, sides = kind
-    return f"{dtype} ({', '.join([*map(str, sides), 'n'])})"
 
 
 @final
@@ -29,11 +21,9 @@ class Packed:
     """
 
     def __init__(self) -> None:
-        self.starts = [0]
-        self._file = TemporaryFile()  # noqa: SIM115  closed once it is mapped, or with this
-        finalize(self, self._file.close)
-        self._kind: Kind | None = None
-        self._columns: Tensor | None = None
+        self._columns: Mapped | None = None
+        self._starts = Mapped(np.int64)
+        self._starts.append(np.zeros(1, np.int64))
 
     def append(self, part: Tensor) -> None:
         """Add a tensor (..., n); none can be added once one was read.
@@ -41,38 +31,41 @@ class Packed:
         Raises InputError where its type or its other sides are not those of the first.
         """
         array = part.movedim(-1, 0).contiguous().numpy()
-        kind = array.dtype, array.shape[1:]
-        self._kind = self._kind or kind
-        if kind != self._kind:
-            raise InputError(f"an example of {_said(kind)} stands beside one of {_said(self._kind)}: encode all alike")
-        self._file.write(array.tobytes())
-        self.starts.append(self.starts[-1] + len(array))
+        if self._columns is None:
+            self._columns = Mapped(array.dtype, array.shape[1:])
+        first = self._columns
+        if (array.dtype, array.shape[1:]) != (first.dtype, first.sides):
+            raise InputError(
+                f"an example of {_said(array.dtype, array.shape[1:])} stands beside one of "
+                f"{_said(first.dtype, first.sides)}: encode all alike"
+            )
+        first.append(array)
+        self._starts.append(np.array([len(first)]))
 
     def __getitem__(self, index: int) -> Tensor:
-        return self._all()[self.starts[index] : self.starts[index + 1]].movedim(0, -1)
+        start, end = self._starts.read()[index : index + 2]
+        return self._all()[start:end].movedim(0, -1)
 
-    def length(self, index: int) -> int:
-        """n of one of them."""
-        return self.starts[index + 1] - self.starts[index]
+    def lengths(self) -> NDArray[np.int32]:
+        """n of each of them."""
+        return np.diff(self._starts.read()).astype(np.int32)
 
-    def padded(self, indices: Sequence[int], fill: float) -> tuple[Tensor, Tensor]:
+    def padded(self, indices: Sequence[int] | NDArray[np.int64], fill: float) -> tuple[Tensor, Tensor]:
         """Some of them side by side (B, ..., n), padded to the longest with `fill`; and where they are real (B, n)."""
-        starts = torch.tensor([self.starts[i] for i in indices])
-        lengths = torch.tensor([self.length(i) for i in indices])
+        rows, bounds = np.asarray(indices), self._starts.read()
+        starts, ends = torch.from_numpy(bounds[rows]), torch.from_numpy(bounds[rows + 1])
+        lengths = ends - starts
         place = torch.arange(int(lengths.max()))
         real = place < lengths[:, None]
-        columns = self._all()[(starts[:, None] + place).clamp_(max=self.starts[-1] - 1)]
+        columns = self._all()[(starts[:, None] + place).clamp_(max=int(bounds[-1]) - 1)]
         if not real.all():
             columns[~real] = fill
         return columns.movedim(1, -1), real
 
     def _all(self) -> Tensor:
-        if self._columns is None:
-            assert self._kind is not None
-            dtype, inner = self._kind
-            self._file.flush()
-            # Writable, or torch warns; nobody writes.
-            mapped = np.memmap(self._file, dtype, "r+", shape=(self.starts[-1], *inner))
-            self._file.close()
-            self._columns = torch.from_numpy(mapped)
-        return self._columns
+        assert self._columns is not None
+        return torch.from_numpy(self._columns.read())
+
+
+def _said(dtype: np.dtype[np.generic], sides: tuple[int, ...]) -> str:
+    return f"{dtype} ({', '.join([*map(str, sides), 'n'])})"

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, final, get_args
 
 import lightning.pytorch as pl
-import numpy as np
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint, ProgressBar
 
@@ -95,7 +94,7 @@ def fit(
         columns=training.batch_tokens,
         seed=seed,
         budget=training.budget,
-        flops={arm: model.costs[arm](*np.array(split.lengths()).T).tolist() for arm, split in train.items()},
+        flops={arm: model.costs[arm](*split.lengths().T) for arm, split in train.items()},
         temperature=training.temperature,
     )
     model.planned_steps = batches.total or model.planned_steps
@@ -119,7 +118,7 @@ def fit(
         folder=resume or new_folder(place.out / experiment.name, run_id(seed)),
     )
     keep(vocabularies, result.folder)
-    longest = {arm: int(max(split.lengths())[0]) for arm, split in train.items()}
+    longest = {arm: int(split.lengths()[:, 0].max()) for arm, split in train.items()}
     about = {"name": result.name, "seed": seed, "settings": settings, "study": place.origin, "longest": longest}
     write_json(result.folder / "settings.json", about)
     introduce(result, training, batches.total)

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from unifier.data.loading import Batch, cut
+from unifier.data.loading import Batch, by_length, cut
 from unifier.heads.decoding import Hypothesis
 from unifier.heads.translation import TranslationHead
 from unifier.running.load import load
@@ -73,9 +74,9 @@ class Translator:
         """
         if not examples:
             return []
-        lengths = [(units.values.shape[-1], 1) for units in examples]
+        lengths = np.array([(units.values.shape[-1], 1) for units in examples], np.int32)
         found: dict[int, Translation] = {}
-        for rows in cut(sorted(range(len(examples)), key=lambda row: lengths[row]), lengths, self.columns):
+        for rows in (batch.tolist() for batch in cut(by_length(lengths), lengths, self.columns)):
             values, positions, mask = (part.to(self.device) for part in pad_columns([examples[row] for row in rows]))
             places = torch.tensor(rows)
             tokens = self.model.read(self.arm, Batch(values, positions, mask, places, places))

@@ -112,12 +112,12 @@ def flops_of_example(loss: Callable[[Batch], Tensor], split: Encoded) -> Cost:
     Counts a few examples of the split one by one, and solves for what a transformer's cost is: a polynomial of degree 2
     in N and L. It is exact for every layer that treats columns alike or in pairs.
     """
-    rows = {pair: row for row, pair in enumerate(split.lengths())}
-    terms = _terms(*np.array(list(rows)).T)
+    pairs, rows = np.unique(split.lengths(), axis=0, return_index=True)
+    terms = _terms(*pairs.T)
     largest = terms.max(0)
     chosen = _independent(terms / largest)
     with torch.random.fork_rng(devices=[]):
-        counts = [_count(loss, collate(split, [row])) for row in np.array(list(rows.values()))[chosen].tolist()]
+        counts = [_count(loss, collate(split, [row])) for row in rows[chosen].tolist()]
     coefficients = np.linalg.lstsq(terms[chosen] / largest, np.array(counts), rcond=None)[0] / largest
     return lambda n, length: _terms(n, length) @ coefficients
 
