@@ -1,5 +1,6 @@
 """Translation: subwords of one language in, a text of another out."""
 
+from unifier.data.cleaning import Duplicates
 from unifier.data.embedded import GrammarPairs
 from unifier.data.sets.multi30k import Multi30k
 from unifier.data.sets.parallel_text import ParallelText
@@ -31,18 +32,29 @@ def translation(
     learning_rate: float = 2e-3,
     precision: Precision = "float32",
     bad_examples: BadExamples = "stop",
+    length_ratio: float | None = None,
+    duplicates: Duplicates = "keep",
 ) -> Experiment:
-    """Translate `data`: "embedded" (a small grammar of en and fr), "multi30k" (en, de, fr, cs), or a file of your own.
+    """Translate `data`: "embedded" (a small grammar of en and fr), "multi30k" (en, de, fr, cs), or files of your own.
 
-    A file of your own has a sentence, a tab and its translation on each line; `source` and `target` then name the arm,
-    and `target` the language by whose rules it is scored. Both languages share one vocabulary; encoder, decoder and
-    output projection share one table of it. `trunk` is a name that `make_trunk` knows.
+    Of your own: a file with a sentence, a tab and its translation on each line, two files with a comma between whose
+    lines correspond, or a translation memory (.tmx). `source` and `target` name the arm and the memory's languages;
+    scores go by the rules of `target`. `length_ratio` and `duplicates` clean what is trained on. Both languages share
+    one vocabulary; encoder, decoder and output projection share one table of it. `trunk` is a name that `make_trunk` knows.
     """
     pairs: Source
     if data == "embedded":
         pairs = GrammarPairs(source=source, target=target)
+    elif data == "multi30k":
+        pairs = Multi30k(source, target)
     else:
-        pairs = Multi30k(source, target) if data == "multi30k" else ParallelText(data)
+        first, comma, second = data.partition(",")
+        pairs = ParallelText(
+            (first, second) if comma else data,
+            languages=(source, target),
+            length_ratio=length_ratio,
+            duplicates=duplicates,
+        )
 
     def learn() -> Vocabulary:
         train = readable(pairs.split("train"), bad_examples=bad_examples)

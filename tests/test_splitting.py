@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from unifier.data.splitting import SPLITS, hold_out, pick, refuse_leak, rotate_folds
+from unifier.data.source import SplitName
+from unifier.data.splitting import SPLITS, hold_out, hold_out_rows, pick, refuse_leak, rotate_folds
 from unifier_tokenizers import InputError
 
 LABELS = [label for label, count in (("rare", 1), ("few", 5), ("some", 37), ("many", 200)) for _ in range(count)]
@@ -97,3 +98,15 @@ def test_a_leak_names_the_group_and_both_parts() -> None:
 def test_no_such_split() -> None:
     with pytest.raises(InputError, match="no split 'dev': choose one of train, val, test"):
         pick([1], ["train"], "dev")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("count", [3, 10, 57, 1000])
+@pytest.mark.parametrize("parts", [["val", "test"], ["test"]])
+def test_rows_are_held_out_as_examples_of_one_label_are(count: int, parts: list[SplitName]) -> None:
+    splits = hold_out("these", [""] * count, parts)
+    rows = hold_out_rows("these", count, parts)
+    assert {part: held.tolist() for part, held in rows.items()} == {
+        part: pick(range(count), splits, part) for part in ("train", *parts)
+    }
+    with pytest.raises(InputError, match="these: too few examples to hold out"):
+        hold_out_rows("these", len(parts), parts)

@@ -4,7 +4,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterable
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -44,9 +44,11 @@ class Vocabulary:
         """Learn at most `size` entries from texts, the four specials and any bytes included."""
         if size < (least := LEAST[choose("level", level, tuple(LEAST))]):
             raise InputError(f'a vocabulary of {size} entries at level "{level}" is too small: at least {least}')
-        texts = list(texts)
-        if not any(texts):
+        texts = iter(texts)  # there may be more of them than fit into memory
+        first = next(filter(None, texts), None)
+        if first is None:
             raise InputError("a vocabulary cannot be learned from no text: give it at least one sentence")
+        texts = chain([first], texts)
         if level == "word":
             return cls(_words(texts, size))
         if level == "character":
@@ -123,7 +125,7 @@ def _numbered(entries: Iterable[str]) -> dict[str, int]:
     return {entry: i for i, entry in enumerate(dict.fromkeys((*SPECIALS, *entries)))}
 
 
-def _bytes(texts: list[str], size: int) -> hf.Tokenizer:
+def _bytes(texts: Iterable[str], size: int) -> hf.Tokenizer:
     # Every text gets one space in front, taken off again by decode, so that a word is spelled alike wherever it stands.
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trained = hf.Tokenizer(models.BPE())
@@ -141,7 +143,7 @@ def _bytes(texts: list[str], size: int) -> hf.Tokenizer:
     return codec
 
 
-def _characters(texts: list[str], size: int) -> hf.Tokenizer:
+def _characters(texts: Iterable[str], size: int) -> hf.Tokenizer:
     spelled = [f"<0x{byte:02X}>" for byte in range(256)]
     counts: dict[str, int] = {" ": 0}
     for text in texts:
@@ -153,7 +155,7 @@ def _characters(texts: list[str], size: int) -> hf.Tokenizer:
     return codec
 
 
-def _words(texts: list[str], size: int) -> hf.Tokenizer:
+def _words(texts: Iterable[str], size: int) -> hf.Tokenizer:
     trained = hf.Tokenizer(models.WordLevel(unk_token=SPECIALS[UNKNOWN]))
     trained.pre_tokenizer = pre_tokenizers.Whitespace()
     trained.train_from_iterator(

@@ -69,13 +69,14 @@ def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
     """A source's name, hash, split sizes and scale, and how many examples of each split could not be read."""
     splits: tuple[SplitName, ...] = get_args(SplitName)
     sizes = {split: len(source.split(split)) for split in splits}
-    scale = getattr(source, "scale", None)
+    scale, dropped = (getattr(source, name, None) for name in ("scale", "dropped"))
     return {
         "name": source.name,
         "sha256": sha256_of(source),
         **sizes,
         "skipped": dict(skipped),
         "scale": scale and scale._asdict(),
+        **({"dropped": dropped} if dropped else {}),
     }
 
 

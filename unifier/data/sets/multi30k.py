@@ -6,7 +6,7 @@ from typing import final
 
 from unifier.data.download import Remote, obtain
 from unifier.data.examples import Examples
-from unifier.data.sets.parallel_text import Line, ParallelText
+from unifier.data.sets.parallel_text import ParallelText
 from unifier.data.source import UNKNOWN, Scale, SplitName
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
@@ -62,7 +62,7 @@ class Multi30k:
         self._test, self._data = test, data
         self.scale = Scale("bleu", 0.0, *REFERENCES.get((source, target, test), (None, UNKNOWN)))
 
-    def split(self, name: SplitName) -> Examples[Line]:
+    def split(self, name: SplitName) -> Examples[int]:
         """The pairs of one split, in the order of the files; reads, and where need be downloads, only what it takes."""
         return self._texts.split(name)
 

@@ -1,43 +1,61 @@
 """A text and its translation, line by line, from files of your own."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import Any, cast, final, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
+from unifier.data.cleaning import Duplicates, repeated, too_unlike
 from unifier.data.examples import Examples
-from unifier.data.files import hash_files, read_lines
+from unifier.data.files import hash_files
+from unifier.data.lines import Lines, open_plain
+from unifier.data.mapped import Mapped
 from unifier.data.source import UNKNOWN, Example, Scale, SplitName
-from unifier.data.splitting import SPLITS, hold_out, pick
+from unifier.data.splitting import SPLITS, hold_out_rows
+from unifier.data.tmx import read_memory
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
 
 Texts = str | Path | tuple[str | Path, str | Path]
-"""One file of two columns with a tab between, or a source file and a target file whose lines correspond."""
-
-
-class Line(NamedTuple):
-    """A line of the source file and the one it corresponds to; of a file of two columns, the line and itself."""
-
-    number: int
-    source: str
-    target: str
+"""One file of two columns with a tab between, a translation memory (.tmx), or a source file and a target file whose
+lines correspond."""
 
 
 @final
 class ParallelText:
     """Sentence pairs from UTF-8 text files, packed (.gz) or not; input and target are texts.
 
-    Where `val` or `test` is not given, a tenth of the lines of `train` is held out for it, the same every time.
-    A pair with an empty side raises InputError when it is read, so that such pairs can be left out.
+    Where `val` or `test` is not given, a tenth of the pairs of `train` is held out for it, the same every time.
+    A pair with an empty side, or no UTF-8, raises InputError when it is read, so that such pairs can be left out.
+    Pairs stay on disk until they are read: a few bytes are kept of each.
     """
 
     scale = Scale("bleu", 0.0, None, UNKNOWN)
 
     def __init__(
-        self, train: Texts, val: Texts | None = None, test: Texts | None = None, *, name: str = "parallel_text"
+        self,
+        train: Texts,
+        val: Texts | None = None,
+        test: Texts | None = None,
+        *,
+        name: str = "parallel_text",
+        languages: tuple[str, str] | None = None,
+        length_ratio: float | None = None,
+        duplicates: Duplicates = "keep",
     ) -> None:
-        self.name = name
+        """`languages` are those of source and target, which a translation memory needs to be told.
+
+        `length_ratio` and `duplicates` clean the pairs of `train`, before any are held out: pairs are dropped of which
+        one text has more than so many times the characters of the other, and those that have occurred before.
+        """
+        if length_ratio is not None and not length_ratio >= 1:
+            raise InputError(f"length_ratio={length_ratio}: at least 1 is needed, that of texts of like length")
+        self.name, self._languages, self._length_ratio = name, languages, length_ratio
+        self._duplicates = choose("duplicates", duplicates, get_args(Duplicates))
         given: dict[SplitName, Texts | None] = {"train": train, "val": val, "test": test}
         self._files: dict[SplitName, tuple[Path, ...]] = {
             part: tuple(map(Path, texts if isinstance(texts, tuple) else (texts,)))
@@ -45,60 +63,110 @@ class ParallelText:
             if texts is not None
         }
 
-    def split(self, name: SplitName) -> Examples[Line]:
+    def split(self, name: SplitName) -> Examples[int]:
         """The pairs of one split.
 
-        Raises InputError for a file that lacks or is no UTF-8, and for two files of unlike length.
+        Raises InputError for a file that lacks or cannot be read, and for two files of unlike length.
         """
         choose("split", name, SPLITS)
-        read = _Pairs(self._files.get(name, self._files["train"]))
-        return Examples(self._lines[name], read, read.where)
+        read = self._pairs[name if name in self._files else "train"]
+        return Examples(self._rows[name], read, read.where)
 
     @cached_property
     def sha256(self) -> str:
         """The hash of the files, in the order train, val, test."""
         return hash_files({f"{part}/{k}": file for part, files in self._files.items() for k, file in enumerate(files)})
 
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many pairs of `train` were left out, for each reason there could be."""
+        return self._cleaned[1]
+
     @cached_property
-    def _lines(self) -> dict[SplitName, list[Line]]:
-        lines: dict[SplitName, list[Line]] = {part: _read(files) for part, files in self._files.items()}
-        lacking: list[SplitName] = [part for part in SPLITS if part not in lines]
+    def _pairs(self) -> "dict[SplitName, _Pairs]":
+        return {part: _Pairs(files, self._languages) for part, files in self._files.items()}
+
+    @cached_property
+    def _cleaned(self) -> tuple[NDArray[np.int64], dict[str, int]]:
+        """The rows of `train` that stay, and how many do not."""
+        pairs = self._pairs["train"]
+        stays, dropped = np.ones(len(pairs), np.bool_), dict[str, int]()
+        if pairs.numbers is not None:
+            dropped["untranslated"] = pairs.lacking
+        if self._length_ratio is not None:
+            unlike = too_unlike(pairs.raw(), self._length_ratio)
+            stays, dropped["length_ratio"] = stays & ~unlike, int(unlike.sum())
+        if self._duplicates == "drop":
+            again = repeated(pairs.raw()) & stays
+            stays, dropped["duplicates"] = stays & ~again, int(again.sum())
+        if any(dropped.values()):
+            said = ", ".join(f"{count:,} ({reason})" for reason, count in dropped.items())
+            print(f"{self.name}: of {len(pairs) + pairs.lacking:,} pairs to train, dropped {said}", file=sys.stderr)
+        return np.flatnonzero(stays), dropped
+
+    @cached_property
+    def _rows(self) -> dict[SplitName, Sequence[int]]:
+        rows: dict[SplitName, Any] = {part: range(len(pairs)) for part, pairs in self._pairs.items()}
+        rows["train"] = self._cleaned[0]
+        lacking: list[SplitName] = [part for part in SPLITS if part not in rows]
         if lacking:
-            whole = lines["train"]
-            splits = hold_out(self.name, [""] * len(whole), lacking)
-            for part in (SPLITS[0], *lacking):
-                lines[part] = pick(whole, splits, part)
-        return lines
-
-
-def _read(files: Sequence[Path]) -> list[Line]:
-    texts = [read_lines(file) for file in files]
-    if len(texts[0]) != len(texts[-1]):
-        raise InputError(
-            f"{files[0]} has {len(texts[0]):,} lines and {files[-1]} {len(texts[-1]):,}: "
-            "line by line they cannot be translations of each other"
-        )
-    return [Line(number, *pair) for number, pair in enumerate(zip(texts[0], texts[-1], strict=True), start=1)]
+            whole = rows["train"]
+            rows |= {part: whole[held] for part, held in hold_out_rows(self.name, len(whole), lacking).items()}
+        return {part: cast("Sequence[int]", Mapped.of(np.asarray(one))) for part, one in rows.items()}
 
 
 @final
 class _Pairs:
-    """What a line of these files says."""
+    """The pairs of some files by row, each read when it is asked for; it can go into data workers."""
 
-    def __init__(self, files: Sequence[Path]) -> None:
-        self.files = files
+    def __init__(self, files: tuple[Path, ...], languages: tuple[str, str] | None) -> None:
+        self.files, self.languages = files, languages
+        self.numbers: NDArray[np.int64] | None = None
+        """Of a translation memory: each pair's number in it."""
+        self.lacking = 0
+        if files[0].name.removesuffix(".gz").endswith(".tmx"):
+            if languages is None:
+                raise InputError(f"{files[0]}: a translation memory has many languages; say which two are meant")
+            memory = read_memory(files[0], languages)
+            self.sides = [Lines(memory.source), Lines(memory.target)]
+            self.numbers, self.lacking = memory.numbers.read(), memory.lacking
+        else:
+            self.sides = [Lines(open_plain(file)) for file in files]
+        if len(self.sides[0]) != len(self.sides[-1]):
+            raise InputError(
+                f"{files[0]} has {len(self.sides[0]):,} lines and {files[-1]} {len(self.sides[-1]):,}: "
+                "line by line they cannot be translations of each other"
+            )
 
-    def where(self, line: Line) -> str:
-        return f"{self.files[0]}, line {line.number}"
+    def __reduce__(self) -> Any:
+        return _Pairs, (self.files, self.languages)  # open files do not travel
 
-    def __call__(self, line: Line) -> Example:
-        source, target = line.source, line.target
-        if len(self.files) == 1:
-            tabs = source.count("\t")
-            if tabs != 1:
-                raise InputError(f"{self.where(line)}: one tab is expected, and there are {tabs}")
-            source, target = source.split("\t")
-        for side, text, file in (("source", source, self.files[0]), ("target", target, self.files[-1])):
+    def __len__(self) -> int:
+        return len(self.sides[0])
+
+    def raw(self) -> Iterator[tuple[bytes, bytes]]:
+        """All pairs as they stand; a line without a tab has no second text."""
+        if len(self.sides) == 2:
+            return zip(*self.sides, strict=True)
+        return ((source, target) for source, _, target in (line.partition(b"\t") for line in self.sides[0]))
+
+    def where(self, row: int, side: int = 0) -> str:
+        if self.numbers is not None:
+            return f"{self.files[0]}, unit {self.numbers[row]}"
+        return f"{self.files[side]}, line {row + 1}"
+
+    def __call__(self, row: int) -> Example:
+        texts: list[str] = []
+        for k, side in enumerate(self.sides):
+            try:
+                texts.append(side[row].decode())
+            except UnicodeDecodeError as error:
+                raise InputError(f"{self.where(row, k)}: not UTF-8 text ({error.reason})") from error
+        if len(texts) == 1:
+            texts = texts[0].split("\t")
+            if len(texts) != 2:
+                raise InputError(f"{self.where(row)}: one tab is expected, and there are {len(texts) - 1}")
+        for k, (text, name) in enumerate(zip(texts, ("source", "target"), strict=True)):
             if not text.strip():
-                raise InputError(f"{file}, line {line.number}: the {side} is empty")
-        return Example(source, target)
+                raise InputError(f"{self.where(row, k % len(self.files))}: the {name} is empty")
+        return Example(*texts)

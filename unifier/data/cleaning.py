@@ -1,0 +1,46 @@
+"""Which pairs of texts are better left out."""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unifier.data.mapped import Mapped
+
+Duplicates = Literal["keep", "drop"]
+"""Whether a pair stays that has occurred before, both sides of it."""
+
+TOGETHER = 1 << 18
+"""Of about so many pairs the duplicates are found at a time."""
+
+
+def too_unlike(pairs: Iterable[tuple[bytes, bytes]], ratio: float) -> NDArray[np.bool_]:
+    """Of which pairs the longer text has more than `ratio` times the characters of the shorter; a bool a pair."""
+    return np.fromiter((_unlike(*pair, ratio) for pair in pairs), np.bool_)
+
+
+def _unlike(source: bytes, target: bytes, ratio: float) -> bool:
+    shorter, longer = sorted(len(text.decode(errors="replace").strip()) for text in (source, target))
+    return longer > ratio * shorter
+
+
+def repeated(pairs: Iterable[tuple[bytes, bytes]]) -> NDArray[np.bool_]:
+    """Which pairs have occurred before; a bool a pair.
+
+    Eight bytes a pair are kept, in a mapped array: a hash of 64 bits. Of ten million unlike pairs, two have the same
+    one with a chance of 3 in a million.
+    """
+    hashes = Mapped(np.uint64)
+    for source, target in pairs:
+        digest = blake2b(b"%d\t%b%b" % (len(source), source, target), digest_size=8).digest()
+        hashes.append(np.frombuffer(digest, np.uint64))
+    found = hashes.read()
+    seen_before = np.zeros(len(found), np.bool_)
+    parts = len(found) // TOGETHER + 1
+    for part in range(parts):  # equal hashes are all in one part
+        rows = np.flatnonzero(found % np.uint64(parts) == part)
+        order = rows[np.argsort(found[rows], kind="stable")]
+        seen_before[order[1:][found[order[1:]] == found[order[:-1]]]] = True
+    return seen_before
