@@ -27,6 +27,7 @@ bench: .venv/installed  ## ours beside its peers, in one run; an hour on two cor
 	.venv/bin/python -m benchmarks.attention
 	.venv/bin/python -m benchmarks.scaling
 	.venv/bin/python -m benchmarks.alone
+	.venv/bin/python -m benchmarks.parallel_text
 
 clean:
 	rm -rf .venv build *.egg-info
