@@ -241,9 +241,9 @@ def test_a_pipe_gets_each_line_as_it_is_done_and_is_left_quietly(run: Path, tran
         assert process.stderr.read() == ""
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+def refused(capsys: pytest.CaptureFixture[str], run: Path | str, *arguments: str | Path) -> str:
     """What the command says as it refuses, on one line."""
-    assert main(["translate", *map(str, arguments), os.devnull]) == 2
+    assert main(["translate", str(run), os.devnull, *map(str, arguments)]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.count("\n") == 1
@@ -271,6 +271,8 @@ def test_what_is_no_run_that_translates_is_said(run: Path, tmp_path: Path, capsy
     changed()
     assert main(["translate", str(run), str(tmp_path)]) == 2
     assert f"{tmp_path} cannot be read: Is a directory" in capsys.readouterr().err
+    page = tmp_path / "nowhere" / "out.html"
+    assert f"{page} cannot be written: No such file" in refused(capsys, run, "--attention", page)
     (other / "checkpoints" / "best.ckpt").write_bytes(b"torn")
     assert "best.ckpt: broken" in refused(capsys, other)
     (other / "checkpoints" / "best.ckpt").unlink()

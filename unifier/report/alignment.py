@@ -6,6 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import final
 
+from unifier_tokenizers import InputError
+
 HEAD = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -35,7 +37,10 @@ class AlignmentPage:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._part = self.path.with_name(f".{self.path.name}.part")
-        self._file = self._part.open("w", encoding="utf-8")
+        try:
+            self._file = self._part.open("w", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{path} cannot be written: {error.strerror}") from error
         self._file.write(HEAD)
 
     def add(
