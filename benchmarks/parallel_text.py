@@ -56,7 +56,7 @@ def stages(path: Path, *, encodes: bool) -> Iterator[tuple[str, Callable[[], obj
 
     def encode() -> None:
         split, _ = encode_split(train, *road, workers=0)
-        found.append(TrainingBatches({"a": split}, columns=4096, seed=0, steps=100, tokens=None))
+        found.append(TrainingBatches({"a": split}, columns=4096, seed=0, budget={"steps": 100}))
 
     yield "encoded, and batches planned", encode
     yield "100 batches put together", lambda: list(found[0])

@@ -40,7 +40,8 @@ def translation(
     Of your own: a file with a sentence, a tab and its translation on each line, two files with a comma between whose
     lines correspond, or a translation memory (.tmx). `source` and `target` name the arm and the memory's languages;
     scores go by the rules of `target`. `length_ratio` and `duplicates` clean what is trained on. Both languages share
-    one vocabulary; encoder, decoder and output projection share one table of it. `trunk` is a name that `make_trunk` knows.
+    one vocabulary; encoder, decoder and output projection share one table of it. `trunk` is a name that `make_trunk`
+    knows.
     """
     pairs: Source
     if data == "embedded":

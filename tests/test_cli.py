@@ -231,7 +231,7 @@ def test_a_resumed_run_keeps_its_settings_and_its_experiment(
     before = result(uninterrupted)
     for arguments, said in (
         ([str(file), "steps=9"], "keeps its settings; leave out steps"),
-        ([f"{file}:pair"], "one run is resumed, not a comparison"),
+        ([f"{file}:pair"], "comparison.json: no such file; is"),
     ):
         assert main(["run", *arguments, "--resume", str(uninterrupted), "--track", "off"]) == 2
         assert said in capsys.readouterr().err

@@ -112,7 +112,7 @@ def test_epochs_follow_each_other_each_in_another_order() -> None:
 
 
 def batches(splits: dict[str, Encoded], seed: int = 0, temperature: float = math.inf, **budget: int) -> TrainingBatches:
-    flops = {arm: 2.0 * split.lengths()[:, 0] for arm, split in splits.items()}
+    flops = {arm: 2 * split.lengths()[:, 0].astype(np.float64) for arm, split in splits.items()}
     asked: dict[Unit, float] = {unit: budget[unit] for unit in get_args(Unit) if unit in budget}
     return TrainingBatches(splits, columns=100, seed=seed, budget=asked, flops=flops, temperature=temperature)
 

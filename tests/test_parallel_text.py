@@ -183,7 +183,7 @@ class Same(Head):
 def work(path):
     source = ParallelText(path, length_ratio=9, duplicates="drop")
     train, _ = encode_split(source.split("train"), Letters(4), Same(), workers=0)
-    batches = TrainingBatches({"a": train}, columns=2048, seed=0, steps=20, tokens=None)
+    batches = TrainingBatches({"a": train}, columns=2048, seed=0, budget={"steps": 20})
     assert len(list(batches)) == 20
     return len(train)
 

@@ -70,7 +70,7 @@ def draw(path: Path, trunk: Attentive, arm: Arm, split: Encoded, row: int) -> No
     tokenizer = arm.tokenizer
     if not isinstance(tokenizer, PatchTokenizer | FrameTokenizer):
         return
-    units, (raw, target) = split.units(row), arm.source.split("val")[split.indices[row]]
+    units, (raw, target) = split.units(row), arm.source.split("val")[int(split.indices[row])]
     said = f"label: {', '.join(target) if isinstance(target, tuple | list) else target}"
     weights = last_attention(trunk, arm, split, row)
     asking = torch.arange(weights.shape[-1]) < (1 if arm.head.reads == "first" else weights.shape[-1])

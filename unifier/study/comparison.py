@@ -99,7 +99,7 @@ class Comparison:
         check_name(self.name)
         names = [function.__name__ for function in self.experiments]
         if not names or not self.seeds or not self.modes:
-            raise InputError(f'the comparison "{self.name}" needs an experiment, a seed and a mode')
+            raise InputError(f'the comparison "{self.name}" needs an experiment and a seed, and a mode')
         if len(set(names)) < len(names) or len(set(self.seeds)) < len(self.seeds):
             raise InputError(f'the comparison "{self.name}" names an experiment or a seed twice: {names}, {self.seeds}')
         for seed in self.seeds:

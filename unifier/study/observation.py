@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -31,9 +32,14 @@ def batches(arm: Arm, split: Encoded, rows: Sequence[int]) -> Iterator[tuple[lis
     """Some rows of a split, those of like length together: which, as columns where the head's weights are, as data."""
     device = next((parameter.device for parameter in arm.head.parameters()), torch.device("cpu"))
     lengths = split.lengths()
-    for part in cut(sorted(rows, key=lambda row: lengths[row]), lengths, COLUMNS):
+    order = np.array(rows, np.int64)
+    for part in cut(order[np.lexsort(lengths[order].T[::-1])], lengths, COLUMNS):
         batch = Batch(*(each.to(device) for each in collate(split, part)))
-        yield part, Tokens(arm.tokenizer.embed(batch.values, batch.positions), batch.mask, batch.positions), batch
+        yield (
+            part.tolist(),
+            Tokens(arm.tokenizer.embed(batch.values, batch.positions), batch.mask, batch.positions),
+            batch,
+        )
 
 
 def representations(trunk: Trunk, arm: Arm, split: Encoded, rows: Sequence[int]) -> dict[str, Tensor]:
@@ -88,7 +94,7 @@ def aligned(trunk: Trunk, arm: Arm, split: Encoded, rows: Sequence[int]) -> dict
     for part, tokens, batch in batches(arm, split, rows):
         attention = cross_attention(head, trunk(tokens, head.visible), batch.target)
         for one, row in zip(attention, part, strict=True):
-            index = split.indices[row]
+            index = int(split.indices[row])
             source, target = (WORD.findall(text) for text in examples[index])
             source_words = tokenizer.vocabulary.words(split.values[row].tolist())
             target_words = head.vocabulary.words(split.target(row).tolist())

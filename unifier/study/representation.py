@@ -6,7 +6,6 @@ entry by entry.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import combinations
 from typing import NamedTuple
 
 import torch
@@ -64,26 +63,24 @@ def calibrated(relation: Relation, x: Tensor, y: Tensor, *, permutations: int = 
 
     `likeness` gives the linear CKA, and `neighbours` with its k the share of mutual neighbours.
     """
-    return calibrated_pairs(relation, [x, y], permutations=permutations, seed=seed)[0, 1]
+    return calibrated_against(relation, x, [y], permutations=permutations, seed=seed)[0]
 
 
-def calibrated_pairs(
-    relation: Relation, representations: Sequence[Tensor], *, permutations: int = 200, seed: int = 0
-) -> dict[tuple[int, int], Calibrated]:
-    """As `calibrated`, for all pairs of several representations at once, under the same permutations."""
-    sizes = {len(x) for x in representations}
+def calibrated_against(
+    relation: Relation, one: Tensor, others: Sequence[Tensor], *, permutations: int = 200, seed: int = 0
+) -> list[Calibrated]:
+    """As `calibrated`, for one representation against several, under the same permutations."""
+    sizes = {len(x) for x in (one, *others)}
     if len(sizes) > 1:
         raise InputError(f"{min(sizes)} and {max(sizes)} examples cannot be compared: represent the same ones")
-    relations = torch.stack([relation(x) for x in representations]).float()
-    one, other = relations[:-1].flatten(1), relations[1:]
+    own, theirs = relation(one).float(), torch.stack([relation(other) for other in others]).float().flatten(1)
     generator = torch.Generator().manual_seed(seed)
-    values = one @ other.flatten(1).T
-    shuffled = torch.empty(permutations, *values.shape)
+    values = theirs @ own.flatten()
+    shuffled = torch.empty(permutations, len(others))
     for i in range(permutations):
-        order = torch.randperm(relations.shape[1], generator=generator).int()
-        shuffled[i] = one @ other.index_select(1, order).index_select(2, order).flatten(1).T
+        order = torch.randperm(len(own), generator=generator)
+        shuffled[i] = theirs @ own[order][:, order].flatten()
     chance = shuffled.mean(0)
     share = (values - chance) / (1 - chance).clamp(min=1e-12)
     p = ((shuffled >= values).sum(0) + 1) / (permutations + 1)
-    found = torch.stack([values, chance, share, p], dim=-1).tolist()
-    return {(i, j): Calibrated(*found[i][j - 1]) for i, j in combinations(range(len(representations)), 2)}
+    return [Calibrated(*found) for found in torch.stack([values, chance, share, p], dim=-1).tolist()]

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unifier.study.representation import calibrated_pairs, likeness, neighbours
+from unifier.study.representation import calibrated_against, likeness, neighbours
 from unifier_tokenizers import InputError
 
 EXAMPLES = 256
@@ -29,7 +28,8 @@ def compare_representations(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], 
     """What comparison.json holds under "representation", and a line for each row that is left out.
 
     Two trunks are compared where they read the same arm from the same seed and nothing else was varied between them,
-    at each layer that both have: both measures, each beside its chance.
+    at each layer that both have: the first of the rows, which is the arm's own trunk where there is one, with each of
+    the others. Both measures stand beside their chance.
     """
     problems: list[str] = []
     groups: dict[str, list[tuple[str, dict[str, Tensor]]]] = defaultdict(list)
@@ -47,17 +47,22 @@ def compare_representations(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], 
 
 
 def compare_group(group: Sequence[tuple[str, dict[str, Tensor]]]) -> Iterator[dict[str, Any]]:
-    """Every pair of named trunks, whose layers hold the same examples, at each layer that both have."""
-    for layer in dict.fromkeys(name for _, layers in group for name in layers):
-        names, held = zip(*((name, layers[layer]) for name, layers in group if layer in layers), strict=True)
-        measured = {name: calibrated_pairs(relation, held) for name, relation in MEASURES.items()}
-        for i, j in combinations(range(len(names)), 2):
+    """The first of some named trunks with each of the others, at each layer that both have."""
+    own, layers = group[0]
+    for layer, one in layers.items():
+        others = {name: theirs[layer] for name, theirs in group[1:] if layer in theirs}
+        if not others:
+            continue
+        measured = {
+            name: calibrated_against(relation, one, list(others.values())) for name, relation in MEASURES.items()
+        }
+        for k, other in enumerate(others):
             figures = {
                 f"{measure}{what}": figure
-                for measure, pairs in measured.items()
-                for what, figure in zip(("", "_chance", "_calibrated", "_p"), pairs[i, j], strict=True)
+                for measure, found in measured.items()
+                for what, figure in zip(("", "_chance", "_calibrated", "_p"), found[k], strict=True)
             }
-            yield {"layer": layer, "a": names[i], "b": names[j], **figures}
+            yield {"layer": layer, "a": own, "b": other, **figures}
 
 
 def read_layers(row: Row, like: Mapping[str, Tensor] | None) -> dict[str, Tensor]:

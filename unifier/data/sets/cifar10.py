@@ -11,7 +11,7 @@ from unifier.data.archives import read_archive
 from unifier.data.download import Remote, obtain, require
 from unifier.data.examples import Examples, Labelled, from_files, from_pixels
 from unifier.data.files import hash_files, read_picture
-from unifier.data.source import SplitName, data_folder
+from unifier.data.source import UNKNOWN, SplitName, data_folder, scale_of_accuracy
 from unifier.data.splitting import SPLITS, hold_out, pick
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
@@ -38,6 +38,7 @@ class CIFAR10:
     """
 
     labels = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+    scale = scale_of_accuracy(labels, None, UNKNOWN)
 
     def __init__(self, *, jpeg: bool = False, data: str | Path | None = None) -> None:
         self.name = "cifar10_jpg" if jpeg else "cifar10"

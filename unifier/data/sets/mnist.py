@@ -8,7 +8,7 @@ from unifier.data.download import Remote, obtain
 from unifier.data.examples import Examples
 from unifier.data.files import hash_files
 from unifier.data.idx import official_split
-from unifier.data.source import SplitName
+from unifier.data.source import UNKNOWN, SplitName, scale_of_accuracy
 
 HOME = "https://storage.googleapis.com/cvdf-datasets/mnist/"
 """Where the files are kept since the page of their authors no longer serves them."""
@@ -33,6 +33,7 @@ class MNIST:
 
     name = "mnist"
     labels = tuple("0123456789")
+    scale = scale_of_accuracy(labels, None, UNKNOWN)
 
     def __init__(self, *, data: str | Path | None = None) -> None:
         self._data = data

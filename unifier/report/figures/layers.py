@@ -15,7 +15,7 @@ from unifier.report.numbers.gather import Row
 
 MEASURES = {"cka": "linear CKA", "neighbours": "shared nearest neighbours"}
 MOST = 4
-"""Layers whose gradients are drawn; interference.csv of each run holds all."""
+"""Layers whose gradients are drawn, and pairs of trunks; interference.csv of each run, and the tables, hold all."""
 
 
 def layer_name(layer: str) -> str:
@@ -39,7 +39,8 @@ def draw_representation(found: Sequence[Mapping[str, Any]], sheet: Sheet) -> lis
             if not table:
                 continue
             layers = list(dict.fromkeys(line["layer"] for line in table))
-            pairs = list(dict.fromkeys(line["trunks"] for line in table))
+            every = sorted(dict.fromkeys(line["trunks"] for line in table), key=lambda pair: "shuffled" in pair)
+            pairs = every[:MOST]
             figure, axes = panel()
             ends: list[End] = []
             for k, pair in enumerate(pairs):
@@ -61,6 +62,8 @@ def draw_representation(found: Sequence[Mapping[str, Any]], sheet: Sheet) -> lis
             axes.set_ylim(min(-0.05, axes.get_ylim()[0]), 1)
             label_ends(axes, ends)
             note = "Hollow: chance does as well at 5 %"
+            if len(every) > MOST:
+                note += f". {len(every) - MOST} more pairs of trunks are in the table"
             if all(pair.startswith("solo and ") for pair in pairs):
                 note = f"Each against solo. {note}"
             says = f"{said} by layer, calibrated, {arm}"
