@@ -49,7 +49,7 @@ def one_trunk_study(
     *,
     dim: int = 128,
     depth: int = 6,
-    tokens: int = 1_000_000,
+    tokens: int = 600_000,
     precision: Precision = "bf16",
     seeds: tuple[int, ...] = (0, 1, 2),
 ) -> Comparison:
