@@ -42,7 +42,7 @@ def compare_representations(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], 
             about[key] = {"arm": row["arm"], "seed": row["seed"]}
         except InputError as error:
             problems.append(str(error))
-    found = [about[key] | pair for key, group in groups.items() for pair in compare_group(group)]
+    found = [about[key] | pair for key, group in groups.items() if group for pair in compare_group(group)]
     return found, problems
 
 
@@ -53,9 +53,8 @@ def compare_group(group: Sequence[tuple[str, dict[str, Tensor]]]) -> Iterator[di
         others = {name: theirs[layer] for name, theirs in group[1:] if layer in theirs}
         if not others:
             continue
-        measured = {
-            name: calibrated_against(relation, one, list(others.values())) for name, relation in MEASURES.items()
-        }
+        held = list(others.values())
+        measured = {name: calibrated_against(relation, one, held) for name, relation in MEASURES.items()}
         for k, other in enumerate(others):
             figures = {
                 f"{measure}{what}": figure
