@@ -28,6 +28,7 @@ def genres(
     tokens: int = 600_000,
     batch_tokens: int = 2048,
     learning_rate: float = 2e-3,
+    validations: int = 8,
     precision: Precision = "float32",
     bad_examples: BadExamples = "stop",
 ) -> Experiment:
@@ -52,6 +53,7 @@ def genres(
             tokens=tokens,
             batch_tokens=batch_tokens,
             learning_rate=learning_rate,
+            validations=validations,
             precision=precision,
             bad_examples=bad_examples,
         ),

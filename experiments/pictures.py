@@ -26,6 +26,7 @@ def pictures(
     tokens: int = 600_000,
     batch_tokens: int = 2048,
     learning_rate: float = 2e-3,
+    validations: int = 8,
     precision: Precision = "float32",
     bad_examples: BadExamples = "stop",
 ) -> Experiment:
@@ -51,6 +52,7 @@ def pictures(
             tokens=tokens,
             batch_tokens=batch_tokens,
             learning_rate=learning_rate,
+            validations=validations,
             precision=precision,
             bad_examples=bad_examples,
         ),

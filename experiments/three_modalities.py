@@ -1,20 +1,38 @@
-"""Text, pictures and sound on the same trunk from the same first weights, each with the same budget of columns."""
+"""Text, pictures and sound: each on its own trunk, all on one, and on the trunks that the others trained."""
 
 from genres import genres
 from pictures import pictures
 from translation import translation
 from unifier.study.comparison import Comparison
+from unifier.study.experiment import Precision
 
 
 def three_modalities(
-    *, dim: int = 128, depth: int = 3, tokens: int = 600_000, seeds: tuple[int, ...] = (0,)
+    *,
+    dim: int = 128,
+    depth: int = 2,
+    tokens: int = 200_000,
+    learning_rate: float = 3e-3,
+    validations: int = 4,
+    precision: Precision = "bf16",
+    seeds: tuple[int, ...] = (0, 1),
 ) -> Comparison:
-    """`tokens` is what each arm's trunk reads."""
+    """`tokens` is what each arm's trunk reads: alone, together, and in transfer, where the trunk stays frozen."""
     return Comparison(
         "three_modalities",
         [translation, pictures, genres],
-        settings={"dim": dim, "depth": depth, "tokens": tokens},
+        settings={
+            "dim": dim,
+            "depth": depth,
+            "tokens": tokens,
+            "learning_rate": learning_rate,
+            "validations": validations,
+            "precision": precision,
+        },
         seeds=seeds,
+        modes=("solo", "joint", "transfer"),
+        tuned=("none",),
+        question="What happens to text, pictures and sound when they share a trunk?",
     )
 
 

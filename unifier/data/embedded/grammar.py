@@ -9,7 +9,7 @@ sentence has one translation, whichever way it is read.
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from random import Random
 from typing import Literal, NamedTuple, final, overload
@@ -259,16 +259,21 @@ class GrammarPairs:
 
     @cached_property
     def _splits(self) -> dict[SplitName, SentencePairs]:
-        seen: set[str] = set()
-        known: set[str] = set()
-        splits: dict[SplitName, SentencePairs] = {}
-        for name, size in self._sizes.items():
-            pairs = list(islice(_fresh(Random(f"{self._seed} {name}"), seen, known), size))
-            if len(pairs) < size:
-                raise InputError(
-                    f"the grammar found only {len(pairs)} of {size} new sentences for {name} in the words of train: "
-                    "ask for fewer of them, or for more in train"
-                )
-            known.update(word.text for pair in pairs for phrase in pair for word in phrase)  # val and test add none
-            splits[name] = SentencePairs(pairs, self._reverse)
-        return splits
+        return _drawn(tuple(self._sizes.items()), self._seed, self._reverse)
+
+
+@lru_cache(maxsize=1)  # each run of a comparison asks for the same pairs
+def _drawn(sizes: tuple[tuple[SplitName, int], ...], seed: int, reverse: bool) -> dict[SplitName, SentencePairs]:
+    seen: set[str] = set()
+    known: set[str] = set()
+    splits: dict[SplitName, SentencePairs] = {}
+    for name, size in sizes:
+        pairs = list(islice(_fresh(Random(f"{seed} {name}"), seen, known), size))
+        if len(pairs) < size:
+            raise InputError(
+                f"the grammar found only {len(pairs)} of {size} new sentences for {name} in the words of train: "
+                "ask for fewer of them, or for more in train"
+            )
+        known.update(word.text for pair in pairs for phrase in pair for word in phrase)  # val and test add none
+        splits[name] = SentencePairs(pairs, reverse)
+    return splits

@@ -7,6 +7,7 @@ a listener has to follow the rhythm and the harmony.
 
 import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple, final
 
 import numpy as np
@@ -244,7 +245,7 @@ class SyntheticMusic:
         if seconds < 1 or rate < 4000:
             raise InputError(f"no rhythm is heard in {seconds} s at {rate} Hz: give at least 1 s and 4000 Hz")
         self._sizes: dict[SplitName, int] = {"train": train, "val": val, "test": test}
-        self._played: dict[SplitName, list[Example]] = {}
+        self._kept: dict[SplitName, list[Example]] = {}
         self._seconds, self._rate, self._task, self._seed = seconds, rate, choose("task", task, TASKS), seed
         self.labels = tuple(GENRES) if task == "genre" else TAGS
         known = "the generator, which knows what it played"
@@ -254,20 +255,14 @@ class SyntheticMusic:
 
     def scores(self, name: SplitName) -> list[Score]:
         """What the pieces of one split are made of, in order: the truth about tempo, key and the rest."""
-        genres, place = tuple(GENRES), SPLITS.index(choose("split", name, SPLITS))
-        return [
-            compose(genres[index % len(genres)], RandomState([self._seed, place, index]))
-            for index in range(self._sizes[name])
-        ]
+        return _composed(self._seed, choose("split", name, SPLITS), self._sizes[name])
 
     def split(self, name: SplitName) -> Sequence[Example]:
         """The pieces of one split, played once and kept."""
-        if name not in self._played:
-            scores = self.scores(name)
-            sounds = (render(score, self._seconds, self._rate) for score in scores)
-            targets = (score.genre if self._task == "genre" else score.tags() for score in scores)
-            self._played[name] = [Example(*pair) for pair in zip(sounds, targets, strict=True)]
-        return self._played[name]
+        if name not in self._kept:
+            size = self._sizes[choose("split", name, SPLITS)]
+            self._kept[name] = _played(self._seed, name, size, self._seconds, self._rate, self._task)
+        return self._kept[name]
 
     @property
     def sha256(self) -> str:
@@ -278,3 +273,16 @@ class SyntheticMusic:
             for sound, target in self.split(name):
                 digest.update(sound.waveform.tobytes() + repr(target).encode())
         return digest.hexdigest()
+
+
+def _composed(seed: int, name: SplitName, size: int) -> list[Score]:
+    genres, place = tuple(GENRES), SPLITS.index(name)
+    return [compose(genres[index % len(genres)], RandomState([seed, place, index])) for index in range(size)]
+
+
+@lru_cache(maxsize=len(SPLITS))  # each run of a comparison asks for the same pieces
+def _played(seed: int, name: SplitName, size: int, seconds: float, rate: int, task: Task) -> list[Example]:
+    return [
+        Example(render(score, seconds, rate), score.genre if task == "genre" else score.tags())
+        for score in _composed(seed, name, size)
+    ]
