@@ -198,6 +198,12 @@ def act_run(options: argparse.Namespace) -> int:
         resume=options.resume,
     )
     print_table(results)
+    if (folder / "comparison.json").exists():
+        from unifier.report.numbers.answer import answer
+        from unifier.report.numbers.conditions import conditions
+        from unifier.report.numbers.gather import read_study
+
+        print(" ".join(answer(conditions(read_study(folder).rows))))
     if (folder / "report.html").exists():
         print(f"report: {folder / 'report.html'}")
     print(folder)

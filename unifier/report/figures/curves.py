@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.ticker import EngFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from unifier.report.figures.drawing import Drawn, Sheet, faded, panel
+from unifier.report.figures.drawing import Drawn, End, Sheet, faded, label_ends, panel
 from unifier.report.numbers.conditions import Condition, budget, scale_of
 from unifier.report.numbers.gather import Row
 from unifier.report.numbers.wording import plain
@@ -63,22 +63,21 @@ def _panel(arm: str, conditions: Sequence[Condition], axis: str, sheet: Sheet) -
     if not curves:
         return []
     figure, axes = panel()
+    ends: list[End] = []
     others = [one for one, _ in curves[1:] if not one.says(mode="joint")]
     for k, (one, found) in enumerate(curves):
         own = sheet.colours[one.arm]
         joint = one.says(mode="joint")
         colour = own if joint or not arm or k == 0 else faded(own, 0.4 + 0.6 * others.index(one) / len(others))
         axes.fill_between(found.x, found.low, found.high, color=colour, alpha=0.15, linewidth=0)
-        (line,) = axes.plot(found.x, found.mean, "--" if joint and arm else "-", color=colour, zorder=3 - k / 100)
-        line.set_label(one.label if arm else one.arm)
+        axes.plot(found.x, found.mean, "--" if joint and arm else "-", color=colour, zorder=3 - k / 100)
+        ends.append(End(found.mean[-1], one.label if arm else one.arm, colour))
     metric = "normalised score" if scaled else plain(conditions[0].metric) if arm else "score"
     axes.set(title=arm or "all arms", xlabel=AXES[axis], ylabel=f"validation {metric}")
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-    axes.xaxis.set_major_locator(MaxNLocator(4))
-    if len(curves) > 1:  # inside, where a curve that rises leaves room: its end is where all the others end
-        axes.legend(
-            loc="lower right" if arm else "best", labelcolor="linecolor", frameon=False, handlelength=1.4, fontsize=8
-        )
+    axes.xaxis.set_major_locator(MaxNLocator(3))
+    if len(curves) > 1:
+        label_ends(axes, ends)
     table = [
         {"arm": one.arm, "condition": one.label, axis: x, "mean": mean, "least": low, "most": high}
         for one, found in curves
@@ -107,7 +106,7 @@ def _loss(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
         title="all arms" if len(conditions) > 1 else conditions[0].arm, xlabel=AXES["tokens"], ylabel="training loss"
     )
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_locator(MaxNLocator(3))
     if len(lines) > 1:
         axes.legend(loc="best", labelcolor="linecolor", frameon=False, handlelength=1.4, fontsize=8)
     table = [

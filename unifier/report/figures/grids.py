@@ -25,7 +25,8 @@ def draw_grids(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
 
 
 def _heat(grid: Grid, name: str, section: str, values: Sequence[float], sheet: Sheet) -> Drawn:
-    figure, axes = panel(1.75 + 0.5 * len(grid.columns), 1.1 + 0.3 * len(grid.rows))
+    wide = max(0.5, 0.085 * max(map(len, grid.columns)))  # so that names stand beside each other
+    figure, axes = panel(1.75 + wide * len(grid.columns), 1.1 + 0.3 * len(grid.rows))
     cells = np.array([[np.nan if cell is None else cell for cell in line] for line in grid.cells])
     low, high = min(values), max(values)
     axes.imshow(cells, cmap=SHADES, vmin=low, vmax=high, aspect="auto")

@@ -13,7 +13,7 @@ from unifier.report.figures.drawing import COLOURS, SOFT, Drawn, End, Sheet, fad
 from unifier.report.numbers.conditions import TUNED
 from unifier.report.numbers.gather import Row
 
-MEASURES = {"cka": "linear CKA", "neighbours": "shared nearest neighbours"}
+MEASURES = {"cka": "linear CKA", "neighbours": "shared neighbours"}
 MOST = 4
 """Layers whose gradients are drawn, and pairs of trunks; interference.csv of each run, and the tables, hold all."""
 
@@ -92,11 +92,15 @@ def _likeness(found: Sequence[Mapping[str, Any]], measure: str) -> list[dict[str
 def draw_gradients(rows: Sequence[Row], sheet: Sheet) -> list[Drawn]:
     """For a few layers: the cosine between two arms' gradients over tokens; two batches of one arm are the ceiling."""
     folders = dict.fromkeys(row["folder"] for row in rows if row["mode"] == "joint" and row["folder"])
-    cosines: dict[str, dict[tuple[str, str], dict[float, list[float]]]] = defaultdict(lambda: defaultdict(dict))
+    runs: dict[str, dict[tuple[str, str], list[list[tuple[float, float]]]]] = defaultdict(lambda: defaultdict(list))
     for path in (folder / "interference.csv" for folder in folders):
+        own: dict[tuple[str, tuple[str, str]], list[tuple[float, float]]] = defaultdict(list)
         for line in _lines(path):
-            pair = line["arm_a"], line["arm_b"]
-            cosines[line["layer"]][pair].setdefault(float(line["tokens"]), []).append(float(line["cosine"]))
+            own[line["layer"], (line["arm_a"], line["arm_b"])].append((float(line["tokens"]), float(line["cosine"])))
+        for (layer, pair), found in own.items():
+            runs[layer][pair].append(found)
+    # Seeds read a few tokens more or less in a window: its place in the run is what they share.
+    cosines = {layer: {pair: _means(found) for pair, found in pairs.items()} for layer, pairs in runs.items()}
     layers = list(cosines)
     if len(layers) > MOST:  # evenly spaced, first and last among them
         layers = [layers[round(k * (len(layers) - 1) / (MOST - 1))] for k in range(MOST)]
@@ -105,8 +109,7 @@ def draw_gradients(rows: Sequence[Row], sheet: Sheet) -> list[Drawn]:
         figure, axes = panel()
         ends: list[End] = []
         for (a, b), points in cosines[layer].items():
-            x = sorted(points)
-            y = [fmean(points[at]) for at in x]
+            x, y = zip(*points, strict=True)
             if a == b:
                 axes.plot(x, y, color=sheet.colours.get(a, SOFT), linewidth=1, linestyle=":", alpha=0.8)
                 ends.append(End(y[-1], f"{a} itself", sheet.colours.get(a, SOFT)))
@@ -117,17 +120,22 @@ def draw_gradients(rows: Sequence[Row], sheet: Sheet) -> list[Drawn]:
         axes.axhline(0, color=SOFT, linewidth=1)
         axes.set(title=layer_name(layer), xlabel="tokens read", ylabel="cosine of gradients")
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-        axes.xaxis.set_major_locator(MaxNLocator(4))
+        axes.xaxis.set_major_locator(MaxNLocator(3))
         label_ends(axes, ends)
         table = [
-            {"layer": layer, "arm_a": a, "arm_b": b, "tokens": at, "cosine": fmean(values)}
+            {"layer": layer, "arm_a": a, "arm_b": b, "tokens": at, "cosine": cosine}
             for (a, b), points in cosines[layer].items()
-            for at, values in sorted(points.items())
+            for at, cosine in points
         ]
         note = "Dotted: two batches of the same arm, the most that can be expected"
         says = f"cosine between arms' gradients over tokens, {layer_name(layer)}"
         drawn.append(sheet.save(figure, f"gradients-{layer}", "interference", says, table, note))
     return drawn
+
+
+def _means(runs: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:
+    """Mean tokens and cosine at each place of several runs."""
+    return [(fmean(at for at, _ in place), fmean(cosine for _, cosine in place)) for place in zip(*runs, strict=False)]
 
 
 def _lines(path: Path) -> list[dict[str, str]]:
