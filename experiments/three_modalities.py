@@ -11,9 +11,9 @@ def three_modalities(
     *,
     dim: int = 128,
     depth: int = 2,
-    tokens: int = 200_000,
+    tokens: int = 150_000,
     learning_rate: float = 3e-3,
-    validations: int = 4,
+    validations: int = 3,
     precision: Precision = "bf16",
     seeds: tuple[int, ...] = (0, 1),
 ) -> Comparison:

@@ -184,7 +184,7 @@ def act_run(options: argparse.Namespace) -> int:
     """Run, then print the scores and the folder; returns 1 where a run of a comparison failed."""
     from unifier.running.registry import experiment
     from unifier.running.run import run_and_place
-    from unifier.running.table import print_table
+    from unifier.running.table import print_comparison, print_table
 
     settings = parse_settings(options.settings)
     results, folder = run_and_place(
@@ -197,13 +197,10 @@ def act_run(options: argparse.Namespace) -> int:
         tensorboard=options.tensorboard,
         resume=options.resume,
     )
-    print_table(results)
     if (folder / "comparison.json").exists():
-        from unifier.report.numbers.answer import answer
-        from unifier.report.numbers.conditions import conditions
-        from unifier.report.numbers.gather import read_study
-
-        print(" ".join(answer(conditions(read_study(folder).rows))))
+        print_comparison(folder)
+    else:
+        print_table(results)
     if (folder / "report.html").exists():
         print(f"report: {folder / 'report.html'}")
     print(folder)

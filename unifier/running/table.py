@@ -1,10 +1,16 @@
-"""The table that a run prints at its end."""
+"""The tables that a run, and a comparison, print at their end."""
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from unifier.report.numbers.answer import answer
+from unifier.report.numbers.conditions import conditions
+from unifier.report.numbers.gather import read_study
+from unifier.report.numbers.tables import score_tables
 from unifier.running.result import Result
 
 
@@ -31,6 +37,27 @@ def print_table(results: Sequence[Result]) -> None:
                 f"{result.budget['seconds']:.0f}",
                 f"{result.speed['mfu']:.0%}" if result.speed else "",
             )
-    console = Console()
-    console = console if console.is_terminal else Console(width=140)  # a file or a pipe has no width to keep to
-    console.print(table)
+    console().print(table)
+
+
+def print_comparison(folder: Path) -> None:
+    """A comparison's answer in a sentence; one table an arm, a row a condition; what failed or lacks, a line each."""
+    study = read_study(folder)
+    found = conditions(study.rows)
+    console().print(" ".join(answer(found)), style="bold")
+    for arm, lines in score_tables(found).items():
+        table = Table(title=arm, title_justify="left", box=None, pad_edge=False)
+        for column in lines[0]:
+            table.add_column(column, justify="left" if column in ("arm", "condition", "metric", "also") else "right")
+        for line in lines:
+            table.add_row(*line.values())
+        console().print("")
+        console().print(table)
+    for problem in study.problems:
+        print(f"warning: {problem}", file=sys.stderr)
+
+
+def console() -> Console:
+    """Where tables go; a file or a pipe has no width to keep to."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=140)
