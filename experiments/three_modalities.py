@@ -11,13 +11,17 @@ def three_modalities(
     *,
     dim: int = 128,
     depth: int = 2,
-    tokens: int = 150_000,
+    tokens: int = 65_000,
+    batch_tokens: int = 512,
     learning_rate: float = 3e-3,
-    validations: int = 3,
+    validations: int = 2,
     precision: Precision = "bf16",
     seeds: tuple[int, ...] = (0, 1),
 ) -> Comparison:
-    """`tokens` is what each arm's trunk reads: alone, together, and in transfer, where the trunk stays frozen."""
+    """`tokens` is what each arm's trunk reads: alone, together, and in transfer, where the trunk stays frozen.
+
+    So few of them are worth most in small batches.
+    """
     return Comparison(
         "three_modalities",
         [translation, pictures, genres],
@@ -25,6 +29,7 @@ def three_modalities(
             "dim": dim,
             "depth": depth,
             "tokens": tokens,
+            "batch_tokens": batch_tokens,
             "learning_rate": learning_rate,
             "validations": validations,
             "precision": precision,

@@ -140,7 +140,9 @@ def test_a_comparison_of_which_one_run_breaks_is_not_done(
         "failed",
         "finished",
     ]
-    assert "failed: RuntimeError: the hook breaks" in printed.out
+    assert "RuntimeError: the hook breaks" in printed.err
+    assert "arm" in printed.out
+    assert "digits" in printed.out
 
 
 def test_no_command_prints_help_and_unknown_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
