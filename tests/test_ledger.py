@@ -20,7 +20,11 @@ from unifier.model import Unifier
 from unifier.study.experiment import Arm, Experiment, Training
 from unifier.study.ledger import Ledger, Spent, count_parameters, flops_of_example
 from unifier.trunks.attention import PLAIN_BELOW
+from unifier.trunks.bag import Bag
+from unifier.trunks.convolutional import Convolutional
+from unifier.trunks.recurrent import Recurrent
 from unifier.trunks.transformer import Transformer
+from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import FrameTokenizer, PatchTokenizer, Sound, SubwordTokenizer, Vocabulary
 
 D = 16
@@ -58,10 +62,18 @@ def sounds() -> tuple[Arm, list[Example]]:
 Road = Callable[[], tuple[Arm, list[Example]]]
 
 
-def built(road: Road) -> tuple[Unifier, Encoded]:
+TRUNKS: dict[str, Callable[[], Trunk]] = {
+    "transformer": lambda: Transformer(D, 2, 2, 24),
+    "bag": lambda: Bag(D, 2, 24),
+    "recurrent": lambda: Recurrent(D, 2),
+    "convolutional": lambda: Convolutional(D, 2),
+}
+
+
+def built(road: Road, trunk: str = "transformer") -> tuple[Unifier, Encoded]:
     torch.manual_seed(0)
     arm, examples = road()
-    model = Unifier(Experiment("cost", Transformer(D, 2, 2, 24), {"arm": arm}, Training(steps=1)))
+    model = Unifier(Experiment("cost", TRUNKS[trunk](), {"arm": arm}, Training(steps=1)))
     return model, encode_split(examples, arm.tokenizer, arm.head)[0]
 
 
@@ -72,9 +84,10 @@ def counted(model: Unifier, split: Encoded, row: int) -> int:
     return counter.get_total_flops()
 
 
+@pytest.mark.parametrize("trunk", TRUNKS)
 @pytest.mark.parametrize("road", [text, pictures, sounds])
-def test_operations_are_those_that_torch_counts_one_example_at_a_time(road: Road) -> None:
-    model, split = built(road)
+def test_operations_are_those_that_torch_counts_one_example_at_a_time(road: Road, trunk: str) -> None:
+    model, split = built(road, trunk)
     model.prepare({"arm": split})
     batch = collate(split, range(len(split)))
     assert not batch.mask.all(), "the batch has examples of unlike length"

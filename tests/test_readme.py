@@ -34,6 +34,12 @@ def test_the_experiment_runs_and_is_as_short_as_it_says(names: dict[str, Any], t
     assert len([line for line in first.splitlines() if line.strip()]) <= 25
 
 
+def test_the_comparison_compares(names: dict[str, Any], tmp_path: Path) -> None:
+    results = unifier.run(names["sharing"], tokens=2000, seeds=(0,), out=tmp_path, track="off")
+    assert len(results) == 2 + 1 + 2 * (1 + 2)
+    assert all(result.status == "finished" for result in results)
+
+
 def test_the_added_modality_task_and_data_train_together(names: dict[str, Any], tmp_path: Path) -> None:
     def ramps() -> Experiment:
         arm = Arm(names["Ramps"](), names["SeriesTokenizer"](16), names["LevelHead"](16))

@@ -170,6 +170,15 @@ def test_each_arm_stops_at_the_budget_that_is_matched(tmp_path: Path, match: Any
             assert budget - step <= spent[match] <= budget + step
 
 
+def test_arms_trained_together_share_and_weigh_as_asked(tmp_path: Path) -> None:
+    asked = Comparison(
+        "asked", [fine, coarse], modes=("joint",), match="steps", temperature=2.0, weighting="uncertainty"
+    )
+    (trial,) = asked.trials()
+    training = Trials(asked, Place(tmp_path, "study", track="off")).build(trial).training
+    assert (training.temperature, training.weighting, training.steps) == (2.0, "uncertainty", 8)
+
+
 def refuse(message: str, **described: Any) -> None:
     comparison = Comparison("refused", **described)
     trials = Trials(comparison, Place(Path("nowhere"), "study", track="off"))

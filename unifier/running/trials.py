@@ -111,8 +111,14 @@ class Trials:
     def build(self, trial: Trial) -> Experiment:
         """What a trial trains; raises InputError where its parts do not fit each other."""
         parts = [self._part(make, trial) for make in trial.experiments]
-        experiment = together(parts) if trial.mode == "joint" else parts[0]
-        if trial.mode != "transfer":
+        if trial.mode == "joint":
+            joint = together(parts)
+            shared = replace(
+                joint.training, temperature=self.comparison.temperature, weighting=self.comparison.weighting
+            )
+            return replace(joint, training=shared)
+        experiment = parts[0]
+        if trial.mode == "solo":
             return experiment
         if trial.start is not None:
             best = torch.load(self._start_of(trial).folder / "checkpoints" / "best.ckpt", weights_only=True)

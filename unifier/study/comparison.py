@@ -2,11 +2,12 @@
 
 import inspect
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, final, get_args
 
-from unifier.study.experiment import Experiment, check_name
+from unifier.study.experiment import Experiment, Weighting, check_name
 from unifier.study.transfer import Tuned
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
@@ -80,6 +81,10 @@ class Comparison:
     """"joint" asks for as many columns of one D from all. "transfer" is the whole matrix with its controls: a random
     trunk left as it is, and each trained trunk with its weights shuffled within each tensor; trained from random, the
     control is solo."""
+    temperature: float = math.inf
+    """How arms trained together share their budgets, as `Training.temperature` says; equal shares are those of solo."""
+    weighting: Weighting = "fixed"
+    """How the losses of arms trained together are weighted, as `Training.weighting` says."""
     tuned: Sequence[Tuned] = ("none", "norms", "all")
     """What of a transferred trunk is trained."""
     match: Match = "tokens"
