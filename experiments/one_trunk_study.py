@@ -7,7 +7,9 @@ from unifier.study.comparison import Comparison
 from unifier.study.experiment import Experiment, Precision
 
 
-def multi30k(*, dim: int, depth: int, tokens: int, validations: int, precision: Precision) -> Experiment:
+def multi30k(
+    *, dim: int, depth: int, tokens: int, batch_tokens: int, validations: int, precision: Precision
+) -> Experiment:
     """English captions into German, with few subwords and a shallow decoder: the trunk is to do the work."""
     return translation(
         data="multi30k",
@@ -18,12 +20,15 @@ def multi30k(*, dim: int, depth: int, tokens: int, validations: int, precision: 
         dim=dim,
         depth=depth,
         tokens=tokens,
+        batch_tokens=batch_tokens,
         validations=validations,
         precision=precision,
     )
 
 
-def fashion_mnist(*, dim: int, depth: int, tokens: int, validations: int, precision: Precision) -> Experiment:
+def fashion_mnist(
+    *, dim: int, depth: int, tokens: int, batch_tokens: int, validations: int, precision: Precision
+) -> Experiment:
     """Clothes of ten kinds, in 49 patches each."""
     return pictures(
         data="fashion_mnist",
@@ -31,21 +36,25 @@ def fashion_mnist(*, dim: int, depth: int, tokens: int, validations: int, precis
         dim=dim,
         depth=depth,
         tokens=tokens,
+        batch_tokens=batch_tokens,
         validations=validations,
         precision=precision,
     )
 
 
-def emotify(*, dim: int, depth: int, tokens: int, validations: int, precision: Precision) -> Experiment:
-    """Music of four genres, in columns of 80 ms; fold 0, whose artists are heard in the test alone."""
+def emotify(
+    *, dim: int, depth: int, tokens: int, batch_tokens: int, validations: int, precision: Precision
+) -> Experiment:
+    """Music of four genres, in columns of 160 ms; fold 0, whose artists are heard in the test alone."""
     return genres(
         data="emotify",
         fold=0,
         rate=16000,
-        stack=8,
+        stack=16,
         dim=dim,
         depth=depth,
         tokens=tokens,
+        batch_tokens=batch_tokens,
         validations=validations,
         precision=precision,
     )
@@ -56,6 +65,7 @@ def one_trunk_study(
     dim: int = 128,
     depth: int = 6,
     tokens: int = 600_000,
+    batch_tokens: int = 1024,
     validations: int = 2,
     precision: Precision = "bf16",
     seeds: tuple[int, ...] = (0, 1, 2),
@@ -71,6 +81,7 @@ def one_trunk_study(
             "dim": dim,
             "depth": depth,
             "tokens": tokens,
+            "batch_tokens": batch_tokens,
             "validations": validations,
             "precision": precision,
         },

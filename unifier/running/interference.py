@@ -15,6 +15,8 @@ from unifier.model import Unifier
 
 WINDOWS = 20
 """Parts of a run, over each of which cosines are averaged."""
+ROUNDS = 4
+"""How many steps of each arm are compared in a window, from its beginning: more say little more, and cost time."""
 
 Pair = tuple[str, str]
 
@@ -30,7 +32,7 @@ class Interference(Callback):
     def __init__(self, folder: Path) -> None:
         """`folder` is the run's."""
         self.path = folder / "interference.csv"
-        self.last: dict[str, dict[str, Tensor]] = {}
+        self.last: dict[str, tuple[int, dict[str, Tensor]]] = {}
         self.sums: dict[int, dict[tuple[str, Pair], list[float]]] = defaultdict(lambda: defaultdict(list))
         self.tokens: dict[int, tuple[int, int]] = {}
 
@@ -38,15 +40,20 @@ class Interference(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
     ) -> None:
         assert isinstance(pl_module, Unifier)
+        step, arms = trainer.global_step, len(pl_module.arms)
+        window = min(WINDOWS * step // pl_module.total_steps, WINDOWS - 1)
+        began, _ = self.tokens.setdefault(window, (step, pl_module.ledger.all().tokens))
+        if step >= began + ROUNDS * arms:
+            return
         own = gradients(pl_module)
-        window = min(WINDOWS * trainer.global_step // pl_module.total_steps, WINDOWS - 1)
-        for arm, other in self.last.items():
+        for arm, (then, other) in self.last.items():
+            if step - then > 2 * arms:  # of the window before
+                continue
             pair = min(arm, pl_module.turn), max(arm, pl_module.turn)
             for layer, gradient in own.items():
                 cosine = torch.cosine_similarity(gradient, other[layer], dim=0).item()
                 self.sums[window][layer, pair].append(cosine)
-        self.tokens[window] = trainer.global_step, pl_module.ledger.all().tokens
-        self.last[pl_module.turn] = own
+        self.last[pl_module.turn] = step, own
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         with self.path.open("w", newline="") as file:
