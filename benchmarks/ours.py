@@ -12,13 +12,12 @@ from torch import Tensor, nn
 
 from benchmarks.contest import CLIP, LEARNING_RATE, SEED, Workload, autocast
 from benchmarks.encoders import Shape
-from benchmarks.sequences import before
 from unifier.data.encoding import Encoded
 from unifier.data.loading import Batch, collate
 from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head
-from unifier.heads.translation import TranslationHead
+from unifier.heads.translation import TranslationHead, before
 from unifier.model import Unifier
 from unifier.study.experiment import Arm, Experiment, Precision, Training
 from unifier.study.ledger import flops_of_example

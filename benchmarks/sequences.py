@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import tokenizers as hf
 from unifier.data.loading import Batch
-from unifier.heads.head import IGNORED
+from unifier.heads.translation import before
 from unifier.study.experiment import Precision
 from unifier_tokenizers import Vocabulary
 from unifier_tokenizers.positions import sinusoid
@@ -147,8 +147,3 @@ class TorchTranslator(nn.Module):
 def torch_logits(model: nn.Module, batch: Batch) -> Tensor:
     """(B, L, V)."""
     return model(batch.values, batch.mask, before(batch.target))
-
-
-def before(target: Tensor) -> Tensor:
-    """What the decoder is shown (B, L): the target after a begin mark, without its last token."""
-    return functional.pad(target[:, :-1].masked_fill(target[:, :-1] == IGNORED, PAD), (1, 0), value=BEGIN)
