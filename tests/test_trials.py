@@ -196,6 +196,17 @@ def test_what_cannot_be_matched_or_trained_together_is_named() -> None:
     refuse("the trunks of fine and longer are of different shapes", **deeper, vary={"depth": (2,)})
 
 
+def unmatched() -> Comparison:
+    return Comparison("unmatched", [fine, longer], match="steps")
+
+
+def test_nothing_is_trained_where_experiments_cannot_be_matched(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="fine stops at 4 steps an arm and longer at 6"):
+        run(unmatched, out=tmp_path, track="off")
+    assert [folder.name for folder in tmp_path.iterdir()] == ["unmatched"]
+    assert not list((tmp_path / "unmatched").iterdir())
+
+
 def interrupted_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Trial] = []
     attempt = Trials.attempt

@@ -52,6 +52,7 @@ def compare(
 
     write("running")
     try:
+        trials.check()
         planned = comparison.trials() if comparison.search is None else searched(comparison, trials.result)
         for trial in planned:
             trials.attempt(trial)

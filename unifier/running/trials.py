@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, final
 
@@ -38,10 +39,7 @@ class Trials:
     """What has been run so far, and what later trials need of it: results, trained trunks, encoded data."""
 
     def __init__(self, comparison: Comparison, place: Place, earlier: Sequence[Row] = ()) -> None:
-        """`earlier` are the rows of the same comparison when it ended early.
-
-        Raises InputError where the experiments cannot be matched: they stop at different budgets.
-        """
+        """`earlier` are the rows of the same comparison when it ended early."""
         self.comparison, self.place = comparison, place
         self.results: list[Result] = []
         self.rows: list[dict[str, Any]] = []
@@ -56,9 +54,20 @@ class Trials:
                 self._earlier[key_of(row)] = Result.read(Path(row["folder"]))
             except InputError as error:
                 self.problems.append(str(error))
-        self._planned = sum(1 for _ in comparison.trials())
+        searched = (comparison.search or 0) * len(comparison.experiments) * len(comparison.seeds)
+        self._planned = searched or sum(1 for _ in comparison.trials())
         for make in comparison.experiments:
             check_settings(make, comparison.settings)
+
+    def check(self) -> None:
+        """Build what is run first of each experiment, before any is trained.
+
+        Raises InputError where two cannot be matched, or not be trained together.
+        """
+        several = len(self.comparison.experiments)
+        for trial in islice(self.comparison.trials(), several + 1 if several > 1 else 0):
+            if trial.mode != "transfer" and trial.seed == self.comparison.seeds[0]:
+                self.build(trial)
 
     def result(self, trial: Trial) -> Result | None:
         """What a trial gave, where it has been run."""
@@ -77,14 +86,16 @@ class Trials:
             self.problems.append(f"{trial}: left out, for the run it begins from did not finish")
             return
         print(f"run {len(self.results) + 1} of {self._planned}: {trial}{self._left()}", flush=True)
-        interrupted = earlier is not None and (earlier.folder / "checkpoints" / "last.ckpt").exists()
+        stopped_at = earlier.folder if earlier is not None and earlier.status == "interrupted" else None
+        if stopped_at is not None and not (stopped_at / "checkpoints" / "last.ckpt").exists():
+            stopped_at = None
         try:
             result = fit(
                 lambda: self.build(trial),
                 self._settings(trial),
                 trial.seed,
                 replace(self.place, job_type=self._job(trial), origin=self._origin(trial)),
-                resume=earlier.folder if earlier is not None and interrupted else None,
+                resume=stopped_at,
                 known=self._data(trial),
             )
         except RunFailed as failure:
