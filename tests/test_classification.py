@@ -116,3 +116,10 @@ def test_gradients_reach_the_columns_that_are_real_and_no_others() -> None:
     head.loss(tokens._replace(matrix=matrix), torch.tensor([0, 1, 2, 0])).backward()
     assert matrix.grad is not None
     assert torch.equal(matrix.grad.any(1), tokens.mask)
+
+
+def test_the_loss_of_a_mixed_target_is_the_mean_of_its_labels_losses() -> None:
+    head, tokens = ClassificationHead(LABELS, D, label_smoothing=0.1), batch()
+    mixed = head.loss(tokens, torch.tensor([[0.3, 0.7, 0.0]] * len(LENGTHS))[..., None])
+    first, second = (head.loss(tokens, torch.tensor([label] * len(LENGTHS))) for label in (0, 1))
+    torch.testing.assert_close(mixed, 0.3 * first + 0.7 * second)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from unifier.data.encoding import Encoded
-from unifier.data.loading import EvaluationBatches, Lengths, TrainingBatches, Unit, collate, cut, epoch, epochs
+from unifier.data.loading import Batch, EvaluationBatches, Lengths, TrainingBatches, Unit, collate, cut, epoch, epochs
 from unifier.heads.head import IGNORED
 from unifier_tokenizers import Units
 
@@ -203,3 +203,21 @@ def test_evaluation_covers_every_example_of_every_arm_once() -> None:
     assert len(evaluation) == len(list(evaluation))
     widths = [batch.mask.shape[1] for arm, batch in evaluation if arm == "b"]
     assert widths == sorted(widths, reverse=True)  # the batch that needs most memory comes first
+
+
+def test_augmented_batches_depend_on_the_seed_and_the_step_alone() -> None:
+    def noise(batch: Batch, generator: torch.Generator) -> Batch:
+        return batch._replace(values=torch.rand(batch.values.shape, generator=generator))
+
+    def drawn(done: int = 0, seed: int = 0) -> list[torch.Tensor]:
+        splits = {"a": split_of([3, 4, 5]), "b": split_of([2, 2, 2])}
+        batches = TrainingBatches(splits, columns=6, seed=seed, budget={"steps": 12}, augment={"a": noise})
+        batches.done = done
+        return [batch.values for arm, batch in batches if arm == "a"]
+
+    whole = drawn()
+    assert all(torch.equal(one, same) for one, same in zip(whole, drawn(), strict=True))
+    resumed = drawn(done=5)
+    assert all(torch.equal(one, same) for one, same in zip(whole[-len(resumed) :], resumed, strict=True))
+    assert len({tuple(one.flatten().tolist()) for one in whole}) == len(whole)
+    assert not torch.equal(whole[0].flatten()[:2], drawn(seed=1)[0].flatten()[:2])

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, final
 
 import numpy as np
@@ -35,6 +35,14 @@ class Batch(NamedTuple):
         if self.target.ndim == 1:
             return columns, torch.ones_like(columns)
         return columns, (self.target.reshape(len(columns), -1, self.target.shape[-1])[:, 0] != IGNORED).sum(1)
+
+
+Augment = Callable[[Batch, torch.Generator], Batch]
+"""Makes a training batch another one that its targets are true of, by the generator's random numbers alone.
+
+It changes values before they are embedded, may leave columns out, and may mix examples: a target that was a label is
+then a distribution over C labels, (B, C, 1) float.
+"""
 
 
 def collate(split: Encoded, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
@@ -123,15 +131,18 @@ class TrainingBatches:
         budget: Mapping[Unit, float],
         flops: Mapping[str, NDArray[np.float64]] | None = None,
         temperature: float = math.inf,
+        augment: Mapping[str, Augment] | None = None,
     ) -> None:
         """`budget` is what all arms together may use, whatever unit is reached first; an empty one has no end.
 
-        `flops` holds each example's operations, for a budget that counts them.
+        `flops` holds each example's operations, for a budget that counts them; `augment` what is done to an arm's
+        batches, after the budget has counted them.
         """
         self.splits = splits
         self.lengths = {arm: split.lengths() for arm, split in splits.items()}
         self.columns, self.seed, self.budget = columns, seed, budget
         self.flops = flops or {}
+        self.augment = augment or {}
         self.shares = {arm: len(split) ** (1 / temperature) for arm, split in splits.items()}
         self.done = 0
         """Steps already taken, which iterating leaves out: a resumed run sets it."""
@@ -162,6 +173,9 @@ class TrainingBatches:
         for step, (arm, rows) in enumerate(self._plan()):
             if step >= self.done:
                 batch = collate(self.splits[arm], rows)
+                if arm in self.augment:  # by the step's own numbers, so that a resumed run draws the same
+                    own = np.random.SeedSequence((self.seed, step)).generate_state(1).item()
+                    batch = self.augment[arm](batch, torch.Generator().manual_seed(own))
                 self.seconds += time.perf_counter() - start
                 yield arm, batch
                 start = time.perf_counter()

@@ -48,6 +48,8 @@ class ClassificationHead(Head):
         return self.out(self.dropout(pool(tokens, self.pooling)))
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
+        """Cross-entropy with labels (B,), or with distributions over them (B, C, 1), as mixed examples have."""
+        target = target[..., 0] if target.is_floating_point() else target
         return functional.cross_entropy(self.logits(tokens).float(), target, label_smoothing=self.label_smoothing)
 
     def predict(self, tokens: Tokens) -> list[Tensor]:

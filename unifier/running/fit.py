@@ -96,6 +96,7 @@ def fit(
         budget=training.budget,
         flops={arm: model.costs[arm](*split.lengths().T) for arm, split in train.items()},
         temperature=training.temperature,
+        augment={arm: one.augment for arm, one in experiment.arms.items() if one.augment is not None},
     )
     model.planned_steps = batches.total or model.planned_steps
     result = Result(

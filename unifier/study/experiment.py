@@ -8,7 +8,7 @@ from typing import Literal, final, get_args
 
 from torch import nn
 
-from unifier.data.loading import Unit
+from unifier.data.loading import Augment, Unit
 from unifier.data.source import BadExamples, Source
 from unifier.heads.head import Head
 from unifier.study.freezing import PARTS, Part
@@ -107,6 +107,8 @@ class Arm:
     head: Head
     weight: float = 1.0
     """What its loss counts for beside the other arms'."""
+    augment: Augment | None = None
+    """What is done to its training batches, each time anew."""
 
 
 @final
