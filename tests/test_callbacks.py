@@ -36,18 +36,19 @@ def press(trunk: nn.Module, tokens: Any, answer: Any) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def pictures() -> Experiment:
+def pictures(*, accumulate: int = 1, ema: float = 0.0, average: int = 1) -> Experiment:
     source = Digits(val=120, test=120)
     arm = Arm(source, PatchTokenizer(8, channels=1), ClassificationHead(source.labels, 8))
     trunk = Transformer(8, 1, 2, 8, dropout=0.2)
     trunk.register_forward_hook(press)
-    return Experiment("pictures", trunk, {"digits": arm}, Training(steps=STEPS, batch_tokens=128, validations=3))
+    training = Training(steps=STEPS, batch_tokens=128, validations=3, accumulate=accumulate, ema=ema, average=average)
+    return Experiment("pictures", trunk, {"digits": arm}, training)
 
 
-def started(out: Path, *at: int, resume: Path | None = None) -> Any:
+def started(out: Path, *at: int, resume: Path | None = None, **settings: Any) -> Any:
     stop_at[:] = at
     read[0] = 0
-    return run(pictures, out=out, track="off", resume=resume)[0]
+    return run(pictures, out=out, track="off", resume=resume, **settings)[0]
 
 
 def rows(folder: Path) -> list[dict[str, float]]:
@@ -83,7 +84,22 @@ def test_a_run_stopped_anywhere_ends_as_if_it_had_not_been(whole: Any, tmp_path:
     assert signal.getsignal(signal.SIGINT) is before
     assert read[0] <= at + EACH  # the step is ended, and a validation that is due
     folder = Path(str(stop.value))
-    ended = started(tmp_path, resume=folder)
+    the_same(started(tmp_path, resume=folder), whole)
+
+
+@pytest.mark.parametrize("settings", [{"average": 2}, {"accumulate": 2, "ema": 0.9}], ids=["average", "accumulate"])
+def test_so_does_one_that_averages_weights_or_gradients(settings: dict[str, Any], tmp_path: Path) -> None:
+    whole = started(tmp_path, **settings)
+    assert whole.budget["steps"] == STEPS
+    for at in (5, 13):  # within a step, and after a validation
+        with pytest.raises(Interrupted) as stop:
+            started(tmp_path, at, **settings)
+        the_same(started(tmp_path, resume=Path(str(stop.value))), whole)
+
+
+def the_same(ended: Any, whole: Any) -> None:
+    """A resumed run's scores, costs, weights and figures are those of one that was never stopped."""
+    folder = ended.folder
     assert ended.status == "finished"
     assert ended.metrics == pytest.approx(whole.metrics, rel=1e-5)
     assert [ended.budget[name] for name in ("steps", "tokens")] == [whole.budget[name] for name in ("steps", "tokens")]

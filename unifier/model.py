@@ -41,6 +41,8 @@ class Unifier(pl.LightningModule):
         self.log_variances = nn.ParameterDict({name: nn.Parameter(torch.zeros(())) for name in weighed})
         self.ledger = Ledger({name: Spent() for name in experiment.arms})
         self.random_state: Tensor | None = None
+        self.began = 0.0
+        """When the forward pass of the step began, or what of it is clocked ended."""
         self.seconds_in_steps = 0.0
         """Time in forward and backward passes and the optimizer."""
         self.planned_steps = 1
@@ -94,6 +96,7 @@ class Unifier(pl.LightningModule):
         self.ledger.go_on()
 
     def training_step(self, batch: tuple[str, Batch], batch_idx: int) -> Tensor:
+        self.began = time.perf_counter()
         arm, data = batch
         loss = self.loss(arm, data)
         self.losses[arm].append(loss.detach())
@@ -102,15 +105,23 @@ class Unifier(pl.LightningModule):
         self.ledger.count(arm, data, round(self.costs[arm](*data.lengths()).sum()))
         return self.weigh(arm, loss)
 
+    def on_after_backward(self) -> None:
+        self._clock()
+
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         # Lightning runs the forward and the backward pass within it.
-        start = time.perf_counter()
         super().optimizer_step(*args, **kwargs)
-        self.seconds_in_steps += time.perf_counter() - start
-        self.ledger.clock(self.turn)
+        self._clock()
+        self.ledger.arms[self.turn].steps += 1
         seconds = self.training_settings.seconds
         if seconds is not None and self.ledger.all().seconds >= seconds:
             self.trainer.should_stop = True
+
+    def _clock(self) -> None:
+        now = time.perf_counter()
+        self.seconds_in_steps += now - self.began
+        self.began = now
+        self.ledger.clock(self.turn)
 
     def validation_step(self, batch: tuple[str, Batch], batch_idx: int) -> None:
         self._predict(*batch)

@@ -53,7 +53,7 @@ class Interruption(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         # Not at the end of the step before: a validation that was due then would be left out for good.
-        if self.asked:
+        if self.asked and batch_idx % trainer.accumulate_grad_batches == 0:
             trainer.save_checkpoint(self.folder / "checkpoints" / "last.ckpt")
             raise Interrupted(self.folder)
 

@@ -1,6 +1,7 @@
 """One experiment, from its function to its result: built, encoded, trained, tested, written down."""
 
 import logging
+import math
 import secrets
 import time
 import traceback
@@ -16,10 +17,11 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint, ProgressBar
 
-from unifier.data.loading import EvaluationBatches, TrainingBatches
+from unifier.data.loading import EvaluationBatches, TrainingBatches, Unit
 from unifier.data.source import SplitName
 from unifier.model import Unifier
 from unifier.report.page import write_report
+from unifier.running.averaging import Averaging
 from unifier.running.callbacks import DivergedError, Interrupted, Interruption, Losses, progress
 from unifier.running.encoded import EncodedArm, encode
 from unifier.running.interference import Interference
@@ -93,12 +95,13 @@ def fit(
         train,
         columns=training.batch_tokens,
         seed=seed,
-        budget=training.budget,
+        budget=budget_in_batches(training),
         flops={arm: model.costs[arm](*split.lengths().T) for arm, split in train.items()},
         temperature=training.temperature,
         augment={arm: one.augment for arm, one in experiment.arms.items() if one.augment is not None},
     )
-    model.planned_steps = batches.total or model.planned_steps
+    steps = None if batches.total is None else math.ceil(batches.total / training.accumulate)
+    model.planned_steps = steps or model.planned_steps
     result = Result(
         name=experiment.name,
         arms=list(experiment.arms),
@@ -122,7 +125,7 @@ def fit(
     longest = {arm: int(split.lengths()[:, 0].max()) for arm, split in train.items()}
     about = {"name": result.name, "seed": seed, "settings": settings, "study": place.origin, "longest": longest}
     write_json(result.folder / "settings.json", about)
-    introduce(result, training, batches.total)
+    introduce(result, training, steps)
     tracking = start_tracking(experiment, result, place, model)
     held_out = {
         name: EvaluationBatches(split, columns=training.batch_tokens) for name, split in (("val", val), ("test", test))
@@ -171,6 +174,11 @@ def fit(
     tracking.close(failed=False)
     result.write()
     return result
+
+
+def budget_in_batches(training: Training) -> dict[Unit, float]:
+    """The budget, its steps as the batches that they take."""
+    return {unit: amount * (training.accumulate if unit == "steps" else 1) for unit, amount in training.budget.items()}
 
 
 def run_id(seed: int) -> str:
@@ -225,6 +233,8 @@ def train_and_test(
     # Lightning's own save_last leaves out what is no better than the best.
     last = ModelCheckpoint(checkpoints, filename="last", enable_version_counter=False)
     together = [Interference(folder)] if len(model.arms) > 1 else []
+    averaged = training.ema or training.average > 1
+    averaging = [Averaging(decay=training.ema, validations=training.average)] if averaged else []
     bar = progress()
     interruption = Interruption(folder)
     # Or Lightning introduces itself before every run, and calls a function of its own that torch 2.11 deprecates.
@@ -240,9 +250,10 @@ def train_and_test(
         max_epochs=1,
         val_check_interval=timedelta(seconds=training.seconds / training.validations)
         if training.seconds is not None
-        else max(len(batches) // training.validations, 1),
+        else max(len(batches) // (training.validations * training.accumulate), 1) * training.accumulate,
+        accumulate_grad_batches=training.accumulate,
         logger=tracking,
-        callbacks=[speed, best, last, Losses(), *together, interruption, bar],
+        callbacks=[speed, best, last, Losses(), *together, *averaging, interruption, bar],
         enable_progress_bar=isinstance(bar, ProgressBar),
         default_root_dir=folder,
         log_every_n_steps=1,
@@ -251,7 +262,7 @@ def train_and_test(
     )
     start = checkpoints / "last.ckpt" if resumed else None
     if start:
-        batches.done = torch.load(start, map_location="cpu", weights_only=True)["global_step"]
+        batches.done = torch.load(start, map_location="cpu", weights_only=True)["global_step"] * training.accumulate
     with interruption:
         trainer.fit(model, batches, held_out["val"], ckpt_path=start)
         model.load_state_dict(torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"])

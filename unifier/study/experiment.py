@@ -39,6 +39,8 @@ class Training:
     """Time in training, validations not counted; the same seed then gives the same run no more."""
     batch_tokens: int = 4096
     """The most columns, or target tokens, in a batch, padding counted."""
+    accumulate: int = 1
+    """Batches whose gradients are averaged for each step, where one as large does not fit into memory."""
     learning_rate: float = 1e-3
     """The highest one, reached after the warm-up."""
     warmup: float = 0.1
@@ -49,6 +51,10 @@ class Training:
     """AdamW's, on matrices only."""
     clip: float = 1.0
     """The largest norm of a gradient."""
+    ema: float = 0.0
+    """The decay a step of an exponential mean of the weights, which is validated and kept; 0 takes none."""
+    average: int = 1
+    """How many validations' weights are averaged, to be validated and kept."""
     precision: Precision = "float32"
     """"bf16" computes products in bfloat16 where the processor can, with weights and optimizer in float32."""
     validations: int = 8
@@ -69,7 +75,7 @@ class Training:
             raise InputError("training needs a budget: give it steps, tokens, flops or seconds")
         if self.budget and self.seconds is not None:
             raise InputError(f"seconds={self.seconds} and {self.budget}: a budget in seconds stands alone")
-        for name in ("steps", "tokens", "batch_tokens", "validations"):
+        for name in ("steps", "tokens", "batch_tokens", "accumulate", "average", "validations"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name}={value}: at least 1 is needed")
@@ -89,6 +95,10 @@ class Training:
             raise InputError(f"temperature={self.temperature}: a number above 0 is needed")
         if not 0 <= self.warmup <= 1:
             raise InputError(f"warmup={self.warmup}: a share of the budget, from 0 to 1, is expected")
+        if not 0 <= self.ema < 1:
+            raise InputError(f"ema={self.ema}: a decay from 0 to below 1 is expected, such as 0.999")
+        if self.ema and self.average > 1:
+            raise InputError(f"ema={self.ema} and average={self.average}: the weights are averaged in one way")
 
     @property
     def budget(self) -> dict[Unit, float]:

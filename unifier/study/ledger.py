@@ -56,9 +56,8 @@ class Ledger:
         self._since = None
 
     def count(self, arm: str, batch: Batch, flops: int) -> None:
-        """Add one step of an arm."""
+        """Add one batch of an arm."""
         spent = self.arms[arm]
-        spent.steps += 1
         spent.examples += len(batch.mask)
         spent.tokens += int(batch.mask.sum())
         spent.flops += flops
