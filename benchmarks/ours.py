@@ -17,7 +17,8 @@ from unifier.data.loading import Batch, collate
 from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head
-from unifier.heads.translation import TranslationHead, before
+from unifier.heads.translation import TranslationHead
+from unifier.heads.writing import before
 from unifier.model import Unifier
 from unifier.study.experiment import Arm, Experiment, Precision, Training
 from unifier.study.ledger import flops_of_example

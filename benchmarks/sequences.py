@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import tokenizers as hf
 from unifier.data.loading import Batch
-from unifier.heads.translation import before
+from unifier.heads.writing import before
 from unifier.study.experiment import Precision
 from unifier_tokenizers import Vocabulary
 from unifier_tokenizers.positions import sinusoid

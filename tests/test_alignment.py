@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from unifier.heads.translation import TranslationHead, before
+from unifier.heads.translation import TranslationHead
+from unifier.heads.writing import before
 from unifier.study.alignment import (
     Aligned,
     alignment_error_rate,

@@ -217,6 +217,7 @@ def test_alignment_is_the_mean_of_what_the_blocks_record(translator: Translator)
     from unifier_tokenizers import Tokens
 
     head, ids = translator.head, torch.tensor([[5, 6, 7], [8, 5, 5]])
+    assert isinstance(head, TranslationHead)
     mask = torch.tensor([[True] * 4, [True, True, False, False]])
     tokens = Tokens(torch.randn(2, 32, 4), mask, torch.arange(4).expand(2, 1, 4))
     weights: list[torch.Tensor] = []

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from unifier.heads.decoding import Hypothesis
-from unifier.heads.translation import TranslationHead
+from unifier.heads.writing import WritingHead
 from unifier.report.alignment import AlignmentPage
 from unifier.running.translator import Translation, Translator
 from unifier_tokenizers import InputError, Tokens, Units
@@ -65,7 +65,7 @@ class Wishes:
         said = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
         return {name: value for name, value in said.items() if value is not None}
 
-    def search(self, head: TranslationHead, tokens: Tokens, numbers: Sequence[int]) -> list[list[Hypothesis]]:
+    def search(self, head: WritingHead, tokens: Tokens, numbers: Sequence[int]) -> list[list[Hypothesis]]:
         """The texts for B lines of these numbers, best first."""
         count, penalty = self.n_best or 1, self.length_penalty
         if not self.sample:

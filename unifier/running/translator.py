@@ -10,13 +10,13 @@ from torch import Tensor
 
 from unifier.data.loading import Batch, by_length, cut
 from unifier.heads.decoding import Hypothesis
-from unifier.heads.translation import TranslationHead
+from unifier.heads.writing import AttentiveHead, WritingHead
 from unifier.running.load import load
 from unifier.study.files import read_json
 from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Units, pad_columns
 from unifier_tokenizers.vocabulary import END
 
-Search = Callable[[TranslationHead, Tokens, Sequence[int]], list[list[Hypothesis]]]
+Search = Callable[[WritingHead, Tokens, Sequence[int]], list[list[Hypothesis]]]
 """How texts are found for B examples: with the head, from what the trunk read, the examples being numbered so."""
 
 
@@ -52,7 +52,7 @@ class Translator:
         arms = {
             name: (arm.tokenizer, arm.head)
             for name, arm in described.arms.items()
-            if isinstance(arm.head, TranslationHead) and isinstance(arm.tokenizer, SubwordTokenizer)
+            if isinstance(arm.head, WritingHead) and isinstance(arm.tokenizer, SubwordTokenizer)
         }
         if len(arms) != 1:
             raise InputError(
@@ -92,6 +92,8 @@ class Translator:
         return [found[row] for row in range(len(examples))]
 
     def _align(self, tokens: Tokens, source: Tensor, target: list[int]) -> Alignment:
+        if not isinstance(self.head, AttentiveHead):
+            raise InputError("this run's decoder has no attention that could be shown: leave out --attention")
         (weights,) = self.head.alignment(tokens, torch.tensor([target], dtype=torch.long, device=self.device))
         real = tokens.mask[0]
         name = self.head.vocabulary.tokens

@@ -8,18 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from unifier.heads.translation import TranslationHead, before
+from unifier.heads.writing import AttentiveHead, before
 from unifier_tokenizers import Tokens
 
 
-def cross_attention(head: TranslationHead, tokens: Tokens, target: Tensor) -> Tensor:
-    """Where the decoder looks as it is about to write each token of target (B, L), given those before: (B, L, N).
-
-    The mean over its layers and heads: no layer is picked by the very alignment that it is then scored on.
-    """
-    weights: list[Tensor] = []
-    head.hidden(tokens, before(target), weights=weights)
-    return torch.stack(weights).float().mean((0, 2))
+def cross_attention(head: AttentiveHead, tokens: Tokens, target: Tensor) -> Tensor:
+    """Where the decoder looks as it is about to write each token of target (B, L), given those before: (B, L, N)."""
+    return head.attention(tokens, before(target))
 
 
 def between_words(attention: Tensor, target_words: Sequence[int], source_words: Sequence[int]) -> Tensor:

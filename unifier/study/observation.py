@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from unifier.data.encoding import Encoded
 from unifier.data.loading import Batch, collate, cut
-from unifier.heads.translation import TranslationHead
+from unifier.heads.writing import AttentiveHead
 from unifier.study.alignment import Aligned, between_words, cross_attention
 from unifier.study.attention_statistics import STATISTICS, Attentive, attention_statistics
 from unifier.study.experiment import Arm
@@ -82,11 +82,11 @@ def last_attention(trunk: Attentive, arm: Arm, split: Encoded, row: int) -> Tens
 def aligned(trunk: Trunk, arm: Arm, split: Encoded, rows: Sequence[int]) -> dict[int, Aligned]:
     """For each row of a translation its words, and where the decoder looks; `split` is the arm's "val", encoded.
 
-    Empty for an arm that is none: subwords in, a text out. Left out are sentences that the vocabulary cuts into other
-    words than `WORD` does, as one of level "word" cuts "n'".
+    Empty for an arm that is none: subwords in, a text out, and attention between them. Left out are sentences that the
+    vocabulary cuts into other words than `WORD` does, as one of level "word" cuts "n'".
     """
     head, tokenizer = arm.head, arm.tokenizer
-    if not (isinstance(head, TranslationHead) and isinstance(tokenizer, SubwordTokenizer)):
+    if not (isinstance(head, AttentiveHead) and isinstance(tokenizer, SubwordTokenizer)):
         return {}
     examples = arm.source.split("val")
     gold = getattr(examples, "alignment", None)
