@@ -1,15 +1,21 @@
 """Translation: subwords of one language in, a text of another out."""
 
+from typing import Literal, get_args
+
+from unifier.data.augmenting.subwords import BpeDropout
 from unifier.data.cleaning import Duplicates
 from unifier.data.embedded import GrammarPairs
 from unifier.data.sets.multi30k import Multi30k
 from unifier.data.sets.parallel_text import ParallelText
 from unifier.data.source import BadExamples, Source, readable
 from unifier.heads.translation import TranslationHead
-from unifier.study.experiment import Arm, Experiment, Precision, Training
+from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Schedule, Training
 from unifier.study.fitted import fitted
 from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import SubwordTokenizer, Vocabulary
+from unifier_tokenizers.choice import choose
+
+Tied = Literal["all", "target", "none"]
 
 
 def translation(
@@ -26,10 +32,22 @@ def translation(
     heads: int = 4,
     hidden: int = 256,
     dropout: float = 0.1,
+    qk_norm: bool = False,
+    quiet: bool = False,
+    tied: Tied = "all",
+    label_smoothing: float = 0.1,
+    r_drop: float = 0.0,
+    bpe_dropout: float = 0.0,
     beam_width: int = 1,
     tokens: int = 600_000,
     batch_tokens: int = 2048,
+    accumulate: int = 1,
+    optimizer: Optimization = "adamw",
     learning_rate: float = 2e-3,
+    schedule: Schedule = "cosine",
+    warmup: float = 0.1,
+    ema: float = 0.0,
+    average: int = 1,
     validations: int = 8,
     precision: Precision = "float32",
     bad_examples: BadExamples = "stop",
@@ -41,8 +59,9 @@ def translation(
     Of your own: a file with a sentence, a tab and its translation on each line, two files with a comma between whose
     lines correspond, or a translation memory (.tmx). `source` and `target` name the arm and the memory's languages;
     scores go by the rules of `target`. `length_ratio` and `duplicates` clean what is trained on. Both languages share
-    one vocabulary; encoder, decoder and output projection share one table of it. `trunk` is a name that `make_trunk`
-    knows.
+    one vocabulary; encoder, decoder and output projection share one table of it (tied="all"), or the decoder has one
+    for itself and the output ("target"), or each its own ("none"). `trunk` is a name that `make_trunk` knows; `qk_norm`
+    and `quiet` are for transformers.
     """
     pairs: Source
     if data == "embedded":
@@ -71,18 +90,30 @@ def translation(
         heads=heads,
         hidden=hidden,
         dropout=dropout,
+        qk_norm=qk_norm,
+        quiet=quiet,
+        label_smoothing=label_smoothing,
+        r_drop=r_drop,
         beam_width=beam_width,
-        embedding=tokenizer.embedding,
+        embedding=tokenizer.embedding if choose("tied", tied, get_args(Tied)) == "all" else None,
+        tied=tied != "none",
         language=target,
     )
+    cut = BpeDropout(subwords, bpe_dropout) if bpe_dropout else None
     return Experiment(
         "translation",
-        make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions),
-        {f"{source}-{target}": Arm(pairs, tokenizer, head)},
+        make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions, qk_norm=qk_norm, quiet=quiet),
+        {f"{source}-{target}": Arm(pairs, tokenizer, head, augment=cut)},
         Training(
             tokens=tokens,
             batch_tokens=batch_tokens,
+            accumulate=accumulate,
+            optimizer=optimizer,
             learning_rate=learning_rate,
+            schedule=schedule,
+            warmup=warmup,
+            ema=ema,
+            average=average,
             validations=validations,
             precision=precision,
             bad_examples=bad_examples,

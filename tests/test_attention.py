@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier.trunks import attention as module
@@ -202,6 +202,21 @@ def test_a_cache_goes_on_with_selected_rows(grows: bool) -> None:
     one.select(rows)
     layer(first[rows], None if memory is None else memory[rows], cache=other)
     torch.testing.assert_close(layer(second, cache=one), layer(second, cache=other))
+
+
+def test_normalised_queries_and_keys_bound_every_score() -> None:
+    layer = Attention(D, H, qk_norm=True)
+    nn.init.zeros_(layer.query.bias)
+    x = 1e3 * torch.randn(B, N, D)
+    weights: list[Tensor] = []
+    layer(x, weights=weights)
+    odds = weights[0].amax(-1) / weights[0].amin(-1)
+    assert odds.max() <= math.exp(2 * math.sqrt(D / H)) * 1.01  # a root mean square of 1 is a length of sqrt(D/H)
+    torch.testing.assert_close(layer(2 * x, x), layer(x, x))
+    cache = Cache(grows=True)
+    steps = [layer(x[:, [n]], mask=None, cache=cache) for n in range(N)]
+    mask = visibility(torch.ones(B, N, dtype=torch.bool), "past")
+    torch.testing.assert_close(torch.cat(steps, 1), layer(x, mask=mask), rtol=1e-3, atol=1e-2)
 
 
 @pytest.mark.parametrize("heads", [3, 4, 0, -2])

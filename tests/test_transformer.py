@@ -206,6 +206,15 @@ def test_the_base_size_is_that_of_the_2017_transformer() -> None:
     assert sum(map(Tensor.numel, trunk.parameters())) == sum(map(Tensor.numel, peer.parameters()))
 
 
+def test_quiet_residual_paths_end_in_weights_divided_by_the_root_of_their_number() -> None:
+    torch.manual_seed(0)
+    loud, quiet = (Transformer(64, 8, 4, 64, quiet=quiet) for quiet in (False, True))
+    for (name, one), other in zip(loud.named_parameters(), quiet.parameters(), strict=True):
+        ends = name.endswith((".out.weight", "feed_forward.3.weight"))
+        if one.ndim == 2:
+            assert other.std().item() == pytest.approx(one.std().item() / (4 if ends else 1), rel=0.05), name
+
+
 @pytest.mark.parametrize("built_before", [0, 1, 50])
 def test_the_seed_alone_says_what_a_trunk_starts_from(built_before: int) -> None:
     torch.manual_seed(3)

@@ -13,6 +13,7 @@ from unifier.heads.head import IGNORED
 from unifier.heads.sampling import sample
 from unifier.heads.text_scores import text_scores
 from unifier.heads.translation import TranslationHead
+from unifier.heads.writing import before
 from unifier.trunks.attention import Cache
 from unifier.trunks.layers import Activation, Block, Norm
 from unifier.trunks.transformer import Transformer
@@ -291,6 +292,36 @@ def test_a_shared_embedding_is_one_parameter_in_three_places() -> None:
     changed = (head.logits(memory, ids) - written)[0].abs() > 1e-5
     assert changed[1].all(), "the text so far reads it"
     assert changed[0].nonzero().tolist() == [[5]], "the projection writes it"
+
+
+def test_an_output_of_its_own_is_one_more_table() -> None:
+    tied, own = head_of(), TranslationHead(VOCABULARY, D, depth=2, heads=HEADS, hidden=HIDDEN, tied=False)
+    counts = [sum(parameter.numel() for parameter in head.parameters()) for head in (tied, own)]
+    assert counts[1] - counts[0] == len(VOCABULARY) * D
+    own.load_state_dict({**tied.state_dict(), "output.weight": tied.embedding.weight.flip(0)})
+    tokens = columns_of(SubwordTokenizer(VOCABULARY, D))
+    ids = torch.tensor([[BEGIN]] * len(PAIRS))
+    torch.testing.assert_close(own.logits(tokens, ids), tied.logits(tokens, ids).flip(-1))
+    target = targets_of(own)
+    logs = own.logits(tokens, before(target))[target != IGNORED].log_softmax(-1)
+    expected = functional.cross_entropy(logs, target[target != IGNORED], label_smoothing=0.1)
+    torch.testing.assert_close(own.loss(tokens, target), expected)
+
+
+def test_r_drop_is_the_loss_of_both_readings_and_how_far_they_differ() -> None:
+    head = TranslationHead(VOCABULARY, D, depth=1, heads=HEADS, hidden=HIDDEN, r_drop=3.0)
+    plain = TranslationHead(VOCABULARY, D, depth=1, heads=HEADS, hidden=HIDDEN)
+    plain.load_state_dict(head.state_dict())
+    first, second = columns_of(SubwordTokenizer(VOCABULARY, D)), columns_of(SubwordTokenizer(VOCABULARY, D))
+    both, target = Tokens(*(torch.cat(parts) for parts in zip(first, second, strict=True))), targets_of(head)
+    logs = [plain.logits(read, before(target))[target != IGNORED].log_softmax(-1) for read in (first, second)]
+    apart = [functional.kl_div(one, other, reduction="batchmean", log_target=True) for one, other in (logs, logs[::-1])]
+    losses = [plain.loss(read, target) for read in (first, second)]
+    expected = sum(losses) / 2 + 3.0 / 2 * sum(apart) / 2
+    torch.testing.assert_close(head.loss(both, torch.cat([target, target])), expected)
+    torch.testing.assert_close(head.eval().loss(first, target), losses[0])
+    assert head.readings == 2
+    assert plain.readings == 1
 
 
 def test_what_cannot_be_shared_or_encoded() -> None:

@@ -15,6 +15,7 @@ from unifier.data.source import SplitName
 from unifier.study.experiment import Experiment, Training
 from unifier.study.freezing import freeze
 from unifier.study.ledger import Cost, Ledger, Spent, flops_of_example
+from unifier.study.optimizing import make_optimizer
 from unifier_tokenizers import Tokens
 
 FIRST_GUESS = 1000
@@ -84,7 +85,10 @@ class Unifier(pl.LightningModule):
 
     def loss(self, arm: str, batch: Batch) -> Tensor:
         """An arm's own loss of a batch, a scalar."""
-        return self.arms[arm].head.loss(self.read(arm, batch), batch.target)
+        head = self.arms[arm].head
+        if self.training and head.readings > 1:
+            batch = Batch(*(torch.cat([part] * head.readings) for part in batch))
+        return head.loss(self.read(arm, batch), batch.target)
 
     def weigh(self, arm: str, loss: Tensor) -> Tensor:
         """What a step lowers: the loss times the arm's weight, and times a learned one (Kendall et al. 2018, eq. 7)."""
@@ -185,12 +189,7 @@ class Unifier(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         training = self.training_settings
-        learned = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        groups = [
-            {"params": [p for p in learned if p.ndim >= 2], "weight_decay": training.weight_decay},
-            {"params": [p for p in learned if p.ndim < 2], "weight_decay": 0.0},
-        ]
-        optimizer = torch.optim.AdamW(groups, lr=training.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=True)
+        optimizer = make_optimizer(training, self, self.trunk)
         scheduler = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: learning_rate_share(training, step, self.total_steps)
         )

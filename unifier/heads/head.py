@@ -22,6 +22,9 @@ class Head(nn.Module, ABC):
     reads: Literal["all", "first"] = "all"
     """Which of the trunk's columns this head reads: the first is a class token's."""
 
+    readings: int = 1
+    """How often, one after the other along B, the trunk reads a training batch for this head's loss."""
+
     @abstractmethod
     def encode(self, target: Any) -> Tensor:
         """One raw target as a tensor; runs in data workers and reads no parameter.

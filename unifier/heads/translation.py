@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from unifier.heads.writing import AttentiveHead, WritingOptions
 from unifier.trunks.attention import Cache
-from unifier.trunks.layers import Activation, Block, Norm
+from unifier.trunks.layers import Activation, Block, Norm, quieten
 from unifier.trunks.precision import working
 from unifier_tokenizers import Dropout, PositionalEncoding, Tokens, Vocabulary
 
@@ -27,15 +27,20 @@ class TranslationHead(AttentiveHead):
         norm: Norm = "pre",
         activation: Activation = "gelu",
         dropout: float = 0.0,
+        qk_norm: bool = False,
+        quiet: bool = False,
         **options: Unpack[WritingOptions],
     ) -> None:
+        """The shape's options are as those of `Transformer`."""
         super().__init__(vocabulary, dim, **options)
         self.encoding = PositionalEncoding("sinusoid", dim, ())
         self.dropout = Dropout(dropout)
         self.blocks = nn.ModuleList(
-            Block(dim, heads, hidden, cross=True, norm=norm, activation=activation, dropout=dropout)
+            Block(dim, heads, hidden, cross=True, norm=norm, activation=activation, dropout=dropout, qk_norm=qk_norm)
             for _ in range(depth)
         )
+        if quiet:
+            quieten(self.blocks)
         self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
 
     def logits(

@@ -26,7 +26,11 @@ class WritingOptions(TypedDict, total=False):
     """1 is greedy decoding."""
     length_penalty: float
     """The power of the length that divides a text's log-probability."""
+    r_drop: float
+    """How much two readings of an example with different dropout are made to agree (alpha of Liang et al. 2021)."""
     embedding: nn.Embedding | None
+    tied: bool
+    """Whether the output projection is the embedding's transpose (Press and Wolf 2017)."""
     language: str
     """The code of the target's, by whose rules it is scored."""
 
@@ -34,8 +38,8 @@ class WritingOptions(TypedDict, total=False):
 class WritingHead(Head):
     """Writes a text token by token from what the trunk read; what finds the next token is a subclass's.
 
-    A target is a text, a prediction the text written. The output projection is the embedding's transpose (Press and
-    Wolf 2017); `embedding` shares a tokenizer's table with both, where the two vocabularies are one.
+    A target is a text, a prediction the text written. `embedding` shares a tokenizer's table, where the two
+    vocabularies are one.
     """
 
     def __init__(
@@ -44,24 +48,28 @@ class WritingHead(Head):
         dim: int,
         *,
         label_smoothing: float = 0.1,
+        r_drop: float = 0.0,
         beam_width: int = 1,
         length_penalty: float = 1.0,
         embedding: nn.Embedding | None = None,
+        tied: bool = True,
         language: str = "en",
     ) -> None:
         super().__init__()
         self.vocabulary, self.dim = vocabulary, dim
-        if embedding is None:
-            embedding = nn.Embedding(len(vocabulary), dim)
-            nn.init.normal_(embedding.weight, std=dim**-0.5)
+        embedding = embedding or table(vocabulary, dim)
         if embedding.weight.shape != (len(vocabulary), dim):
             raise InputError(
                 f"the shared embedding is {tuple(embedding.weight.shape)}, and the head needs {(len(vocabulary), dim)}"
             )
         self.embedding = embedding
+        self.output = embedding if tied else table(vocabulary, dim)
         if beam_width < 1:
             raise InputError(f"beam_width={beam_width}: a beam holds at least 1 text, which is greedy decoding")
-        self.label_smoothing = label_smoothing
+        if not 0 <= r_drop < math.inf:
+            raise InputError(f"r_drop={r_drop}: 0 or more is needed")
+        self.label_smoothing, self.r_drop = label_smoothing, r_drop
+        self.readings = 2 if r_drop else 1
         self.beam_width, self.length_penalty = beam_width, length_penalty
         self.language = check_language(language)
         self._signatures: dict[str, str] = {}
@@ -91,13 +99,21 @@ class WritingHead(Head):
 
     def project(self, hidden: Tensor) -> Tensor:
         """(..., D) -> (..., V)."""
-        return functional.linear(hidden, self.embedding.weight)
+        return functional.linear(hidden, self.output.weight)
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
-        """Cross-entropy of each next token given the true ones before it (teacher forcing), smoothed over V."""
+        """Cross-entropy of each next token given the true ones before it (teacher forcing), smoothed over V.
+
+        With R-Drop the second half of the batch is the first, read again, and half of alpha times the divergence of the
+        two is added.
+        """
         real = target != IGNORED  # what is padding is not projected onto V
         hidden = self.hidden(tokens, before(target))[real]
-        return projected_cross_entropy(hidden, self.embedding.weight, target[real], self.label_smoothing)
+        if self.readings == 1 or not self.training:
+            return projected_cross_entropy(hidden, self.output.weight, target[real], self.label_smoothing)
+        logits = self.project(hidden).float()
+        loss = functional.cross_entropy(logits, target[real], label_smoothing=self.label_smoothing)
+        return loss + self.r_drop / 2 * divergence(*logits.log_softmax(-1).chunk(2))
 
     def search(self, tokens: Tokens, width: int, *, length_penalty: float | None = None) -> list[list[Hypothesis]]:
         """The `width` best texts for each of B examples, best first; a penalty of None is the head's own."""
@@ -155,6 +171,18 @@ class AttentiveHead(WritingHead):
     def alignment(self, tokens: Tokens, ids: Tensor) -> Tensor:
         """The same to write each of ids (B, L), and what follows the last: (B, L + 1, N)."""
         return self.attention(tokens, functional.pad(ids, (1, 0), value=BEGIN))
+
+
+def table(vocabulary: Vocabulary, dim: int) -> nn.Embedding:
+    """A row of D for each entry, of length 1 on average."""
+    embedding = nn.Embedding(len(vocabulary), dim)
+    nn.init.normal_(embedding.weight, std=dim**-0.5)
+    return embedding
+
+
+def divergence(first: Tensor, second: Tensor) -> Tensor:
+    """The mean of both Kullback-Leibler divergences between log-probabilities (n, V), a scalar."""
+    return ((first.exp() - second.exp()) * (first - second)).sum(-1).mean() / 2
 
 
 def before(target: Tensor) -> Tensor:

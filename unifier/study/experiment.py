@@ -18,6 +18,7 @@ from unifier_tokenizers.choice import choose
 
 Precision = Literal["float32", "bf16"]
 Schedule = Literal["cosine", "inverse_sqrt", "constant"]
+Optimization = Literal["adamw", "muon"]
 Weighting = Literal["fixed", "uncertainty"]
 
 
@@ -41,6 +42,8 @@ class Training:
     """The most columns, or target tokens, in a batch, padding counted."""
     accumulate: int = 1
     """Batches whose gradients are averaged for each step, where one as large does not fit into memory."""
+    optimizer: Optimization = "adamw"
+    """"muon" is for the hidden matrices alone, beside AdamW for the rest."""
     learning_rate: float = 1e-3
     """The highest one, reached after the warm-up."""
     warmup: float = 0.1
@@ -48,7 +51,7 @@ class Training:
     schedule: Schedule = "cosine"
     """How it falls afterwards: to 0 by a cosine, by the inverse square root of the step, or not at all."""
     weight_decay: float = 0.01
-    """AdamW's, on matrices only."""
+    """On matrices only."""
     clip: float = 1.0
     """The largest norm of a gradient."""
     ema: float = 0.0
@@ -86,7 +89,13 @@ class Training:
         for name in ("weight_decay", "workers"):
             if not 0 <= (getattr(self, name) or 0) < math.inf:
                 raise InputError(f"{name}={getattr(self, name)}: 0 or more is needed")
-        options = {"schedule": Schedule, "precision": Precision, "bad_examples": BadExamples, "weighting": Weighting}
+        options = {
+            "optimizer": Optimization,
+            "schedule": Schedule,
+            "precision": Precision,
+            "bad_examples": BadExamples,
+            "weighting": Weighting,
+        }
         for name, known in options.items():
             choose(name, getattr(self, name), get_args(known))
         for part in self.frozen:

@@ -100,7 +100,8 @@ ROOM = 16
 class Attention(nn.Module):
     """Multi-head attention (Vaswani et al. 2017, section 3.2.2) of x to itself, or to a memory."""
 
-    def __init__(self, dim: int, heads: int) -> None:
+    def __init__(self, dim: int, heads: int, *, qk_norm: bool = False) -> None:
+        """`qk_norm` normalises each head's queries and keys (Henry et al. 2020), by their root mean square."""
         super().__init__()
         if heads < 1 or dim % heads:
             raise InputError(f"{heads} heads do not divide D = {dim}: take a number of heads that does")
@@ -108,6 +109,7 @@ class Attention(nn.Module):
         self.query = nn.Linear(dim, dim)
         self.key_value = nn.Linear(dim, 2 * dim)
         self.out = nn.Linear(dim, dim)
+        self.query_norm, self.key_norm = (nn.RMSNorm(dim // heads) if qk_norm else nn.Identity() for _ in range(2))
 
     def forward(
         self,
@@ -125,7 +127,7 @@ class Attention(nn.Module):
         A list given as `weights` receives this call's attention (B, H, N, M), on the plain path.
         """
         if cache is not None and cache.length and not cache.grows:
-            query, (key, value) = self._split(self.query(x)), cache.read()
+            query, (key, value) = self.query_norm(self._split(self.query(x))), cache.read()
         else:
             if memory is None:  # one product is faster than two
                 weight = torch.cat([self.query.weight, self.key_value.weight])
@@ -134,6 +136,7 @@ class Attention(nn.Module):
             else:
                 parts = self.query(x), *self.key_value(memory).chunk(2, dim=-1)
             query, key, value = map(self._split, parts)
+            query, key = self.query_norm(query), self.key_norm(key)
             if angles is not None:
                 query, key = rotate(query, angles[:, : query.shape[2]]), rotate(key, angles)
             if cache is not None:

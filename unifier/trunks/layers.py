@@ -40,12 +40,13 @@ class Block(nn.Module):
         norm: Norm = "pre",
         activation: Activation = "gelu",
         dropout: float = 0.0,
+        qk_norm: bool = False,
     ) -> None:
         super().__init__()
         self.norm = choose("norm", norm, get_args(Norm))
-        self.attention = Attention(dim, heads)
+        self.attention = Attention(dim, heads, qk_norm=qk_norm)
         self.attention_norm = nn.LayerNorm(dim)
-        self.cross = Attention(dim, heads) if cross else None
+        self.cross = Attention(dim, heads, qk_norm=qk_norm) if cross else None
         self.cross_norm = nn.LayerNorm(dim) if cross else None
         self.feed_forward = FeedForward(dim, hidden, activation, dropout)
         self.feed_forward_norm = nn.LayerNorm(dim)
@@ -88,6 +89,13 @@ class Block(nn.Module):
             ).view_as(x)
         return self._add(x, self.feed_forward_norm, self.feed_forward)
 
+    def ends(self) -> list[nn.Linear]:
+        """The linear maps that end its residual paths."""
+        parts = [part.out for part in (self.attention, self.cross) if part is not None]
+        last = self.feed_forward[-1]
+        assert isinstance(last, nn.Linear)
+        return [*parts, last]
+
     def _add(
         self, x: Tensor, norm: nn.LayerNorm, part: Callable[[Tensor], Tensor], columns: int | None = None
     ) -> Tensor:
@@ -104,3 +112,10 @@ def initialise(module: nn.Module) -> None:
             nn.init.xavier_uniform_(part.weight)
             if part.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]
                 nn.init.zeros_(part.bias)
+
+
+def quieten(blocks: nn.ModuleList) -> None:
+    """Divide the weights that end a residual path by the root of their number (Radford et al. 2019, section 2.3)."""
+    ends = [end for block in blocks if isinstance(block, Block) for end in block.ends()]
+    for end in ends:
+        nn.init.xavier_uniform_(end.weight, gain=len(ends) ** -0.5)

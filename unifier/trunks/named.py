@@ -23,18 +23,29 @@ def added(positions: Positions) -> PositionKind:
 
 
 def make_trunk(
-    name: str, dim: int, depth: int, heads: int, hidden: int, dropout: float, *, positions: Positions = "none"
+    name: str,
+    dim: int,
+    depth: int,
+    heads: int,
+    hidden: int,
+    dropout: float,
+    *,
+    positions: Positions = "none",
+    qk_norm: bool = False,
+    quiet: bool = False,
 ) -> Trunk:
     """The trunk of one of `NAMES`, of D = `dim` and so many layers; each takes of the other numbers what it has.
 
     Equal numbers are not equal sizes: layers of attention, of means, of memory and of convolution differ in their
     parameters, and nothing widens the smaller ones; the ledger counts them. "timm:" and the name of a model is
     `Trunk.from_timm` with its trained weights; all numbers are then the model's.
-    Raises InputError for another name, a model of another D, and rotary positions with any but "transformer".
+    Raises InputError for another name, a model of another D, and for rotary positions, `qk_norm` and `quiet` with any
+    but "transformer".
     """
     rotary = positions == "rotary"
-    if rotary and name != "transformer":
-        raise InputError(f"positions=rotary is for trunk=transformer alone, and this is {name}: take other positions")
+    for option, given in (("positions=rotary", rotary), ("qk_norm", qk_norm), ("quiet", quiet)):
+        if given and name != "transformer":
+            raise InputError(f"{option} is for trunk=transformer alone, and this is {name}: leave it out")
     if name.startswith("timm:"):
         trunk = Trunk.from_timm(name.removeprefix("timm:"))
         if trunk.dim != dim:
@@ -48,4 +59,4 @@ def make_trunk(
         case "convolutional":
             return Convolutional(dim, depth, dropout=dropout)
         case _:
-            return Transformer(dim, depth, heads, hidden, dropout=dropout, rotary=rotary)
+            return Transformer(dim, depth, heads, hidden, dropout=dropout, rotary=rotary, qk_norm=qk_norm, quiet=quiet)

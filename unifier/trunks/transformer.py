@@ -5,7 +5,7 @@ from typing import Literal, final
 from torch import Tensor, nn
 
 from unifier.trunks.attention import visibility
-from unifier.trunks.layers import Activation, Block, Norm
+from unifier.trunks.layers import Activation, Block, Norm, quieten
 from unifier.trunks.precision import working
 from unifier.trunks.trunk import Trunk, Visible, check_columns, drawn_from_seed_alone
 from unifier_tokenizers import InputError, Tokens, rotary_angles
@@ -39,16 +39,24 @@ class Transformer(Trunk):
         activation: Activation = "gelu",
         dropout: float = 0.0,
         rotary: bool = False,
+        qk_norm: bool = False,
+        quiet: bool = False,
     ) -> None:
-        """`hidden` is the width of the feed-forward part; `rotary` turns queries and keys by the columns' positions."""
+        """`hidden` is the width of the feed-forward part; `rotary` turns queries and keys by the columns' positions.
+
+        `qk_norm` is as `Attention` has it; with `quiet` the residual paths start as `quieten` has them.
+        """
         super().__init__()
         if depth < 0:
             raise InputError(f"a depth of {depth} is none: take 0 or more blocks")
         self.dim, self.rotary = dim, rotary
         with drawn_from_seed_alone():
             self.blocks = nn.ModuleList(
-                Block(dim, heads, hidden, norm=norm, activation=activation, dropout=dropout) for _ in range(depth)
+                Block(dim, heads, hidden, norm=norm, activation=activation, dropout=dropout, qk_norm=qk_norm)
+                for _ in range(depth)
             )
+            if quiet:
+                quieten(self.blocks)
         self.head_depth = dim // heads
         self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
 

@@ -1,0 +1,93 @@
+"""Texts cut into other subwords each time they are read."""
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from unifier.data.loading import Batch
+from unifier.heads.head import IGNORED
+from unifier_tokenizers import NOWHERE, InputError, Vocabulary
+from unifier_tokenizers.vocabulary import END, PAD
+
+Word = tuple[int, ...]
+WAYS = 16
+"""How many ways of cutting a word are drawn, once, for each time it is read to pick one of."""
+
+
+@final
+class BpeDropout:
+    """Byte-pair encoding that leaves each possible merge out with some probability (Provilkov et al. 2020, section 3).
+
+    Source and target, texts in one vocabulary, are both cut anew. Training waits for none of it: a word's ways are
+    drawn once. Hugging Face's own dropout takes its random numbers where no seed reaches.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, dropout: float) -> None:
+        """Raises InputError for a probability outside [0, 1), and for a vocabulary that was not learned by merging."""
+        if not 0 <= dropout < 1:
+            raise InputError(f"bpe_dropout={dropout}: a probability from 0 to below 1 is expected, such as 0.1")
+        model = json.loads(vocabulary.codec.to_str())["model"]
+        if not model.get("merges"):
+            raise InputError("bpe_dropout needs a vocabulary that was learned by merging: level=bpe")
+        self.ids: dict[str, int] = model["vocab"]
+        self.spelled = {i: token for token, i in self.ids.items()}
+        self.ranks = {(left, right): rank for rank, (left, right) in enumerate(model["merges"])}
+        self.dropout = dropout
+        self.ways = lru_cache(maxsize=None)(self._ways)
+
+    def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """A batch of ids (B, N) at positions (B, 1, N), whose targets are ids (B, L), in other subwords."""
+        values, targets = ([self._cut(row, generator) for row in ids.tolist()] for ids in (batch.values, batch.target))
+        lengths = torch.tensor([len(row) for row in values])
+        column = torch.arange(int(lengths.max()))
+        mask = column < lengths[:, None]
+        positions = column.where(mask, NOWHERE)[:, None]
+        return Batch(padded(values, PAD), positions, mask, padded(targets, IGNORED), batch.places)
+
+    def _cut(self, ids: Sequence[int], generator: torch.Generator) -> Tensor:
+        words = self._words(ids)
+        picked = torch.randint(WAYS, (len(words),), generator=generator).tolist()
+        return torch.tensor([i for word, way in zip(words, picked, strict=True) for i in self.ways(word)[way]])
+
+    def _words(self, ids: Sequence[int]) -> list[Word]:
+        """The words of a padded text, its end mark the last: nothing is merged across their borders."""
+        words: list[list[int]] = []
+        for i in ids[: ids.index(END) + 1]:
+            if not words or i <= END or self.spelled[i].startswith(SPACE):
+                words.append([])
+            words[-1].append(i)
+        return [tuple(word) for word in words]
+
+    def _ways(self, word: Word) -> list[Word]:
+        """Ways to cut a word, drawn by its own random numbers: whichever word comes first, they are the same."""
+        if word[0] <= END:
+            return [word] * WAYS
+        random = np.random.default_rng(word)
+        letters = [*"".join(self.spelled[i] for i in word)]
+        return [self._merged(letters, random) for _ in range(WAYS)]
+
+    def _merged(self, letters: Sequence[str], random: np.random.Generator) -> Word:
+        parts = [*letters]
+        while True:
+            known = [(self.ranks[pair], i) for i, pair in enumerate(pairwise(parts)) if pair in self.ranks]
+            kept = [one for one, chance in zip(known, random.random(len(known)), strict=True) if chance >= self.dropout]
+            if not kept:
+                return tuple(self.ids[part] for part in parts)
+            _, i = min(kept)
+            parts[i : i + 2] = ["".join(parts[i : i + 2])]
+
+
+SPACE = "Ġ"
+"""How byte-level vocabularies spell the space that a word begins with."""
+
+
+def padded(rows: Sequence[Tensor], padding: int) -> Tensor:
+    """Rows of unlike length (L,) -> (B, L)."""
+    return pad_sequence([*rows], batch_first=True, padding_value=padding)
