@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError
+from unifier_tokenizers.pixels import Pictures, to_patches, to_pictures
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import NOWHERE, Units
@@ -119,6 +120,14 @@ class PatchTokenizer(Tokenizer):
         if self.class_token is not None:
             columns = torch.where(positions[:, :1] == NOWHERE, self.class_token[:, None], columns)
         return self.dropout(self.encoding(columns, positions))
+
+    def pictures(self, values: Tensor, positions: Tensor) -> Pictures:
+        """A batch's pictures put together again from values (B, P, N) at positions (B, 2, N)."""
+        return to_pictures(values, positions, self.patch, self.stride)
+
+    def patches(self, pixels: Tensor, positions: Tensor) -> Tensor:
+        """Pictures (B, C, H, W) cut at positions (B, 2, N) as `encode` cuts them: values (B, P, N)."""
+        return to_patches(pixels, positions, self.patch, self.stride)
 
     def coordinates(self, units: Units) -> Tensor:
         """The middle of each patch (2, N), in pixels down and to the right."""

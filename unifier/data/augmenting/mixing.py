@@ -1,0 +1,80 @@
+"""Training batches changed: several changes as one, and examples mixed with each other."""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from unifier.data.loading import Augment, Batch
+from unifier_tokenizers import InputError
+
+
+def chain(*augments: Augment) -> Augment:
+    """All of them, one after the other."""
+
+    def changed(batch: Batch, generator: torch.Generator) -> Batch:
+        for augment in augments:
+            batch = augment(batch, generator)
+        return batch
+
+    return changed
+
+
+def one_of(*augments: Augment) -> Augment:
+    """One of them for a batch, each as often as the others."""
+
+    def changed(batch: Batch, generator: torch.Generator) -> Batch:
+        return augments[int(torch.randint(len(augments), (), generator=generator))](batch, generator)
+
+    return changed
+
+
+@final
+@dataclass(frozen=True)
+class Mixup:
+    """Each example becomes a mean of itself and another, its target too (Zhang et al. 2018, section 2).
+
+    The example's own share is drawn from Beta(alpha, alpha). Values may be pixels, spectrogram frames or anything else
+    that has a mean; targets are labels, or tags.
+    """
+
+    classes: int
+    alpha: float
+
+    def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+        partner, share = partners(batch, generator), shares(batch, self.alpha, generator)
+        values = torch.lerp(batch.values[partner].float(), batch.values.float(), share[:, None, None])
+        if not batch.values.is_floating_point():
+            values = values.round_()
+        target = mixed_target(batch.target, partner, share, self.classes)
+        return batch._replace(values=values.to(batch.values.dtype), target=target)
+
+
+def partners(batch: Batch, generator: torch.Generator) -> Tensor:
+    """For each example the one that it is mixed with (B,): itself where the other has columns at other positions."""
+    own = torch.arange(len(batch.mask))
+    other = torch.randperm(len(own), generator=generator)
+    alike = (batch.positions == batch.positions[other]).flatten(1).all(1)
+    return other.where(alike, own)
+
+
+def shares(batch: Batch, alpha: float, generator: torch.Generator) -> Tensor:
+    """Numbers from Beta(alpha, alpha), one for each example (B,) float."""
+    seed = int(torch.randint(2**32, (), generator=generator))  # torch's own Beta takes no generator
+    return torch.from_numpy(np.random.default_rng(seed).beta(alpha, alpha, len(batch.mask))).float()
+
+
+def mixed_target(target: Tensor, partner: Tensor, share: Tensor, classes: int) -> Tensor:
+    """Labels (B,), tags (B, C) or mixed labels (B, C, 1), with `share` (B,) of each and the rest of its partner's.
+
+    Labels become distributions over the C classes. Raises InputError for a target that is neither label nor tags.
+    """
+    if target.ndim == 1:
+        target = functional.one_hot(target, classes).float()[..., None]
+    if not target.is_floating_point():
+        raise InputError(f"only labels and tags can be mixed, and a target has the shape {tuple(target.shape[1:])}")
+    share = share.view(-1, *[1] * (target.ndim - 1))
+    return torch.lerp(target[partner], target, share)

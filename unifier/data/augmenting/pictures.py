@@ -1,0 +1,153 @@
+"""Training pictures changed: shifted, mirrored, erased in part, mixed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import final
+
+import torch
+from torch import Tensor
+
+from unifier.data.augmenting.mixing import Mixup, chain, mixed_target, one_of, partners, shares
+from unifier.data.loading import Augment, Batch
+from unifier_tokenizers import InputError, PatchTokenizer
+from unifier_tokenizers.pixels import Pictures
+
+Change = Callable[[Pictures, torch.Generator], Pictures]
+"""Makes pictures others of the same sizes."""
+
+
+def augment_pictures(
+    tokenizer: PatchTokenizer,
+    classes: int,
+    *,
+    crop: int = 0,
+    flip: bool = False,
+    randaugment: int = 0,
+    erase: float = 0.0,
+    mixup: float = 0.0,
+    cutmix: float = 0.0,
+) -> Augment | None:
+    """What is done to batches of a tokenizer's patches, in this order; None where all of it is off.
+
+    `crop` is the most pixels that a picture is shifted by in each direction, `flip` mirrors half of the pictures,
+    `randaugment` is a magnitude from 1 to 9, `erase` the share of pictures of which a rectangle is lost, and `mixup`
+    and `cutmix` are the alphas of their Beta distributions; where both are on, a batch has the one or the other.
+    """
+    for name, value, most in (
+        ("crop", crop, None),
+        ("randaugment", randaugment, 9),
+        ("erase", erase, 1),
+        ("mixup", mixup, None),
+        ("cutmix", cutmix, None),
+    ):
+        if not 0 <= value <= (value if most is None else most):
+            raise InputError(f"{name}={value}: " + (f"0 to {most} is expected" if most else "0 or more is needed"))
+    changes: list[Change] = []
+    if crop or flip:
+        changes.append(partial(shift_and_mirror, crop=crop, flip=flip))
+    if randaugment:
+        from unifier.data.augmenting.randaugment import RandAugment  # timm takes seconds to import
+
+        changes.append(RandAugment(randaugment, tokenizer.channels))
+    if erase:
+        changes.append(partial(erase_part, share=erase))
+    augments: list[Augment] = [ChangePictures(tokenizer, tuple(changes))] if changes else []
+    mixing: list[Augment] = [Mixup(classes, mixup)] if mixup else []
+    if cutmix:
+        mixing.append(Cutmix(tokenizer, classes, cutmix))
+    if mixing:
+        augments.append(one_of(*mixing))
+    return chain(*augments) if augments else None
+
+
+@final
+@dataclass(frozen=True)
+class ChangePictures:
+    """Changes to the pictures that a batch of patches shows."""
+
+    tokenizer: PatchTokenizer
+    changes: tuple[Change, ...]
+
+    def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+        pictures = self.tokenizer.pictures(batch.values, batch.positions)
+        for change in self.changes:
+            pictures = change(pictures, generator)
+        return batch._replace(values=self.tokenizer.patches(pictures.pixels, batch.positions))
+
+
+@final
+@dataclass(frozen=True)
+class Cutmix:
+    """A rectangle of each picture shows another, whose label has as large a share (Yun et al. 2019, section 3.1).
+
+    The rectangle has the picture's own proportions and lies within it wholly; its share is drawn from
+    Beta(alpha, alpha).
+    """
+
+    tokenizer: PatchTokenizer
+    classes: int
+    alpha: float
+
+    def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+        partner, share = partners(batch, generator), shares(batch, self.alpha, generator)
+        pixels, sizes = self.tokenizer.pictures(batch.values, batch.positions)
+        cut = rectangles(pixels, sizes * share.sqrt()[:, None], sizes, generator)
+        kept = 1 - cut.flatten(1).sum(1) / sizes.prod(1)
+        values = self.tokenizer.patches(pixels[partner].where(cut[:, None], pixels), batch.positions)
+        return batch._replace(values=values, target=mixed_target(batch.target, partner, kept, self.classes))
+
+
+def shift_and_mirror(pictures: Pictures, generator: torch.Generator, *, crop: int, flip: bool) -> Pictures:
+    """Each picture shifted by up to `crop` pixels in both directions, and mirrored half of the time where `flip`."""
+    examples = len(pictures.sizes)
+    shift = torch.randint(-crop, crop + 1, (examples, 2), generator=generator)
+    mirrored = torch.rand(examples, generator=generator) < (0.5 if flip else 0)
+    return move(pictures, shift, mirrored)
+
+
+def move(pictures: Pictures, shift: Tensor, mirrored: Tensor) -> Pictures:
+    """Pictures mirrored left to right where `mirrored` (B,), then shifted down and right by `shift` (B, 2) pixels.
+
+    What comes in from outside of a picture is black.
+    """
+    pixels, sizes = pictures
+    height, width = pixels.shape[2:]
+    rows = torch.arange(height, device=pixels.device) - shift[:, :1]
+    columns = torch.arange(width, device=pixels.device) - shift[:, 1:]
+    shown = _between(rows, 0, sizes[:, :1])[:, :, None] & _between(columns, 0, sizes[:, 1:])[:, None]
+    columns = torch.where(mirrored[:, None], sizes[:, 1:] - 1 - columns, columns)
+    origin = (rows[:, :, None] * width + columns[:, None]).where(shown, 0).flatten(1)
+    found = pixels.flatten(2).gather(2, origin[:, None].expand(-1, pixels.shape[1], -1)).view_as(pixels)
+    return Pictures(found * shown[:, None], sizes)
+
+
+def erase_part(pictures: Pictures, generator: torch.Generator, *, share: float) -> Pictures:
+    """A rectangle of noise in a share of the pictures (Zhong et al. 2020, section 3.1, with random values).
+
+    It has 2 to 33 % of a picture's area and is up to 3.3 times as high as wide, or as wide as high.
+    """
+    chosen = (torch.rand(len(pictures.sizes), generator=generator) < share).nonzero()[:, 0]
+    pixels, sizes = pictures.pixels[chosen], pictures.sizes[chosen]
+    area, aspect = torch.rand(2, len(chosen), generator=generator)
+    area = (0.02 + area * (1 / 3 - 0.02)) * sizes.prod(1)
+    aspect = 3.3 ** (2 * aspect - 1)
+    lost = rectangles(pixels, torch.stack([area * aspect, area / aspect], 1).sqrt(), sizes, generator)
+    noise = torch.randint(256, pixels.shape, dtype=torch.uint8, generator=generator)
+    erased = pictures.pixels.index_copy(0, chosen, noise.where(lost[:, None], pixels))
+    return pictures._replace(pixels=erased)
+
+
+def rectangles(pixels: Tensor, sides: Tensor, sizes: Tensor, generator: torch.Generator) -> Tensor:
+    """A rectangle of height and width `sides` (B, 2) at a random place in each picture: (B, H, W) bool."""
+    sides = sides.round().long().minimum(sizes)
+    start = (torch.rand(sides.shape, generator=generator) * (sizes - sides + 1)).long()
+    rows, columns = (
+        _between(torch.arange(pixels.shape[2 + axis]), start[:, axis, None], (start + sides)[:, axis, None])
+        for axis in (0, 1)
+    )
+    return rows[:, :, None] & columns[:, None]
+
+
+def _between(x: Tensor, low: Tensor | int, high: Tensor) -> Tensor:
+    return (x >= low) & (x < high)
