@@ -32,7 +32,7 @@ def to_pictures(values: Tensor, positions: Tensor, patch: int, stride: int) -> P
 
 
 def to_patches(pixels: Tensor, positions: Tensor, patch: int, stride: int) -> Tensor:
-    """Pictures (B, C, H, W) cut at positions (B, 2, N) into patches (B, C x patch x patch, N); at `NOWHERE` all are 0."""
+    """Pictures (B, C, H, W) cut at positions (B, 2, N) into patches (B, C x patch x patch, N); 0 at `NOWHERE`."""
     index = _places(positions, patch, stride, *pixels.shape[2:])[:, None].expand(-1, pixels.shape[1], -1)
     found = functional.pad(pixels.flatten(2), (0, 1)).gather(2, index)
     return found.unflatten(2, (patch * patch, -1)).flatten(1, 2)
