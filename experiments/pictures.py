@@ -5,9 +5,11 @@ import math
 from unifier.data.sets.by_name import picture_source
 from unifier.data.source import BadExamples, readable
 from unifier.heads.classification import ClassificationHead
+from unifier.heads.pooling import Pooling
 from unifier.study.experiment import Arm, Experiment, Precision, Training
 from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import PatchTokenizer
+from unifier_tokenizers.stem import StemKind
 
 
 def pictures(
@@ -15,7 +17,8 @@ def pictures(
     data: str = "embedded",
     fold: int | None = None,
     patch: int | None = None,
-    stem: bool = False,
+    stem: StemKind | None = None,
+    pooling: Pooling = "mean",
     trunk: str = "transformer",
     positions: Positions = "learned",
     dim: int = 128,
@@ -42,12 +45,18 @@ def pictures(
     channels = 3 if some[0].ndim == 3 else 1
     patch = patch or max(2, 2 ** round(math.log2(max(some[0].shape[:2]) / 8)))
     tokenizer = PatchTokenizer(
-        dim, patch=patch, channels=channels, stem=stem, positions=added(positions), dropout=dropout
+        dim,
+        patch=patch,
+        channels=channels,
+        stem=stem,
+        class_token=pooling == "first",
+        positions=added(positions),
+        dropout=dropout,
     ).fit(some)
     return Experiment(
         "pictures",
         make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions),
-        {source.name: Arm(source, tokenizer, ClassificationHead(source.labels, dim))},
+        {source.name: Arm(source, tokenizer, ClassificationHead(source.labels, dim, pooling=pooling))},
         Training(
             tokens=tokens,
             batch_tokens=batch_tokens,

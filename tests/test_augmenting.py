@@ -184,7 +184,7 @@ def test_randaugment_changes_each_picture_by_itself_and_in_its_own_size(channels
     kept = pixels.clone()
     changed = change(Pictures(pixels, sizes), seeded()).pixels
     assert torch.equal(pixels, kept)
-    assert len({one.numpy().tobytes() for one in changed}) > examples / 2
+    assert len({one.numpy().tobytes() for one in changed}) > examples / 4
     assert not changed[:, :, 12:].any()
     assert not changed[:, :, :, 8:].any()
     little = RandAugment(1, channels)(Pictures(pixels, sizes), seeded()).pixels

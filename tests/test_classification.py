@@ -14,7 +14,7 @@ from unifier_tokenizers import InputError, Tokens
 
 D, LENGTHS = 10, [7, 3, 5, 4]
 LABELS = ("rock", "jazz", "folk")
-POOLINGS: list[Pooling] = ["mean", "first"]
+POOLINGS: list[Pooling] = ["mean", "first", "attention"]
 
 
 @pytest.fixture(autouse=True)
@@ -68,14 +68,26 @@ def test_the_loss_is_the_smoothed_cross_entropy() -> None:
     assert head.loss(tokens, torch.tensor(target)).item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_pooling_is_the_mean_of_real_columns_or_the_first() -> None:
+def test_pooling_is_the_mean_of_real_columns_or_the_first_or_one_weighted_by_a_softmax() -> None:
     tokens = batch()
     for pooling in POOLINGS:
         head = ClassificationHead(LABELS, D, pooling=pooling)
         for b, length in enumerate(LENGTHS):
             columns = tokens.matrix[b, :, :length]
             pooled = columns.mean(1) if pooling == "mean" else columns[:, 0]
+            if head.pool.weigh is not None:
+                pooled = columns @ (head.pool.weigh.weight[0] @ columns).softmax(0)
             torch.testing.assert_close(head.logits(tokens)[b], head.out(pooled))
+
+
+def test_pooling_by_attention_begins_to_choose() -> None:
+    head, tokens = ClassificationHead(LABELS, D, pooling="attention"), batch()
+    assert head.pool.weigh is not None
+    head.loss(tokens, torch.tensor([0, 1, 2, 0])).backward()
+    assert head.pool.weigh.weight.grad is not None
+    assert head.pool.weigh.weight.grad.abs().sum() > 0
+    with pytest.raises(InputError, match="no pooling 'max': choose one of mean, first, attention"):
+        ClassificationHead(LABELS, D, pooling="max")  # pyright: ignore[reportArgumentType]
 
 
 def test_predictions_are_probabilities_and_dropout_rests_in_evaluation() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from unifier_tokenizers import NOWHERE, InputError, PatchTokenizer, check_tokenizer, pad_columns
+from unifier_tokenizers.stem import StemKind
 
 D = 12
 SIZES = [(8, 12), (9, 5), (3, 2), (17, 12), (8, 12)]
@@ -35,9 +36,12 @@ CONFIGURATIONS: list[dict[str, Any]] = [
     {"class_token": True, "positions": "sinusoid"},
     {"patch": 5, "stride": 3},
     {"patch": 1},
-    {"stem": True},
-    {"stem": True, "patch": 2, "class_token": True, "positions": "none"},
-    {"stem": True, "patch": 8, "positions": "sinusoid", "dropout": 0.1},
+    {"stem": "strided"},
+    {"stem": "strided", "patch": 2, "class_token": True, "positions": "none"},
+    {"stem": "strided", "patch": 8, "positions": "sinusoid", "dropout": 0.1},
+    {"stem": "pooled"},
+    {"stem": "pooled", "patch": 2, "class_token": True, "positions": "none"},
+    {"stem": "pooled", "patch": 8, "positions": "sinusoid", "dropout": 0.1},
 ]
 
 
@@ -81,9 +85,9 @@ def test_a_picture_that_patches_do_not_fill_is_padded_with_black() -> None:
     assert all(map(torch.equal, tokenizer.encode(picture), tokenizer.encode(black)))
 
 
-@pytest.mark.parametrize("stem", [False, True])
+@pytest.mark.parametrize("stem", [None, "strided", "pooled"])
 @pytest.mark.parametrize("class_token", [False, True])
-def test_a_picture_has_the_same_columns_alone_and_beside_a_larger_one(stem: bool, class_token: bool) -> None:
+def test_a_picture_has_the_same_columns_alone_and_beside_a_larger_one(stem: StemKind | None, class_token: bool) -> None:
     tokenizer = PatchTokenizer(D, stem=stem, class_token=class_token)
     small, large = pictures()[1], pictures()[3]
     values, positions, mask = pad_columns([tokenizer.encode(small), tokenizer.encode(large)])
@@ -92,24 +96,38 @@ def test_a_picture_has_the_same_columns_alone_and_beside_a_larger_one(stem: bool
     torch.testing.assert_close(columns[1][:, mask[1]], tokenizer(large), atol=1e-5, rtol=1e-5)
 
 
-def test_the_stem_is_torchs_convolutions_over_the_whole_picture() -> None:
-    tokenizer = PatchTokenizer(D, stem=True, positions="none")
+@pytest.mark.parametrize("stem", ["strided", "pooled"])
+def test_the_stem_is_torchs_convolutions_over_the_whole_picture(stem: StemKind) -> None:
+    tokenizer = PatchTokenizer(D, stem=stem, positions="none")
     picture = pictures()[0]
     assert tokenizer.stem is not None
     grid = (torch.from_numpy(picture).permute(2, 0, 1)[None] / 255 - 0.5) / 0.25
-    for layer, norm in zip(tokenizer.stem.layers, tokenizer.stem.norms, strict=True):
-        grid = functional.gelu(norm(layer(grid).movedim(1, 3))).movedim(3, 1)
+    for convolution, *rest in (layer.children() for layer in tokenizer.stem.layers.children()):
+        weight, bias = convolution.weight, convolution.bias
+        if stem == "strided":
+            grid = functional.conv2d(grid, weight, bias, stride=2, padding=1).movedim(1, 3)
+            norm = rest[0]
+            grid = functional.gelu(functional.layer_norm(grid, norm.weight.shape, norm.weight, norm.bias)).movedim(3, 1)
+        else:
+            assert bias is None
+            grid = functional.max_pool2d(functional.conv2d(grid, weight, padding=1).relu(), 3, 2, 1)
     torch.testing.assert_close(tokenizer(picture), tokenizer.stem.project(grid[0].flatten(1).T).T)
 
 
-def test_a_stems_column_sees_its_neighbours_and_a_patchs_does_not() -> None:
-    first, second = pictures()[0].copy(), pictures()[0].copy()
-    second[:, 3] ^= 255  # the right edge of the first column of patches
-    for stem in (False, True):
-        tokenizer = PatchTokenizer(D, stem=stem)
+@pytest.mark.parametrize(
+    ("stem", "left", "right"), [(None, False, False), ("strided", False, True), ("pooled", True, True)]
+)
+def test_a_stems_column_sees_its_neighbours_and_a_patchs_does_not(
+    stem: StemKind | None, left: bool, right: bool
+) -> None:
+    """Whether the patches to the left and to the right of a changed one have other columns."""
+    tokenizer = PatchTokenizer(D, stem=stem)
+    for edge, neighbour, seen in ((4, 0, left), (7, 2, right)):  # of the patch in the middle
+        first, second = pictures()[0].copy(), pictures()[0].copy()
+        second[:, edge] ^= 255
         changed = (tokenizer(first) - tokenizer(second)).abs().amax(0).view(2, 3) > 1e-6
-        assert changed[:, 0].all()
-        assert changed[:, 1].all() == stem
+        assert changed[:, 1].all()
+        assert changed[:, neighbour].all() == changed[:, neighbour].any() == seen
 
 
 def test_the_class_token_stands_first_and_nowhere() -> None:
@@ -179,9 +197,10 @@ def test_what_is_no_such_picture(picture: Any, said: str) -> None:
     ("configuration", "said"),
     [
         ({"patch": 4, "stride": 5}, "a stride of 5 skips pixels"),
-        ({"patch": 6, "stem": True}, "6 is no power of 2"),
-        ({"patch": 1, "stem": True}, "1 is no power of 2"),
-        ({"patch": 4, "stride": 2, "stem": True}, "leave stride at the patch"),
+        ({"patch": 6, "stem": "strided"}, "6 is no power of 2"),
+        ({"patch": 1, "stem": "pooled"}, "1 is no power of 2"),
+        ({"patch": 4, "stride": 2, "stem": "pooled"}, "leave stride at the patch"),
+        ({"stem": "plain"}, "no stem 'plain': choose one of strided, pooled"),
     ],
 )
 def test_configurations_that_cannot_be(configuration: dict[str, Any], said: str) -> None:

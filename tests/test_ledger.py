@@ -46,7 +46,7 @@ def pictures() -> tuple[Arm, list[Example]]:
         Example(np.tile(picture, (1 + k % 3, 1 + k % 2)), label)
         for k, (picture, label) in enumerate(source.split("train")[:24])
     ]
-    tokenizer = PatchTokenizer(D, patch=2, channels=1, stem=True)
+    tokenizer = PatchTokenizer(D, patch=2, channels=1, stem="strided")
     return Arm(source, tokenizer, ClassificationHead(source.labels, D)), examples
 
 

@@ -30,7 +30,7 @@ def swept(
     *, steps: int = 2, dim: int = 8, rate: float = 1e-3, stem: bool = False, patch: int | None = None, title: str = ""
 ) -> Experiment:
     source = Digits(val=100, test=100)
-    tokenizer = PatchTokenizer(dim, patch=patch or 4, channels=1, stem=stem)
+    tokenizer = PatchTokenizer(dim, patch=patch or 4, channels=1, stem="strided" if stem else None)
     arm = Arm(source, tokenizer, ClassificationHead(source.labels, dim))
     training = Training(steps=steps, batch_tokens=128, learning_rate=rate, validations=1)
     return Experiment("swept", Transformer(dim, 1, 2, 8), {"digits": arm}, training)

@@ -14,7 +14,7 @@ from unifier_tokenizers import InputError, Tokens
 D, LENGTHS = 10, [7, 3, 5, 4]
 TAGS = ("calm", "joy", "power")
 WANTED = [("joy",), (), ("calm", "power"), ("power", "joy", "calm")]
-POOLINGS: list[Pooling] = ["mean", "first"]
+POOLINGS: list[Pooling] = ["mean", "first", "attention"]
 
 
 @pytest.fixture(autouse=True)

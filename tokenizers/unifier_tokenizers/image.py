@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import final
+from typing import final, get_args
 
 import numpy as np
 import torch
@@ -12,10 +11,12 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unifier_tokenizers.choice import choose
 from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.pixels import Pictures, to_patches, to_pictures
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
+from unifier_tokenizers.stem import Stem, StemKind
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import NOWHERE, Units
 
@@ -62,7 +63,7 @@ class PatchTokenizer(Tokenizer):
         patch: int = 4,
         stride: int | None = None,
         channels: int = 3,
-        stem: bool = False,
+        stem: StemKind | None = None,
         class_token: bool = False,
         positions: PositionKind = "learned",
         length: int = 64,
@@ -70,14 +71,14 @@ class PatchTokenizer(Tokenizer):
     ) -> None:
         """`patch` and `stride` are in pixels; a stride below the patch makes patches overlap.
 
-        `stem` replaces the linear projection by stride-2 convolutions over the picture, log2(patch) of them
-        (Xiao et al. 2021, section 4). `length` is the most patches along a side for positions="learned".
+        `stem` replaces the linear projection by log2(patch) convolutions over the picture, each of which halves it by
+        its stride or by pooling. `length` is the most patches along a side for positions="learned".
         """
         super().__init__(dim)
         self.patch, self.stride, self.channels = patch, stride or patch, channels
         if not 0 < self.stride <= patch:
             raise InputError(f"a stride of {stride} skips pixels of the picture: take 1 to {patch}, the patch")
-        self.stem = Stem(channels, dim, patch) if stem else None
+        self.stem = Stem(choose("stem", stem, get_args(StemKind)), channels, dim, patch) if stem else None
         if stem and self.stride != patch:
             raise InputError("a convolutional stem overlaps by itself: leave stride at the patch")
         self.project = None if stem else nn.Linear(channels * patch * patch, dim)
@@ -116,7 +117,7 @@ class PatchTokenizer(Tokenizer):
             assert self.project is not None
             columns = self.project(pixels.flatten(1, 2).transpose(1, 2)).transpose(1, 2)
         else:
-            columns = self.stem(pixels, positions)
+            columns = self.stem(pixels.flatten(1, 2), positions)
         if self.class_token is not None:
             columns = torch.where(positions[:, :1] == NOWHERE, self.class_token[:, None], columns)
         return self.dropout(self.encoding(columns, positions))
@@ -132,44 +133,3 @@ class PatchTokenizer(Tokenizer):
     def coordinates(self, units: Units) -> Tensor:
         """The middle of each patch (2, N), in pixels down and to the right."""
         return units.positions * self.stride + self.patch / 2
-
-
-@final
-class Stem(nn.Module):
-    """Stride-2 3 x 3 convolutions over the whole picture, put together again from its patches.
-
-    A patch's column sees its neighbours above and to the left. Such a convolution of an even side never reads past its
-    right and lower edges, so that the same picture gives the same columns alone and beside a larger one.
-    """
-
-    def __init__(self, channels: int, dim: int, patch: int) -> None:
-        super().__init__()
-        halvings = patch.bit_length() - 1
-        if patch != 2**halvings or patch == 1:
-            raise InputError(
-                f"a convolutional stem halves its picture down to one column a patch: {patch} is no power of 2"
-            )
-        self.patch = patch
-        widths = [channels, *(max(dim >> (halvings - 1 - i), 8) for i in range(halvings))]
-        self.layers = nn.ModuleList(
-            nn.Conv2d(before, after, 3, stride=2, padding=1) for before, after in pairwise(widths)
-        )
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for width in widths[1:])
-        self.project = nn.Linear(widths[-1], dim)
-
-    def forward(self, pixels: Tensor, positions: Tensor) -> Tensor:
-        """pixels (B, C, patch x patch, N) at positions (B, 2, N) -> columns (B, D, N)."""
-        rows, columns = (int(positions[:, axis].max()) + 1 for axis in (0, 1))
-        # One more row of the grid takes the columns that stand nowhere; it is cut off again.
-        place = torch.where(positions[:, 0] == NOWHERE, rows * columns, positions[:, 0] * columns + positions[:, 1])
-        batch, channels, area, _ = pixels.shape
-        canvas = pixels.new_zeros(batch, channels, area, (rows + 1) * columns)
-        canvas = canvas.scatter(3, place[:, None, None].expand_as(pixels), pixels)[..., : rows * columns]
-        grid = functional.fold(
-            canvas.flatten(1, 2), (rows * self.patch, columns * self.patch), self.patch, stride=self.patch
-        )
-        for layer, norm in zip(self.layers, self.norms, strict=True):
-            grid = functional.gelu(norm(layer(grid).permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
-        found = functional.pad(grid.flatten(2), (0, columns))  # nowhere reads zeros
-        found = found.gather(2, place[:, None].expand(-1, found.shape[1], -1))
-        return self.project(found.transpose(1, 2)).transpose(1, 2)

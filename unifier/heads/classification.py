@@ -1,7 +1,7 @@
 """One label for an example."""
 
 from collections.abc import Sequence
-from typing import final, get_args
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +9,8 @@ from torch.nn import functional
 from torchmetrics.functional.classification import multiclass_f1_score
 
 from unifier.heads.head import Head
-from unifier.heads.pooling import Pooling, pool
+from unifier.heads.pooling import Pool, Pooling
 from unifier_tokenizers import Dropout, InputError, Tokens
-from unifier_tokenizers.choice import choose
 
 
 @final
@@ -32,7 +31,7 @@ class ClassificationHead(Head):
         self.index = {label: i for i, label in enumerate(self.labels)}
         if len(self.index) != len(self.labels) or len(self.labels) < 2:
             raise InputError(f"two or more different labels are needed to classify, not {list(self.labels)}")
-        self.pooling: Pooling = choose("pooling", pooling, get_args(Pooling))
+        self.pool = Pool(pooling, dim)
         self.reads = "first" if pooling == "first" else "all"
         self.label_smoothing = label_smoothing
         self.dropout = Dropout(dropout)
@@ -45,7 +44,7 @@ class ClassificationHead(Head):
 
     def logits(self, tokens: Tokens) -> Tensor:
         """Tokens (B, D, N) -> (B, C)."""
-        return self.out(self.dropout(pool(tokens, self.pooling)))
+        return self.out(self.dropout(self.pool(tokens)))
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         """Cross-entropy with labels (B,), or with distributions over them (B, C, 1), as mixed examples have."""

@@ -1,17 +1,35 @@
 """Many columns to one."""
 
-from typing import Literal
+from typing import Literal, final, get_args
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from unifier_tokenizers import Tokens
+from unifier_tokenizers.choice import choose
 
-Pooling = Literal["mean", "first"]
+Pooling = Literal["mean", "first", "attention"]
 
 
-def pool(tokens: Tokens, pooling: Pooling) -> Tensor:
-    """Tokens (B, D, N) -> (B, D): the mean of the real columns, or the first one (a class token)."""
-    if pooling == "first":
-        return tokens.matrix[:, :, 0]
-    real = tokens.mask[:, None].to(tokens.matrix.dtype)
-    return (tokens.matrix * real).sum(2) / real.sum(2)
+@final
+class Pool(nn.Module):
+    """The mean of the real columns, or the first one (a class token), or a mean that weighs them by what they hold.
+
+    The weights of the last are the softmax of a linear map (sequence pooling, Hassani et al. 2021, section 3.2).
+    """
+
+    def __init__(self, pooling: Pooling, dim: int) -> None:
+        super().__init__()
+        self.pooling: Pooling = choose("pooling", pooling, get_args(Pooling))
+        self.weigh = nn.Linear(dim, 1, bias=False) if pooling == "attention" else None
+
+    def forward(self, tokens: Tokens) -> Tensor:
+        """Tokens (B, D, N) -> (B, D)."""
+        if self.pooling == "first":
+            return tokens.matrix[:, :, 0]
+        if self.weigh is None:
+            real = tokens.mask[:, None].to(tokens.matrix.dtype)
+            return (tokens.matrix * real).sum(2) / real.sum(2)
+        scores = self.weigh(tokens.matrix.transpose(1, 2))[..., 0].float()
+        weights = scores.masked_fill(~tokens.mask, -torch.inf).softmax(1)
+        return torch.einsum("bdn,bn->bd", tokens.matrix, weights.to(tokens.matrix.dtype))

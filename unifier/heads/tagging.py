@@ -1,7 +1,7 @@
 """Any number of tags for an example."""
 
 from collections.abc import Iterable, Sequence
-from typing import final, get_args
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +9,8 @@ from torch.nn import functional
 from torchmetrics.functional.classification import binary_auroc, binary_average_precision
 
 from unifier.heads.head import Head
-from unifier.heads.pooling import Pooling, pool
+from unifier.heads.pooling import Pool, Pooling
 from unifier_tokenizers import Dropout, InputError, Tokens
-from unifier_tokenizers.choice import choose
 
 
 @final
@@ -24,7 +23,7 @@ class TaggingHead(Head):
         self.index = {label: i for i, label in enumerate(self.labels)}
         if len(self.index) != len(self.labels) or not self.labels:
             raise InputError(f"one or more different tags are needed, not {list(self.labels)}")
-        self.pooling: Pooling = choose("pooling", pooling, get_args(Pooling))
+        self.pool = Pool(pooling, dim)
         self.reads = "first" if pooling == "first" else "all"
         self.dropout = Dropout(dropout)
         self.out = nn.Linear(dim, len(self.labels))
@@ -41,7 +40,7 @@ class TaggingHead(Head):
 
     def logits(self, tokens: Tokens) -> Tensor:
         """Tokens (B, D, N) -> (B, C)."""
-        return self.out(self.dropout(pool(tokens, self.pooling)))
+        return self.out(self.dropout(self.pool(tokens)))
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(self.logits(tokens).float(), target)

@@ -1,0 +1,80 @@
+"""Convolutions over a picture in place of the linear map of its patches."""
+
+from itertools import pairwise
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from unifier_tokenizers.errors import InputError
+from unifier_tokenizers.pixels import to_pictures
+from unifier_tokenizers.tokens import NOWHERE
+
+StemKind = Literal["strided", "pooled"]
+"""How a layer halves the picture: by a convolution of stride 2 (Xiao et al. 2021, section 4), or by one of stride 1 and
+the maxima of what it finds (compact transformers, Hassani et al. 2021, section 3.3)."""
+
+
+@final
+class Stem(nn.Module):
+    """3 x 3 convolutions that halve the picture until a pixel is left of each patch.
+
+    A patch's column sees its neighbours: those above and to the left, and if pooled those on every side. What lies
+    outside of a picture is 0 before every layer, and a halving of an even side reads no further: the same picture gives
+    the same columns alone and beside a larger one.
+    """
+
+    def __init__(self, kind: StemKind, channels: int, dim: int, patch: int) -> None:
+        super().__init__()
+        halvings = patch.bit_length() - 1
+        if patch != 2**halvings or patch == 1:
+            raise InputError(
+                f"a convolutional stem halves its picture down to one column a patch: {patch} is no power of 2"
+            )
+        self.patch = patch
+        widths = [channels, *(max(dim >> (halvings - 1 - i), 8) for i in range(halvings))]
+        halving = strided if kind == "strided" else pooled
+        self.layers = nn.ModuleList(halving(before, after) for before, after in pairwise(widths))
+        self.project = nn.Linear(widths[-1], dim)
+
+    def forward(self, pixels: Tensor, positions: Tensor) -> Tensor:
+        """pixels (B, C x patch x patch, N) at positions (B, 2, N) -> columns (B, D, N)."""
+        grid, sizes = to_pictures(pixels, positions, self.patch, self.patch)
+        for layer in self.layers:
+            grid = layer(grid)
+            sizes = sizes // 2
+            grid = grid * _inside(grid, sizes)
+        columns = grid.shape[3]
+        nowhere = grid.shape[2] * columns
+        place = (positions[:, 0] * columns + positions[:, 1]).masked_fill(positions[:, 0] == NOWHERE, nowhere)
+        found = functional.pad(grid.flatten(2), (0, 1))  # nowhere reads zeros
+        found = found.gather(2, place[:, None].expand(-1, found.shape[1], -1))
+        return self.project(found.transpose(1, 2)).transpose(1, 2)
+
+
+def strided(before: int, after: int) -> nn.Sequential:
+    """A convolution of stride 2, norm and GELU: (B, before, H, W) -> (B, after, H / 2, W / 2)."""
+    return nn.Sequential(nn.Conv2d(before, after, 3, stride=2, padding=1), ChannelNorm(after), nn.GELU())
+
+
+def pooled(before: int, after: int) -> nn.Sequential:
+    """A convolution, ReLU and the maxima of overlapping squares: (B, before, H, W) -> (B, after, H / 2, W / 2)."""
+    return nn.Sequential(nn.Conv2d(before, after, 3, padding=1, bias=False), nn.ReLU(), nn.MaxPool2d(3, 2, padding=1))
+
+
+@final
+class ChannelNorm(nn.LayerNorm):
+    """A norm of the channels of each pixel by itself."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(B, C, H, W) -> the same shape."""
+        return super().forward(input.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+def _inside(grid: Tensor, sizes: Tensor) -> Tensor:
+    """1 within each picture of height and width `sizes` (B, 2), else 0: (B, 1, H, W) of the grid's type."""
+    rows, columns = (
+        torch.arange(side, device=grid.device) < sizes[:, axis, None] for axis, side in enumerate(grid.shape[2:])
+    )
+    return (rows[:, :, None] & columns[:, None])[:, None].to(grid.dtype)
