@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unifier.trunks.layers import Activation, Block, Norm
+from unifier.trunks.layers import Activation, Block, Norm, StochasticDepth
 from unifier.trunks.transformer import SIZES, Size, Transformer
 from unifier.trunks.trunk import Visible, drawn_from_seed_alone
 from unifier_tokenizers import NOWHERE, InputError, Tokens
@@ -173,7 +173,38 @@ def test_depth_0_passes_columns_through_the_norm_alone() -> None:
     assert trunk_of("post", depth=0).attention(tokens)[1] == []
 
 
+def test_stochastic_depth_leaves_out_whole_examples_and_keeps_the_mean() -> None:
+    x = torch.randn(5000, 2, 3)
+    found = StochasticDepth(0.3)(x)
+    kept = found.flatten(1).any(1)
+    torch.testing.assert_close(found[kept], x[kept] / 0.7)
+    assert kept.float().mean().item() == pytest.approx(0.7, abs=0.02)
+    assert StochasticDepth(0.3).eval()(x) is x
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_deeper_blocks_are_left_out_more_often_and_none_in_evaluation(norm: Norm) -> None:
+    torch.manual_seed(1)
+    plain = Transformer(D, 4, HEADS, HIDDEN, norm=norm)
+    torch.manual_seed(1)
+    trunk = Transformer(D, 4, HEADS, HIDDEN, norm=norm, stochastic_depth=0.4)
+    shares = [part.dropout.share for part in trunk.modules() if isinstance(part, StochasticDepth)]
+    assert shares == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    tokens = tokens_of([N, 3])
+    assert not torch.equal(trunk(tokens).matrix, plain(tokens).matrix)
+    assert torch.equal(trunk.eval()(tokens).matrix, plain(tokens).matrix)
+
+
+def test_an_example_that_is_left_out_everywhere_passes_as_it_is() -> None:
+    trunk, tokens = Transformer(D, 1, HEADS, HIDDEN, stochastic_depth=0.5), tokens_of([N] * 400)
+    untouched = (trunk(tokens).matrix - nn.functional.layer_norm(tokens.matrix.mT, (D,)).mT).abs().amax((1, 2)) < 1e-6
+    assert untouched.float().mean().item() == pytest.approx(0.25, abs=0.07)  # attention and feed-forward, each apart
+
+
 def test_what_cannot_be_built_or_read() -> None:
+    for share in (-0.1, 1.0):
+        with pytest.raises(InputError, match=f"stochastic_depth={share}: a share from 0"):
+            Transformer(D, 2, HEADS, HIDDEN, stochastic_depth=share)
     with pytest.raises(InputError, match="a depth of -1 is none"):
         trunk_of(depth=-1)
     for heads in (5, 0):

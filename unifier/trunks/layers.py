@@ -24,6 +24,22 @@ class FeedForward(nn.Sequential):
 
 
 @final
+class StochasticDepth(nn.Module):
+    """Leaves a part of a layer out for a share of the examples in training, and scales it for the rest to keep the mean
+    (Huang et al. 2016, section 3)."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.dropout = Dropout(share)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, ...) -> the same shape; all of an example is 0, or nothing of it."""
+        if not self.training or self.dropout.share == 0:
+            return x
+        return x * self.dropout(x.new_ones(len(x), *[1] * (x.ndim - 1)))
+
+
+@final
 class Block(nn.Module):
     """Self-attention, attention to a memory where `cross`, feed-forward.
 
@@ -41,7 +57,9 @@ class Block(nn.Module):
         activation: Activation = "gelu",
         dropout: float = 0.0,
         qk_norm: bool = False,
+        stochastic_depth: float = 0.0,
     ) -> None:
+        """`stochastic_depth` is the share of examples for which each part is left out in training."""
         super().__init__()
         self.norm = choose("norm", norm, get_args(Norm))
         self.attention = Attention(dim, heads, qk_norm=qk_norm)
@@ -51,6 +69,7 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(dim, hidden, activation, dropout)
         self.feed_forward_norm = nn.LayerNorm(dim)
         self.dropout = Dropout(dropout)
+        self.skip = StochasticDepth(stochastic_depth)
         initialise(self)
 
     def forward(
@@ -101,8 +120,8 @@ class Block(nn.Module):
     ) -> Tensor:
         rest = x if columns is None else x[:, :columns]
         if self.norm == "pre":
-            return rest + self.dropout(part(norm(x)))
-        return norm(rest + self.dropout(part(x)))
+            return rest + self.skip(self.dropout(part(norm(x))))
+        return norm(rest + self.skip(self.dropout(part(x))))
 
 
 def initialise(module: nn.Module) -> None:

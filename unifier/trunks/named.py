@@ -33,17 +33,19 @@ def make_trunk(
     positions: Positions = "none",
     qk_norm: bool = False,
     quiet: bool = False,
+    stochastic_depth: float = 0.0,
 ) -> Trunk:
     """The trunk of one of `NAMES`, of D = `dim` and so many layers; each takes of the other numbers what it has.
 
     Equal numbers are not equal sizes: layers of attention, of means, of memory and of convolution differ in their
     parameters, and nothing widens the smaller ones; the ledger counts them. "timm:" and the name of a model is
     `Trunk.from_timm` with its trained weights; all numbers are then the model's.
-    Raises InputError for another name, a model of another D, and for rotary positions, `qk_norm` and `quiet` with any
-    but "transformer".
+    Raises InputError for another name, a model of another D, and for rotary positions, `stochastic_depth`, `qk_norm`
+    and `quiet` with any but "transformer".
     """
     rotary = positions == "rotary"
-    for option, given in (("positions=rotary", rotary), ("qk_norm", qk_norm), ("quiet", quiet)):
+    asked = {"positions=rotary": rotary, "stochastic_depth": stochastic_depth, "qk_norm": qk_norm, "quiet": quiet}
+    for option, given in asked.items():
         if given and name != "transformer":
             raise InputError(f"{option} is for trunk=transformer alone, and this is {name}: leave it out")
     if name.startswith("timm:"):
@@ -59,4 +61,5 @@ def make_trunk(
         case "convolutional":
             return Convolutional(dim, depth, dropout=dropout)
         case _:
-            return Transformer(dim, depth, heads, hidden, dropout=dropout, rotary=rotary, qk_norm=qk_norm, quiet=quiet)
+            options = {"rotary": rotary, "qk_norm": qk_norm, "quiet": quiet}
+            return Transformer(dim, depth, heads, hidden, dropout=dropout, stochastic_depth=stochastic_depth, **options)

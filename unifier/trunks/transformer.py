@@ -38,22 +38,36 @@ class Transformer(Trunk):
         norm: Norm = "pre",
         activation: Activation = "gelu",
         dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
         rotary: bool = False,
         qk_norm: bool = False,
         quiet: bool = False,
     ) -> None:
         """`hidden` is the width of the feed-forward part; `rotary` turns queries and keys by the columns' positions.
 
+        `stochastic_depth` is the share of examples for which training leaves out the parts of the last block; those of
+        the blocks before it are left out less often, down to an equal step above 0 (Huang et al. 2016, equation 4).
         `qk_norm` is as `Attention` has it; with `quiet` the residual paths start as `quieten` has them.
         """
         super().__init__()
         if depth < 0:
             raise InputError(f"a depth of {depth} is none: take 0 or more blocks")
+        if not 0 <= stochastic_depth < 1:
+            raise InputError(f"stochastic_depth={stochastic_depth}: a share from 0 up to, not with, 1 is expected")
         self.dim, self.rotary = dim, rotary
         with drawn_from_seed_alone():
             self.blocks = nn.ModuleList(
-                Block(dim, heads, hidden, norm=norm, activation=activation, dropout=dropout, qk_norm=qk_norm)
-                for _ in range(depth)
+                Block(
+                    dim,
+                    heads,
+                    hidden,
+                    norm=norm,
+                    activation=activation,
+                    dropout=dropout,
+                    qk_norm=qk_norm,
+                    stochastic_depth=stochastic_depth * (layer + 1) / depth,
+                )
+                for layer in range(depth)
             )
             if quiet:
                 quieten(self.blocks)
