@@ -2,6 +2,7 @@
 
 import math
 
+from unifier.data.augmenting.pictures import augment_pictures, view_pictures
 from unifier.data.sets.by_name import picture_source
 from unifier.data.source import BadExamples, readable
 from unifier.heads.classification import ClassificationHead
@@ -26,6 +27,15 @@ def pictures(
     heads: int = 4,
     hidden: int = 256,
     dropout: float = 0.1,
+    stochastic_depth: float = 0.0,
+    label_smoothing: float = 0.0,
+    crop: int = 0,
+    flip: bool = False,
+    randaugment: int = 0,
+    erase: float = 0.0,
+    mixup: float = 0.0,
+    cutmix: float = 0.0,
+    crops: int = 1,
     tokens: int = 600_000,
     batch_tokens: int = 2048,
     learning_rate: float = 2e-3,
@@ -38,7 +48,8 @@ def pictures(
     A folder of your own has a folder of pictures for each class, and may have folds.csv, of which `fold` is tested on.
     "cifar10_jpg" is a copy of CIFAR-10 that went through JPEG. `patch` is in pixels; None takes the power of 2 that
     cuts the longer side of the first picture into about eight, and at least 2. `trunk` is a name that
-    `make_trunk` knows.
+    `make_trunk` knows. `crop` to `cutmix` are what `augment_pictures` does to training pictures, and `crops` says how
+    many views of each picture are averaged in validation and test.
     """
     source = picture_source(data, fold=fold)
     some = [example.input for example in readable(source.split("train"), bad_examples=bad_examples, most=2000)]
@@ -53,10 +64,22 @@ def pictures(
         positions=added(positions),
         dropout=dropout,
     ).fit(some)
+    head = ClassificationHead(source.labels, dim, pooling=pooling, label_smoothing=label_smoothing)
+    augment = augment_pictures(
+        tokenizer,
+        len(source.labels),
+        crop=crop,
+        flip=flip,
+        randaugment=randaugment,
+        erase=erase,
+        mixup=mixup,
+        cutmix=cutmix,
+    )
+    views = view_pictures(tokenizer, crops, crop=crop, flip=flip)
     return Experiment(
         "pictures",
-        make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions),
-        {source.name: Arm(source, tokenizer, ClassificationHead(source.labels, dim, pooling=pooling))},
+        make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions, stochastic_depth=stochastic_depth),
+        {source.name: Arm(source, tokenizer, head, augment=augment, views=views)},
         Training(
             tokens=tokens,
             batch_tokens=batch_tokens,

@@ -1,6 +1,7 @@
 """Pictures changed in training: as torchvision shifts and mirrors them, and as their new targets say."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,11 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional
 
-from unifier.data.augmenting.pictures import augment_pictures, erase_part, move, shift_and_mirror
+from unifier import run
+from unifier.data.augmenting.pictures import augment_pictures, erase_part, move, shift_and_mirror, view_pictures
 from unifier.data.augmenting.randaugment import RandAugment
 from unifier.data.loading import Batch
+from unifier.running.registry import experiment
 from unifier_tokenizers import NOWHERE, InputError, PatchTokenizer, pad_columns
 from unifier_tokenizers.pixels import Pictures
 
@@ -172,6 +175,47 @@ def test_with_both_a_batch_has_the_one_mixture_or_the_other() -> None:
     values = [both(one, seeded(seed)).values.float() for seed in range(30)]
     means = [bool((some.std((1, 2)) == 0).all()) for some in values]  # of two even pictures, each even again
     assert 5 < sum(means) < 25
+
+
+def test_views_are_the_picture_its_mirror_image_and_both_shifted() -> None:
+    tokenizer = PatchTokenizer(8, patch=4, class_token=True)
+    one = batch(tokenizer)
+    seen = view_pictures(tokenizer, 10, crop=3, flip=True)
+    assert seen is not None
+    found = list(seen(one))
+    assert torch.equal(found[0].values, one.values)
+    assert len({view.values.numpy().tobytes() for view in found}) == 10
+    pixels, sizes = tokenizer.pictures(one.values, one.positions)
+    for view, (down, right) in zip(found[::2], [(0, 0), (-2, -2), (2, 2), (-2, 2), (2, -2)], strict=True):
+        assert torch.equal(view.places, one.places)
+        assert torch.equal(view.target, one.target)
+        moved = tokenizer.pictures(view.values, view.positions).pixels
+        for before, after, (height, width) in zip(pixels, moved, sizes.tolist(), strict=True):
+            expected = functional.crop(before[:, :height, :width], -down, -right, height, width)
+            assert torch.equal(after[:, :height, :width], expected)
+    first, mirrored = (tokenizer.pictures(view.values, view.positions).pixels[2, :, :4, :4] for view in found[:2])
+    assert torch.equal(functional.horizontal_flip(first), mirrored)
+    few = view_pictures(tokenizer, 3, crop=3, flip=True)
+    assert few is not None
+    assert len(list(few(one))) == 3
+    assert view_pictures(tokenizer, 1, crop=3, flip=True) is None
+
+
+@pytest.mark.parametrize(("crop", "flip", "most"), [(0, False, 1), (0, True, 2), (2, False, 5), (2, True, 10)])
+def test_more_views_than_there_are(crop: int, flip: bool, most: int) -> None:
+    for count in (0, most + 1):
+        with pytest.raises(InputError, match=f"crops={count}: with crop={crop} and flip={flip} there are 1 to {most} "):
+            view_pictures(PatchTokenizer(8), count, crop=crop, flip=flip)
+
+
+def test_the_experiment_trains_with_every_setting(tmp_path: Path) -> None:
+    pictures: Any = experiment(str(Path(__file__).parents[1] / "experiments" / "pictures.py"))
+    settings = {"crop": 1, "flip": True, "randaugment": 9, "erase": 0.5, "mixup": 0.8, "cutmix": 1.0, "crops": 3}
+    regular = {"stochastic_depth": 0.1, "label_smoothing": 0.1, "stem": "pooled", "pooling": "attention"}
+    small = {"dim": 16, "depth": 2, "heads": 2, "hidden": 16, "tokens": 5000, "validations": 1}
+    (result,) = run(pictures, **settings, **regular, **small, out=tmp_path, track="off")
+    assert result.status == "finished"
+    assert result.settings["cutmix"] == 1.0
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -1,6 +1,7 @@
 """The model: every arm reads through one trunk, and a comparison's arms start from the same one."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
 from unifier.data.encoding import encode_split
-from unifier.data.loading import collate
+from unifier.data.loading import Batch, collate
 from unifier.model import Unifier, learning_rate_share
 from unifier.running.registry import experiment as find
 from unifier.study.experiment import Experiment, Schedule, Training
@@ -90,6 +91,30 @@ def test_a_batch_tells_of_each_example_what_it_tells_alone(study: Callable[[str]
                 alone = model.read(arm, collate(split, [row]))
                 n = alone.matrix.shape[2]
                 torch.testing.assert_close(together.matrix[row, :, :n], alone.matrix[0], atol=1e-5, rtol=1e-4)
+
+
+def test_predictions_of_an_example_s_views_are_averaged(study: Callable[[str], Study]) -> None:
+    experiment = seeded(study("pictures"), dim=16, depth=1)
+    ((arm, one),) = experiment.arms.items()
+    split, _ = encode_split(list(one.source.split("train")[:5]), one.tokenizer, one.head)
+    whole = collate(split, range(5))
+
+    def views(batch: Batch) -> list[Batch]:
+        """All of them, and the last two again in the dark."""
+        some = Batch(*(part[3:] for part in batch))
+        return [batch, some._replace(values=some.values * 0)]
+
+    once = Unifier(experiment).eval()
+    model = Unifier(replace(experiment, arms={arm: replace(one, views=views)})).eval()
+    with torch.no_grad():
+        once.validation_step((arm, whole), 0)
+        model.validation_step((arm, whole), 0)
+        plain = torch.stack(list(once.predictions[arm].values()))
+        once.validation_step((arm, whole._replace(values=whole.values * 0)), 0)
+    expected = (plain + torch.stack(list(once.predictions[arm].values()))) / 2
+    expected[:3] = plain[:3]
+    assert list(model.predictions[arm]) == list(range(5))
+    torch.testing.assert_close(torch.stack(list(model.predictions[arm].values())), expected)
 
 
 def shares(schedule: Schedule, total: int, warmup: float = 0.1) -> list[float]:

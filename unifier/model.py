@@ -134,8 +134,13 @@ class Unifier(pl.LightningModule):
         self._predict(*batch)
 
     def _predict(self, arm: str, batch: Batch) -> None:
-        predictions = self.arms[arm].head.predict(self.read(arm, batch))
-        self.predictions.setdefault(arm, {}).update(zip(batch.places.tolist(), predictions, strict=True))
+        one, found = self.arms[arm], dict[int, list[Any]]()
+        for view in (batch,) if one.views is None else one.views(batch):
+            predictions = one.head.predict(self.read(arm, view))
+            for place, prediction in zip(view.places.tolist(), predictions, strict=True):
+                found.setdefault(place, []).append(prediction)
+        means = {place: each[0] if len(each) == 1 else torch.stack(each).mean(0) for place, each in found.items()}
+        self.predictions.setdefault(arm, {}).update(means)
 
     def on_validation_epoch_start(self) -> None:
         self.ledger.pause()

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, final
 
 import numpy as np
@@ -42,6 +42,12 @@ Augment = Callable[[Batch, torch.Generator], Batch]
 
 It changes values before they are embedded, may leave columns out, and may mix examples: a target that was a label is
 then a distribution over C labels, (B, C, 1) float.
+"""
+
+Views = Callable[[Batch], Iterable[Batch]]
+"""Shows the examples of an evaluation batch in several ways, each example in one or more of the batches it gives.
+
+An example's predictions are averaged, so they must be tensors, such as probabilities.
 """
 
 

@@ -8,7 +8,7 @@ from typing import Literal, final, get_args
 
 from torch import nn
 
-from unifier.data.loading import Augment, Unit
+from unifier.data.loading import Augment, Unit, Views
 from unifier.data.source import BadExamples, Source
 from unifier.heads.head import Head
 from unifier.study.freezing import PARTS, Part
@@ -128,6 +128,8 @@ class Arm:
     """What its loss counts for beside the other arms'."""
     augment: Augment | None = None
     """What is done to its training batches, each time anew."""
+    views: Views | None = None
+    """The ways in which validation and test look at each example; None is once, as it is."""
 
 
 @final

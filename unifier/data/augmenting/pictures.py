@@ -1,6 +1,6 @@
 """Training pictures changed: shifted, mirrored, erased in part, mixed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import final
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unifier.data.augmenting.mixing import Mixup, chain, mixed_target, one_of, partners, shares
-from unifier.data.loading import Augment, Batch
+from unifier.data.loading import Augment, Batch, Views
 from unifier_tokenizers import InputError, PatchTokenizer
 from unifier_tokenizers.pixels import Pictures
 
@@ -61,6 +61,29 @@ def augment_pictures(
     return chain(*augments) if augments else None
 
 
+def view_pictures(tokenizer: PatchTokenizer, count: int, *, crop: int = 0, flip: bool = False) -> Views | None:
+    """`count` views of each picture for evaluation; None where that is one, the picture as it is.
+
+    The others are its mirror image where training mirrors, and both shifted to four sides by half of what training
+    shifts at most. Raises InputError where that makes fewer views.
+    """
+    half = (crop + 1) // 2
+    shifts = [(0, 0), *([(-half, -half), (half, half), (-half, half), (half, -half)] if crop else [])]
+    ways = [(shift, mirrored) for shift in shifts for mirrored in ((False, True) if flip else (False,))]
+    if not 1 <= count <= len(ways):
+        raise InputError(
+            f"crops={count}: with crop={crop} and flip={flip} there are 1 to {len(ways)} views of a picture"
+        )
+
+    def seen(batch: Batch) -> Iterator[Batch]:
+        pictures = tokenizer.pictures(batch.values, batch.positions)
+        for shift, mirrored in ways[:count]:
+            moved = move(pictures, torch.tensor([shift]), torch.tensor([mirrored]))
+            yield batch._replace(values=tokenizer.patches(moved.pixels, batch.positions))
+
+    return seen if count > 1 else None
+
+
 @final
 @dataclass(frozen=True)
 class ChangePictures:
@@ -109,10 +132,11 @@ def shift_and_mirror(pictures: Pictures, generator: torch.Generator, *, crop: in
 def move(pictures: Pictures, shift: Tensor, mirrored: Tensor) -> Pictures:
     """Pictures mirrored left to right where `mirrored` (B,), then shifted down and right by `shift` (B, 2) pixels.
 
-    What comes in from outside of a picture is black.
+    One of either may stand for all. What comes in from outside of a picture is black.
     """
     pixels, sizes = pictures
     height, width = pixels.shape[2:]
+    shift, mirrored = shift.to(pixels.device), mirrored.to(pixels.device)
     rows = torch.arange(height, device=pixels.device) - shift[:, :1]
     columns = torch.arange(width, device=pixels.device) - shift[:, 1:]
     shown = _between(rows, 0, sizes[:, :1])[:, :, None] & _between(columns, 0, sizes[:, 1:])[:, None]
