@@ -102,14 +102,14 @@ def test_the_stem_is_torchs_convolutions_over_the_whole_picture(stem: StemKind) 
     picture = pictures()[0]
     assert tokenizer.stem is not None
     grid = (torch.from_numpy(picture).permute(2, 0, 1)[None] / 255 - 0.5) / 0.25
-    for convolution, *rest in (layer.children() for layer in tokenizer.stem.layers.children()):
-        weight, bias = convolution.weight, convolution.bias
+    for layer in tokenizer.stem.layers:
+        weight, *rest = layer.parameters()
         if stem == "strided":
+            bias, scale, offset = rest
             grid = functional.conv2d(grid, weight, bias, stride=2, padding=1).movedim(1, 3)
-            norm = rest[0]
-            grid = functional.gelu(functional.layer_norm(grid, norm.weight.shape, norm.weight, norm.bias)).movedim(3, 1)
+            grid = functional.gelu(functional.layer_norm(grid, grid.shape[3:], scale, offset)).movedim(3, 1)
         else:
-            assert bias is None
+            assert not rest
             grid = functional.max_pool2d(functional.conv2d(grid, weight, padding=1).relu(), 3, 2, 1)
     torch.testing.assert_close(tokenizer(picture), tokenizer.stem.project(grid[0].flatten(1).T).T)
 
