@@ -14,7 +14,7 @@ from unifier.heads.classification import ClassificationHead
 from unifier.running.samples import SIDE, samples, shown
 from unifier.study.experiment import Arm
 from unifier_tokenizers import FrameTokenizer, PatchTokenizer
-from unifier_tokenizers.audio import Sound
+from unifier_tokenizers.sound import Sound
 
 D = 8
 

@@ -1,16 +1,18 @@
 """Tokenizers: one modality each, all to the same D x N matrix."""
 
-from unifier_tokenizers.audio import FrameTokenizer, Sound
+from unifier_tokenizers.audio import FrameTokenizer
 from unifier_tokenizers.checks import ContractError, check_tokenizer
 from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.image import PatchTokenizer
 from unifier_tokenizers.mixture import Mixture
 from unifier_tokenizers.positions import PositionalEncoding, rotary_angles
+from unifier_tokenizers.sound import Sound
 from unifier_tokenizers.text import SubwordTokenizer, load_vectors
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import NOWHERE, Tokens, Units, pad_columns
 from unifier_tokenizers.vocabulary import Vocabulary
+from unifier_tokenizers.waveform import WaveformTokenizer
 
 __all__ = [
     "NOWHERE",
@@ -27,6 +29,7 @@ __all__ = [
     "Tokens",
     "Units",
     "Vocabulary",
+    "WaveformTokenizer",
     "check_tokenizer",
     "load_vectors",
     "pad_columns",

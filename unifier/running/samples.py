@@ -15,8 +15,8 @@ from PIL import Image
 from unifier.data.source import where
 from unifier.study.experiment import Arm
 from unifier_tokenizers import InputError
-from unifier_tokenizers.audio import Sound
 from unifier_tokenizers.image import to_array
+from unifier_tokenizers.sound import Sound
 
 SAMPLES = 12
 """How many test examples of each arm are kept."""

@@ -1,0 +1,62 @@
+"""A plane of time and bands cut into columns, and put together again."""
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+@final
+@dataclass(frozen=True)
+class Tiles:
+    """Tiles of a plane (frames, bands), one a column (P, N): frame after frame, and all tiles of one time in turn.
+
+    A waveform is a plane of one band, whose frames are samples.
+    """
+
+    bands: int
+    patch: tuple[int, int]
+    """The sides of a tile (frames, bands)."""
+    stride: tuple[int, int]
+    """The steps between tiles (frames, bands); below the patch, tiles overlap."""
+    silence: float
+    """What fills a tile that reaches past the plane."""
+
+    @property
+    def across(self) -> int:
+        """How many tiles stand at one time."""
+        return max(math.ceil((self.bands - self.patch[1]) / self.stride[1]), 0) + 1
+
+    def times(self, frames: Tensor) -> Tensor:
+        """How many tiles stand one after the other where there are so many frames."""
+        return (frames - self.patch[0] + self.stride[0] - 1).div(self.stride[0], rounding_mode="floor").clamp(min=0) + 1
+
+    def frames(self, times: Tensor) -> Tensor:
+        """How many frames so many tiles reach over."""
+        return (times - 1) * self.stride[0] + self.patch[0]
+
+    def cut(self, plane: Tensor) -> Tensor:
+        """Planes (..., frames, bands) -> columns (..., P, N)."""
+        counts = int(self.times(torch.tensor(plane.shape[-2]))), self.across
+        past = [
+            (count - 1) * step + side - there
+            for count, step, side, there in zip(counts, self.stride, self.patch, plane.shape[-2:], strict=True)
+        ]
+        plane = functional.pad(plane, (0, past[1], 0, past[0]), value=self.silence)
+        tiles = plane.unfold(-2, self.patch[0], self.stride[0]).unfold(-2, self.patch[1], self.stride[1])
+        return tiles.flatten(-2).flatten(-3, -2).mT.contiguous()
+
+    def join(self, values: Tensor, times: Tensor) -> Tensor:
+        """Columns (B, P, N), of which each example has its `times` (B,), -> planes (B, frames, bands); padding is 0."""
+        side, (step, rise) = self.patch[0], self.stride
+        tiles = values.unflatten(1, self.patch).unflatten(-1, (-1, self.across))  # B, side, height, T, G
+        low, top = tiles[:, :, :rise].permute(0, 1, 3, 4, 2).flatten(3), tiles[..., -1][:, :, rise:].mT
+        tiles = torch.cat([low, top], dim=3)[..., : self.bands]  # B, side, T, bands
+        plane = functional.pad(tiles[:, :step].transpose(1, 2).flatten(1, 2), (0, 0, 0, side - step))
+        # What an example's last tile reaches beyond its step stands in no later one.
+        each, beyond, last = torch.arange(len(values))[:, None], torch.arange(side - step), times[:, None] - 1
+        plane[each, (last + 1) * step + beyond] = tiles[each, step + beyond, last]
+        return plane
