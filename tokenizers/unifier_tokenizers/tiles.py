@@ -52,11 +52,16 @@ class Tiles:
     def join(self, values: Tensor, times: Tensor) -> Tensor:
         """Columns (B, P, N), of which each example has its `times` (B,), -> planes (B, frames, bands); padding is 0."""
         side, (step, rise) = self.patch[0], self.stride
-        tiles = values.unflatten(1, self.patch).unflatten(-1, (-1, self.across))  # B, side, height, T, G
-        low, top = tiles[:, :, :rise].permute(0, 1, 3, 4, 2).flatten(3), tiles[..., -1][:, :, rise:].mT
-        tiles = torch.cat([low, top], dim=3)[..., : self.bands]  # B, side, T, bands
-        plane = functional.pad(tiles[:, :step].transpose(1, 2).flatten(1, 2), (0, 0, 0, side - step))
+        tiles = values.unflatten(1, self.patch).unflatten(-1, (-1, self.across)).permute(0, 3, 1, 4, 2)
+        rows = tiles[..., :rise].flatten(3)  # B, T, side, bands; of tiles (B, T, side, G, height)
+        if self.patch[1] > rise:
+            rows = torch.cat([rows, tiles[..., -1, rise:]], dim=3)
+        rows = rows[..., : self.bands]
+        plane = rows[:, :, :step].flatten(1, 2)
+        if side == step:
+            return plane
         # What an example's last tile reaches beyond its step stands in no later one.
+        plane = functional.pad(plane, (0, 0, 0, side - step))
         each, beyond, last = torch.arange(len(values))[:, None], torch.arange(side - step), times[:, None] - 1
-        plane[each, (last + 1) * step + beyond] = tiles[each, step + beyond, last]
+        plane[each, (last + 1) * step + beyond] = rows[each, last, step + beyond]
         return plane

@@ -1,0 +1,148 @@
+"""Training sounds changed: stretched and cut in time, louder or softer, hidden in part."""
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from unifier.data.loading import Augment, Batch
+from unifier_tokenizers import NOWHERE, InputError, WaveformTokenizer
+from unifier_tokenizers.sound import SoundTokenizer
+from unifier_tokenizers.tiles import Tiles
+
+
+def augment_sounds(
+    tokenizer: SoundTokenizer,
+    *,
+    stretch: float = 0.0,
+    crop: float | None = None,
+    gain: float = 0.0,
+    time_masks: int = 0,
+    time_width: float = 0.1,
+    band_masks: int = 0,
+    band_width: float = 0.2,
+) -> Augment | None:
+    """What is done to batches of a fitted tokenizer's columns, in this order; None where all of it is off.
+
+    `stretch` is the share by which a sound is made faster or slower at most, `crop` the seconds that are left of a
+    longer one, `gain` the decibels by which it is made louder or softer at most. So many masks then hide a stretch of
+    at most `time_width` of the sound, or at most `band_width` of the bands (SpecAugment: Park et al. 2019, section 2).
+    """
+    for name, value in (("stretch", stretch), ("gain", gain), ("time_masks", time_masks), ("band_masks", band_masks)):
+        if not 0 <= value < math.inf:
+            raise InputError(f"{name}={value}: 0 or more is needed")
+    for name, value in (("time_width", time_width), ("band_width", band_width)):
+        if not 0 < value <= 1:
+            raise InputError(f"{name}={value}: a share, above 0 and at most 1, is expected")
+    if crop is not None and not 0 < crop < math.inf:
+        raise InputError(f"crop={crop}: a number of seconds above 0 is needed")
+    learned = isinstance(tokenizer, WaveformTokenizer)
+    if learned and band_masks:
+        raise InputError(f"band_masks={band_masks}: a waveform has no bands to hide; take a tokenizer of frames")
+    if not (stretch or crop or gain or time_masks or band_masks):
+        return None
+    tiles = tokenizer.tiles
+    side, step = tiles.patch[0], tiles.stride[0]
+    return ChangeSounds(
+        tiles=tiles,
+        mean=torch.zeros(1) if learned else tokenizer.normal.mean.cpu().clone(),
+        logarithmic=not learned,
+        stretch=stretch,
+        longest=None if crop is None else max(round(crop / tokenizer.step) - side, 0) // step * step + side,
+        gain=gain,
+        time_masks=(time_masks, time_width),
+        band_masks=(band_masks, band_width),
+    )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ChangeSounds:
+    """Changes to the spectrograms or waveforms that a batch of columns shows, each example's by its own numbers.
+
+    No example has more columns than before: one that is slower loses what would reach past its length. Those that are
+    left of it keep their positions, so that every place an uncut example has is learned.
+    """
+
+    tiles: Tiles
+    mean: Tensor
+    """What is put where something is hidden, for each band: it is 0 once made normal."""
+    logarithmic: bool
+    """Whether the plane holds log power, not samples."""
+    stretch: float
+    longest: int | None
+    """The most frames that are left: whole tiles of them."""
+    gain: float
+    time_masks: tuple[int, float]
+    """How many, and the share of the frames that each hides at most."""
+    band_masks: tuple[int, float]
+
+    def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+        tiles, times = self.tiles, batch.mask.sum(1) // self.tiles.across
+        plane, lengths = tiles.join(batch.values, times), tiles.frames(times)
+        start = torch.zeros_like(lengths)
+        if self.stretch or self.longest:
+            longest = self.longest or plane.shape[1]
+            plane, lengths, start = stretch_and_crop(plane, lengths, self.stretch, longest, generator)
+            past = torch.arange(plane.shape[1]) >= lengths[:, None]
+            plane = plane.masked_fill_(past[:, :, None], tiles.silence)
+        if self.gain:
+            decibels = self.gain * (2 * torch.rand(len(plane), 1, 1, generator=generator) - 1)
+            if self.logarithmic:
+                plane = (plane + decibels * (math.log(10) / 10)).clamp_(min=tiles.silence)
+            else:
+                plane = plane * 10 ** (decibels / 20)
+        if self.time_masks[0]:
+            hidden = masks(lengths, plane.shape[1], *self.time_masks, generator)
+            plane = self.mean.where(hidden[:, :, None], plane)
+        if self.band_masks[0]:
+            hidden = masks(torch.full_like(lengths, tiles.bands), tiles.bands, *self.band_masks, generator)
+            plane = self.mean.where(hidden[:, None], plane)
+        values, left = tiles.cut(plane), tiles.times(lengths)
+        columns = torch.arange(values.shape[-1])
+        padding = columns >= (left * tiles.across)[:, None]
+        if padding.any():
+            values.masked_fill_(padding[:, None], 0)
+        first = (start // tiles.stride[0]).minimum(times - left) * tiles.across
+        places = (first[:, None] + columns).clamp(max=batch.mask.shape[1] - 1)
+        positions = batch.positions.gather(2, places[:, None].expand(-1, batch.positions.shape[1], -1))
+        positions.masked_fill_(padding[:, None], NOWHERE)
+        return batch._replace(values=values, positions=positions, mask=~padding)
+
+
+def stretch_and_crop(
+    plane: Tensor, lengths: Tensor, stretch: float, longest: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Planes (B, frames, bands) of `lengths` (B,) frames, faster or slower by the share `stretch` and cut to `longest`.
+
+    Frames between frames are interpolated. Returns planes, their lengths, and the frames (B,) that they start at.
+    """
+    speed = torch.exp(
+        (2 * torch.rand(len(lengths), dtype=torch.float64, generator=generator) - 1) * math.log1p(stretch)
+    )
+    last = lengths - 1
+    left = ((last / speed).long() + 1).minimum(lengths).clamp(max=longest)
+    start = up_to((last - speed * (left - 1)).long().clamp(min=0), generator)
+    at = start[:, None] + speed[:, None] * torch.arange(int(left.max()))
+    each, before = torch.arange(len(plane))[:, None], at.long().minimum(last[:, None])
+    found = plane[each, before]
+    if stretch:
+        after = (before + 1).minimum(last[:, None])
+        found = found.lerp(plane[each, after], (at - before).clamp(max=1).to(plane.dtype)[:, :, None])
+    return found, left, start
+
+
+def masks(lengths: Tensor, size: int, count: int, share: float, generator: torch.Generator) -> Tensor:
+    """Where `count` stretches lie, each at most a `share` of its example's length (B,): (B, size) bool."""
+    most = lengths[:, None].expand(-1, count)
+    width = up_to((most * share).long(), generator)
+    start = up_to(most - width, generator)
+    place = torch.arange(size)
+    return ((place >= start[:, :, None]) & (place < (start + width)[:, :, None])).any(1)
+
+
+def up_to(most: Tensor, generator: torch.Generator) -> Tensor:
+    """Whole numbers from 0 to each of `most`, all equally likely."""
+    return (torch.rand(most.shape, dtype=torch.float64, generator=generator) * (most + 1)).long()
