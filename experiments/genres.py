@@ -1,14 +1,17 @@
 """Genres of music: spectrogram frames in, a label out, or moods as tags."""
 
+from functools import partial
 from typing import Literal
 
+from unifier.data.augmenting.sound import augment_sounds
 from unifier.data.sets.by_name import sound_source
 from unifier.data.source import BadExamples, readable
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.tagging import TaggingHead
 from unifier.study.experiment import Arm, Experiment, Precision, Training
 from unifier.trunks.named import Positions, added, make_trunk
-from unifier_tokenizers import FrameTokenizer
+from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
+from unifier_tokenizers.normal import Normalise
 
 
 def genres(
@@ -17,7 +20,11 @@ def genres(
     task: Literal["genre", "tags"] = "genre",
     fold: int | None = None,
     rate: int = 8000,
-    stack: int = 4,
+    tokenizer: Literal["frames", "waveform"] = "frames",
+    stack: int | None = None,
+    patch: tuple[int, int] | None = None,
+    stride: tuple[int, int] | None = None,
+    normalise: Normalise = "whole",
     trunk: str = "transformer",
     positions: Positions = "sinusoid",
     dim: int = 128,
@@ -25,6 +32,14 @@ def genres(
     heads: int = 4,
     hidden: int = 256,
     dropout: float = 0.1,
+    label_smoothing: float = 0.0,
+    stretch: float = 0.0,
+    crop: float | None = None,
+    gain: float = 0.0,
+    time_masks: int = 0,
+    time_width: float = 0.1,
+    band_masks: int = 0,
+    band_width: float = 0.2,
     tokens: int = 600_000,
     batch_tokens: int = 2048,
     learning_rate: float = 2e-3,
@@ -35,20 +50,50 @@ def genres(
     """Classify or tag `data`: "embedded" (rendered music), one of the sets below, or a table of your own.
 
     Music is "emotify" and "gtzan", spoken digits are "fsdd", noises "esc10" and "esc50"; of these, Emotify has tags. A
-    table of your own is a CSV with the columns file and label. Sounds are resampled to `rate` Hz; a column is a stack
-    of `stack` frames of 10 ms. `fold` is tested on: 0 to 4 of Emotify, whose artists are heard there alone, 1 to 5 of
-    ESC, 0 to 5 of FSDD, each a speaker (None is its official split), or of your table's. `trunk` is a name that
-    `make_trunk` knows.
+    table of your own is a CSV with the columns file and label. `fold` is tested on: 0 to 4 of Emotify, whose artists
+    are heard there alone, 1 to 5 of ESC, 0 to 5 of FSDD, each a speaker (None is its official split), or of your table.
+
+    Sounds are resampled to `rate` Hz. A column is a stack of `stack` frames of 10 ms (None is 4), or a patch of the
+    spectrogram, `patch` and `stride` in (frames, bands); tokenizer="waveform" makes the frames by filters that learn.
+    `normalise` is over all bands (whole), for each (band), or for each of each sound (example). `stretch` to
+    `band_width` change training batches as `augment_sounds` says. `trunk` is a name that `make_trunk` knows.
     """
+    if label_smoothing and task == "tags":
+        raise InputError(f"label_smoothing={label_smoothing}: tags have none; take task=genre")
+    if tokenizer == "waveform" and (patch or stride):
+        raise InputError("a patch is of a spectrogram: with tokenizer=waveform, stack says how long a column is")
     source = sound_source(data, task=task, fold=fold)
     some = readable(source.split("train"), bad_examples=bad_examples, most=50)
-    tokenizer = FrameTokenizer(dim, rate=rate, stack=stack, positions=added(positions), dropout=dropout)
-    tokenizer.fit(example.input for example in some)
-    head = TaggingHead(source.labels, dim) if task == "tags" else ClassificationHead(source.labels, dim)
+    if stack is None:
+        stack = 1 if patch else 4
+    kind = WaveformTokenizer if tokenizer == "waveform" else partial(FrameTokenizer, patch=patch, stride=stride)
+    columns = kind(
+        dim,
+        rate=rate,
+        stack=stack,
+        normalise=normalise,
+        positions=added(positions),
+        dropout=dropout,
+    )
+    columns.fit(example.input for example in some)
+    augment = augment_sounds(
+        columns,
+        stretch=stretch,
+        crop=crop,
+        gain=gain,
+        time_masks=time_masks,
+        time_width=time_width,
+        band_masks=band_masks,
+        band_width=band_width,
+    )
+    if task == "tags":
+        head = TaggingHead(source.labels, dim)
+    else:
+        head = ClassificationHead(source.labels, dim, label_smoothing=label_smoothing)
     return Experiment(
         "genres",
         make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions),
-        {source.name: Arm(source, tokenizer, head)},
+        {source.name: Arm(source, columns, head, augment=augment)},
         Training(
             tokens=tokens,
             batch_tokens=batch_tokens,

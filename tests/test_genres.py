@@ -1,0 +1,100 @@
+"""The experiment on sounds: each setting reaches what it is for, and none costs anything unless asked for."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from unifier import run
+from unifier.heads.classification import ClassificationHead
+from unifier.running.registry import experiment
+from unifier.running.settings import check_settings
+from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
+
+GENRES: Any = experiment(str(Path(__file__).parents[1] / "experiments" / "genres.py"))
+SMALL: dict[str, Any] = {"dim": 16, "depth": 1, "heads": 2, "hidden": 16, "tokens": 400, "batch_tokens": 64}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve noises of 0.2 to 0.6 s, each of two labels, loud and soft."""
+    folder, random = tmp_path_factory.mktemp("sounds"), np.random.default_rng(0)
+    rows = ["file,label"]
+    for number in range(12):
+        loud = number % 2
+        soundfile.write(
+            folder / f"{number}.wav", random.normal(size=1600 + 300 * number) * (0.2 if loud else 0.02), 8000
+        )
+        rows.append(f"{number}.wav,{'loud' if loud else 'soft'}")
+    (folder / "table.csv").write_text("\n".join(rows) + "\n")
+    return folder / "table.csv"
+
+
+def described(table: Path, **given: str) -> Any:
+    """The one arm of an experiment whose settings are texts, as on the command line."""
+    (arm,) = GENRES(**check_settings(GENRES, {"data": str(table), **SMALL, **given})).arms.values()
+    return arm
+
+
+def test_by_default_batches_are_as_they_are_and_columns_are_stacks(table: Path) -> None:
+    arm = described(table)
+    assert arm.augment is None
+    assert isinstance(arm.tokenizer, FrameTokenizer)
+    assert arm.tokenizer.tiles.patch == arm.tokenizer.tiles.stride == (4, 64)
+    assert arm.tokenizer.normal.kind == "whole"
+    assert arm.head.label_smoothing == 0
+
+
+def test_settings_reach_what_they_are_for(table: Path) -> None:
+    patches = described(table, patch="8,16", stride="4,8", normalise="band", label_smoothing="0.1")
+    assert (patches.tokenizer.tiles.patch, patches.tokenizer.tiles.stride) == ((8, 16), (4, 8))
+    assert patches.tokenizer.tiles.across == 7
+    assert len(patches.tokenizer.normal.mean.unique()) == 64
+    assert isinstance(patches.head, ClassificationHead)
+    assert patches.head.label_smoothing == 0.1
+    waveform = described(table, tokenizer="waveform", stack="2", normalise="example", rate="4000")
+    assert isinstance(waveform.tokenizer, WaveformTokenizer)
+    assert waveform.tokenizer.tiles.patch == (100 + 40, 1)
+    changed = described(
+        table, stretch="0.1", crop="0.25", gain="3", time_masks="1", time_width="0.3", band_masks="2", band_width="0.4"
+    ).augment
+    assert (changed.stretch, changed.longest, changed.gain) == (0.1, 24, 3)
+    assert (changed.time_masks, changed.band_masks) == ((1, 0.3), (2, 0.4))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"stretch": 0.1, "crop": 0.25, "gain": 6.0, "time_masks": 2, "band_masks": 2, "label_smoothing": 0.1},
+        {
+            "patch": (8, 16),
+            "stride": (4, 16),
+            "normalise": "band",
+            "stretch": 0.1,
+            "band_masks": 1,
+            "positions": "learned",
+        },
+        {"tokenizer": "waveform", "normalise": "example", "crop": 0.25, "gain": 6.0, "time_masks": 2},
+    ],
+    ids=["stacks", "patches", "waveform"],
+)
+def test_recipes_train(table: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+    (result,) = run(GENRES, data=str(table), **SMALL, **settings, out=tmp_path, track="off")
+    assert result.status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"tokenizer": "waveform", "patch": "4,4"}, "a patch is of a spectrogram: with tokenizer=waveform"),
+        ({"patch": "4,4", "stack": "2"}, "give stack or patch, not both"),
+        ({"tokenizer": "waveform", "band_masks": "1"}, "a waveform has no bands to hide"),
+        ({"task": "tags", "label_smoothing": "0.1"}, "label_smoothing=0.1: tags have none"),
+        ({"tokenizer": "leaf"}, "the setting tokenizer='leaf' does not fit"),
+    ],
+)
+def test_settings_that_do_not_go_together(table: Path, given: dict[str, str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        described(table, **given)
