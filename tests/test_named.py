@@ -66,7 +66,7 @@ def test_stochastic_depth_is_the_transformer_s_alone() -> None:
     made = make_trunk("transformer", 12, 2, 3, 20, 0.0, stochastic_depth=0.5)
     assert str(made) == str(Transformer(12, 2, 3, 20, stochastic_depth=0.5)) != str(Transformer(12, 2, 3, 20))
     for name in NAMES[1:]:
-        with pytest.raises(InputError, match="stochastic_depth is for trunk=transformer alone, and this is {name}"):
+        with pytest.raises(InputError, match=f"stochastic_depth is for trunk=transformer alone, and this is {name}"):
             make_trunk(name, 12, 1, 3, 20, 0.0, stochastic_depth=0.5)
 
 
