@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from unifier.heads.classification import ClassificationHead
 from unifier.trunks.bag import Bag
 from unifier.trunks.convolutional import Convolutional
-from unifier.trunks.recurrent import Recurrent
+from unifier.trunks.recurrent import CELLS, Cell, Recurrent
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import NOWHERE, InputError, Tokens
 
@@ -32,11 +32,15 @@ def recurrent(view: View) -> Trunk:
     return Recurrent(D, DEPTH, both_ways=view == "all")
 
 
+def gated(view: View) -> Trunk:
+    return Recurrent(D, DEPTH, both_ways=view == "all", cell="gru")
+
+
 def convolutional(_: View) -> Trunk:
     return Convolutional(D, DEPTH, width=3)
 
 
-TRUNKS: list[Build] = [bag, recurrent, convolutional]
+TRUNKS: list[Build] = [bag, recurrent, gated, convolutional]
 VIEWS: list[View] = ["all", "past"]
 
 
@@ -72,7 +76,7 @@ def test_padding_changes_nothing_real(build: Build, view: View) -> None:
         torch.testing.assert_close(together.matrix[b, :, :length], trunk(alone, view).matrix[0], atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("build", [bag, recurrent])
+@pytest.mark.parametrize("build", [bag, recurrent, gated])
 def test_a_change_reaches_all_or_those_that_come_after(build: Build) -> None:
     tokens = tokens_of([N, 3])
     assert reaches(build("all"), tokens, "all").all()
@@ -86,6 +90,16 @@ def test_a_convolution_reaches_as_far_as_it_says(view: View) -> None:
     far = depth * (width - 1)
     expected = distance.abs() <= far // 2 if view == "all" else (distance >= 0) & (distance <= far)
     assert torch.equal(reaches(Convolutional(D, depth, width=width), tokens_of([20, 4]), view), expected)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_recurrent_layer_is_torchs_beside_a_residual_path(cell: Cell) -> None:
+    trunk, tokens = Recurrent(D, 1, cell=cell), tokens_of([N, N])
+    peer = {"lstm": nn.LSTM, "gru": nn.GRU}[cell](D, D // 2, batch_first=True, bidirectional=True)
+    peer.load_state_dict(trunk.layers[0].state_dict())
+    x = tokens.matrix.mT
+    expected = trunk.norm(x + peer(trunk.norms[0](x))[0])
+    torch.testing.assert_close(trunk(tokens).matrix.mT, expected)
 
 
 def test_a_bag_knows_no_order_but_that_of_the_past() -> None:
@@ -159,6 +173,8 @@ def test_what_a_trunk_cannot_show_is_refused_with_the_way_out() -> None:
         recurrent("past")(tokens, torch.tensor([2]))
     with pytest.raises(InputError, match="ask for all or the past"):
         convolutional("all")(tokens, torch.tensor([2]))
+    with pytest.raises(InputError, match="no cell 'rnn'"):
+        Recurrent(D, 1, cell="rnn")  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="D = 7 does not split"):
         Recurrent(7, 1)
     for width in (0, 4):

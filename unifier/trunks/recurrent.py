@@ -1,6 +1,6 @@
 """A trunk that reads columns one after the other."""
 
-from typing import final
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -8,17 +8,25 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from unifier.trunks.trunk import Trunk, Visible, check_columns, drawn_from_seed_alone
 from unifier_tokenizers import Dropout, InputError, Tokens
+from unifier_tokenizers.choice import choose
+
+Cell = Literal["lstm", "gru"]
+
+CELLS: dict[Cell, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+"""Long short-term memory (Hochreiter and Schmidhuber 1997), and gated units (Cho et al. 2014, section 2.3)."""
 
 
 @final
 class Recurrent(Trunk):
-    """Layers of long short-term memory (Hochreiter and Schmidhuber 1997), each with a norm and a residual path.
+    """Layers of one of `CELLS`, each with a norm and a residual path.
 
     It reads in the order of the columns. Layers that read both ways, each with half the rows, let all columns see all;
     those that read forwards alone let them see the past.
     """
 
-    def __init__(self, dim: int, depth: int, *, both_ways: bool = True, dropout: float = 0.0) -> None:
+    def __init__(
+        self, dim: int, depth: int, *, both_ways: bool = True, cell: Cell = "lstm", dropout: float = 0.0
+    ) -> None:
         super().__init__()
         if both_ways and dim % 2:
             raise InputError(f"D = {dim} does not split into two directions: take an even one")
@@ -26,7 +34,8 @@ class Recurrent(Trunk):
         width = dim // 2 if both_ways else dim
         with drawn_from_seed_alone():
             self.layers = nn.ModuleList(
-                nn.LSTM(dim, width, batch_first=True, bidirectional=both_ways) for _ in range(depth)
+                CELLS[choose("cell", cell, tuple(CELLS))](dim, width, batch_first=True, bidirectional=both_ways)
+                for _ in range(depth)
             )
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(depth))
         self.dropout = Dropout(dropout)

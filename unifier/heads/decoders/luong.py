@@ -1,0 +1,85 @@
+"""A text written with a look at the columns after each state."""
+
+from typing import Literal, Unpack, final, get_args
+
+import torch
+from torch import Tensor, nn
+
+from unifier.heads.decoders.reader import Reader
+from unifier.heads.decoders.score import Kind, Score
+from unifier.heads.decoders.walk import State, Walk
+from unifier.heads.pooling import pool
+from unifier.heads.writing import AttentiveHead, WritingOptions
+from unifier.trunks.recurrent import Cell
+from unifier_tokenizers import Dropout, InputError, Tokens, Vocabulary
+from unifier_tokenizers.choice import choose
+
+Reach = Literal["global", "local"]
+
+
+@final
+class LuongHead(AttentiveHead):
+    """The decoder of Luong et al. 2015, section 3: its memory reads the text alone, and each state asks the columns.
+
+    A state sees all of them, or those around a place that it predicts ("local-p"). What it has seen is not handed on
+    to the next one (their "input feeding"), so that all tokens of a training batch are computed at once.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        dim: int,
+        *,
+        depth: int,
+        cell: Cell = "lstm",
+        score: Kind = "general",
+        reach: Reach = "global",
+        window: float = 10.0,
+        dropout: float = 0.0,
+        **options: Unpack[WritingOptions],
+    ) -> None:
+        """Local attention reaches `window` columns to each side, and falls off with half of that (D and sigma there).
+
+        Raises InputError for a window of less than a column, which may hold none.
+        """
+        super().__init__(vocabulary, dim, **options)
+        if window < 1:
+            raise InputError(f"window={window}: at least 1 column to each side must be seen")
+        self.window = window
+        self.score = Score(score, dim)
+        local = choose("reach", reach, get_args(Reach)) == "local"
+        self.place = nn.Sequential(nn.Linear(dim, dim, bias=False), nn.Tanh(), nn.Linear(dim, 1)) if local else None
+        self.reader = Reader(dim, dim, cell=cell, depth=depth, dropout=dropout)
+        self.out = nn.Linear(2 * dim, dim)
+        self.dropout = Dropout(dropout)
+
+    def hidden(self, tokens: Tokens, ids: Tensor) -> Tensor:
+        return self._advance(ids, self._start(tokens))[0]
+
+    def walk(self, tokens: Tokens) -> Walk:
+        return Walk(self, self._advance, self._start(tokens))
+
+    def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
+        weights: list[Tensor] = []
+        self._advance(ids, self._start(tokens), weights)
+        return weights[0] / weights[0].sum(-1, keepdim=True)  # the bell of local attention takes some away
+
+    def _start(self, tokens: Tokens) -> State:
+        return self.reader.start(pool(tokens, "mean")), *self.score.remember(tokens)
+
+    def _advance(self, ids: Tensor, state: State, weights: list[Tensor] | None = None) -> tuple[Tensor, State]:
+        past, columns, keys, mask = state
+        states, past = self.reader(self.dropout(self.embed(ids)), past)
+        shares = self._shares(states, keys, mask)
+        if weights is not None:
+            weights.append(shares)
+        seen = shares.to(columns.dtype) @ columns
+        return self.dropout(self.out(torch.cat([seen, states], 2)).tanh()), (past, columns, keys, mask)
+
+    def _shares(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+        if self.place is None:
+            return self.score(states, keys, mask)
+        middle = mask.sum(-1, keepdim=True) * self.place(states).float().sigmoid()  # section 3.2, eq. 9
+        away = torch.arange(keys.shape[1], device=keys.device) - middle
+        shares = self.score(states, keys, mask & (away.abs() <= self.window))
+        return shares * (-2 * (away / self.window).square()).exp()  # eq. 10

@@ -1,0 +1,37 @@
+"""Layers of memory that read the text so far."""
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from unifier.trunks.recurrent import CELLS, Cell
+from unifier_tokenizers.choice import choose
+
+
+@final
+class Reader(nn.Module):
+    """Layers of LSTM or GRU; a state is one tensor (B, S, D), of S vectors for each text, the hidden ones first."""
+
+    def __init__(self, inputs: int, dim: int, *, cell: Cell, depth: int, dropout: float) -> None:
+        """`inputs` is the width of what it reads, `dropout` stands between layers."""
+        super().__init__()
+        self.dim, self.depth = dim, depth
+        self.pair = choose("cell", cell, tuple(CELLS)) == "lstm"
+        self.layers = CELLS[cell](inputs, dim, depth, batch_first=True, dropout=dropout if depth > 1 else 0.0)
+        self.first = nn.Linear(dim, dim * depth * (2 if self.pair else 1))
+
+    def start(self, vector: Tensor) -> Tensor:
+        """The state before anything is read, by a learned map: (B, D) -> (B, S, D)."""
+        return self.first(vector).tanh().unflatten(1, (-1, self.dim))
+
+    def top(self, state: Tensor) -> Tensor:
+        """What the last layer gave last: (B, D)."""
+        return state[:, self.depth - 1]
+
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """x (B, L, E) after a state (B, S, D) -> what the last layer gives (B, L, D), and the state after it."""
+        with torch.autocast(x.device.type, enabled=False):
+            own = state.float().transpose(0, 1).contiguous()
+            answer, after = self.layers(x.float(), tuple(own.chunk(2)) if self.pair else own)
+            return answer, (torch.cat(after) if self.pair else after).transpose(0, 1)
