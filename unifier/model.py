@@ -77,11 +77,10 @@ class Unifier(pl.LightningModule):
         self.zero_grad(set_to_none=True)
 
     def read(self, arm: str, batch: Batch) -> Tokens:
-        """A batch as the trunk leaves it: Tokens (B, D, N), or (B, D, 1) where the head reads the first alone."""
+        """A batch as its head takes it: Tokens (B, D, N), or (B, D, 1) where that reads the first column alone."""
         head = self.arms[arm].head
         matrix = self.arms[arm].tokenizer.embed(batch.values, batch.positions)
-        read = self.trunk.first if head.reads == "first" else self.trunk
-        return read(Tokens(matrix, batch.mask, batch.positions), head.visible)
+        return head.read(self.trunk, Tokens(matrix, batch.mask, batch.positions))
 
     def loss(self, arm: str, batch: Batch) -> Tensor:
         """An arm's own loss of a batch, a scalar."""

@@ -2,11 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 from torch import Tensor, nn
 
-from unifier.trunks.trunk import Visible
+from unifier.trunks.trunk import Trunk, Visible
 from unifier_tokenizers import Tokens
 
 IGNORED = -100
@@ -19,8 +19,9 @@ class Head(nn.Module, ABC):
     visible: Visible = "all"
     """What the trunk's columns may see under this head."""
 
-    reads: Literal["all", "first"] = "all"
-    """Which of the trunk's columns this head reads: the first is a class token's."""
+    reads: Literal["all", "first", "none"] = "all"
+    """Which of the trunk's columns this head reads: the first is a class token's. One that reads none is given the
+    columns as they enter the trunk, and puts that, which it is lent, to a use of its own."""
 
     readings: int = 1
     """How often, one after the other along B, the trunk reads a training batch for this head's loss."""
@@ -43,6 +44,19 @@ class Head(nn.Module, ABC):
     @abstractmethod
     def metrics(self, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, float]:
         """Scores of a whole split, predictions against raw targets; higher is better, the first selects the model."""
+
+    def lend(self, trunk: Trunk) -> None:
+        """Take note of the experiment's trunk, whose parameters are not this head's; most heads have no use for it.
+
+        Raises InputError where it cannot be put to the use that this one has.
+        """
+
+    @final
+    def read(self, trunk: Trunk, tokens: Tokens) -> Tokens:
+        """Columns (B, D, N) as `loss` and `predict` take them: what the trunk makes of them, as far as it is read."""
+        if self.reads == "none":
+            return tokens
+        return (trunk.first if self.reads == "first" else trunk)(tokens, self.visible)
 
     def describe(self, prediction: Any) -> str:
         """A prediction as a person would read it in a table of samples."""

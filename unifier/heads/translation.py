@@ -28,15 +28,26 @@ class TranslationHead(AttentiveHead):
         activation: Activation = "gelu",
         dropout: float = 0.0,
         qk_norm: bool = False,
+        projections: bool = True,
         quiet: bool = False,
         **options: Unpack[WritingOptions],
     ) -> None:
-        """The shape's options are as those of `Transformer`."""
+        """The shape's options are as those of `Transformer`, and `projections` as that of `Attention`."""
         super().__init__(vocabulary, dim, **options)
         self.encoding = PositionalEncoding("sinusoid", dim, ())
         self.dropout = Dropout(dropout)
         self.blocks = nn.ModuleList(
-            Block(dim, heads, hidden, cross=True, norm=norm, activation=activation, dropout=dropout, qk_norm=qk_norm)
+            Block(
+                dim,
+                heads,
+                hidden,
+                cross=True,
+                norm=norm,
+                activation=activation,
+                dropout=dropout,
+                qk_norm=qk_norm,
+                projections=projections,
+            )
             for _ in range(depth)
         )
         if quiet:

@@ -42,7 +42,7 @@ def show_experiment(experiment: Experiment) -> None:
         batch = collate(encoded, [0])
         with torch.no_grad():
             tokens = Tokens(arm.tokenizer.embed(batch.values, batch.positions), batch.mask, batch.positions)
-            read = experiment.trunk(tokens, arm.head.visible)
+            read = arm.head.read(experiment.trunk, tokens)
             loss = arm.head.loss(read, batch.target)
         stops = {
             "input": _brief(example.input),

@@ -159,6 +159,7 @@ class Experiment:
                     f'the tokenizer of arm "{name}" makes columns of D = {arm.tokenizer.dim}, '
                     f"and the trunk reads D = {self.trunk.dim}: give both the same dim"
                 )
+            arm.head.lend(self.trunk)
 
 
 def check_name(name: str) -> None:

@@ -92,7 +92,7 @@ def aligned(trunk: Trunk, arm: Arm, split: Encoded, rows: Sequence[int]) -> dict
     gold = getattr(examples, "alignment", None)
     found: dict[int, Aligned] = {}
     for part, tokens, batch in batches(arm, split, rows):
-        attention = cross_attention(head, trunk(tokens, head.visible), batch.target)
+        attention = cross_attention(head, head.read(trunk, tokens), batch.target)
         for one, row in zip(attention, part, strict=True):
             index = int(split.indices[row])
             source, target = (WORD.findall(text) for text in examples[index])

@@ -100,15 +100,19 @@ ROOM = 16
 class Attention(nn.Module):
     """Multi-head attention (Vaswani et al. 2017, section 3.2.2) of x to itself, or to a memory."""
 
-    def __init__(self, dim: int, heads: int, *, qk_norm: bool = False) -> None:
-        """`qk_norm` normalises each head's queries and keys (Henry et al. 2020), by their root mean square."""
+    def __init__(self, dim: int, heads: int, *, qk_norm: bool = False, projections: bool = True) -> None:
+        """`qk_norm` normalises each head's queries and keys (Henry et al. 2020), by their root mean square.
+
+        Without `projections`, queries, keys and values are the columns as they come.
+        """
         super().__init__()
         if heads < 1 or dim % heads:
             raise InputError(f"{heads} heads do not divide D = {dim}: take a number of heads that does")
-        self.heads = heads
-        self.query = nn.Linear(dim, dim)
-        self.key_value = nn.Linear(dim, 2 * dim)
-        self.out = nn.Linear(dim, dim)
+        self.heads, self.projections = heads, projections
+        if projections:
+            self.query = nn.Linear(dim, dim)
+            self.key_value = nn.Linear(dim, 2 * dim)
+            self.out = nn.Linear(dim, dim)
         self.query_norm, self.key_norm = (nn.RMSNorm(dim // heads) if qk_norm else nn.Identity() for _ in range(2))
 
     def forward(
@@ -127,9 +131,12 @@ class Attention(nn.Module):
         A list given as `weights` receives this call's attention (B, H, N, M), on the plain path.
         """
         if cache is not None and cache.length and not cache.grows:
-            query, (key, value) = self.query_norm(self._split(self.query(x))), cache.read()
+            query, (key, value) = self._split(self.query(x) if self.projections else x), cache.read()
+            query = self.query_norm(query)
         else:
-            if memory is None:  # one product is faster than two
+            if not self.projections:
+                parts = x, *[x if memory is None else memory] * 2
+            elif memory is None:  # one product is faster than two
                 weight = torch.cat([self.query.weight, self.key_value.weight])
                 bias = torch.cat([self.query.bias, self.key_value.bias])
                 parts = functional.linear(x, weight, bias).chunk(3, dim=-1)
@@ -147,7 +154,8 @@ class Attention(nn.Module):
         else:
             answer, seen = plain_attention(query, key, value, mask)
             weights.append(seen)
-        return self.out(answer.transpose(1, 2).flatten(2))
+        answer = answer.transpose(1, 2).flatten(2)
+        return self.out(answer) if self.projections else answer
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)

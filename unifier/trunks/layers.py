@@ -58,13 +58,15 @@ class Block(nn.Module):
         dropout: float = 0.0,
         qk_norm: bool = False,
         stochastic_depth: float = 0.0,
+        projections: bool = True,
     ) -> None:
         """`stochastic_depth` is the share of examples for which each part is left out in training."""
         super().__init__()
         self.norm = choose("norm", norm, get_args(Norm))
-        self.attention = Attention(dim, heads, qk_norm=qk_norm)
+        options = {"qk_norm": qk_norm, "projections": projections}
+        self.attention = Attention(dim, heads, **options)
         self.attention_norm = nn.LayerNorm(dim)
-        self.cross = Attention(dim, heads, qk_norm=qk_norm) if cross else None
+        self.cross = Attention(dim, heads, **options) if cross else None
         self.cross_norm = nn.LayerNorm(dim) if cross else None
         self.feed_forward = FeedForward(dim, hidden, activation, dropout)
         self.feed_forward_norm = nn.LayerNorm(dim)
@@ -80,7 +82,7 @@ class Block(nn.Module):
         angles: Tensor | None = None,
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
-        caches: tuple[Cache, Cache] | None = None,
+        caches: tuple[Cache, Cache | None] | None = None,
         weights: list[Tensor] | None = None,
         columns: int | None = None,
     ) -> Tensor:
@@ -110,7 +112,7 @@ class Block(nn.Module):
 
     def ends(self) -> list[nn.Linear]:
         """The linear maps that end its residual paths."""
-        parts = [part.out for part in (self.attention, self.cross) if part is not None]
+        parts = [part.out for part in (self.attention, self.cross) if part is not None and part.projections]
         last = self.feed_forward[-1]
         assert isinstance(last, nn.Linear)
         return [*parts, last]

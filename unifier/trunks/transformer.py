@@ -1,10 +1,11 @@
 """The transformer trunk."""
 
+from collections.abc import Sequence
 from typing import Literal, final
 
 from torch import Tensor, nn
 
-from unifier.trunks.attention import visibility
+from unifier.trunks.attention import Cache, visibility
 from unifier.trunks.layers import Activation, Block, Norm, quieten
 from unifier.trunks.precision import working
 from unifier.trunks.trunk import Trunk, Visible, check_columns, drawn_from_seed_alone
@@ -41,13 +42,14 @@ class Transformer(Trunk):
         stochastic_depth: float = 0.0,
         rotary: bool = False,
         qk_norm: bool = False,
+        projections: bool = True,
         quiet: bool = False,
     ) -> None:
         """`hidden` is the width of the feed-forward part; `rotary` turns queries and keys by the columns' positions.
 
         `stochastic_depth` is the share of examples for which training leaves out the parts of the last block; those of
         the blocks before it are left out less often, down to an equal step above 0 (Huang et al. 2016, equation 4).
-        `qk_norm` is as `Attention` has it; with `quiet` the residual paths start as `quieten` has them.
+        `qk_norm` and `projections` are as `Attention` has them; with `quiet` the residual paths start as `quieten` has them.
         """
         super().__init__()
         if depth < 0:
@@ -65,6 +67,7 @@ class Transformer(Trunk):
                     activation=activation,
                     dropout=dropout,
                     qk_norm=qk_norm,
+                    projections=projections,
                     stochastic_depth=stochastic_depth * (layer + 1) / depth,
                 )
                 for layer in range(depth)
@@ -80,26 +83,38 @@ class Transformer(Trunk):
         return cls(*SIZES[choose("size", size, tuple(SIZES))], norm=norm, dropout=dropout, rotary=rotary)
 
     def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
-        return self._read(tokens, visible)
+        return self._read(tokens, visibility(tokens.mask, visible))
 
     def first(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
         """As the contract; the last block computes no column that nobody reads."""
-        return self._read(tokens, visible, columns=1)
+        return self._read(tokens, visibility(tokens.mask, visible), columns=1)
 
     def attention(self, tokens: Tokens, visible: Visible = "all") -> tuple[Tokens, list[Tensor]]:
         """The same answer as `forward`, with the attention (B, H, N, N) of each block."""
         weights: list[Tensor] = []
-        return self._read(tokens, visible, weights), weights
+        return self._read(tokens, visibility(tokens.mask, visible), weights), weights
+
+    def go_on(self, tokens: Tokens, seen: Tensor, caches: Sequence[Cache]) -> Tokens:
+        """What `forward` gives of columns (B, D, M) that follow those in the caches, one a block, and then join them.
+
+        `seen` (B, N + M) says which of the N held and of these they all see.
+        """
+        return self._read(tokens, seen[:, None, None], caches=caches)
 
     def _read(
-        self, tokens: Tokens, visible: Visible, weights: list[Tensor] | None = None, columns: int | None = None
+        self,
+        tokens: Tokens,
+        mask: Tensor | None,
+        weights: list[Tensor] | None = None,
+        columns: int | None = None,
+        caches: Sequence[Cache] = (),
     ) -> Tokens:
         check_columns(tokens, self.dim)
         x = working(tokens.matrix).transpose(1, 2)
-        mask = visibility(tokens.mask, visible)
         angles = rotary_angles(tokens.positions, self.head_depth) if self.rotary else None
-        for block in self.blocks:
+        for i, block in enumerate(self.blocks):
             asked = columns if block is self.blocks[-1] else None
-            x = block(x, mask, angles=angles, weights=weights, columns=asked)
+            own = (caches[i], None) if caches else None
+            x = block(x, mask, angles=angles, caches=own, weights=weights, columns=asked)
         x = x[:, :columns]  # with no block, they are all still there
         return Tokens(self.norm(x).transpose(1, 2), tokens.mask[:, :columns], tokens.positions[:, :, :columns])
