@@ -16,7 +16,7 @@ from unifier.data.source import where
 from unifier.study.experiment import Arm
 from unifier_tokenizers import InputError
 from unifier_tokenizers.image import to_array
-from unifier_tokenizers.sound import Sound
+from unifier_tokenizers.sound import Sound, resampling_ratio
 
 SAMPLES = 12
 """How many test examples of each arm are kept."""
@@ -83,7 +83,8 @@ def _flac(sound: Sound) -> str:
     waveform = waveform.mean(0) if waveform.ndim == 2 else waveform
     waveform, rate = waveform[: round(SECONDS * sound.rate)], int(sound.rate)
     if rate > RATE:
-        waveform, rate = resample(waveform, rate, RATE), RATE
+        ratio = resampling_ratio(rate, RATE)
+        waveform, rate = resample(waveform, ratio.numerator, ratio.denominator), RATE
     data = io.BytesIO()
     soundfile.write(data, waveform.clamp(-1, 1).numpy(), rate, format="FLAC", subtype="PCM_16")
     return _url("audio/flac", data)
