@@ -1,5 +1,7 @@
 """Pictures and sounds of every odd kind, in one folder, go down the road from the file to a score."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,18 +11,24 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from unifier import Arm, ClassificationHead, Experiment, Source, Training, Transformer, run
+from unifier.data.augmenting.sound import augment_sounds
+from unifier.data.loading import Augment
 from unifier.data.sets.audio_folder import AudioFolder
 from unifier.data.sets.image_folder import ImageFolder
 from unifier.data.splitting import SPLITS
+from unifier.running.registry import experiment
 from unifier.running.result import Result
-from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, Tokenizer
+from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, Tokenizer, WaveformTokenizer
+from unifier_tokenizers.sound import SoundTokenizer
 
 RATES = (8000, 11025, 22050, 44100, 44101, 48000, 96000)
 
 
-def trained(source: Source, labels: tuple[str, ...], tokenizer: Tokenizer, out: Path) -> Result:
+def trained(
+    source: Source, labels: tuple[str, ...], tokenizer: Tokenizer, out: Path, augment: Augment | None = None
+) -> Result:
     def odd_files() -> Experiment:
-        arm = Arm(source, tokenizer, ClassificationHead(labels, 8))
+        arm = Arm(source, tokenizer, ClassificationHead(labels, 8), augment=augment)
         return Experiment("odd_files", Transformer(8, 1, 2, 8), {"own": arm}, Training(steps=2, batch_tokens=256))
 
     (result,) = run(odd_files, out=out, track="off")
@@ -85,21 +93,35 @@ def sounds(folder: Path) -> Path:
     return folder / "table.csv"
 
 
-def test_sounds_of_every_kind_train_together(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(FrameTokenizer, stack=4),
+        partial(FrameTokenizer, patch=(8, 16), stride=(4, 16), normalise="band"),
+        partial(FrameTokenizer, normalise="example"),
+        partial(WaveformTokenizer, stack=4, normalise="band"),
+    ],
+    ids=["stacks", "patches", "frames", "waveform"],
+)
+def test_sounds_of_every_kind_train_together(tmp_path: Path, make: Callable[..., SoundTokenizer]) -> None:
     source = AudioFolder(sounds(tmp_path / "data"))
-    some = [example.input for example in source.split("train")]
-    result = trained(source, source.labels, FrameTokenizer(8, rate=16000, stack=4).fit(some), tmp_path / "runs")
+    tokenizer = make(8, rate=16000).fit([example.input for example in source.split("train")])
+    changed = augment_sounds(tokenizer, stretch=0.1, crop=0.1, gain=6.0, time_masks=1)
+    result = trained(source, source.labels, tokenizer, tmp_path / "runs", changed)
     assert result.status == "finished"
     assert result.data["own"]["train"] == len(RATES) + 8
 
 
 @pytest.mark.parametrize("samples", [1, 2])
-def test_a_sound_of_one_sample_is_named(tmp_path: Path, samples: int) -> None:
+@pytest.mark.parametrize("make", [FrameTokenizer, WaveformTokenizer])
+def test_a_sound_of_one_sample_is_named(
+    tmp_path: Path, samples: int, make: type[FrameTokenizer | WaveformTokenizer]
+) -> None:
     table = sounds(tmp_path / "data")
     soundfile.write(tmp_path / "data" / "test-24.wav", np.zeros(samples), 16000)
     source = AudioFolder(table)
     with pytest.raises(InputError, match=r"test-24\.wav: a sound of 0\.000 s is shorter than one window") as error:
-        trained(source, source.labels, FrameTokenizer(8, rate=16000), tmp_path / "runs")
+        trained(source, source.labels, make(8, rate=16000), tmp_path / "runs")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "runs").exists()
 
@@ -112,3 +134,17 @@ def test_a_label_of_one_sound_stays_in_training_when_the_rest_is_held_out(tmp_pa
     (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
     source = AudioFolder(tmp_path / "table.csv")
     assert [[target for _, target in source.split(name)].count("rare") for name in SPLITS] == [1, 0, 0]
+
+
+def test_an_experiment_refuses_folds_that_leak_a_speaker(tmp_path: Path) -> None:
+    rows = ["file,label,fold,group"]
+    for number in range(6):
+        soundfile.write(tmp_path / f"{number}.wav", np.zeros(8000), 8000)
+        rows.append(f"{number}.wav,{'ab'[number % 2]},{number % 3},{'Ann' if number in (0, 4) else number}")
+    (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
+    genres = experiment(str(Path(__file__).parents[1] / "experiments" / "genres.py"))
+    for fold in (None, 0, 1, 2):
+        with pytest.raises(InputError, match=r"table\.csv: group 'Ann' is in fold 0 and in fold 1") as error:
+            run(genres, data=str(tmp_path / "table.csv"), fold=fold, out=tmp_path / "runs", track="off")
+        assert "\n" not in str(error.value)
+    assert not (tmp_path / "runs").exists()
