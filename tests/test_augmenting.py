@@ -210,9 +210,22 @@ def test_more_views_than_there_are(crop: int, flip: bool, most: int) -> None:
 
 def test_the_experiment_trains_with_every_setting(tmp_path: Path) -> None:
     pictures: Any = experiment(str(Path(__file__).parents[1] / "experiments" / "pictures.py"))
-    settings = {"crop": 1, "flip": True, "randaugment": 9, "erase": 0.5, "mixup": 0.8, "cutmix": 1.0, "crops": 3}
-    regular = {"stochastic_depth": 0.1, "label_smoothing": 0.1, "stem": "pooled", "pooling": "attention"}
-    small = {"dim": 16, "depth": 2, "heads": 2, "hidden": 16, "tokens": 5000, "validations": 1}
+    settings: dict[str, Any] = {
+        "crop": 1,
+        "flip": True,
+        "randaugment": 9,
+        "erase": 0.5,
+        "mixup": 0.8,
+        "cutmix": 1.0,
+        "crops": 3,
+    }
+    regular: dict[str, Any] = {
+        "stochastic_depth": 0.1,
+        "label_smoothing": 0.1,
+        "stem": "pooled",
+        "pooling": "attention",
+    }
+    small: dict[str, Any] = {"dim": 16, "depth": 2, "heads": 2, "hidden": 16, "tokens": 5000, "validations": 1}
     (result,) = run(pictures, **settings, **regular, **small, out=tmp_path, track="off")
     assert result.status == "finished"
     assert result.settings["cutmix"] == 1.0

@@ -12,7 +12,7 @@ from unifier.heads.decoders.luong import LuongHead
 from unifier.heads.decoders.prefix import PrefixHead
 from unifier.heads.decoders.recurrent import RecurrentHead
 from unifier.heads.decoders.score import Kind
-from unifier.heads.pooling import pool
+from unifier.heads.pooling import mean
 from unifier.heads.writing import before
 from unifier.study.experiment import Arm, Experiment, Training
 from unifier.trunks.attention import Attention
@@ -90,7 +90,7 @@ def test_additive_attention_is_bahdanaus_word_by_word() -> None:
 def test_luongs_scores_are_as_written(score: Kind) -> None:
     head, tokens = LuongHead(VOCABULARY, D, depth=2, score=score), columns_of()
     shout(head)
-    states, _ = head.reader(head.embed(IDS), head.reader.start(pool(tokens, "mean")))
+    states, _ = head.reader(head.embed(IDS), head.reader.start(mean(tokens)))
     found, own = head.attention(tokens, IDS), head.score
     for b, length in enumerate(LENGTHS):
         for t, state in enumerate(states[b]):
@@ -167,7 +167,7 @@ def test_reinforce_is_on_average_the_gradient_of_the_expected_loss(monkeypatch: 
 def test_hard_attention_sees_the_likeliest_column_alone() -> None:
     head, tokens = HardHead(VOCABULARY, D, depth=1), columns_of()
     shout(head)
-    states, _ = head.reader(head.embed(IDS), head.reader.start(pool(tokens, "mean")))
+    states, _ = head.reader(head.embed(IDS), head.reader.start(mean(tokens)))
     for b, places in enumerate(head.attention(tokens, IDS).argmax(-1)):
         seen = tokens.matrix[b, :, places].T
         expected = head.out(torch.cat([seen, states[b]], 1)).tanh()

@@ -28,8 +28,13 @@ class Pool(nn.Module):
         if self.pooling == "first":
             return tokens.matrix[:, :, 0]
         if self.weigh is None:
-            real = tokens.mask[:, None].to(tokens.matrix.dtype)
-            return (tokens.matrix * real).sum(2) / real.sum(2)
+            return mean(tokens)
         scores = self.weigh(tokens.matrix.transpose(1, 2))[..., 0].float()
         weights = scores.masked_fill(~tokens.mask, -torch.inf).softmax(1)
         return torch.einsum("bdn,bn->bd", tokens.matrix, weights.to(tokens.matrix.dtype))
+
+
+def mean(tokens: Tokens) -> Tensor:
+    """The mean of the real columns: Tokens (B, D, N) -> (B, D)."""
+    real = tokens.mask[:, None].to(tokens.matrix.dtype)
+    return (tokens.matrix * real).sum(2) / real.sum(2)

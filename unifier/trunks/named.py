@@ -61,5 +61,14 @@ def make_trunk(
         case "convolutional":
             return Convolutional(dim, depth, dropout=dropout)
         case _:
-            options = {"rotary": rotary, "qk_norm": qk_norm, "quiet": quiet}
-            return Transformer(dim, depth, heads, hidden, dropout=dropout, stochastic_depth=stochastic_depth, **options)
+            return Transformer(
+                dim,
+                depth,
+                heads,
+                hidden,
+                dropout=dropout,
+                stochastic_depth=stochastic_depth,
+                rotary=rotary,
+                qk_norm=qk_norm,
+                quiet=quiet,
+            )

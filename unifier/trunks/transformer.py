@@ -49,7 +49,7 @@ class Transformer(Trunk):
 
         `stochastic_depth` is the share of examples for which training leaves out the parts of the last block; those of
         the blocks before it are left out less often, down to an equal step above 0 (Huang et al. 2016, equation 4).
-        `qk_norm` and `projections` are as `Attention` has them; with `quiet` the residual paths start as `quieten` has them.
+        `qk_norm` and `projections` are as `Attention` has them; `quiet` starts as `quieten` does.
         """
         super().__init__()
         if depth < 0:

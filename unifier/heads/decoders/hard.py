@@ -10,7 +10,7 @@ from unifier.heads.decoders.reader import Reader
 from unifier.heads.decoders.score import Score
 from unifier.heads.decoders.walk import State, Walk
 from unifier.heads.head import IGNORED
-from unifier.heads.pooling import pool
+from unifier.heads.pooling import mean
 from unifier.heads.writing import AttentiveHead, WritingOptions, before
 from unifier.trunks.recurrent import Cell
 from unifier_tokenizers import Dropout, Tokens, Vocabulary
@@ -71,7 +71,7 @@ class HardHead(AttentiveHead):
         return self.score(self.reader(self.embed(ids), past)[0], keys, mask)
 
     def _start(self, tokens: Tokens) -> State:
-        return self.reader.start(pool(tokens, "mean")), *self.score.remember(tokens)
+        return self.reader.start(mean(tokens)), *self.score.remember(tokens)
 
     def _advance(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         past, columns, keys, mask = state

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from unifier.heads.decoders.reader import Reader
 from unifier.heads.decoders.score import Kind, Score
 from unifier.heads.decoders.walk import State, Walk
-from unifier.heads.pooling import pool
+from unifier.heads.pooling import mean
 from unifier.heads.writing import AttentiveHead, WritingOptions
 from unifier.trunks.recurrent import Cell
 from unifier_tokenizers import Dropout, InputError, Tokens, Vocabulary
@@ -65,7 +65,7 @@ class LuongHead(AttentiveHead):
         return weights[0] / weights[0].sum(-1, keepdim=True)  # the bell of local attention takes some away
 
     def _start(self, tokens: Tokens) -> State:
-        return self.reader.start(pool(tokens, "mean")), *self.score.remember(tokens)
+        return self.reader.start(mean(tokens)), *self.score.remember(tokens)
 
     def _advance(self, ids: Tensor, state: State, weights: list[Tensor] | None = None) -> tuple[Tensor, State]:
         past, columns, keys, mask = state
