@@ -35,7 +35,8 @@ class Stem(nn.Module):
         self.patch = patch
         widths = [channels, *(max(dim >> (halvings - 1 - i), 8) for i in range(halvings))]
         halving = strided if kind == "strided" else pooled
-        self.layers = nn.ModuleList(halving(before, after) for before, after in pairwise(widths))
+        layers = nn.ModuleList(halving(before, after) for before, after in pairwise(widths))
+        self.layers = layers.to(memory_format=torch.channels_last)  # in which norms and maxima are fast on a CPU
         self.project = nn.Linear(widths[-1], dim)
 
     def forward(self, pixels: Tensor, positions: Tensor) -> Tensor:
