@@ -94,6 +94,7 @@ def test_all_off_is_no_change() -> None:
         ({"randaugment": 10}, "randaugment=10: 0 to 9 is expected"),
         ({"erase": 1.5}, "erase=1.5: 0 to 1 is expected"),
         ({"mixup": -0.1}, "mixup=-0.1: 0 or more"),
+        ({"mixup": float("inf")}, "mixup=inf: 0 or more"),
         ({"cutmix": float("nan")}, "cutmix=nan: 0 or more"),
     ],
 )

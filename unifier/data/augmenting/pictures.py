@@ -1,5 +1,6 @@
 """Training pictures changed: shifted, mirrored, erased in part, mixed."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -34,15 +35,13 @@ def augment_pictures(
     `randaugment` is a magnitude from 1 to 9, `erase` the share of pictures of which a rectangle is lost, and `mixup`
     and `cutmix` are the alphas of their Beta distributions; where both are on, a batch has the one or the other.
     """
-    for name, value, most in (
-        ("crop", crop, None),
-        ("randaugment", randaugment, 9),
-        ("erase", erase, 1),
-        ("mixup", mixup, None),
-        ("cutmix", cutmix, None),
-    ):
-        if not 0 <= value <= (value if most is None else most):
-            raise InputError(f"{name}={value}: " + (f"0 to {most} is expected" if most else "0 or more is needed"))
+    limited: dict[str, tuple[float, float]] = {"randaugment": (randaugment, 9), "erase": (erase, 1)}
+    for name, (value, most) in limited.items():
+        if not 0 <= value <= most:
+            raise InputError(f"{name}={value}: 0 to {most} is expected")
+    for name, value in {"crop": crop, "mixup": mixup, "cutmix": cutmix}.items():
+        if not 0 <= value < math.inf:
+            raise InputError(f"{name}={value}: 0 or more is needed")
     changes: list[Change] = []
     if crop or flip:
         changes.append(partial(shift_and_mirror, crop=crop, flip=flip))

@@ -15,7 +15,7 @@ from unifier_tokenizers.pixels import Pictures
 
 @final
 class RandAugment:
-    """Two operations of fourteen on each picture, such as to turn or to brighten it (Cubuk et al. 2020, section 3).
+    """Two operations of fifteen on each picture, such as to turn or to brighten it (Cubuk et al. 2020, section 3).
 
     As in timm, each of the two is left out half of the time, and what comes in from outside of the picture is black.
     """
