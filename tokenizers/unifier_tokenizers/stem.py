@@ -36,7 +36,8 @@ class Stem(nn.Module):
         widths = [channels, *(max(dim >> (halvings - 1 - i), 8) for i in range(halvings))]
         halving = strided if kind == "strided" else pooled
         layers = nn.ModuleList(halving(before, after) for before, after in pairwise(widths))
-        self.layers = layers.to(memory_format=torch.channels_last)  # in which norms and maxima are fast on a CPU
+        # Channels last, in which norms and maxima are fast on a CPU; torch's types do not know that a module takes it.
+        self.layers = layers.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.project = nn.Linear(widths[-1], dim)
 
     def forward(self, pixels: Tensor, positions: Tensor) -> Tensor:
