@@ -4,8 +4,9 @@ from functools import partial
 from typing import Literal
 
 from unifier.data.augmenting.sound import augment_sounds
+from unifier.data.kept import fit_once
 from unifier.data.sets.by_name import sound_source
-from unifier.data.source import BadExamples, readable
+from unifier.data.source import BadExamples
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.tagging import TaggingHead
 from unifier.study.experiment import Arm, Experiment, Precision, Training
@@ -63,7 +64,6 @@ def genres(
     if tokenizer == "waveform" and (patch or stride):
         raise InputError("a patch is of a spectrogram: with tokenizer=waveform, stack says how long a column is")
     source = sound_source(data, task=task, fold=fold)
-    some = readable(source.split("train"), bad_examples=bad_examples, most=50)
     if stack is None:
         stack = 1 if patch else 4
     kind = WaveformTokenizer if tokenizer == "waveform" else partial(FrameTokenizer, patch=patch, stride=stride)
@@ -75,7 +75,7 @@ def genres(
         positions=added(positions),
         dropout=dropout,
     )
-    columns.fit(example.input for example in some)
+    fit_once(columns, source, bad_examples=bad_examples)
     augment = augment_sounds(
         columns,
         stretch=stretch,

@@ -3,6 +3,7 @@
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported, here and in the programs that tests start
+os.environ["UNIFIER_CACHE"] = "off"  # or tests would leave what they encode with the user
 
 import base64
 import csv

@@ -253,6 +253,11 @@ class ForgetsOffset(Correct):
         return Units(values + self.offset, positions)
 
 
+class KeepsUnderTensor(Correct):
+    def encoding_key(self) -> dict[str, Any]:
+        return {"scale": self.scale}
+
+
 BROKEN: list[tuple[type[Correct], str]] = [
     (Unaligned, r"values \(2, 3\) and positions \(1, 2\) for example 0: they must be .* of one N"),
     (Empty, "N and A must be at least 1"),
@@ -286,6 +291,7 @@ BROKEN: list[tuple[type[Correct], str]] = [
     (HoldsFunction, "cannot be pickled"),
     (HoldsLock, "cannot be copied"),
     (ForgetsOffset, "other units once pickled"),
+    (KeepsUnderTensor, r"cannot say its encoding_key in JSON \(TypeError"),
 ]
 
 

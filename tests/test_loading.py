@@ -1,6 +1,7 @@
 """Batches: nothing is lost, little is padded, the seed decides, and arms share the budget."""
 
 import math
+import time
 from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
@@ -221,3 +222,20 @@ def test_augmented_batches_depend_on_the_seed_and_the_step_alone() -> None:
     assert all(torch.equal(one, same) for one, same in zip(whole[-len(resumed) :], resumed, strict=True))
     assert len({tuple(one.flatten().tolist()) for one in whole}) == len(whole)
     assert not torch.equal(whole[0].flatten()[:2], drawn(seed=1)[0].flatten()[:2])
+
+
+def test_waiting_for_data_counts_augmentation_and_nothing_that_is_done_between_batches() -> None:
+    def slow(batch: Batch, generator: torch.Generator) -> Batch:
+        time.sleep(0.02)
+        return batch
+
+    waited: dict[bool, float] = {}
+    for augmented in (False, True):
+        batches = TrainingBatches(
+            {"a": split_of([3, 4, 5])}, columns=6, seed=0, budget={"steps": 5}, augment={"a": slow} if augmented else {}
+        )
+        for _ in batches:
+            time.sleep(0.02)
+        waited[augmented] = batches.seconds
+    assert waited[False] < 0.05
+    assert waited[True] >= 0.1

@@ -1,7 +1,11 @@
 import gc
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from torch import Tensor
 
@@ -66,7 +70,60 @@ def test_more_than_is_read_takes_no_memory() -> None:
 
 def test_one_that_is_dropped_unread_leaves_no_file_open() -> None:
     packed = packed_of([torch.zeros(4, 10)])
-    files = [part._file for part in (packed._columns, packed._starts) if part]  # pyright: ignore[reportPrivateUsage]
+    files = [part._file for part in (packed._columns, packed._bounds) if part]  # pyright: ignore[reportPrivateUsage]
     del packed
     gc.collect()
     assert [file.closed for file in files] == [True, True]
+
+
+LARGE = """
+import resource
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from unifier.data.kept import keep_units
+from unifier.data.loading import TrainingBatches
+from unifier.data.sets.audio_folder import AudioFolder
+from unifier_tokenizers import FrameTokenizer
+
+
+class Place:
+    def encode(self, target):
+        return torch.tensor("ab".index(target))
+
+
+source = AudioFolder(sys.argv[1])
+tokenizer = FrameTokenizer(8, rate=16000, hop=0.0005, window=0.032, bands=64)
+size = 180 * tokenizer.encode(source.split("train")[0].input).values.nbytes
+status = Path("/proc/self/status").read_text()
+taken = 1024 * int(status.partition("VmData:")[2].split()[0])
+resource.setrlimit(resource.RLIMIT_DATA, (taken + size // 2, -1))
+try:
+    np.ones(size, np.uint8)
+except MemoryError:
+    print(f"{size} bytes are too many")
+for _ in range(2):  # as it is encoded, and as it was kept
+    kept = keep_units(source, tokenizer, workers=0)
+    train, _ = kept.split(source.split("train"), Place())
+    batches = TrainingBatches({"sounds": train}, columns=9000, seed=0, budget={"steps": 40})
+    print(sum(int(batch.values.isfinite().all()) for _, batch in batches), "steps")
+"""
+
+
+def test_more_sound_than_memory_is_encoded_kept_and_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNIFIER_CACHE", str(tmp_path / "cache"))
+    lines = ["file,label,fold"]
+    for k in range(180):
+        soundfile.write(tmp_path / f"{k}.wav", np.random.default_rng(k).uniform(-1, 1, 16000), 16000)
+        lines.append(f"{k}.wav,{'ab'[k % 2]},{2 if k < 170 else k // 175}")  # the third fold trains
+    (tmp_path / "sounds.csv").write_text("\n".join(lines))
+    command = [sys.executable, "-c", LARGE, str(tmp_path / "sounds.csv")]
+    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert [line.split(" ", 1)[1] for line in said.splitlines() if line[0].isdigit()] == [
+        "bytes are too many",
+        *["steps"] * 2,
+    ]
+    assert "encoded before" in said

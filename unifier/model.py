@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from unifier.data.encoding import Encoded
 from unifier.data.loading import Batch
-from unifier.data.source import SplitName
+from unifier.data.source import SplitName, target_of
 from unifier.study.experiment import Experiment, Training
 from unifier.study.freezing import freeze
 from unifier.study.ledger import Cost, Ledger, Spent, flops_of_example
@@ -160,9 +160,9 @@ class Unifier(pl.LightningModule):
         """Log each arm's metrics; returns the first of each."""
         firsts: list[float] = []
         for arm, found in self.predictions.items():
-            if (arm, split) not in self.targets:  # to read a target may mean to decode a sound
+            if (arm, split) not in self.targets:
                 examples = self.arms[arm].source.split(split)
-                self.targets[arm, split] = {i: examples[i].target for i in found}
+                self.targets[arm, split] = {i: target_of(examples, i) for i in found}
             targets = self.targets[arm, split]
             scores = self.arms[arm].head.metrics(list(found.values()), [targets[i] for i in found])
             named = {f"{split}/{arm}/{metric}": score for metric, score in scores.items()}

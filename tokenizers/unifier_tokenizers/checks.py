@@ -1,5 +1,6 @@
 """The contract of a tokenizer, executable: for ours, and for anybody's."""
 
+import json
 import pickle
 from collections.abc import Sequence
 from copy import deepcopy
@@ -47,6 +48,7 @@ def check_tokenizer(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
         check_gradients(subject, raws)
         check_state(subject, raws)
         check_pickle(tokenizer, raws)
+        check_key(tokenizer)
 
 
 def check_units(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
@@ -239,6 +241,16 @@ def check_pickle(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
             _same(tokenizer.encode(raw), pickled.encode(raw)),
             f"encode gives example {i} other units once pickled: a data worker must get all that encode reads",
         )
+
+
+def check_key(tokenizer: Tokenizer) -> None:
+    """What units are kept under is None, or something that JSON can hold."""
+    try:
+        json.dumps(tokenizer.encoding_key())
+    except (TypeError, ValueError) as error:
+        raise ContractError(
+            _cannot("say its encoding_key in JSON", error, "what is kept of it lies under that")
+        ) from error
 
 
 def _require(kept: bool, sentence: str) -> None:

@@ -2,9 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import asdict
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple, Self, final
+from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 import torch
@@ -137,6 +138,13 @@ class SoundTokenizer(Tokenizer, ABC):
     @abstractmethod
     def spectrogram(self, sound: Sound) -> Tensor:
         """The log power (F, frames) of a sound."""
+
+    @final
+    def encoding_key(self) -> dict[str, Any]:
+        # All settings but D, so that none is forgotten; and where learned positions end, past which encode refuses.
+        own = {name: value for name, value in vars(self).items() if name[0] != "_" and name not in ("dim", "training")}
+        most = self.encoding.lengths if self.encoding.kind == "learned" else None
+        return own | {"tiles": asdict(self.tiles), "normalise": self.normal.kind, "most": most}
 
     @final
     def fit(self, sounds: Iterable[Sound]) -> Self:

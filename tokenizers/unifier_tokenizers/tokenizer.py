@@ -1,6 +1,7 @@
 """The contract of a tokenizer: raw data in, a D x N matrix out, one column a token."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, final
 
 from torch import Tensor, nn
@@ -39,6 +40,14 @@ class Tokenizer(nn.Module, ABC):
 
         A column may not depend on padding, which holds value 0 at position `NOWHERE`.
         """
+
+    def encoding_key(self) -> Mapping[str, Any] | None:
+        """What `encode`, and `fit` where there is one, go by beside the raw data, in what JSON can hold.
+
+        Units are kept on disk for later runs under it, beside the hash of the file that defines this class: settings
+        belong in it, versions of libraries, and code of other files. None, the default, keeps nothing.
+        """
+        return None
 
     def coordinates(self, units: Units) -> Tensor:
         """Where each column of an example stands, in `unit`: (A, N) float, with as many axes as have that unit.

@@ -3,16 +3,17 @@
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.progress import track
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset
 
 from unifier.data.mapped import Mapped
 from unifier.data.packed import Packed
@@ -20,7 +21,8 @@ from unifier.data.source import BadExamples, Example, where
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer, Units
 
-CHUNK = 128
+CHUNK, CHUNK_BYTES = 128, 4 * 2**20
+"""The most examples, and about the most memory, that travel between processes together."""
 WORTH_WORKERS = 4.0  # seconds; starting worker processes costs about one
 
 
@@ -42,6 +44,10 @@ class Encoded:
         """One more example, which is the split's number `index`."""
         self.values.append(units.values)
         self.positions.append(units.positions)
+        self.aim(target, index)
+
+    def aim(self, target: Tensor, index: int) -> None:
+        """The target of one more, whose columns lie elsewhere."""
         self.scalar = target.ndim == 0
         self.targets.append(target[None] if self.scalar else target)
         self._indices.append(np.array([index]))
@@ -67,31 +73,36 @@ class Encoded:
         return np.stack([self.values.lengths(), self.targets.lengths()], axis=1)
 
 
-Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
-"""Values, positions and target of one example, as they travel between processes."""
+Arrays = tuple[NDArray[Any], ...]
+"""Values, positions and perhaps the target of one example, as they travel between processes."""
 
 
 @final
 class _Chunks(Dataset[list[Arrays | str]]):
-    """Examples by the chunk, each one encoded, or said why it could not be."""
+    """Examples from the first `CHUNK` on by the chunk of `size`, each one encoded, or said why it could not be."""
 
-    def __init__(self, examples: Sequence[Example], tokenizer: Tokenizer, head: Head) -> None:
-        self.examples, self.tokenizer, self.head = examples, tokenizer, head
+    def __init__(self, examples: Sequence[Example], encode: Callable[[Example], tuple[Tensor, ...]]) -> None:
+        self.examples, self.encode = examples, encode
+        self.size = CHUNK
 
     def __len__(self) -> int:
-        return -(-len(self.examples) // CHUNK)
+        return max(-(-(len(self.examples) - CHUNK) // self.size), 0)
 
     def __getitem__(self, chunk: int) -> list[Arrays | str]:
-        return [self._one(i) for i in range(chunk * CHUNK, min((chunk + 1) * CHUNK, len(self.examples)))]
+        start = CHUNK + chunk * self.size
+        return [self.one(i) for i in range(start, min(start + self.size, len(self.examples)))]
 
-    def _one(self, index: int) -> Arrays | str:
+    def one(self, index: int) -> Arrays | str:
         try:
-            raw, target = self.examples[index]
-            values, positions = self.tokenizer.encode(raw)
-            return values.numpy(), positions.numpy(), self.head.encode(target).numpy()
+            return tuple(tensor.numpy() for tensor in self.encode(self.examples[index]))
         except (ValueError, OSError) as error:
-            name = where(self.examples, index)
-            return str(error) if name in str(error) else f"{name}: {error}"
+            return reason(self.examples, index, error)
+
+
+def reason(examples: Sequence[Example], index: int, error: Exception) -> str:
+    """Why an example could not be encoded, beginning with its place."""
+    name = where(examples, index)
+    return str(error) if name in str(error) else f"{name}: {error}"
 
 
 def encode_split(
@@ -103,36 +114,85 @@ def encode_split(
     workers: int | None = None,
     said: str = "examples",
 ) -> tuple[Encoded, list[str]]:
-    """Encode every example once, in worker processes where that saves time; returns also what was skipped, and why.
+    """Encode every example once; returns also what was skipped, and why.
 
     An example that cannot be read stops it with an InputError that names file and line, or is skipped and said.
-    `workers` None takes one process a core where the first chunk says the rest takes long; 0 takes none.
+    `workers` is as in `in_order`.
     """
-    if not len(examples):
-        raise InputError(f"{said}: the split is empty")
-    chunks = _Chunks(examples, tokenizer, head)
-    began = time.perf_counter()
-    first = chunks[0]
-    expected = (time.perf_counter() - began) * (len(chunks) - 1)
+    encoded = Encoded()
+    skipped: dict[int, str] = {}
+    found = in_order(examples, partial(_both, tokenizer, head), workers=workers, said=said)
+    for index, (values, positions, target) in readable_of(found, skipped, bad_examples, said):
+        encoded.add(Units(values, positions), target, index)
+    return encoded, list(skipped.values())
+
+
+def _both(tokenizer: Tokenizer, head: Head, example: Example) -> tuple[Tensor, ...]:
+    return *tokenizer.encode(example.input), head.encode(example.target)
+
+
+def in_order(
+    examples: Sequence[Example],
+    encode: Callable[[Example], tuple[Tensor, ...]],
+    *,
+    workers: int | None = None,
+    said: str = "examples",
+) -> Iterator[tuple[Tensor, ...] | str]:
+    """Every example encoded, or why it could not be; in worker processes where that saves time.
+
+    `workers` None takes one process a core where the first examples say that the rest takes long; 0 takes none.
+    """
+    chunks = _Chunks(examples, encode)
+    began, size = time.perf_counter(), 1
+    for index in range(min(CHUNK, len(examples))):
+        one = chunks.one(index)
+        size += sum(array.nbytes for array in one if not isinstance(array, str))
+        yield _read(one)
+    if not (left := max(len(examples) - CHUNK, 0)):
+        return
+    expected = (time.perf_counter() - began) * left / CHUNK
+    chunks.size = min(max(CHUNK * CHUNK_BYTES // size, 1), CHUNK)
     if workers is None:
         workers = (os.cpu_count() or 1) if expected > WORTH_WORKERS else 0
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # or that library warns of every fork
-    rest = DataLoader(Subset(chunks, range(1, len(chunks))), batch_size=None, num_workers=workers, collate_fn=_as_it_is)
+    rest = DataLoader(
+        chunks,
+        batch_size=None,
+        num_workers=workers,
+        collate_fn=_as_it_is,
+        generator=torch.Generator(),  # or a run that has its data already would draw other random numbers
+    )
     hidden = expected < WORTH_WORKERS or not sys.stdout.isatty()
-    shown = track(chain([first], rest), f"reading {said}", total=len(chunks), transient=True, disable=hidden)
-    encoded = Encoded()
-    skipped: list[str] = []
-    for index, one in enumerate(chain.from_iterable(shown)):
+    shown = track(rest, f"reading {said}", total=len(chunks), transient=True, disable=hidden)
+    yield from map(_read, chain.from_iterable(shown))
+
+
+def _read(one: Arrays | str) -> tuple[Tensor, ...] | str:
+    return one if isinstance(one, str) else tuple(map(torch.from_numpy, one))
+
+
+Found = TypeVar("Found")
+
+
+def readable_of(
+    found: Iterable[Found | str], skipped: dict[int, str], bad_examples: BadExamples, said: str
+) -> Iterator[tuple[int, Found]]:
+    """What was found, with its place; where there is a reason instead it goes to `skipped`, or stops.
+
+    Raises InputError too where nothing was found.
+    """
+    index = -1
+    for index, one in enumerate(found):
         if not isinstance(one, str):
-            values, positions, target = map(torch.from_numpy, one)
-            encoded.add(Units(values, positions), target, index)
+            yield index, one
         elif bad_examples == "stop":
             raise InputError(f"{said}: {one} (bad_examples=skip leaves such examples out)")
         else:
-            skipped.append(one)
-    if not len(encoded):
-        raise InputError(f"{said}: none of {len(examples)} examples can be read; the first is {skipped[0]}")
-    return encoded, skipped
+            skipped[index] = one
+    if index < 0:
+        raise InputError(f"{said}: the split is empty")
+    if len(skipped) > index:
+        raise InputError(f"{said}: none of {index + 1} examples can be read; the first is {skipped[0]}")
 
 
 def _as_it_is(chunk: list[Arrays | str]) -> list[Arrays | str]:

@@ -1,5 +1,7 @@
 """The examples of a split, each read when it is asked for."""
 
+import hashlib
+import pickle
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,9 +29,13 @@ class Examples(Sequence[Example], Generic[Entry]):
         read: Callable[[Entry], Example],
         locate: Callable[[Entry], str],
         groups: Sequence[str] | None = None,
+        target: Callable[[Entry], Any] | None = None,
     ) -> None:
-        """`locate` names an entry's file and line; `groups` holds for each entry who made it, where that is known."""
-        self._entries, self._read, self._locate = entries, read, locate
+        """`locate` names an entry's file and line; `groups` holds for each entry who made it, where that is known.
+
+        `target` finds an entry's target without reading its input, where that can be.
+        """
+        self._entries, self._read, self._locate, self._target = entries, read, locate, target
         self.groups = None if groups is None else tuple(groups)
 
     def __len__(self) -> int:
@@ -42,8 +48,26 @@ class Examples(Sequence[Example], Generic[Entry]):
     def __getitem__(self, index: int | slice) -> "Example | Examples[Entry]":
         if isinstance(index, slice):
             groups = None if self.groups is None else self.groups[index]
-            return Examples(self._entries[index], self._read, self._locate, groups)
+            return Examples(self._entries[index], self._read, self._locate, groups, self._target)
         return self._read(self._entries[index])
+
+    def target(self, index: int) -> Any:
+        """An example's target, without its input where that can be."""
+        return self[index].target if self._target is None else self._target(self._entries[index])
+
+    def identities(self) -> list[str] | None:
+        """For each example a hash of all that makes its input but the contents of files: its entry and how it is read.
+
+        None where a target cannot be known without the input, or an entry cannot be told from others for good.
+        """
+        if self._target is None:
+            return None
+        try:
+            read = hashlib.sha256(pickle.dumps(self._read, protocol=5))
+            entries = [pickle.dumps(entry, protocol=5) for entry in self._entries]
+        except (pickle.PicklingError, AttributeError, TypeError):  # a function that was made on the spot, an open file
+            return None
+        return [hashlib.sha256(read.digest() + entry).hexdigest() for entry in entries]
 
     def where(self, index: int) -> str:
         """The file of an example, and its place in there."""
@@ -61,7 +85,7 @@ def from_files(
     files: Sequence[Labelled], read: Callable[[Path], Any], groups: Sequence[str] | None = None
 ) -> Examples[Labelled]:
     """Examples of one file each, opened with `read`."""
-    return Examples(files, partial(_open, read), _place, groups)
+    return Examples(files, partial(_open, read), _place, groups, _labelled)
 
 
 def from_pixels(file: Path, pixels: NDArray[np.uint8], targets: Sequence[Any], kept: Sequence[int]) -> Examples[int]:
@@ -79,6 +103,10 @@ def _numbered(file: Path, index: int) -> str:
 
 def _open(read: Callable[[Path], Any], file: Labelled) -> Example:
     return Example(read(file.path), file.target)
+
+
+def _labelled(file: Labelled) -> Any:
+    return file.target
 
 
 def _place(file: Labelled) -> str:

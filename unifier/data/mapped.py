@@ -1,5 +1,6 @@
 """An array that may be larger than memory."""
 
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, final
 from weakref import finalize
@@ -10,15 +11,17 @@ from numpy.typing import DTypeLike, NDArray
 
 @final
 class Mapped:
-    """Rows (n, ...) that are written one after the other to a file, and read from there; it lives as long as they do.
+    """Rows (n, ...) that are written one after the other to a file, and read from there.
 
-    They take memory only while they are read, and the system takes that back where it is short.
+    They take memory only while they are read, and the system takes that back where it is short. The file is `file`, or
+    one without a name that lives as long as they do.
     """
 
-    def __init__(self, dtype: DTypeLike, sides: tuple[int, ...] = ()) -> None:
+    def __init__(self, dtype: DTypeLike, sides: tuple[int, ...] = (), file: Path | None = None) -> None:
         self.dtype, self.sides = np.dtype(dtype), sides
         self._rows = 0
-        self._file = TemporaryFile()  # noqa: SIM115  closed once it is mapped, or with this
+        # Closed once it is mapped, or with this.
+        self._file = TemporaryFile() if file is None else file.open("w+b")  # noqa: SIM115
         finalize(self, self._file.close)
         self._array: NDArray[Any] | None = None
 

@@ -52,7 +52,8 @@ class Source(Protocol):
     """A data set with the splits "train", "val" and "test".
 
     Any map-style data set fits: a split needs a length and integer indexing. A split may also have `where(index)`,
-    a method that names an example for an error message ("train.en, line 12"), and a source a `scale`.
+    a method that names an example for an error message ("train.en, line 12"), and `target(index)`, one that gives a
+    target without its input; a source may have a `scale`, and a `sha256` over all that its examples are read from.
     """
 
     name: str
@@ -75,6 +76,12 @@ def where(examples: Sequence[Example], index: int) -> str:
     """Name one example for an error message, by its file and line where the split knows them."""
     name = getattr(examples, "where", None)
     return name(index) if name else f"example {index}"
+
+
+def target_of(examples: Sequence[Example], index: int) -> Any:
+    """One example's target, without its input where the split can do that: to read one may mean to decode a sound."""
+    own = getattr(examples, "target", None)
+    return own(index) if own else examples[index].target
 
 
 def readable(
@@ -105,4 +112,9 @@ def data_folder(name: str, data: str | Path | None = None) -> Path:
         if not Path(root).is_dir():
             raise InputError(f"--data {root}: no such folder")
         return Path(root) / name
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "unifier" / name
+    return user_cache() / name
+
+
+def user_cache() -> Path:
+    """The folder in the user's cache that is this program's."""
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "unifier"

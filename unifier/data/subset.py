@@ -24,6 +24,7 @@ class Subset:
         if not 0 < share <= 1:
             raise InputError(f"share={share}: a share of the training examples, above 0 and at most 1, is expected")
         self.name = source.name
+        self.whole: Source = source
         self._source: Any = source
         self._share, self._seed = share, seed
 
@@ -35,7 +36,8 @@ class Subset:
         count = max(1, round(self._share * len(whole)))
         kept = sorted(RandomState(self._seed).permutation(len(whole))[:count].tolist())
         groups = getattr(whole, "groups", None)
-        return Examples(kept, whole.__getitem__, partial(where, whole), groups and [groups[index] for index in kept])
+        chosen = groups and [groups[index] for index in kept]
+        return Examples(kept, whole.__getitem__, partial(where, whole), chosen, getattr(whole, "target", None))
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any, final, get_args
 
 from unifier.data.encoding import Encoded, encode_split
+from unifier.data.examples import Examples
+from unifier.data.kept import keep_units
 from unifier.data.source import SplitName
 from unifier.running.result import describe_data
 from unifier.study.experiment import Experiment
@@ -28,15 +30,16 @@ def encode(experiment: Experiment, known: MutableMapping[str, EncodedArm]) -> di
             continue
         splits: dict[SplitName, Encoded] = {}
         skipped: dict[str, int] = {}
+        bad_examples, workers = training.bad_examples, training.workers
+        kept = keep_units(one.source, one.tokenizer, bad_examples=bad_examples, workers=workers)
         for split in get_args(SplitName):
-            splits[split], bad = encode_split(
-                one.source.split(split),
-                one.tokenizer,
-                one.head,
-                bad_examples=training.bad_examples,
-                workers=training.workers,
-                said=f"{one.source.name}, {split}",
-            )
+            examples, said = one.source.split(split), f"{one.source.name}, {split}"
+            if kept is not None and isinstance(examples, Examples):
+                splits[split], bad = kept.split(examples, one.head, bad_examples=bad_examples, said=said)
+            else:
+                splits[split], bad = encode_split(
+                    examples, one.tokenizer, one.head, bad_examples=bad_examples, workers=workers, said=said
+                )
             skipped[split] = len(bad)
             if bad:
                 print(f"{one.source.name}, {split}: {len(bad)} examples skipped, such as {bad[0]}", file=sys.stderr)

@@ -1,0 +1,59 @@
+"""A folder is found whole or not at all, by whoever has its key, until others need its room."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from unifier.data import cache
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def test_nothing_half_made_is_left_or_found(root: Path) -> None:
+    def torn() -> None:
+        with cache.making(root, "key") as folder:
+            (folder / "values").write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        torn()
+    assert list(root.iterdir()) == []
+    assert cache.find(root, "key") is None
+
+
+def test_of_two_processes_at_once_each_has_its_own_and_one_is_found(root: Path) -> None:
+    with cache.making(root, "key") as first, cache.making(root, "key") as second:
+        (first / "values").write_text("one")
+        (second / "values").write_text("one")
+    (entry,) = root.iterdir()
+    assert cache.find(root, "key") == entry
+    assert cache.find(root, "other") is None
+
+
+def test_what_was_used_longest_ago_makes_room(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "LIMIT", 2500)
+    for made, key in enumerate("abc"):
+        with cache.making(root, key) as folder:
+            (folder / "values").write_bytes(bytes(1000))
+            (folder / key).touch()
+        (own,) = (entry for entry in root.iterdir() if (entry / key).exists())
+        os.utime(own, (made, made))
+        if key == "b":
+            cache.find(root, "a")  # used again
+    assert [cache.find(root, key) is not None for key in "abc"] == [True, False, True]
+    with cache.making(root, "large") as folder:
+        (folder / "values").write_bytes(bytes(9000))
+    assert [entry.name for entry in root.iterdir()] == [cache.find(root, "large").name]  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def test_where_folders_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cache.cache() is None  # while tests run
+    monkeypatch.setenv("UNIFIER_CACHE", str(tmp_path))
+    assert cache.cache() == tmp_path / "encoded"
+    monkeypatch.delenv("UNIFIER_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache.cache() == tmp_path / "xdg" / "unifier" / "encoded"
