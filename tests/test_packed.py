@@ -96,11 +96,11 @@ class Place:
 
 
 source = AudioFolder(sys.argv[1])
-tokenizer = FrameTokenizer(8, rate=16000, hop=0.0005, window=0.032, bands=64)
+tokenizer = FrameTokenizer(8, rate=16000, hop=0.0005, window=0.008, bands=64)
 size = 180 * tokenizer.encode(source.split("train")[0].input).values.nbytes
 status = Path("/proc/self/status").read_text()
 taken = 1024 * int(status.partition("VmData:")[2].split()[0])
-resource.setrlimit(resource.RLIMIT_DATA, (taken + size // 2, -1))
+resource.setrlimit(resource.RLIMIT_DATA, (taken + 2 * size // 3, -1))
 try:
     np.ones(size, np.uint8)
 except MemoryError:
