@@ -83,7 +83,7 @@ def _write(folder: Path, study: Study) -> Path:
         attention_table=attention_table(found),
         alignment_table=alignment_table(found),
         samples=samples,
-        shown={arm: f"{labels[id(row)]}, seed {row['seed']}" for arm, row in shown.items()},
+        shown={arm: f"{labels[id(row)]}, {_draw(row)}" for arm, row in shown.items()},
         problems=[*study.problems, *room.left_out()],
         runs=run_table(study.rows, labels),
         data=_data(study.rows),
@@ -159,7 +159,14 @@ def _attention(row: Row, arm: str, room: Room) -> list[str]:
 def _extent(rows: Sequence[Row]) -> str:
     runs = len({str(row["folder"] or id(row)) for row in rows})
     seeds, arms = len({row["seed"] for row in rows}), len({row["arm"] for row in rows})
-    return f"{count(arms, 'arm')} · {count(runs, 'run')} · {count(seeds, 'seed')}"
+    folds = {row["fold"] for row in rows if "fold" in row}
+    there = {"arm": arms, "run": runs, "seed": seeds} | ({"fold": len(folds)} if folds else {})
+    return " · ".join(count(number, noun) for noun, number in there.items())
+
+
+def _draw(row: Row) -> str:
+    seed = f"seed {row['seed']}"
+    return f"fold {row['fold']}, {seed}" if "fold" in row else seed
 
 
 def _data(rows: Sequence[Row]) -> dict[str, Mapping[str, Any]]:

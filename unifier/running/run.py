@@ -4,15 +4,16 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from unifier.running.compare import compare
 from unifier.running.fit import Place, fit
+from unifier.running.folds import cross_validation
 from unifier.running.load import origin
 from unifier.running.result import Result
 from unifier.running.settings import check_settings, convert
 from unifier.running.tracking import Track
-from unifier.study.comparison import Comparison
+from unifier.study.comparison import Comparison, Make
 from unifier.study.experiment import Experiment
 from unifier.study.files import read_json
 from unifier_tokenizers import InputError
@@ -34,6 +35,7 @@ def run(
     `data_folder` is the folder of data sets (else $UNIFIER_DATA), `out` where the run's folder is made, `track` the
     mode of Weights & Biases (else $WANDB_MODE, else online where a key is known, else offline). `resume` is the folder
     of an interrupted run or comparison, which goes on under its own settings. A comparison has seeds of its own.
+    `folds=5` tests on each of five folds in turn, with each of `seeds`, as a comparison does.
     Raises InputError for whatever the user can mend.
     """
     return run_and_place(
@@ -64,7 +66,10 @@ def run_and_place(
         os.environ["UNIFIER_DATA"] = str(Path(data_folder).resolve())  # data workers and sources read it there
     study = Path(inspect.getfile(experiment)).stem
     place = Place(Path(out), study, track=track, tensorboard=tensorboard, origin=origin(experiment))
-    comparing = inspect.signature(experiment, eval_str=True).return_annotation is Comparison
+    signature = inspect.signature(experiment, eval_str=True)
+    comparing = signature.return_annotation is Comparison or (
+        resume is not None and (Path(resume) / "comparison.json").exists()
+    )
     if resume is not None:
         earlier = read_json(Path(resume) / ("comparison.json" if comparing else "settings.json"))
         if settings:
@@ -72,6 +77,9 @@ def run_and_place(
         if not comparing and not (Path(resume) / "checkpoints" / "last.ckpt").exists():
             raise InputError(f"{resume}: no checkpoint to resume from")
         settings, seed = earlier["settings"], earlier.get("seed", 0)
+    if "folds" in settings and "folds" not in signature.parameters and signature.return_annotation is Experiment:
+        crossed, checked = cross_validation(cast("Make", experiment), settings, convert("seed", seed, int))
+        return compare(crossed, checked, place, Path(resume) if resume else None)
     checked = check_settings(experiment, settings)
     if comparing:
         if seed:

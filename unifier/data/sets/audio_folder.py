@@ -44,6 +44,11 @@ class AudioFolder:
         return tuple(sorted({tag for tags in targets for tag in tags} if self.task == "tags" else set(targets)))
 
     @property
+    def folds(self) -> tuple[int, ...]:
+        """The numbers in the table's column fold; none where it has no such column."""
+        return tuple(sorted(set(self._numbers or ())))
+
+    @property
     def scale(self) -> Scale:
         """Chance alone: of your own sounds no reference is known."""
         if self.task == "tags":
@@ -90,9 +95,16 @@ class AudioFolder:
         return self._column("group")
 
     @cached_property
+    def _numbers(self) -> list[int] | None:
+        """The fold of each row."""
+        if "fold" not in self._rows[0].cells:
+            return None
+        return [read_whole(row.cells["fold"], f"{self._table}, line {row.line}") for row in self._rows]
+
+    @cached_property
     def _parts(self) -> list[SplitName]:
         """The split of each row."""
-        splits, folds = self._column("split"), self._column("fold")
+        splits = self._column("split")
         if splits is not None and self._fold is None:
             parts: list[SplitName] = [
                 choose(f"split ({self._table}, line {row.line})", given, SPLITS)
@@ -101,12 +113,8 @@ class AudioFolder:
             if self._groups is not None:
                 refuse_leak(f"{self._table}: group", self._groups, [f"split {part}" for part in parts])
             return parts
-        if folds is not None:
-            numbers = [
-                read_whole(given, f"{self._table}, line {row.line}")
-                for row, given in zip(self._rows, folds, strict=True)
-            ]
-            return rotate_folds(str(self._table), numbers, self._fold, groups=self._groups)
+        if self._numbers is not None:
+            return rotate_folds(str(self._table), self._numbers, self._fold, groups=self._groups)
         if self._fold is not None:
             raise InputError(f"{self._table} has no column fold; its columns are {', '.join(self._rows[0].cells)}")
         # Sets of tags are mostly unlike each other, so there is nothing to stratify by.

@@ -61,6 +61,7 @@ class Emotify:
     """
 
     name = "emotify_16k"
+    folds = FOLDS
 
     def __init__(
         self, task: Literal["genre", "tags"] = "genre", *, fold: int = 0, data: str | Path | None = None

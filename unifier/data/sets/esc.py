@@ -52,6 +52,8 @@ class ESC:
     3.0 (ESC-50).
     """
 
+    folds = FOLDS
+
     def __init__(
         self, name: Literal["esc10", "esc50"] = "esc10", *, fold: int = 1, data: str | Path | None = None
     ) -> None:

@@ -42,6 +42,8 @@ class FSDD:
 
     name = "fsdd"
     labels = tuple("0123456789")
+    folds = tuple(range(len(SPEAKERS)))
+    """As experiments number the speakers."""
 
     def __init__(self, *, speaker: str | None = None, data: str | Path | None = None) -> None:
         self.speaker = speaker if speaker is None else choose("speaker", speaker, SPEAKERS)

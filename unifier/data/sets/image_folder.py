@@ -38,6 +38,11 @@ class ImageFolder:
         return tuple(sorted({picture.target for picture in self._pictures}))
 
     @property
+    def folds(self) -> tuple[int, ...]:
+        """The numbers in folds.csv; none where there is no such table."""
+        return tuple(sorted(set(self._numbers)))
+
+    @property
     def scale(self) -> Scale:
         """Chance alone: of your own pictures no reference is known."""
         return scale_of_accuracy(self.labels, None, UNKNOWN)
@@ -78,14 +83,18 @@ class ImageFolder:
     def _parts(self) -> list[SplitName]:
         """The split of each picture."""
         if self._rows is not None:
-            folds = [read_whole(row.cells["fold"], f"{self._table}, line {row.line}") for row in self._rows]
-            return rotate_folds(str(self._table), folds, self._fold, groups=self._groups)
+            return rotate_folds(str(self._table), self._numbers, self._fold, groups=self._groups)
         parts: list[SplitName] = [part for part, found in self._found.items() for _ in found]
         lacking: list[SplitName] = [part for part in SPLITS if part not in self._found]
         if lacking:
             labels = [picture.target for picture in self._found["train"]]
             parts[: len(labels)] = hold_out(str(self._folder), labels, lacking)
         return parts
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        """The fold of each picture."""
+        return [read_whole(row.cells["fold"], f"{self._table}, line {row.line}") for row in self._rows or ()]
 
     @cached_property
     def _rows(self) -> list[Row] | None:

@@ -53,7 +53,8 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
         for one in conditions
     ]
     several = any(one.score.half is not None for one in conditions)
-    bar = "Bar: 95 % interval over seeds" if several else "One seed: no interval"
+    over = " or ".join(dict.fromkeys(one.unit for one in conditions))
+    bar = f"Bar: 95 % interval over {over}s" if several else f"One {over}: no interval"
     note = ". ".join(part for part in (bar, chosen_of(conditions, MOST)) if part)
     says = f"{'normalised' if scaled else 'raw'} scores of every condition with their intervals"
     return [sheet.save(figure, "scores", "scores", says, table, note)]
@@ -84,7 +85,8 @@ def draw_joint(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
     table = [{"arm": arm, **_cells(gain, "joint less solo")} for arm, gain in lines.items()]
-    note = "Bar: 95 % interval, paired by seed" if found.overall.half is not None else "One seed: no interval"
+    over = found.overall.unit
+    note = f"Bar: 95 % interval, paired by {over}" if found.overall.half is not None else f"One {over}: no interval"
     return [sheet.save(figure, "joint-less-solo", "answer", "joint less solo, arm by arm", table, note)]
 
 
@@ -98,4 +100,4 @@ def _dot(axes: Axes, shown: Estimate, height: float, colour: str) -> None:
 
 def _cells(found: Estimate, name: str) -> dict[str, float | int | str]:
     ends = {"low": "" if found.low is None else found.low, "high": "" if found.high is None else found.high}
-    return {name: found.mean, f"{name} low": ends["low"], f"{name} high": ends["high"], "seeds": found.size}
+    return {name: found.mean, f"{name} low": ends["low"], f"{name} high": ends["high"], f"{found.unit}s": found.size}

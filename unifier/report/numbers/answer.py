@@ -36,16 +36,18 @@ def together(found: Sequence[Condition]) -> Together | None:
     if not pairs:
         return None
     scaled = all(one.scaled for one in pairs)
-    by_arm = {one.condition.arm: _by_seed(one, scaled) for one in pairs}
+    by_arm = {one.condition.arm: _by_unit(one, scaled) for one in pairs}
+    over = pairs[0].raw.unit
     seeds = set[int].intersection(*(set(values) for values in by_arm.values()))
     overall = [sum(values[seed] for values in by_arm.values()) / len(by_arm) for seed in sorted(seeds)]
     if not overall:
         return None
     unit = "points of normalised score" if scaled else "points"
-    return Together(estimate(overall), {arm: estimate(values.values()) for arm, values in by_arm.items()}, unit)
+    arms = {arm: estimate(values.values(), over) for arm, values in by_arm.items()}
+    return Together(estimate(overall, over), arms, unit)
 
 
-def _by_seed(one: Contrast, scaled: bool) -> dict[int, float]:
+def _by_unit(one: Contrast, scaled: bool) -> dict[int, float]:
     first, second = (side.normalised if scaled else side.raw for side in (one.condition, one.baseline))
     assert first is not None
     assert second is not None
@@ -62,7 +64,7 @@ def _joint(found: Sequence[Condition]) -> list[str]:
     over = "over a trunk for each" if mean.mean > 0 else "against a trunk for each"
     if mean.half is not None and not mean.sign:
         said = [
-            f"{trunk} and a trunk for each cannot be told apart over {count(mean.size, 'seed')}: "
+            f"{trunk} and a trunk for each cannot be told apart over {count(mean.size, mean.unit)}: "
             f"the difference is {figure(mean.mean, decimals(mean), signed=True)} {result.unit} {interval(mean)}."
         ]
     else:
@@ -141,7 +143,7 @@ def _best(found: Sequence[Condition]) -> list[str]:
         above = contrast(first, second)
         reached = f"{figure(first.score.mean, decimals(first.score))} {plain(first.metric)}"
         if above is None:
-            said.append(f"For {arm}, {first.label} is best: {reached}; it shares no seed with {second.label}.")
+            said.append(f"For {arm}, {first.label} is best: {reached}; it shares no {first.unit} with {second.label}.")
         elif above.raw.half is not None and not above.raw.sign:
             said.append(
                 f"For {arm}, {first.label} has the highest mean ({reached}), "
@@ -157,5 +159,5 @@ def _best(found: Sequence[Condition]) -> list[str]:
 
 def _scores(found: Sequence[Condition]) -> list[str]:
     reached = [f"{one.arm} reaches {plus_minus(one.score)} {plain(one.metric)}" for one in found]
-    seeds = max(one.score.size for one in found)
-    return [f"{join(reached)}, {'over ' + count(seeds, 'seed') if seeds > 1 else 'with one seed'}."]
+    most = max((one.score for one in found), key=lambda score: score.size)
+    return [f"{join(reached)}, {'over ' + count(most.size, most.unit) if most.size > 1 else 'with one ' + most.unit}."]

@@ -1,4 +1,4 @@
-"""Rows to conditions: what was trained how, with a score for every seed."""
+"""Rows to conditions: what was trained how, with a score for every seed, or for every fold."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ TUNED = {"all": "all trained", "norms": "norms trained", "none": "frozen"}
 @final
 @dataclass(frozen=True)
 class Condition:
-    """One arm under one way of training it: rows that differ in their seed alone."""
+    """One arm under one way of training it: rows that differ in their seed alone, or in fold and seed."""
 
     arm: str
     label: str
@@ -23,9 +23,14 @@ class Condition:
     rows: Sequence[Row]
 
     @property
+    def unit(self) -> str:
+        """What its scores are means over: folds where it has them, since seeds on one fold share their test."""
+        return "fold" if "fold" in self.rows[0] else "seed"
+
+    @property
     def raw(self) -> dict[int, float]:
-        """The score on the test split, by seed."""
-        return self._by_seed(lambda row: row["result"]["metrics"][f"test/{self.arm}/{self.metric}"])
+        """The score on the test split, by seed or by fold."""
+        return self._by_unit(lambda row: row["result"]["metrics"][f"test/{self.arm}/{self.metric}"])
 
     @property
     def normalised(self) -> dict[int, float] | None:
@@ -34,17 +39,17 @@ class Condition:
         if scale.get("reference") in (None, scale.get("chance")):
             return None
         chance, reference = scale["chance"], scale["reference"]
-        return {seed: 100 * (score - chance) / (reference - chance) for seed, score in self.raw.items()}
+        return {each: 100 * (score - chance) / (reference - chance) for each, score in self.raw.items()}
 
     @property
     def score(self) -> Estimate:
-        """The raw score over seeds."""
-        return estimate(self.raw.values())
+        """The raw score over seeds or folds."""
+        return estimate(self.raw.values(), self.unit)
 
     @property
     def scaled(self) -> Estimate | None:
-        """The normalised score over seeds."""
-        return None if self.normalised is None else estimate(self.normalised.values())
+        """The normalised score over seeds or folds."""
+        return None if self.normalised is None else estimate(self.normalised.values(), self.unit)
 
     def cost(self, name: str) -> float:
         """The mean of a budget's figure over the runs."""
@@ -54,12 +59,12 @@ class Condition:
         """Whether its rows have these values."""
         return all(self.rows[0][name] == value for name, value in facts.items())
 
-    def _by_seed(self, read: Callable[[Row], float]) -> dict[int, float]:
-        # Two runs of one seed are one: a repeated run adds nothing to what is known.
-        found: dict[int, list[float]] = {}
+    def _by_unit(self, read: Callable[[Row], float]) -> dict[int, float]:
+        # Two runs of one seed are one: a repeated run adds nothing to what is known. Of a fold, seeds are averaged.
+        found: dict[int, dict[int, list[float]]] = {}
         for row in self.rows:
-            found.setdefault(row["seed"], []).append(read(row))
-        return {seed: fmean(scores) for seed, scores in sorted(found.items())}
+            found.setdefault(row[self.unit], {}).setdefault(row["seed"], []).append(read(row))
+        return {each: fmean(map(fmean, seeds.values())) for each, seeds in sorted(found.items())}
 
 
 def conditions(rows: Iterable[Row]) -> list[Condition]:
@@ -90,6 +95,8 @@ def label(row: Row) -> str:
         f"{100 * float(value):g} % of the examples" if name == "share" else f"{name}={setting(value)}"
         for name, value in row["varied"].items()
     )
+    if "fold" in row:
+        settings = f"{settings}, over folds" if settings else "over folds"
     return settings if settings and said == "solo" else f"{said}, {settings}" if settings else said
 
 
@@ -121,7 +128,7 @@ def budget(row: Row) -> Mapping[str, float]:
 @final
 @dataclass(frozen=True)
 class Contrast:
-    """What one condition has over another of the same arm, paired by seed."""
+    """What one condition has over another of the same arm, paired by seed or by fold."""
 
     condition: Condition
     baseline: Condition
@@ -130,10 +137,12 @@ class Contrast:
 
 
 def contrast(condition: Condition, baseline: Condition) -> Contrast | None:
-    """A condition less its baseline; None where they share no seed."""
-    raw = difference(condition.raw, baseline.raw)
+    """A condition less its baseline; None where they share no seed, or fold."""
+    if (unit := condition.unit) != baseline.unit:
+        return None
+    raw = difference(condition.raw, baseline.raw, unit)
     first, second = condition.normalised, baseline.normalised
-    scaled = difference(first, second) if first is not None and second is not None else None
+    scaled = difference(first, second, unit) if first is not None and second is not None else None
     return raw and Contrast(condition, baseline, raw, scaled)
 
 

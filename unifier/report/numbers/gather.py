@@ -183,9 +183,16 @@ def _sound(rows: Iterable[Row], problems: list[str]) -> list[Row]:
         elif not all(math.isfinite(score) for name, score in result["metrics"].items() if f"/{arm}/" in name):
             said = f"{who}: a score is not a number; left out"
         else:
-            kept.append(row)
+            kept.append(_of_fold(row))
             said = "" if row["folder"] else f"{who}: its folder is gone, and with it curves and samples"
         if said and said not in told and not (place and any(place in line for line in problems)):
             told.add(said)
             problems.append(said + (f" ({place})" if place else ""))
     return kept
+
+
+def _of_fold(row: Row) -> Row:
+    """A row whose fold stands beside its seed: both are draws that a mean goes over, and no way of training."""
+    if not isinstance(fold := row["varied"].get("fold"), int):
+        return row
+    return {**row, "varied": {name: value for name, value in row["varied"].items() if name != "fold"}, "fold": fold}

@@ -1,4 +1,4 @@
-"""A mean over seeds, and how far it is to be trusted."""
+"""A mean over seeds or folds, and how far it is to be trusted."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -14,6 +14,8 @@ class Estimate(NamedTuple):
     half: float | None
     """Half the interval's width."""
     size: int
+    unit: str = "seed"
+    """What there are so many of."""
 
     @property
     def low(self) -> float | None:
@@ -33,16 +35,16 @@ class Estimate(NamedTuple):
         return 1 if self.mean > 0 else -1
 
 
-def estimate(values: Iterable[float]) -> Estimate:
+def estimate(values: Iterable[float], unit: str = "seed") -> Estimate:
     """The mean of at least one value, and its interval."""
     array = np.fromiter(values, float)
     half = None
     if len(array) > 1:
         half = float(stats.t.ppf(0.975, len(array) - 1) * stats.sem(array))
-    return Estimate(float(array.mean()), half, len(array))
+    return Estimate(float(array.mean()), half, len(array), unit)
 
 
-def difference(first: Mapping[int, float], second: Mapping[int, float]) -> Estimate | None:
-    """`first` less `second`, pair by pair of the seeds that both have; None where they share none."""
+def difference(first: Mapping[int, float], second: Mapping[int, float], unit: str = "seed") -> Estimate | None:
+    """`first` less `second`, pair by pair of the seeds (or folds) that both have; None where they share none."""
     shared = sorted(first.keys() & second.keys())
-    return estimate(first[seed] - second[seed] for seed in shared) if shared else None
+    return estimate((first[each] - second[each] for each in shared), unit) if shared else None

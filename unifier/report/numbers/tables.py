@@ -9,7 +9,7 @@ from typing import Any
 from unifier.report.numbers.conditions import Condition, Contrast, contrasts
 from unifier.report.numbers.gather import Row
 from unifier.report.numbers.matching import MEASURES, unmatched
-from unifier.report.numbers.wording import amount, figure, plain, plus_minus
+from unifier.report.numbers.wording import amount, count, figure, plain, plus_minus
 from unifier.study.files import read_json
 
 Table = list[dict[str, str]]
@@ -38,7 +38,7 @@ def score_tables(found: Sequence[Condition]) -> dict[str, Table]:
             gain = over_solo.get(id(one))
             line["against solo"] = _gain(gain) if gain else "–"
         if len(seeds) > 1:
-            line["seeds"] = str(one.score.size)
+            line["over"] = count(one.score.size, one.unit)
         line |= {MEASURES[measure]: amount(one.cost(measure)) for measure in apart}
         tables.setdefault("" if single else one.arm, []).append(line)
     return tables
@@ -138,6 +138,7 @@ def likeness_table(drawn: Sequence[Path]) -> dict[str, Table]:
 
 def run_table(rows: Sequence[Row], labels: Mapping[int, str]) -> Table:
     """A line for each run: what it was, what it cost, and its folder's name; `labels` are by the row's identity."""
+    folded = any("fold" in row for row in rows)
     table: dict[str, dict[str, str]] = {}
     for row in rows:
         result, place = row["result"], row["folder"]
@@ -146,6 +147,7 @@ def run_table(rows: Sequence[Row], labels: Mapping[int, str]) -> Table:
             "experiment": row["experiment"],
             "condition": labels[id(row)],
             "seed": str(row["seed"]),
+            **({"fold": str(row.get("fold", "–"))} if folded else {}),
             "tokens": amount(spent["tokens"]),
             "FLOPs": amount(spent["flops"]),
             "seconds": amount(spent["seconds"]),

@@ -91,7 +91,7 @@ def shares_kept(found: Sequence[Condition]) -> list[Kept]:
         ours, theirs = frozen.normalised or frozen.raw, tuned[0].normalised or tuned[0].raw
         shared = [seed for seed in ours if theirs.get(seed, 0) > 0]
         if shared:
-            share = estimate(100 * ours[seed] / theirs[seed] for seed in shared)
+            share = estimate((100 * ours[seed] / theirs[seed] for seed in shared), frozen.unit)
             kept.append(Kept(start, frozen.arm, share, tuned[0].label))
     return sorted(kept, key=lambda one: -one.share.mean)
 

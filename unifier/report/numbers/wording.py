@@ -29,16 +29,16 @@ def figure(value: float, places: int = 1, *, signed: bool = False) -> str:
 
 
 def plus_minus(estimate: Estimate, *, signed: bool = False) -> str:
-    """97.2 ± 0.6; the mean alone where there is one seed."""
+    """97.2 ± 0.6; the mean alone where there is one seed or fold."""
     places = decimals(estimate)
     mean = figure(estimate.mean, places, signed=signed)
     return mean if estimate.half is None else f"{mean} ± {figure(estimate.half, places)}"
 
 
 def interval(estimate: Estimate) -> str:
-    """(95 % interval 0.4 to 1.2), or that one seed has none."""
+    """(95 % interval 0.4 to 1.2), or that one seed or fold has none."""
     if estimate.low is None or estimate.high is None:
-        return "(one seed: no interval)"
+        return f"(one {estimate.unit}: no interval)"
     places = decimals(estimate)
     return f"(95 % interval {figure(estimate.low, places)} to {figure(estimate.high, places)})"
 

@@ -1,0 +1,39 @@
+"""Cross-validation: an experiment once for every fold of its data, as a comparison."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from unifier.running.settings import check_settings, convert
+from unifier.study.comparison import Comparison, Make, Match
+from unifier.study.joint import UNITS
+from unifier_tokenizers import InputError
+
+
+def cross_validation(make: Make, given: Mapping[str, Any], seed: int) -> tuple[Comparison, dict[str, Any]]:
+    """A comparison of all `folds` with each of the `seeds` (by default `seed` alone); and the settings that repeat it.
+
+    Raises InputError where the experiment has no setting `fold`, or its data other folds than asked for.
+    """
+    settings = dict(given)
+    folds = convert("folds", settings.pop("folds"), int)
+    seeds = convert("seeds", settings.pop("seeds", (seed,)), tuple[int, ...])
+    if "fold" not in inspect.signature(make).parameters:
+        raise InputError(f"folds={folds}: {make.__name__} has no setting 'fold', so it cannot test on each in turn")
+    if "fold" in settings:
+        raise InputError(f"fold={settings['fold']} and folds={folds}: give fold to test on one, or folds to on each")
+    settings = {name: value for name, value in check_settings(make, settings).items() if name != "fold"}
+    experiment = make(**settings)
+    sources = [arm.source for arm in experiment.arms.values()]
+    known = {tuple(getattr(source, "folds", ())) for source in sources}
+    names, numbers = " and ".join(source.name for source in sources), min(known)
+    if len(known) > 1 or not numbers:
+        raise InputError(f"folds={folds}: {names} has no folds, or not the same in all arms")
+    if len(numbers) != folds:
+        raise InputError(
+            f"folds={folds}: {names} has {len(numbers)} folds ({', '.join(map(str, numbers))}): "
+            f"give folds={len(numbers)}, or fold={numbers[0]} for one alone"
+        )
+    budgets: list[Match] = [unit for unit in UNITS if getattr(experiment.training, unit) is not None]
+    comparison = Comparison(make.__name__, [make], settings, seeds, match=budgets[0], vary={"fold": numbers})
+    return comparison, {**settings, "folds": folds, "seeds": seeds}
