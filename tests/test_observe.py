@@ -15,6 +15,7 @@ from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
 from unifier.data.encoding import Encoded, encode_split
 from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
+from unifier.heads.decoders.recurrent import RecurrentHead
 from unifier.heads.tagging import TaggingHead
 from unifier.heads.translation import TranslationHead
 from unifier.model import Unifier
@@ -125,10 +126,11 @@ def test_a_trunk_without_attention_leaves_its_representations_alone(trunk: Trunk
     observe(model, splits, tmp_path)
     with np.load(tmp_path / "representations.npz") as kept:
         assert len(kept.files) == 2 * 2
-    assert not list(tmp_path.glob("figures/attention-digits*"))
-    if not isinstance(trunk, Transformer):
-        assert not (tmp_path / "attention.json").exists()
-        assert not list(tmp_path.glob("figures/*"))
+    found = json.loads((tmp_path / "attention.json").read_text())
+    assert found["words"]["layers"] == []
+    assert 0 <= found["words"]["alignment_error_rate"] <= 1, "the decoder's attention is shown whatever the trunk"
+    assert {path.name for path in tmp_path.glob("figures/*")} == {f"attention-words-{k}.svg" for k in (0, 1)}
+    assert ("digits" in found) == isinstance(trunk, Transformer)
 
 
 def test_a_model_is_left_as_it_was(tmp_path: Path) -> None:
@@ -184,6 +186,14 @@ def test_a_mixture_has_statistics_and_no_drawing(tmp_path: Path) -> None:
     assert found["unit"] == "columns"
     assert all(layer["distance"] > 0 for layer in found["layers"])
     assert not list(tmp_path.glob("figures/*"))
+
+
+def test_neither_trunk_nor_head_with_attention_leaves_none(tmp_path: Path) -> None:
+    vocabulary = Vocabulary.fit(text for pair in PAIRS.split("train") for text in pair)
+    arm = Arm(PAIRS, SubwordTokenizer(vocabulary, D), RecurrentHead(vocabulary, D, depth=1))
+    model, splits = model_of(Recurrent(D, 1, both_ways=False), words=arm)
+    observe(model, splits, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["representations.npz"]
 
 
 @torch.no_grad()

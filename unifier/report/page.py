@@ -64,7 +64,6 @@ def _write(folder: Path, study: Study) -> Path:
     figures = [(one, room.svg(one.path)) for one in draw_all(study, folder)]
     shown = _shown(found)
     samples = {arm: kept for arm, row in shown.items() if (kept := _samples(row, arm, room))}
-    attention = {arm: kept for arm, row in shown.items() if (kept := _attention(row, arm, room))}
     page = TEMPLATES.get_template("page.html").render(
         numeric=_numeric,
         title=study.name.replace("_", " "),
@@ -79,7 +78,7 @@ def _write(folder: Path, study: Study) -> Path:
         },
         controls=control_table(found),
         likeness=likeness_table([one.path for one, _ in figures if one.section == "representation"]),
-        attention=attention,
+        attention=_attention(found, shown, room),
         attention_table=attention_table(found),
         alignment_table=alignment_table(found),
         samples=samples,
@@ -101,7 +100,9 @@ def _numeric(lines: Sequence[Mapping[str, str]], name: str) -> bool:
     return all(line[name][:1] in "0123456789+−–" for line in lines)
 
 
-SECTIONS = ("answer", "scores", "curves", "transfer", "interference", "efficiency", "sweeps", "representation")
+SECTIONS = (
+    "answer", "scores", "lengths", "curves", "transfer", "interference", "efficiency", "sweeps", "representation"
+)  # fmt: skip
 """The parts of the page that have figures."""
 
 
@@ -150,10 +151,18 @@ def _samples(row: Row, arm: str, room: Room) -> list[dict[str, str]]:
     ]
 
 
-def _attention(row: Row, arm: str, room: Room) -> list[str]:
-    return [
-        data for path in sorted((row["folder"] / "figures").glob(f"attention-{arm}-*.svg")) if (data := room.svg(path))
-    ]
+def _attention(found: Sequence[Condition], shown: Mapping[str, Row], room: Room) -> list[tuple[str, str]]:
+    """Pictures of attention, each below what it is of: the shown run's, and one of each condition that aligns words."""
+    aligning = {(line["arm"], line["trunk"]) for line in alignment_table(found)}
+    pictures: list[tuple[str, str]] = []
+    for one in found:
+        for row in one.rows:
+            own = row is shown.get(one.arm)
+            if own or (row is one.rows[0] and row["folder"] and (one.arm, one.label) in aligning):
+                paths = sorted((row["folder"] / "figures").glob(f"attention-{one.arm}-*.svg"))
+                said = f"{one.arm}: {one.label}, seed {row['seed']}"
+                pictures += [(said, data) for path in (paths if own else paths[:1]) if (data := room.svg(path))]
+    return pictures
 
 
 def _extent(rows: Sequence[Row]) -> str:

@@ -25,6 +25,7 @@ from unifier.running.averaging import Averaging
 from unifier.running.callbacks import DivergedError, Interrupted, Interruption, Losses, progress
 from unifier.running.encoded import EncodedArm, encode
 from unifier.running.interference import Interference
+from unifier.running.lengths import by_length
 from unifier.running.observe import observe
 from unifier.running.result import Result, commit, machine, versions
 from unifier.running.samples import samples
@@ -167,6 +168,8 @@ def fit(
         speed=speed.found,
     )
     write_json(result.folder / "samples.json", samples(experiment.arms, model.predictions))
+    if lengths := by_length(experiment.arms, model.predictions):
+        write_json(result.folder / "lengths.json", lengths)
     observe(model, val, result.folder)
     write_report(result.folder, result.content())
     found = {f"speed/{name}": value for name, value in speed.found.items()}

@@ -27,7 +27,7 @@ LOOKED_AT = 32
 
 @torch.no_grad()
 def observe(model: Unifier, splits: Mapping[str, Encoded], folder: Path) -> None:
-    """Write representations.npz and, of a trunk that shows its attention, attention.json and figures/attention-*.svg.
+    """Write representations.npz and, of a trunk or a head that shows it, attention.json and figures/attention-*.svg.
 
     `splits` are the arms' validation splits. A model is read in float32 and evaluation mode, and left as it was.
     """
@@ -41,17 +41,19 @@ def observe(model: Unifier, splits: Mapping[str, Encoded], folder: Path) -> None
         rows = spread(len(split), EXAMPLES)
         for layer, means in representations(trunk, arm, split, rows).items():
             layers[f"{name}/{layer}"] = means.numpy()
-        if isinstance(trunk, Attentive):
-            sentences = aligned(trunk, arm, split, rows)
-            found = statistics(trunk, arm, split, spread(len(split), LOOKED_AT))
-            attention[name] = {"unit": arm.tokenizer.unit, "layers": found, **errors(sentences.values())}
-            for k, row in enumerate(sorted({rows[0], rows[len(rows) // 3]})):
-                path = folder / "figures" / f"attention-{name}-{k}.svg"
-                if sentence := sentences.get(row):
-                    source, target, attended, gold = sentence
-                    draw_alignment(path, source, target, attended.numpy(), gold)
-                elif found:
-                    draw(path, trunk, arm, split, row)
+        sentences = aligned(trunk, arm, split, rows)
+        attentive = trunk if isinstance(trunk, Attentive) else None
+        if attentive is None and not sentences:
+            continue
+        found = statistics(attentive, arm, split, spread(len(split), LOOKED_AT)) if attentive else []
+        attention[name] = {"unit": arm.tokenizer.unit, "layers": found, **errors(sentences.values())}
+        for k, row in enumerate(sorted({rows[0], rows[len(rows) // 3]})):
+            path = folder / "figures" / f"attention-{name}-{k}.svg"
+            if sentence := sentences.get(row):
+                source, target, attended, gold = sentence
+                draw_alignment(path, source, target, attended.numpy(), gold)
+            elif attentive and found:
+                draw(path, attentive, arm, split, row)
     np.savez(folder / "representations.npz", **layers)  # pyright: ignore[reportArgumentType]
     if attention:
         write_json(folder / "attention.json", attention)

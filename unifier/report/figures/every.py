@@ -8,6 +8,7 @@ from unifier.report.figures.curves import draw_curves
 from unifier.report.figures.drawing import STYLE, Drawn, Sheet, colours_of
 from unifier.report.figures.grids import draw_grids
 from unifier.report.figures.layers import draw_gradients, draw_representation
+from unifier.report.figures.lengths import draw_lengths
 from unifier.report.figures.scaling import draw_efficiency, draw_sweeps
 from unifier.report.figures.scores import draw_joint, draw_scores
 from unifier.report.numbers.conditions import conditions
@@ -25,6 +26,7 @@ def draw_all(study: Study, folder: Path) -> list[Drawn]:
     with mpl.rc_context(STYLE):
         return [
             *draw_scores(found, sheet),
+            *draw_lengths(found, sheet),
             *draw_curves(found, sheet),
             *draw_grids(found, sheet),
             *draw_joint(found, sheet),

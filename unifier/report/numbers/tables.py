@@ -152,6 +152,7 @@ def run_table(rows: Sequence[Row], labels: Mapping[int, str]) -> Table:
             "FLOPs": amount(spent["flops"]),
             "seconds": amount(spent["seconds"]),
             "memory": f"{amount(spent['peak_memory_bytes'])}B",
+            "tokens/s": amount(result["speed"]["tokens_per_second"]) if result.get("speed") else "–",
             "parameters": amount(result["parameters"]["total"]),
             "run": place.name if place else "",
         }

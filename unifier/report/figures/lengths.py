@@ -1,0 +1,48 @@
+"""How well texts are written over the length of what they are written from."""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from matplotlib.ticker import MaxNLocator
+
+from unifier.report.figures.curves import chosen_of, telling
+from unifier.report.figures.drawing import COLOURS, Drawn, End, Sheet, label_ends, panel
+from unifier.report.numbers.conditions import Condition
+from unifier.study.files import read_json
+
+MOST = 18
+"""Lines that one panel holds."""
+DASHES = ("-", "--", ":")
+"""Once all colours are used, they begin again with the next of these."""
+
+
+def draw_lengths(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
+    """One panel for each arm whose runs tell: a line a condition, the mean over seeds."""
+    drawn: list[Drawn] = []
+    for arm in dict.fromkeys(one.arm for one in conditions):
+        own = [one for one in conditions if one.arm == arm]
+        lines = [(one, points) for one in telling(own, MOST) if (points := _points(one))]
+        if not lines:
+            continue
+        figure, axes = panel(4.0, max(2.3, 0.25 * len(lines)))
+        ends: list[End] = []
+        for k, (one, points) in enumerate(lines):
+            colour, dashes = COLOURS[k % len(COLOURS)], DASHES[k // len(COLOURS)]
+            x, y = [point["words"] for point in points], [point["bleu"] for point in points]
+            axes.plot(x, y, dashes, marker="o", markersize=3, color=colour)
+            ends.append(End(y[-1], one.label, colour))
+        axes.set(title=arm, xlabel="words of the input", ylabel="test BLEU")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        label_ends(axes, ends)
+        table = [{"arm": arm, "condition": one.label, **point} for one, points in lines for point in points]
+        note = ". ".join(part for part in ("Each point is a group of like length", chosen_of(own, MOST)) if part)
+        says = f"BLEU over the length of the input, {arm}"
+        drawn.append(sheet.save(figure, f"lengths-{arm}", "lengths", says, table, note))
+    return drawn
+
+
+def _points(condition: Condition) -> list[dict[str, float]]:
+    """Each group of the test split, with the mean of its scores over seeds."""
+    files = [row["folder"] / "lengths.json" for row in condition.rows if row["folder"]]
+    runs = [kept for file in files if file.exists() and (kept := read_json(file).get(condition.arm))]
+    return [{**place[0], "bleu": fmean(one["bleu"] for one in place)} for place in zip(*runs, strict=False)]
