@@ -246,7 +246,7 @@ def act_translate(options: argparse.Namespace) -> int:
     from unifier.running.translator import Translator
 
     wishes = Wishes(**{field.name: getattr(options, field.name) for field in fields(Wishes)})
-    translator = Translator(options.run, options.experiment)
+    translator = Translator(options.run, options.experiment, align=bool(options.attention))
     page = AlignmentPage(options.attention) if options.attention else nullcontext()
     with opened(options.file) as file, page as alignments:
         try:

@@ -43,10 +43,11 @@ class Translation(NamedTuple):
 class Translator:
     """The arm of a run that translates, in evaluation mode, on the accelerator where there is one."""
 
-    def __init__(self, folder: str | Path, experiment: str | None = None) -> None:
+    def __init__(self, folder: str | Path, experiment: str | None = None, *, align: bool = False) -> None:
         """`experiment` (FILE:name) says where the experiment's file is now, if it was moved.
 
-        Raises InputError for a folder that is no run, was stopped too early, or does not translate.
+        Raises InputError for a folder that is no run, was stopped too early, or does not translate; and for one whose
+        decoder cannot tell what it looks at, where it is to `align`.
         """
         described, self.model = load(folder, experiment)
         arms = {
@@ -60,6 +61,8 @@ class Translator:
                 f"({', '.join(described.arms)}) translate{'' if arms else 's'} texts: one is needed"
             )
         ((self.arm, (self.tokenizer, self.head)),) = arms.items()
+        if align and not isinstance(self.head, AttentiveHead):
+            raise InputError(f"{folder}: its decoder has no attention that could be shown; leave out --attention")
         self.columns = described.training.batch_tokens
         self.longest: int = read_json(Path(folder) / "settings.json")["longest"][self.arm]
         """The most tokens of a text it was trained on."""
@@ -92,8 +95,7 @@ class Translator:
         return [found[row] for row in range(len(examples))]
 
     def _align(self, tokens: Tokens, source: Tensor, target: list[int]) -> Alignment:
-        if not isinstance(self.head, AttentiveHead):
-            raise InputError("this run's decoder has no attention that could be shown: leave out --attention")
+        assert isinstance(self.head, AttentiveHead)
         (weights,) = self.head.alignment(tokens, torch.tensor([target], dtype=torch.long, device=self.device))
         real = tokens.mask[0]
         name = self.head.vocabulary.tokens

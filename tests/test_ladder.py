@@ -1,0 +1,106 @@
+"""The ladder: every rung learns the grammar, and goes the whole way from the command line to a translation."""
+
+import importlib
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from unifier.cli import main
+from unifier.data.encoding import encode_split
+from unifier.data.loading import TrainingBatches
+from unifier.heads.writing import AttentiveHead, WritingHead
+from unifier.model import Unifier
+from unifier.running.registry import experiments
+from unifier.running.translate import Wishes, translate
+from unifier.running.translator import Translator
+from unifier.study.comparison import Comparison
+from unifier.study.experiment import Experiment
+from unifier_tokenizers import SubwordTokenizer
+
+FILE = Path(__file__).parents[1] / "experiments" / "ladder.py"
+SMALL = {"dim": 32, "depth": 1, "decoder_depth": 1, "hidden": 64, "vocabulary": 300}
+
+
+def function(name: str) -> Callable[..., Experiment | Comparison]:
+    return experiments(FILE)[name]
+
+
+def rungs() -> tuple[str, ...]:
+    function("ladder")  # which puts the file's folder on the path
+    return importlib.import_module("ladder").RUNGS
+
+
+@pytest.mark.parametrize("rung", rungs())
+def test_every_rung_learns_the_grammar(rung: str) -> None:
+    """Far more than how often each subword comes, in a hundred steps."""
+    torch.manual_seed(0)
+    described = function("one_rung")(rung=rung, dropout=0.0, **SMALL)
+    assert isinstance(described, Experiment)
+    ((name, arm),) = described.arms.items()
+    split, _ = encode_split(arm.source.split("train")[:600], arm.tokenizer, arm.head)
+    model = Unifier(described)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses: list[float] = []
+    for _, batch in TrainingBatches({name: split}, columns=256, seed=0, budget={"steps": 100}):
+        loss = model.loss(name, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    assert sum(losses[-10:]) / 10 < 0.55 * losses[0]
+
+
+def test_rungs_differ_in_nothing_but_encoder_and_decoder() -> None:
+    told: list[object] = []
+    for rung in ("gru", "prefix"):
+        torch.manual_seed(0)
+        described = function("one_rung")(rung=rung, **SMALL)
+        assert isinstance(described, Experiment)
+        ((name, arm),) = described.arms.items()
+        assert isinstance(arm.tokenizer, SubwordTokenizer)
+        assert isinstance(arm.head, WritingHead)
+        assert arm.head.embedding is arm.tokenizer.embedding
+        told.append(
+            (name, getattr(arm.source, "sha256", ""), described.training, arm.tokenizer.embedding.weight.tolist())
+        )
+    assert told[0] == told[1]
+
+
+def test_the_comparison_runs_and_each_run_translates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = [f"{name}={value}" for name, value in SMALL.items()]
+    given = [str(FILE), "rungs=gru,prefix", *settings, "tokens=1000", "batch_tokens=512", "validations=1"]
+    assert main(["run", *given, "--out", str(tmp_path), "--track", "off"]) == 0
+    folder = Path(capsys.readouterr().out.splitlines()[-1])
+    rows = json.loads((folder / "comparison.json").read_text())["rows"]
+    assert [row["varied"] for row in rows] == [{"rung": "gru"}, {"rung": "prefix"}]
+    assert (folder / "figures" / "lengths-en-fr.svg").exists()
+    for row in rows:
+        run, aligns = Path(row["folder"]), row["varied"]["rung"] != "gru"
+        assert sum(one["examples"] for one in json.loads((run / "lengths.json").read_text())["en-fr"]) == 300
+        assert (run / "attention.json").exists() == aligns
+        if aligns:
+            assert "alignment_error_rate" in json.loads((run / "attention.json").read_text())["en-fr"]
+        translator = Translator(run)
+        assert isinstance(translator.head, AttentiveHead) == aligns
+        out = io.StringIO()
+        translate(translator, io.BytesIO(b"The cat sleeps.\n\nThe girls see a dog.\n"), "input", out, Wishes(beam=2))
+        assert out.getvalue().count("\n") == 3
+        lines = tmp_path / "lines.txt"
+        lines.write_text("The cat sleeps.\n")
+        page = tmp_path / f"{row['varied']['rung']}.html"
+        assert main(["translate", str(run), str(lines), "--attention", str(page)]) == (0 if aligns else 2)
+        assert page.exists() == aligns
+        assert ("its decoder has no attention that could be shown" in capsys.readouterr().err) == (not aligns)
+
+
+def test_the_ladder_is_found_by_its_files_name() -> None:
+    assert str(FILE.parent) in sys.path
+    described = function("ladder")()
+    assert isinstance(described, Comparison)
+    assert tuple(trial.varied["rung"] for trial in described.trials()) == rungs()
