@@ -214,6 +214,10 @@ def test_an_experiment_lends_its_trunk_to_the_head_that_reads_with_it() -> None:
     Experiment("prefix", trunk, {"arm": arm}, Training(steps=1))
     assert head.trunk is trunk
     assert not set(head.parameters()) & set(trunk.parameters())
+    other = Transformer(D, 1, 2, 10)
+    Experiment("joint", other, {"arm": arm}, Training(steps=1))
+    assert head.trunk is other, "arms that are put together read with the trunk they share"
+    head.lend(trunk)
     tokens = columns_of()
     assert head.read(trunk, tokens) is tokens
     with pytest.raises(InputError, match="by a Transformer alone, and the trunk is a Bag"):

@@ -130,7 +130,9 @@ class End(NamedTuple):
 def label_ends(axes: Axes, ends: Sequence[End]) -> None:
     """Write each line's name beside its end, apart from the others where they would overlap; on a linear axis."""
     low, high = axes.get_ylim()
-    gap = (high - low) * 0.085
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    gap = (high - low) * 0.2 / figure.get_figheight()  # a fifth of an inch, axes and figure being nearly as high
     order = sorted(ends, key=lambda end: end.height)
     heights = [end.height for end in order]
     for _ in range(100):  # push neighbours apart by half of what they overlap, until none do
