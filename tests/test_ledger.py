@@ -18,11 +18,11 @@ from unifier.heads.tagging import TaggingHead
 from unifier.heads.translation import TranslationHead
 from unifier.model import Unifier
 from unifier.study.experiment import Arm, Experiment, Training
-from unifier.study.ledger import Ledger, Spent, count_parameters, flops_of_example
+from unifier.study.ledger import Ledger, Spent, count_parameters, flops_of_example, plain_memory
 from unifier.trunks.attention import PLAIN_BELOW
 from unifier.trunks.bag import Bag
 from unifier.trunks.convolutional import Convolutional
-from unifier.trunks.recurrent import Recurrent
+from unifier.trunks.recurrent import Cell, Recurrent
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import FrameTokenizer, PatchTokenizer, Sound, SubwordTokenizer, Vocabulary
@@ -78,7 +78,7 @@ def built(road: Road, trunk: str = "transformer") -> tuple[Unifier, Encoded]:
 
 
 def counted(model: Unifier, split: Encoded, row: int) -> int:
-    with pytest.MonkeyPatch.context() as patch, FlopCounterMode(display=False) as counter:
+    with pytest.MonkeyPatch.context() as patch, plain_memory(), FlopCounterMode(display=False) as counter:
         patch.setitem(PLAIN_BELOW, torch.float32, 10**9)  # torch's counter is blind to the fused kernel on a CPU
         model.loss("arm", collate(split, [row])).backward()
     return counter.get_total_flops()
@@ -121,6 +121,22 @@ def test_fused_attention_over_many_columns_is_counted_too() -> None:
     assert cost(300, 1) == pytest.approx(below, rel=1e-9)
     scores = 3 * 2 * 2 * D * (800**2 - 2 * 400**2)  # two products of 2 D N^2, and twice as much backward
     assert cost(800, 1) - 2 * cost(400, 1) + cost(0, 1) == pytest.approx(scores, rel=1e-6)
+
+
+@pytest.mark.parametrize(("cell", "gates"), [("lstm", 4), ("gru", 3)])
+def test_layers_of_memory_are_counted(cell: Cell, gates: int) -> None:
+    """A trunk of one layer costs more than one of none by two products a column and a gate."""
+    arm, examples = pictures()
+    costs: list[float] = []
+    for depth in (0, 1):
+        trunk = Recurrent(D, depth, both_ways=False, cell=cell)
+        head = ClassificationHead(Digits.labels, D)
+        head.visible = "past"
+        model = Unifier(Experiment("cost", trunk, {"arm": Arm(arm.source, arm.tokenizer, head)}, Training(steps=1)))
+        split, _ = encode_split(examples, arm.tokenizer, head)
+        costs.append(flops_of_example(lambda batch, model=model: model.loss("arm", batch), split)(40, 1).item())
+    products = 3 * 2 * 2 * gates * D * D * 40  # twice as much backward as forward
+    assert costs[1] - costs[0] == pytest.approx(products, rel=0.03)  # nothing goes back beyond the first state
 
 
 def test_parameters_that_two_parts_share_count_once() -> None:

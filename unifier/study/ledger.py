@@ -1,7 +1,9 @@
 """What a run cost: parameters, examples, tokens, floating-point operations, seconds, memory."""
 
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import final
 
@@ -136,8 +138,17 @@ def _terms(n: ArrayLike, length: ArrayLike) -> NDArray[np.float64]:
     return np.stack([np.ones_like(n), n, n * n, length, length * length, n * length], axis=-1)
 
 
+@contextmanager
+def plain_memory() -> Generator[None]:
+    """Layers of memory by their products, which torch counts, not by a processor's or an accelerator's own kernel."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="TF32 acceleration on top of oneDNN")  # which is of no use here
+        with torch.backends.mkldnn.flags(enabled=False), torch.backends.cudnn.flags(enabled=False):
+            yield
+
+
 def _count(loss: Callable[[Batch], Tensor], batch: Batch) -> int:
     # torch counts none of what its fused attention does on a CPU; by the plain products every device counts alike.
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, torch.enable_grad():
+    with sdpa_kernel(SDPBackend.MATH), plain_memory(), FlopCounterMode(display=False) as counter, torch.enable_grad():
         loss(batch).backward()
     return counter.get_total_flops()
