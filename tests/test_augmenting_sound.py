@@ -9,7 +9,8 @@ from torch import Tensor
 from torchaudio.functional import mask_along_axis_iid
 
 from unifier.data.augmenting.sound import augment_sounds, masks
-from unifier.data.loading import Augment, Batch
+from unifier.data.encoding import Encoded
+from unifier.data.loading import Augment, Batch, TrainingBatches, Unit, lengths_read
 from unifier_tokenizers import NOWHERE, FrameTokenizer, InputError, Sound, WaveformTokenizer, pad_columns
 from unifier_tokenizers.sound import FLOOR, SoundTokenizer
 
@@ -171,6 +172,21 @@ def test_a_crop_is_a_piece_of_the_sound_where_its_positions_say(kind: str) -> No
         real = own[:, own[0] != NOWHERE]
         places = torch.cartesian_prod(real[0].unique(), torch.arange(tokenizer.tiles.across)).T[:axes]
         assert torch.equal(real, places.view_as(real))
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_batches_are_planned_by_what_a_crop_leaves(kind: str) -> None:
+    tokenizer, own = TOKENIZERS[kind], changing(TOKENIZERS[kind], crop=0.7)
+    units = [tokenizer.encode(sound) for sound in SOUNDS]
+    split = Encoded(units, [torch.tensor(0)] * len(units), range(len(units)))
+    read = own(batch_of(tokenizer, SOUNDS), drawn(0)).mask.sum(1)
+    assert lengths_read(split, own)[:, 0].tolist() == read.tolist()
+    assert lengths_read(split, changing(tokenizer, gain=1.0)).tolist() == split.lengths().tolist()
+    budget: dict[Unit, float] = {"tokens": 4 * int(read.sum())}
+    batches = TrainingBatches({"a": split}, columns=int(read.max()) * 3, seed=0, budget=budget, augment={"a": own})
+    sizes = [batch.mask.shape for _, batch in batches]
+    assert max(size[0] for size in sizes) >= 3
+    assert sum(int(batch.mask.sum()) for _, batch in batches) == budget["tokens"]
 
 
 def test_a_crop_begins_everywhere_and_ends_everywhere() -> None:

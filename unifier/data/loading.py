@@ -41,7 +41,8 @@ Augment = Callable[[Batch, torch.Generator], Batch]
 """Makes a training batch another one that its targets are true of, by the generator's random numbers alone.
 
 It changes values before they are embedded, may leave columns out, and may mix examples: a target that was a label is
-then a distribution over C labels, (B, C, 1) float.
+then a distribution over C labels, (B, C, 1) float. One that leaves at most so many columns of an example says so as its
+attribute `most`.
 """
 
 Views = Callable[[Batch], Iterable[Batch]]
@@ -62,6 +63,15 @@ def collate(split: Encoded, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
 
 Lengths = NDArray[np.int32]
 """(n, 2): N and L of each example of a split."""
+
+
+def lengths_read(split: Encoded, augment: Augment | None) -> Lengths:
+    """N and L of each example as training reads it: what is always left out is not counted."""
+    lengths = split.lengths()
+    most: int | None = getattr(augment, "most", None)
+    if most is not None:
+        lengths[:, 0] = lengths[:, 0].clip(max=most)
+    return lengths
 
 
 def cut(order: NDArray[np.int64], lengths: Lengths, columns: int) -> list[NDArray[np.int64]]:
@@ -145,10 +155,10 @@ class TrainingBatches:
         batches, after the budget has counted them.
         """
         self.splits = splits
-        self.lengths = {arm: split.lengths() for arm, split in splits.items()}
+        self.augment = augment or {}
+        self.lengths = {arm: lengths_read(split, self.augment.get(arm)) for arm, split in splits.items()}
         self.columns, self.seed, self.budget = columns, seed, budget
         self.flops = flops or {}
-        self.augment = augment or {}
         self.shares = {arm: len(split) ** (1 / temperature) for arm, split in splits.items()}
         self.done = 0
         """Steps already taken, which iterating leaves out: a resumed run sets it."""

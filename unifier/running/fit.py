@@ -17,7 +17,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint, ProgressBar
 
-from unifier.data.loading import EvaluationBatches, TrainingBatches, Unit
+from unifier.data.loading import EvaluationBatches, TrainingBatches, Unit, lengths_read
 from unifier.data.source import SplitName
 from unifier.model import Unifier
 from unifier.report.page import write_report
@@ -92,14 +92,15 @@ def fit(
     train, val, test = ({arm: one.splits[name] for arm, one in encoded.items()} for name in get_args(SplitName))
     model = Unifier(experiment)
     model.prepare(train)
+    augment = {arm: one.augment for arm, one in experiment.arms.items() if one.augment is not None}
     batches = TrainingBatches(
         train,
         columns=training.batch_tokens,
         seed=seed,
         budget=budget_in_batches(training),
-        flops={arm: model.costs[arm](*split.lengths().T) for arm, split in train.items()},
+        flops={arm: model.costs[arm](*lengths_read(split, augment.get(arm)).T) for arm, split in train.items()},
         temperature=training.temperature,
-        augment={arm: one.augment for arm, one in experiment.arms.items() if one.augment is not None},
+        augment=augment,
     )
     steps = None if batches.total is None else math.ceil(batches.total / training.accumulate)
     model.planned_steps = steps or model.planned_steps

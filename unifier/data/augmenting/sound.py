@@ -79,6 +79,11 @@ class ChangeSounds:
     """How many, and the share of the frames that each hides at most."""
     band_masks: tuple[int, float]
 
+    @property
+    def most(self) -> int | None:
+        """The columns that are left of an example at most; None where none is cut."""
+        return None if self.longest is None else int(self.tiles.times(torch.tensor(self.longest))) * self.tiles.across
+
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
         tiles, times = self.tiles, batch.mask.sum(1) // self.tiles.across
         plane, lengths = tiles.join(batch.values, times), tiles.frames(times)
