@@ -233,3 +233,8 @@ def test_what_a_decoder_cannot_be_is_refused() -> None:
         LuongHead(VOCABULARY, D, depth=1, score="cosine")  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="cell"):
         RecurrentHead(VOCABULARY, D, depth=1, cell="rnn")  # pyright: ignore[reportArgumentType]
+
+
+def test_hard_attention_refuses_r_drop() -> None:
+    with pytest.raises(InputError, match=r"r_drop=2.0: hard attention has none"):
+        HardHead(VOCABULARY, D, depth=1, r_drop=2.0)

@@ -13,7 +13,7 @@ from unifier.heads.head import IGNORED
 from unifier.heads.pooling import mean
 from unifier.heads.writing import AttentiveHead, WritingOptions, before
 from unifier.trunks.recurrent import Cell
-from unifier_tokenizers import Dropout, Tokens, Vocabulary
+from unifier_tokenizers import Dropout, InputError, Tokens, Vocabulary
 
 DRAWS = 2
 """Columns drawn for each token: each one's reward is measured by the other's."""
@@ -38,7 +38,10 @@ class HardHead(AttentiveHead):
         dropout: float = 0.0,
         **options: Unpack[WritingOptions],
     ) -> None:
+        """Raises InputError for R-Drop, whose two readings would draw unlike columns."""
         super().__init__(vocabulary, dim, **options)
+        if self.r_drop:
+            raise InputError(f"r_drop={self.r_drop}: hard attention has none; leave it out")
         self.score = Score("general", dim)
         self.reader = Reader(dim, dim, cell=cell, depth=depth, dropout=dropout)
         self.out = nn.Linear(2 * dim, dim)
