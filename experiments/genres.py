@@ -3,13 +3,14 @@
 from functools import partial
 from typing import Literal
 
-from unifier.data.augmenting.sound import augment_sounds
+from unifier.data.augmenting.mixing import Mixup
+from unifier.data.augmenting.sound import augment_sounds, view_sounds
 from unifier.data.kept import fit_once
 from unifier.data.sets.by_name import sound_source
 from unifier.data.source import BadExamples
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.tagging import TaggingHead
-from unifier.study.experiment import Arm, Experiment, Precision, Training
+from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Training
 from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
 from unifier_tokenizers.normal import Normalise
@@ -33,7 +34,10 @@ def genres(
     heads: int = 4,
     hidden: int = 256,
     dropout: float = 0.1,
+    stochastic_depth: float = 0.0,
+    pooling: Literal["mean", "attention"] = "mean",
     label_smoothing: float = 0.0,
+    mixup: float = 0.0,
     stretch: float = 0.0,
     crop: float | None = None,
     gain: float = 0.0,
@@ -41,9 +45,13 @@ def genres(
     time_width: float = 0.1,
     band_masks: int = 0,
     band_width: float = 0.2,
+    crops: int = 1,
     tokens: int = 600_000,
     batch_tokens: int = 2048,
+    optimizer: Optimization = "adamw",
     learning_rate: float = 2e-3,
+    weight_decay: float = 0.01,
+    ema: float = 0.0,
     validations: int = 8,
     precision: Precision = "float32",
     bad_examples: BadExamples = "stop",
@@ -57,8 +65,9 @@ def genres(
 
     Sounds are resampled to `rate` Hz. A column is a stack of `stack` frames of 10 ms (None is 4), or a patch of the
     spectrogram, `patch` and `stride` in (frames, bands); tokenizer="waveform" makes the frames by filters that learn.
-    `normalise` is over all bands (whole), for each (band), or for each of each sound (example). `stretch` to
-    `band_width` change training batches as `augment_sounds` says. `trunk` is a name that `make_trunk` knows.
+    `normalise` is over all bands (whole), for each (band), or for each of each sound (example). `mixup` (an alpha)
+    to `band_width` change training batches as `augment_sounds` says, and `crops` is how many pieces of `crop` seconds
+    are averaged in validation and test. `trunk` is a name that `make_trunk` knows.
     """
     if label_smoothing and task == "tags":
         raise InputError(f"label_smoothing={label_smoothing}: tags have none; take task=genre")
@@ -79,6 +88,7 @@ def genres(
     fit_once(columns, source, bad_examples=bad_examples)
     augment = augment_sounds(
         columns,
+        mixup=Mixup(len(source.labels), mixup) if mixup else None,
         stretch=stretch,
         crop=crop,
         gain=gain,
@@ -88,17 +98,20 @@ def genres(
         band_width=band_width,
     )
     if task == "tags":
-        head = TaggingHead(source.labels, dim)
+        head = TaggingHead(source.labels, dim, pooling=pooling)
     else:
-        head = ClassificationHead(source.labels, dim, label_smoothing=label_smoothing)
+        head = ClassificationHead(source.labels, dim, pooling=pooling, label_smoothing=label_smoothing)
     return Experiment(
         "genres",
-        make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions),
-        {source.name: Arm(source, columns, head, augment=augment)},
+        make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions, stochastic_depth=stochastic_depth),
+        {source.name: Arm(source, columns, head, augment=augment, views=view_sounds(columns, crops, crop=crop))},
         Training(
             tokens=tokens,
             batch_tokens=batch_tokens,
+            optimizer=optimizer,
             learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            ema=ema,
             validations=validations,
             precision=precision,
             bad_examples=bad_examples,

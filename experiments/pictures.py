@@ -7,7 +7,7 @@ from unifier.data.sets.by_name import picture_source
 from unifier.data.source import BadExamples, readable
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.pooling import Pooling
-from unifier.study.experiment import Arm, Experiment, Precision, Training
+from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Training
 from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import PatchTokenizer
 from unifier_tokenizers.stem import StemKind
@@ -38,7 +38,10 @@ def pictures(
     crops: int = 1,
     tokens: int = 600_000,
     batch_tokens: int = 2048,
+    optimizer: Optimization = "adamw",
     learning_rate: float = 2e-3,
+    weight_decay: float = 0.01,
+    ema: float = 0.0,
     validations: int = 8,
     precision: Precision = "float32",
     bad_examples: BadExamples = "stop",
@@ -83,7 +86,10 @@ def pictures(
         Training(
             tokens=tokens,
             batch_tokens=batch_tokens,
+            optimizer=optimizer,
             learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            ema=ema,
             validations=validations,
             precision=precision,
             bad_examples=bad_examples,

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torchaudio.functional import mask_along_axis_iid
 
-from unifier.data.augmenting.sound import augment_sounds, masks
+from unifier.data.augmenting.mixing import Mixup
+from unifier.data.augmenting.sound import ChangeSounds, augment_sounds, masks, view_sounds
 from unifier.data.encoding import Encoded
 from unifier.data.loading import Augment, Batch, TrainingBatches, Unit, lengths_read
 from unifier_tokenizers import NOWHERE, FrameTokenizer, InputError, Sound, WaveformTokenizer, pad_columns
@@ -267,6 +268,49 @@ def test_stretching_reads_between_frames_at_an_even_speed(kind: str) -> None:
         speeds.append(speed)
     assert min(speeds) < 1 < max(speeds)
     assert len(set(speeds)) == len(speeds)
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_views_are_pieces_from_the_beginning_to_the_end(kind: str) -> None:
+    tokenizer, own = TOKENIZERS[kind], changing(TOKENIZERS[kind], crop=0.7)
+    assert isinstance(own, ChangeSounds)
+    views, batch = view_sounds(tokenizer, 3, crop=0.7), batch_of(tokenizer, SOUNDS)
+    assert views is not None
+    pieces = list(views(batch))
+    assert len(pieces) == 3
+    lengths = batch.mask.sum(1)
+    for piece in pieces:
+        assert torch.equal(piece.mask.sum(1), lengths.clamp(max=own.most))
+        assert torch.equal(piece.places, batch.places)
+        for b in range(len(SOUNDS)):
+            real, first = piece.mask[b], int(piece.positions[b, 0, 0]) * tokenizer.tiles.across
+            within = slice(first, first + int(real.sum()))
+            assert torch.equal(piece.values[b][:, real], batch.values[b][:, within])
+            assert torch.equal(piece.positions[b][:, real], batch.positions[b][:, within])
+            assert not piece.values[b][:, ~real].any()
+            assert (piece.positions[b][:, ~real] == NOWHERE).all()
+    starts = torch.stack([piece.positions[:, 0, 0] for piece in pieces])
+    assert (starts[0] == 0).all()
+    assert torch.equal(starts[-1] * tokenizer.tiles.across, (lengths - pieces[-1].mask.sum(1)))
+    assert len(set(starts[:, 0].tolist())) == 3
+
+
+def test_pieces_need_a_length() -> None:
+    tokenizer = TOKENIZERS["frames"]
+    assert view_sounds(tokenizer, 1) is None
+    assert view_sounds(tokenizer, 1, crop=0.7) is None
+    for count, crop in ((3, None), (0, 0.7)):
+        with pytest.raises(InputError, match=f"crops={count}: 1 is the whole sound"):
+            view_sounds(tokenizer, count, crop=crop)
+
+
+def test_mixed_sounds_are_mixed_before_anything_else_is_done() -> None:
+    tokenizer, mixup = TOKENIZERS["frames"], Mixup(9, 1.0)
+    batch = batch_of(tokenizer, SOUNDS)
+    found = changing(tokenizer, mixup=mixup)(batch, drawn(0))
+    for one, other in zip(found, mixup(batch, drawn(0)), strict=True):
+        torch.testing.assert_close(one, other)
+    assert not torch.equal(found.values, batch.values)
 
 
 @pytest.mark.parametrize(

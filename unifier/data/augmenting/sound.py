@@ -1,13 +1,15 @@
 """Training sounds changed: stretched and cut in time, louder or softer, hidden in part."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
-from unifier.data.loading import Augment, Batch
+from unifier.data.augmenting.mixing import Mixup
+from unifier.data.loading import Augment, Batch, Views
 from unifier_tokenizers import NOWHERE, InputError, WaveformTokenizer
 from unifier_tokenizers.sound import SoundTokenizer
 from unifier_tokenizers.tiles import Tiles
@@ -16,6 +18,7 @@ from unifier_tokenizers.tiles import Tiles
 def augment_sounds(
     tokenizer: SoundTokenizer,
     *,
+    mixup: Mixup | None = None,
     stretch: float = 0.0,
     crop: float | None = None,
     gain: float = 0.0,
@@ -26,9 +29,10 @@ def augment_sounds(
 ) -> Augment | None:
     """What is done to batches of a fitted tokenizer's columns, in this order; None where all of it is off.
 
-    `stretch` is the share by which a sound is made faster or slower at most, `crop` the seconds that are left of a
-    longer one, `gain` the decibels by which it is made louder or softer at most. So many masks then hide a stretch of
-    at most `time_width` of the sound, or at most `band_width` of the bands (SpecAugment: Park et al. 2019, section 2).
+    `mixup` mixes sounds of equal length. `stretch` is the share by which a sound is made faster or slower at most,
+    `crop` the seconds that are left of a longer one, `gain` the decibels by which it is made louder or softer at most.
+    So many masks then hide a stretch of at most `time_width` of the sound, or at most `band_width` of the bands
+    (SpecAugment: Park et al. 2019, section 2).
     """
     for name, value in (("stretch", stretch), ("gain", gain), ("time_masks", time_masks), ("band_masks", band_masks)):
         if not 0 <= value < math.inf:
@@ -41,7 +45,7 @@ def augment_sounds(
     learned = isinstance(tokenizer, WaveformTokenizer)
     if learned and band_masks:
         raise InputError(f"band_masks={band_masks}: a waveform has no bands to hide; take a tokenizer of frames")
-    if not (stretch or crop or gain or time_masks or band_masks):
+    if not (mixup or stretch or crop or gain or time_masks or band_masks):
         return None
     tiles = tokenizer.tiles
     side, step = tiles.patch[0], tiles.stride[0]
@@ -49,12 +53,44 @@ def augment_sounds(
         tiles=tiles,
         mean=torch.zeros(1) if learned else tokenizer.normal.mean.cpu().clone(),
         logarithmic=not learned,
+        mixup=mixup,
         stretch=stretch,
         longest=None if crop is None else max(round(crop / tokenizer.step) - side, 0) // step * step + side,
         gain=gain,
         time_masks=(time_masks, time_width),
         band_masks=(band_masks, band_width),
     )
+
+
+def view_sounds(tokenizer: SoundTokenizer, count: int, *, crop: float | None = None) -> Views | None:
+    """`count` pieces of each sound for evaluation, `crop` seconds each, evenly spaced; None where it is one, the whole.
+
+    A sound that is no longer than a piece is each of them. Raises InputError for several pieces of no length.
+    """
+    if count < 1 or (count > 1 and crop is None):
+        raise InputError(f"crops={count}: 1 is the whole sound, and several are pieces of crop seconds, such as crop=5")
+    change = augment_sounds(tokenizer, crop=crop)
+    if count == 1 or not isinstance(change, ChangeSounds) or change.most is None:
+        return None
+    most, across = change.most, tokenizer.tiles.across
+
+    def seen(batch: Batch) -> Iterator[Batch]:
+        lengths = batch.mask.sum(1)
+        longer = (lengths - most).clamp(min=0) // across
+        columns = torch.arange(min(most, batch.mask.shape[1]))
+        for piece in range(count):
+            start = (longer * piece / (count - 1)).round().long() * across
+            places = start[:, None] + columns
+            mask = places < lengths[:, None]
+            places = places.where(mask, 0)[:, None]
+            values = batch.values.gather(2, places.expand(-1, batch.values.shape[1], -1))
+            positions = batch.positions.gather(2, places.expand(-1, batch.positions.shape[1], -1))
+            hidden = ~mask[:, None]
+            yield batch._replace(
+                values=values.masked_fill_(hidden, 0), positions=positions.masked_fill_(hidden, NOWHERE), mask=mask
+            )
+
+    return seen
 
 
 @final
@@ -71,6 +107,7 @@ class ChangeSounds:
     """What is put where something is hidden, for each band: it is 0 once made normal."""
     logarithmic: bool
     """Whether the plane holds log power, not samples."""
+    mixup: Mixup | None
     stretch: float
     longest: int | None
     """The most frames that are left: whole tiles of them."""
@@ -85,6 +122,8 @@ class ChangeSounds:
         return None if self.longest is None else int(self.tiles.times(torch.tensor(self.longest))) * self.tiles.across
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+        if self.mixup is not None:
+            batch = self.mixup(batch, generator)
         tiles, times = self.tiles, batch.mask.sum(1) // self.tiles.across
         plane, lengths = tiles.join(batch.values, times), tiles.frames(times)
         start = torch.zeros_like(lengths)
