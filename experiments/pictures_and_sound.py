@@ -1,0 +1,70 @@
+"""Photographs and noises: does a trunk that has seen one hear the other better than one that has seen nothing?"""
+
+from genres import genres
+from pictures import pictures
+from unifier.study.comparison import Comparison
+from unifier.study.experiment import Experiment, Precision
+
+
+def photographs(*, dim: int, depth: int, tokens: int, batch_tokens: int, precision: Precision) -> Experiment:
+    """CIFAR-10's JPEG copy, in 64 patches each."""
+    return pictures(
+        data="cifar10_jpg",
+        patch=4,
+        flip=True,
+        crop=4,
+        dim=dim,
+        depth=depth,
+        tokens=tokens,
+        batch_tokens=batch_tokens,
+        precision=precision,
+    )
+
+
+def noises(*, dim: int, depth: int, tokens: int, batch_tokens: int, precision: Precision) -> Experiment:
+    """ESC-10, fold 1, in square patches of the spectrogram, as Gong et al. 2021 gave sounds to a trunk of pictures."""
+    return genres(
+        data="esc10",
+        fold=1,
+        rate=16000,
+        patch=(16, 16),
+        positions="learned",
+        dim=dim,
+        depth=depth,
+        tokens=tokens,
+        batch_tokens=batch_tokens,
+        precision=precision,
+    )
+
+
+def pictures_and_sound(
+    *,
+    dim: int = 128,
+    depth: int = 4,
+    tokens: int = 2_000_000,
+    batch_tokens: int = 2048,
+    precision: Precision = "bf16",
+    seeds: tuple[int, ...] = (0, 1, 2),
+) -> Comparison:
+    """A trunk trained on either, then the other: frozen, its norms alone, all of it, beside the controls."""
+    return Comparison(
+        "pictures_and_sound",
+        [photographs, noises],
+        settings={
+            "dim": dim,
+            "depth": depth,
+            "tokens": tokens,
+            "batch_tokens": batch_tokens,
+            "precision": precision,
+        },
+        seeds=seeds,
+        modes=("solo", "transfer"),
+        tuned=("none", "norms", "all"),
+        question="Does a trunk trained on pictures hear, and one trained on sound see?",
+    )
+
+
+if __name__ == "__main__":
+    from unifier.cli import run_this_file
+
+    run_this_file(__file__)
