@@ -71,6 +71,8 @@ def genres(
     """
     if label_smoothing and task == "tags":
         raise InputError(f"label_smoothing={label_smoothing}: tags have none; take task=genre")
+    if gain and normalise == "example":
+        raise InputError(f"gain={gain}: normalise=example takes every loudness away again; leave one of them out")
     if tokenizer == "waveform" and (patch or stride):
         raise InputError("a patch is of a spectrogram: with tokenizer=waveform, stack says how long a column is")
     source = sound_source(data, task=task, fold=fold)

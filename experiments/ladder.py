@@ -88,6 +88,7 @@ def one_rung(
         vocabulary=vocabulary,
         positions="none" if recurrent else "sinusoid",
         dim=dim,
+        heads=1,  # of a trunk and a head that give way to the rung's
         dropout=dropout,
         beam_width=beam_width,
         tokens=tokens,

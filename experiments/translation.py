@@ -12,7 +12,7 @@ from unifier.heads.translation import TranslationHead
 from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Schedule, Training
 from unifier.study.fitted import fitted
 from unifier.trunks.named import Positions, added, make_trunk
-from unifier_tokenizers import SubwordTokenizer, Vocabulary
+from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
 from unifier_tokenizers.choice import choose
 
 Tied = Literal["all", "target", "none"]
@@ -99,6 +99,8 @@ def translation(
         tied=tied != "none",
         language=target,
     )
+    if bpe_dropout and positions == "learned":
+        raise InputError("bpe_dropout makes texts longer than positions=learned may reach: take other positions")
     cut = BpeDropout(subwords, bpe_dropout) if bpe_dropout else None
     return Experiment(
         "translation",

@@ -304,6 +304,16 @@ def test_pieces_need_a_length() -> None:
             view_sounds(tokenizer, count, crop=crop)
 
 
+def test_what_is_hidden_of_a_quiet_sound_is_nothing_by_its_own_mean() -> None:
+    tokenizer = FrameTokenizer(D, **SHAPE, normalise="example").fit(SOUNDS[:1])
+    batch = batch_of(tokenizer, [Sound(SOUNDS[0].waveform * 0.01, RATE)] * 8)
+    found = changing(tokenizer, time_masks=2, band_masks=1)(batch, drawn(0))
+    for plane, before in zip(planes(tokenizer, found), planes(tokenizer, batch), strict=True):
+        hidden = plane != before
+        assert hidden.any()
+        torch.testing.assert_close(plane[hidden], before.mean(0).expand_as(before)[hidden], atol=0.5, rtol=0)
+
+
 def test_mixed_sounds_are_mixed_before_anything_else_is_done() -> None:
     tokenizer, mixup = TOKENIZERS["frames"], Mixup(9, 1.0)
     batch = batch_of(tokenizer, SOUNDS)

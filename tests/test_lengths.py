@@ -3,20 +3,23 @@
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from unifier.data.embedded import Digits, GrammarPairs
+from unifier.data.source import Example
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.decoders.recurrent import RecurrentHead
 from unifier.heads.text_scores import text_scores
 from unifier.report.page import report_on
 from unifier.running.lengths import BUCKETS, by_length
 from unifier.study.experiment import Arm
-from unifier_tokenizers import PatchTokenizer, SubwordTokenizer, Vocabulary
+from unifier_tokenizers import InputError, PatchTokenizer, SubwordTokenizer, Vocabulary
 from unifier_tokenizers.vocabulary import WORD
 
 D = 8
@@ -29,6 +32,21 @@ def arms() -> dict[str, Arm]:
         "en-fr": Arm(PAIRS, SubwordTokenizer(vocabulary, D), RecurrentHead(vocabulary, D, depth=1, language="fr")),
         "digits": Arm(Digits(), PatchTokenizer(D, patch=2, channels=1), ClassificationHead(Digits.labels, D)),
     }
+
+
+def test_a_test_example_that_was_left_out_is_not_read() -> None:
+    class Torn(list[Example]):
+        def __getitem__(self, index: Any) -> Any:
+            if index == 0:
+                raise InputError("torn")
+            return super().__getitem__(index)
+
+    pairs = PAIRS.split("test")
+    parts = arms()
+    source: Any = SimpleNamespace(split=lambda name: Torn(pairs))
+    torn = {"en-fr": replace(parts["en-fr"], source=source)}
+    (groups,) = by_length(torn, {"en-fr": dict.fromkeys(range(1, len(pairs)), "")}).values()
+    assert sum(one["examples"] for one in groups) == len(pairs) - 1
 
 
 def test_each_text_is_in_the_group_of_its_length_and_scored_there() -> None:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import get_args
 
@@ -239,3 +239,14 @@ def test_waiting_for_data_counts_augmentation_and_nothing_that_is_done_between_b
         waited[augmented] = batches.seconds
     assert waited[False] < 0.05
     assert waited[True] >= 0.1
+
+
+@pytest.mark.parametrize("together", [1, 4, 7])
+def test_batches_come_in_whole_steps(together: int) -> None:
+    split = split_of(lengths_of(200, 14))
+    given: Mapping[Unit, float] = {"tokens": 1000}
+    alone = TrainingBatches({"a": split}, columns=100, seed=0, budget=given)
+    batches = TrainingBatches({"a": split}, columns=100, seed=0, budget=given, together=together)
+    assert len(batches) == math.ceil(len(alone) / together) * together
+    for (_, one), (_, other) in zip(alone, batches, strict=False):
+        assert torch.equal(one.places, other.places)

@@ -89,3 +89,9 @@ def test_one_of_several_changes_a_batch_each_as_often() -> None:
     added = [int(one_of(add(0), add(1), add(2))(batch(), draw).places[0]) for _ in range(600)]
     assert all(150 < added.count(what) < 250 for what in range(3))
     assert int(chain(add(1), add(2))(batch(), draw).places[0]) == 3
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, float("inf")])
+def test_an_alpha_that_is_none(alpha: float) -> None:
+    with pytest.raises(InputError, match=f"mixup={alpha}: a number above 0"):
+        Mixup(B, alpha)

@@ -22,9 +22,9 @@ from unifier.data.encoding import Encoded, in_order, readable_of, reason
 from unifier.data.examples import Examples
 from unifier.data.files import hash_files
 from unifier.data.packed import Packed
-from unifier.data.source import BadExamples, Example, Source, SplitName, readable
+from unifier.data.source import BadExamples, Example, Source, SplitName, readable, where
 from unifier.heads.head import Head
-from unifier_tokenizers import Tokenizer
+from unifier_tokenizers import InputError, Tokenizer
 
 CODE = (Path(__file__).parent, Path(unifier_tokenizers.__file__).parent)
 """Folders of what reads and encodes: whatever changes there, nothing kept before is used."""
@@ -87,23 +87,38 @@ def keep_units(
             values, positions = Packed(folder / "values"), Packed(folder / "positions")
             rows: dict[str, int] = {}
             bad: dict[str, str] = {}
+            count = 0  # an example that is listed twice has two places
             for name, examples in splits.items():
                 own, skipped, said = identities[name], dict[int, str](), f"{source.name}, {name}"
                 found = in_order(examples, partial(_units, tokenizer), workers=workers, said=said)
                 for index, (each, places) in readable_of(found, skipped, bad_examples, said):
-                    rows[own[index]] = len(rows)
+                    rows[own[index]] = count
+                    count += 1
                     values.append(each)
                     positions.append(places)
                 bad |= {own[index]: why for index, why in skipped.items()}
             lengths = values.lengths().tolist()
             layout = {"values": _layout(values), "positions": _layout(positions)}
-            (folder / "index.json").write_text(json.dumps({"rows": rows, "bad": bad, "lengths": lengths, **layout}))
+            (folder / "index.json").write_text(json.dumps({"rows": rows, "lengths": lengths, **layout}))
             kept = Kept(values, positions, rows, bad)
+            if bad:
+                raise Unsure(kept)
     except OSError as error:
         print(f"{source.name}: not kept for later runs in {root}: {error.strerror}", file=sys.stderr)
         return None
+    except Unsure as unsure:
+        return unsure.kept
     print(f"{source.name}: encoded, and kept for later runs in {root}")
     return kept
+
+
+@final
+class Unsure(Exception):  # noqa: N818  it is no error
+    """Examples were left out, which a later run may be able to read: these units are for this run alone."""
+
+    def __init__(self, kept: Kept) -> None:
+        super().__init__()
+        self.kept = kept
 
 
 class Fittable(Protocol):
@@ -111,6 +126,10 @@ class Fittable(Protocol):
 
     def fit(self, raws: Iterable[Any], /) -> object:
         """Set the buffers."""
+        ...
+
+    def encode(self, raw: Any, /) -> object:
+        """As a `Tokenizer`'s."""
         ...
 
     def named_buffers(self) -> Iterable[tuple[str, Tensor]]:
@@ -125,7 +144,7 @@ class Fittable(Protocol):
 def fit_once(tokenizer: Fittable, source: Source, *, bad_examples: BadExamples = "stop", most: int = 50) -> None:
     """Fit a tokenizer to `most` training examples, evenly spaced; what an earlier run found is read, where it was kept.
 
-    Raises InputError at the first example that cannot be read, unless bad_examples is "skip".
+    Raises InputError at the first example that cannot be read or encoded, unless bad_examples is "skip".
     """
     examples, buffers = source.split("train"), dict(tokenizer.named_buffers())
     own, root = _identities(examples), cache()
@@ -135,10 +154,24 @@ def fit_once(tokenizer: Fittable, source: Source, *, bad_examples: BadExamples =
         for name, found in torch.load(place / "buffers.pt", weights_only=True).items():
             buffers[name].copy_(found)
         return
-    tokenizer.fit(example.input for example in readable(examples, bad_examples=bad_examples, most=most))
+    encodable = Examples(range(len(examples)), partial(_encodable, tokenizer, examples), partial(where, examples))
+    raws = [example.input for example in readable(encodable, bad_examples=bad_examples, most=most)]
+    if not raws:
+        raise InputError(f"{source.name}: none of its training examples can be read")
+    tokenizer.fit(raws)
     if root is not None and key is not None:
         with suppress(OSError), making(root, key) as folder:
             torch.save(buffers, folder / "buffers.pt")
+
+
+def _encodable(tokenizer: Fittable, examples: Sequence[Example], index: int) -> Example:
+    """An example; raises InputError with its name where it cannot be read or encoded."""
+    try:
+        example = examples[index]
+        tokenizer.encode(example.input)
+    except (ValueError, OSError) as error:
+        raise InputError(reason(examples, index, error)) from error
+    return example
 
 
 def _units(tokenizer: Tokenizer, example: Example) -> tuple[Tensor, ...]:
@@ -184,4 +217,4 @@ def _opened(place: Path) -> Kept:
         dtype, sides = index[name]["dtype"], index[name]["sides"]
         return Packed.over(np.memmap(place / name, dtype, "r", shape=(sum(index["lengths"]), *sides)), index["lengths"])
 
-    return Kept(packed("values"), packed("positions"), index["rows"], index["bad"])
+    return Kept(packed("values"), packed("positions"), index["rows"], {})

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Literal, NamedTuple, final
 
 import numpy as np
@@ -30,11 +31,11 @@ class Batch(NamedTuple):
     """(B,) int64: each example's place in its split."""
 
     def lengths(self) -> tuple[Tensor, Tensor]:
-        """For each example the columns N (B,), and the length L (B,) of its target, padding not counted."""
-        columns = self.mask.sum(1)
+        """For each example the columns N (B,), and the length L (B,) of its target, padding not counted; on the CPU."""
+        columns = self.mask.sum(1).cpu()
         if self.target.ndim == 1:
             return columns, torch.ones_like(columns)
-        return columns, (self.target.reshape(len(columns), -1, self.target.shape[-1])[:, 0] != IGNORED).sum(1)
+        return columns, (self.target.reshape(len(columns), -1, self.target.shape[-1])[:, 0] != IGNORED).sum(1).cpu()
 
 
 Augment = Callable[[Batch, torch.Generator], Batch]
@@ -148,14 +149,16 @@ class TrainingBatches:
         flops: Mapping[str, NDArray[np.float64]] | None = None,
         temperature: float = math.inf,
         augment: Mapping[str, Augment] | None = None,
+        together: int = 1,
     ) -> None:
         """`budget` is what all arms together may use, whatever unit is reached first; an empty one has no end.
 
         `flops` holds each example's operations, for a budget that counts them; `augment` what is done to an arm's
-        batches, after the budget has counted them.
+        batches, after the budget has counted them. There are a multiple of `together` batches: a step takes so many.
         """
         self.splits = splits
         self.augment = augment or {}
+        self.together = together
         self.lengths = {arm: lengths_read(split, self.augment.get(arm)) for arm, split in splits.items()}
         self.columns, self.seed, self.budget = columns, seed, budget
         self.flops = flops or {}
@@ -170,7 +173,10 @@ class TrainingBatches:
         streams = {arm: epochs(lengths, self.columns, self.seed) for arm, lengths in self.lengths.items()}
         had: dict[str, dict[Unit, float]] = {arm: {"tokens": 0, "flops": 0, "steps": 0} for arm in streams}
         counted: Unit = next(iter(self.budget)) if self.budget else "tokens"
-        while not any(sum(own[unit] for own in had.values()) >= most for unit, most in self.budget.items()):
+        for number in count():
+            ended = any(sum(own[unit] for own in had.values()) >= most for unit, most in self.budget.items())
+            if ended and number % self.together == 0:
+                return
             arm = min(had, key=lambda name: had[name][counted] / self.shares[name])
             rows = next(streams[arm])
             had[arm]["tokens"] += int(self.lengths[arm][rows, 0].sum())

@@ -28,6 +28,13 @@ class Averaging(Callback):
         self.own: list[Tensor] = []
         """The weights that training goes on from, while the model holds their mean."""
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # A checkpoint is read onto the processor, wherever the model is.
+        self.mean = [weight.to(pl_module.device) for weight in self.mean]
+        past = [[weight.to(pl_module.device) for weight in one] for one in self.past]
+        self.past.clear()
+        self.past.extend(past)
+
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
@@ -54,8 +61,8 @@ class Averaging(Callback):
         self.own = copies(trained(pl_module))
         if not self.decay:
             self.past.append(self.own)
-        mean = self.mean if self.decay else [torch.stack(same).mean(0) for same in zip(*self.past, strict=True)]
-        put(mean, pl_module)
+        past = self.past if not self.decay else [self.mean or self.own]  # a validation may come before the first step
+        put([torch.stack(same).mean(0) for same in zip(*past, strict=True)], pl_module)
 
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps, "mean": self.mean, "past": list(self.past), "own": self.own}

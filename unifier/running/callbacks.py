@@ -107,7 +107,11 @@ class Losses(Callback):
         if hundredths == self.logged:
             return
         self.logged = hundredths
-        row = {f"train/{arm}/loss": torch.stack(kept).mean().item() for arm, kept in pl_module.losses.items() if kept}
+        row = {
+            f"train/{arm}/loss": torch.stack([loss.cpu() for loss in kept]).mean().item()
+            for arm, kept in pl_module.losses.items()
+            if kept
+        }
         for name, value in row.items():
             if not math.isfinite(value):
                 raise DivergedError(f"{name} is {value} by step {done}: try a lower learning_rate, or more warm-up")

@@ -1,7 +1,6 @@
 """One experiment, from its function to its result: built, encoded, trained, tested, written down."""
 
 import logging
-import math
 import secrets
 import time
 import traceback
@@ -101,8 +100,9 @@ def fit(
         flops={arm: model.costs[arm](*lengths_read(split, augment.get(arm)).T) for arm, split in train.items()},
         temperature=training.temperature,
         augment=augment,
+        together=training.accumulate,
     )
-    steps = None if batches.total is None else math.ceil(batches.total / training.accumulate)
+    steps = None if batches.total is None else batches.total // training.accumulate
     model.planned_steps = steps or model.planned_steps
     result = Result(
         name=experiment.name,
@@ -236,7 +236,8 @@ def train_and_test(
     best = ModelCheckpoint(checkpoints, filename="best", monitor="val/score", mode="max", enable_version_counter=False)
     # Lightning's own save_last leaves out what is no better than the best.
     last = ModelCheckpoint(checkpoints, filename="last", enable_version_counter=False)
-    together = [Interference(folder)] if len(model.arms) > 1 else []
+    # The gradient of a step that reads several arms is none of theirs.
+    together = [Interference(folder)] if len(model.arms) > 1 and training.accumulate == 1 else []
     averaged = training.ema or training.average > 1
     averaging = [Averaging(decay=training.ema, validations=training.average)] if averaged else []
     bar = progress()

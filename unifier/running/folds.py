@@ -35,5 +35,7 @@ def cross_validation(make: Make, given: Mapping[str, Any], seed: int) -> tuple[C
             f"give folds={len(numbers)}, or fold={numbers[0]} for one alone"
         )
     budgets: list[Match] = [unit for unit in UNITS if getattr(experiment.training, unit) is not None]
+    if len(budgets) > 1:
+        raise InputError(f"folds={folds}: {make.__name__} stops at one of {', '.join(budgets)}: give it one alone")
     comparison = Comparison(make.__name__, [make], settings, seeds, match=budgets[0], vary={"fold": numbers})
     return comparison, {**settings, "folds": folds, "seeds": seeds}

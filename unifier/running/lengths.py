@@ -28,7 +28,9 @@ def by_length(
     found: dict[str, list[dict[str, float]]] = {}
     for name, arm in arms.items():
         examples = arm.source.split("test")
-        if not isinstance(arm.head, WritingHead) or not isinstance(examples[0].input, str):
+        if not isinstance(arm.head, WritingHead):
+            continue
+        if not isinstance(examples[next(iter(predictions[name]))].input, str):  # of those that could be read
             continue
         texts = [(examples[index], said) for index, said in predictions[name].items()]
         lengths = [len(WORD.findall(pair.input)) for pair, _ in texts]

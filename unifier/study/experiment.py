@@ -33,7 +33,7 @@ class Training:
     steps: int | None = None
     """Optimizer steps."""
     tokens: int | None = None
-    """Columns the trunk reads, padding not counted."""
+    """Columns of examples, padding not counted, nor that R-Drop reads each of them twice."""
     flops: float | None = None
     """Operations of products and convolutions, forward and backward, padding not counted."""
     seconds: float | None = None

@@ -28,7 +28,7 @@ class Spent:
     steps: int = 0
     examples: int = 0
     tokens: int = 0
-    """Columns the trunk read, padding not counted."""
+    """Columns of examples, padding not counted, nor that R-Drop reads each of them twice."""
     flops: int = 0
     """Floating-point operations of products and convolutions, forward and backward, padding not counted."""
     seconds: float = 0.0

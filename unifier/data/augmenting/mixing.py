@@ -1,5 +1,6 @@
 """Training batches changed: several changes as one, and examples mixed with each other."""
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -43,6 +44,10 @@ class Mixup:
 
     classes: int
     alpha: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < math.inf:
+            raise InputError(f"mixup={self.alpha}: a number above 0 is needed")
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
         partner, share = partners(batch, generator), shares(batch, self.alpha, generator)

@@ -52,6 +52,7 @@ def augment_sounds(
     return ChangeSounds(
         tiles=tiles,
         mean=torch.zeros(1) if learned else tokenizer.normal.mean.cpu().clone(),
+        own_mean=not learned and tokenizer.normal.kind == "example",
         logarithmic=not learned,
         mixup=mixup,
         stretch=stretch,
@@ -77,7 +78,7 @@ def view_sounds(tokenizer: SoundTokenizer, count: int, *, crop: float | None = N
     def seen(batch: Batch) -> Iterator[Batch]:
         lengths = batch.mask.sum(1)
         longer = (lengths - most).clamp(min=0) // across
-        columns = torch.arange(min(most, batch.mask.shape[1]))
+        columns = torch.arange(min(most, batch.mask.shape[1]), device=batch.mask.device)
         for piece in range(count):
             start = (longer * piece / (count - 1)).round().long() * across
             places = start[:, None] + columns
@@ -105,6 +106,8 @@ class ChangeSounds:
     tiles: Tiles
     mean: Tensor
     """What is put where something is hidden, for each band: it is 0 once made normal."""
+    own_mean: bool
+    """Whether that is the example's own, as its columns are made normal by theirs."""
     logarithmic: bool
     """Whether the plane holds log power, not samples."""
     mixup: Mixup | None
@@ -138,12 +141,16 @@ class ChangeSounds:
                 plane = (plane + decibels * (math.log(10) / 10)).clamp_(min=tiles.silence)
             else:
                 plane = plane * 10 ** (decibels / 20)
+        mean = self.mean
+        if self.own_mean:
+            real = (torch.arange(plane.shape[1]) < lengths[:, None])[:, :, None]
+            mean = (plane * real).sum(1, keepdim=True) / lengths[:, None, None]
         if self.time_masks[0]:
             hidden = masks(lengths, plane.shape[1], *self.time_masks, generator)
-            plane = self.mean.where(hidden[:, :, None], plane)
+            plane = mean.where(hidden[:, :, None], plane)
         if self.band_masks[0]:
             hidden = masks(torch.full_like(lengths, tiles.bands), tiles.bands, *self.band_masks, generator)
-            plane = self.mean.where(hidden[:, None], plane)
+            plane = mean.where(hidden[:, None], plane)
         values, left = tiles.cut(plane), tiles.times(lengths)
         columns = torch.arange(values.shape[-1])
         padding = columns >= (left * tiles.across)[:, None]

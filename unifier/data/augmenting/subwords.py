@@ -40,7 +40,7 @@ class BpeDropout:
         self.spelled = {i: token for token, i in self.ids.items()}
         self.ranks = {(left, right): rank for rank, (left, right) in enumerate(model["merges"])}
         self.dropout = dropout
-        self.ways = lru_cache(maxsize=None)(self._ways)
+        self.ways = lru_cache(maxsize=1 << 16)(self._ways)
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
         """A batch of ids (B, N) at positions (B, 1, N), whose targets are ids (B, L), in other subwords."""

@@ -45,4 +45,5 @@ def _points(condition: Condition) -> list[dict[str, float]]:
     """Each group of the test split, with the mean of its scores over seeds."""
     files = [row["folder"] / "lengths.json" for row in condition.rows if row["folder"]]
     runs = [kept for file in files if file.exists() and (kept := read_json(file).get(condition.arm))]
+    runs = [kept for kept in runs if [one["to"] for one in kept] == [one["to"] for one in runs[0]]]  # not other folds'
     return [{**place[0], "bleu": fmean(one["bleu"] for one in place)} for place in zip(*runs, strict=False)]

@@ -88,8 +88,9 @@ def attention_table(found: Sequence[Condition]) -> Table:
         for layer in range(min(len(read["layers"]) for read in kept)):
             mean = {
                 name: fmean(read["layers"][layer][name] for read in kept)
-                for name in ("entropy", "distance", "uniform_distance", "agreement")
+                for name in ("entropy", "distance", "uniform_distance")
             }
+            agreement = [share for read in kept if (share := read["layers"][layer]["agreement"]) is not None]
             unit = kept[0]["unit"]
             table.append(
                 {
@@ -99,7 +100,7 @@ def attention_table(found: Sequence[Condition]) -> Table:
                     "entropy / log N": figure(mean["entropy"], 2),
                     "mean distance": f"{figure(mean['distance'])} {unit}",
                     "if uniform": f"{figure(mean['uniform_distance'])} {unit}",
-                    "agreement of heads": figure(mean["agreement"], 2),
+                    "agreement of heads": figure(fmean(agreement), 2) if agreement else "one head",
                 }
             )
     return table
