@@ -47,6 +47,11 @@ def test_by_default_batches_are_as_they_are_and_columns_are_stacks(table: Path) 
     assert arm.head.label_smoothing == 0
 
 
+def test_what_normalisation_takes_away_is_not_asked_for(table: Path) -> None:
+    with pytest.raises(InputError, match=r"gain=6.0: normalise=example"):
+        described(table, gain="6.0", normalise="example")
+
+
 def test_settings_reach_what_they_are_for(table: Path) -> None:
     patches = described(table, patch="8,16", stride="4,8", normalise="band", label_smoothing="0.1")
     assert (patches.tokenizer.tiles.patch, patches.tokenizer.tiles.stride) == ((8, 16), (4, 8))
@@ -76,7 +81,7 @@ def test_settings_reach_what_they_are_for(table: Path) -> None:
             "band_masks": 1,
             "positions": "learned",
         },
-        {"tokenizer": "waveform", "normalise": "example", "crop": 0.25, "gain": 6.0, "time_masks": 2},
+        {"tokenizer": "waveform", "normalise": "band", "crop": 0.25, "gain": 6.0, "time_masks": 2},
     ],
     ids=["stacks", "patches", "waveform"],
 )
