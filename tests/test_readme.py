@@ -52,7 +52,8 @@ def test_the_added_modality_task_and_data_train_together(names: dict[str, Any], 
 
 def test_the_tree_has_a_line_for_every_file() -> None:
     tree = README.partition("## The tree")[2]
-    listed = set(re.findall(r"^\s*([\w./-]+\.(?:py|md|html|toml)|Makefile|\.ci/run)\s", tree, flags=re.MULTILINE))
+    lines = re.findall(r"^\s*([\w./-]+\.(?:py|md|html|toml)|Makefile|\.ci/run)\s", tree, flags=re.MULTILINE)
+    listed = set(lines)
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     tracked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     files = [Path(name) for name in tracked if (ROOT / name).exists()]
@@ -63,6 +64,8 @@ def test_the_tree_has_a_line_for_every_file() -> None:
     ]
     missing = [str(file) for file in said if not any(str(file).endswith(name) for name in listed)]
     gone = [name for name in listed if not any(str(file).endswith(name) for file in files)]
+    twice = [name for name in listed if lines.count(name) > sum(f"/{file}".endswith(f"/{name}") for file in files)]
+    assert not twice, f"the README's tree has more lines for {twice} than there are files"
     assert not missing, f"the README's tree lacks {missing}"
     assert not gone, f"the README's tree names {gone}, and they are not there"
 
