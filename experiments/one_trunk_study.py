@@ -1,15 +1,18 @@
 """Captions, clothes and music on one trunk: what each learns alone, together, and from the others' trunks."""
 
+from typing import Any
+
 from genres import genres
 from pictures import pictures
 from translation import translation
 from unifier.study.comparison import Comparison
-from unifier.study.experiment import Experiment, Precision
+from unifier.study.experiment import Experiment
+
+RECIPE: dict[str, Any] = {"optimizer": "muon", "learning_rate": 6e-3, "batch_tokens": 1024, "precision": "bf16"}
+"""How all are trained; the log says what was tried beside it."""
 
 
-def multi30k(
-    *, dim: int, depth: int, tokens: int, batch_tokens: int, validations: int, precision: Precision
-) -> Experiment:
+def multi30k(*, dim: int, depth: int, tokens: int, validations: int) -> Experiment:
     """English captions into German, with few subwords and a shallow decoder: the trunk is to do the work."""
     return translation(
         data="multi30k",
@@ -20,31 +23,19 @@ def multi30k(
         dim=dim,
         depth=depth,
         tokens=tokens,
-        batch_tokens=batch_tokens,
         validations=validations,
-        precision=precision,
+        **RECIPE,
     )
 
 
-def fashion_mnist(
-    *, dim: int, depth: int, tokens: int, batch_tokens: int, validations: int, precision: Precision
-) -> Experiment:
+def fashion_mnist(*, dim: int, depth: int, tokens: int, validations: int) -> Experiment:
     """Clothes of ten kinds, in 49 patches each."""
     return pictures(
-        data="fashion_mnist",
-        patch=4,
-        dim=dim,
-        depth=depth,
-        tokens=tokens,
-        batch_tokens=batch_tokens,
-        validations=validations,
-        precision=precision,
+        data="fashion_mnist", patch=4, dim=dim, depth=depth, tokens=tokens, validations=validations, **RECIPE
     )
 
 
-def emotify(
-    *, dim: int, depth: int, tokens: int, batch_tokens: int, validations: int, precision: Precision
-) -> Experiment:
+def emotify(*, dim: int, depth: int, tokens: int, validations: int) -> Experiment:
     """Music of four genres, in columns of 160 ms; fold 0, whose artists are heard in the test alone."""
     return genres(
         data="emotify",
@@ -54,21 +45,13 @@ def emotify(
         dim=dim,
         depth=depth,
         tokens=tokens,
-        batch_tokens=batch_tokens,
         validations=validations,
-        precision=precision,
+        **RECIPE,
     )
 
 
 def one_trunk_study(
-    *,
-    dim: int = 128,
-    depth: int = 6,
-    tokens: int = 600_000,
-    batch_tokens: int = 512,
-    validations: int = 2,
-    precision: Precision = "bf16",
-    seeds: tuple[int, ...] = (0, 1, 2),
+    *, dim: int = 128, depth: int = 6, tokens: int = 600_000, validations: int = 2, seeds: tuple[int, ...] = (0, 1, 2)
 ) -> Comparison:
     """`tokens` is what each arm's trunk reads, alone, together and in transfer.
 
@@ -77,14 +60,7 @@ def one_trunk_study(
     return Comparison(
         "one_trunk_study",
         [multi30k, fashion_mnist, emotify],
-        settings={
-            "dim": dim,
-            "depth": depth,
-            "tokens": tokens,
-            "batch_tokens": batch_tokens,
-            "validations": validations,
-            "precision": precision,
-        },
+        settings={"dim": dim, "depth": depth, "tokens": tokens, "validations": validations},
         seeds=seeds,
         modes=("solo", "joint", "transfer"),
         tuned=("none", "all"),

@@ -5,6 +5,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from unifier import Experiment, run
 from unifier.data.embedded import Digits
 from unifier.data.source import Example, SplitName
@@ -36,15 +38,15 @@ def arms(other: Mapping[str, str]) -> dict[str, Arm]:
     return {"one": Arm(Named(same), tokenizer, head), "other": Arm(Named(other), tokenizer, head)}
 
 
-def alike(*, steps: int = 40) -> Experiment:
+def alike(*, steps: int = 40, accumulate: int = 1) -> Experiment:
     """The same task twice."""
-    training = Training(steps=steps, batch_tokens=512, validations=1, workers=0)
+    training = Training(steps=steps, accumulate=accumulate, batch_tokens=512, validations=1, workers=0)
     return Experiment("alike", Transformer(D, 2, 2, 16), arms({label: label for label in Digits.labels}), training)
 
 
-def contrary(*, steps: int = 40) -> Experiment:
+def contrary(*, steps: int = 40, accumulate: int = 1) -> Experiment:
     """What one arm calls 0 the other calls 9, so that what helps the one harms the other."""
-    training = Training(steps=steps, batch_tokens=512, validations=1, workers=0)
+    training = Training(steps=steps, accumulate=accumulate, batch_tokens=512, validations=1, workers=0)
     turned = dict(zip(Digits.labels, reversed(Digits.labels), strict=True))
     return Experiment("contrary", Transformer(D, 2, 2, 16), arms(turned), training)
 
@@ -70,9 +72,12 @@ def test_each_pair_of_arms_has_a_cosine_for_each_layer_and_window(tmp_path: Path
     assert all(len(values) >= 19 and all(-1 <= value <= 1 for value in values) for values in found.values())
 
 
-def test_arms_that_want_the_same_agree_as_one_with_itself_and_arms_that_do_not_disagree(tmp_path: Path) -> None:
-    [same] = run(alike, out=tmp_path, track="off")
-    [other] = run(contrary, out=tmp_path, track="off")
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_arms_that_want_the_same_agree_as_one_with_itself_and_arms_that_do_not_disagree(
+    tmp_path: Path, accumulate: int
+) -> None:
+    [same] = run(alike, accumulate=accumulate, out=tmp_path, track="off")
+    [other] = run(contrary, accumulate=accumulate, out=tmp_path, track="off")
     agreeing, opposed = cosines(same.folder), cosines(other.folder)
     for layer in ("blocks.0", "blocks.1"):
         assert mean(agreeing[layer, "one", "other"]) > mean(agreeing[layer, "one", "one"]) - 0.2

@@ -178,6 +178,17 @@ def test_a_ledger_keeps_each_arm_by_itself_and_goes_on_from_what_it_kept() -> No
     assert resumed.all().seconds == ledger.all().seconds == sum(spent.seconds for spent in ledger.arms.values()) > 0
 
 
+def test_a_step_that_arms_share_counts_for_each_and_once_for_all() -> None:
+    _, split = built(pictures)
+    batch = collate(split, [0])
+    ledger = Ledger({"a": Spent(), "b": Spent()}, steps=10)
+    for arms in (("a", "b"), ("a", "a"), ("b",)):
+        for arm in arms:
+            ledger.count(arm, batch, 1)
+        ledger.step()
+    assert (ledger.arms["a"].steps, ledger.arms["b"].steps, ledger.all().steps) == (2, 2, 13)
+
+
 def test_the_clock_stands_while_training_pauses() -> None:
     ledger = Ledger({"a": Spent()})
     ledger.go_on()

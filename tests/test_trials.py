@@ -153,6 +153,7 @@ def test_arms_trained_together_have_what_each_has_alone(whole: Path) -> None:
     solo = find(rows, experiment="fine", mode="solo", seed=0)
     for arm in ("fine", "coarse"):
         assert joint["result"]["arm_budgets"][arm]["steps"] == 4
+    assert joint["result"]["budget"]["steps"] == 4  # a batch of each arm in each
     assert solo["result"]["arm_budgets"]["fine"]["steps"] == 4
     assert (Path(joint["folder"]) / "interference.csv").exists()
     assert not (Path(solo["folder"]) / "interference.csv").exists()
@@ -176,7 +177,8 @@ def test_arms_trained_together_share_and_weigh_as_asked(tmp_path: Path) -> None:
     )
     (trial,) = asked.trials()
     training = Trials(asked, Place(tmp_path, "study", track="off")).build(trial).training
-    assert (training.temperature, training.weighting, training.steps) == (2.0, "uncertainty", 8)
+    assert (training.temperature, training.weighting, training.steps) == (2.0, "uncertainty", 4)
+    assert training.accumulate == 2
 
 
 def refuse(message: str, **described: Any) -> None:

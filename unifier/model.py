@@ -52,7 +52,7 @@ class Unifier(pl.LightningModule):
         self.losses: dict[str, list[Tensor]] = {name: [] for name in experiment.arms}
         """Each arm's losses since they were last logged."""
         self.turn = ""
-        """The arm whose step it is."""
+        """The arm whose batch it is."""
         self.predictions: dict[str, dict[int, Any]] = {}
         self.targets: dict[tuple[str, SplitName], dict[int, Any]] = {}
         """Each arm's raw targets of a split, by place, once it has been scored."""
@@ -115,7 +115,7 @@ class Unifier(pl.LightningModule):
         # Lightning runs the forward and the backward pass within it.
         super().optimizer_step(*args, **kwargs)
         self._clock()
-        self.ledger.arms[self.turn].steps += 1
+        self.ledger.step()
         seconds = self.training_settings.seconds
         if seconds is not None and self.ledger.all().seconds >= seconds:
             self.trainer.should_stop = True
@@ -182,7 +182,7 @@ class Unifier(pl.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         spent = {arm: Spent(**kept) for arm, kept in checkpoint["ledger"]["arms"].items()}
-        self.ledger = Ledger(spent, checkpoint["ledger"]["peak_memory_bytes"])
+        self.ledger = Ledger(spent, checkpoint["global_step"], checkpoint["ledger"]["peak_memory_bytes"])
         self.losses = checkpoint["losses"]
         self.random_state = checkpoint["random_state"]
 

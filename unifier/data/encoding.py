@@ -140,7 +140,8 @@ def in_order(
 ) -> Iterator[tuple[Tensor, ...] | str]:
     """Every example encoded, or why it could not be; in worker processes where that saves time.
 
-    `workers` None takes one process a core where the first examples say that the rest takes long; 0 takes none.
+    `workers` None takes a process for each thread of torch's where the first examples say that the rest takes long;
+    0 takes none.
     """
     chunks = _Chunks(examples, encode)
     began, size = time.perf_counter(), 1
@@ -153,7 +154,7 @@ def in_order(
     expected = (time.perf_counter() - began) * left / CHUNK
     chunks.size = min(max(CHUNK * CHUNK_BYTES // size, 1), CHUNK)
     if workers is None:
-        workers = (os.cpu_count() or 1) if expected > WORTH_WORKERS else 0
+        workers = torch.get_num_threads() if expected > WORTH_WORKERS else 0
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # or that library warns of every fork
     rest = DataLoader(
         chunks,

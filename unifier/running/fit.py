@@ -236,8 +236,7 @@ def train_and_test(
     best = ModelCheckpoint(checkpoints, filename="best", monitor="val/score", mode="max", enable_version_counter=False)
     # Lightning's own save_last leaves out what is no better than the best.
     last = ModelCheckpoint(checkpoints, filename="last", enable_version_counter=False)
-    # The gradient of a step that reads several arms is none of theirs.
-    together = [Interference(folder)] if len(model.arms) > 1 and training.accumulate == 1 else []
+    together = [Interference(folder)] if len(model.arms) > 1 else []
     averaged = training.ema or training.average > 1
     averaging = [Averaging(decay=training.ema, validations=training.average)] if averaged else []
     bar = progress()

@@ -9,43 +9,46 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
-from torch.optim import Optimizer
 
 from unifier.model import Unifier
 
 WINDOWS = 20
 """Parts of a run, over each of which cosines are averaged."""
 ROUNDS = 4
-"""How many steps of each arm are compared in a window, from its beginning: more say little more, and cost time."""
+"""How many batches of each arm are compared in a window, from its beginning: more say little more, and cost time."""
 
 Pair = tuple[str, str]
 
 
 @final
 class Interference(Callback):
-    """Compares the gradient of each step with the last one of every arm, layer by layer of the trunk.
+    """Compares the gradient of each batch with the last one of every arm, layer by layer of the trunk.
 
-    It costs no pass of its own: an arm's last gradient is a few steps old. The cosine of an arm with itself, found the
-    same way, is what two batches of one task reach. interference.csv holds the means over windows of the run.
+    It costs no pass of its own: an arm's last gradient is of the same step, or a few steps old. The cosine of an arm
+    with itself, found the same way, is what two batches of one task reach. interference.csv holds the means over
+    windows of the run.
     """
 
     def __init__(self, folder: Path) -> None:
         """`folder` is the run's."""
         self.path = folder / "interference.csv"
         self.last: dict[str, tuple[int, dict[str, Tensor]]] = {}
+        self.so_far: tuple[int, dict[str, Tensor]] = (-1, {})
+        """The last step, and what its batches' gradients add up to."""
         self.sums: dict[int, dict[tuple[str, Pair], list[float]]] = defaultdict(lambda: defaultdict(list))
         self.tokens: dict[int, tuple[int, int]] = {}
 
-    def on_before_optimizer_step(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
-    ) -> None:
+    def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, Unifier)
         step, arms = trainer.global_step, len(pl_module.arms)
         window = min(WINDOWS * step // pl_module.total_steps, WINDOWS - 1)
         began, _ = self.tokens.setdefault(window, (step, pl_module.ledger.all().tokens))
-        if step >= began + ROUNDS * arms:
+        if (step - began) * trainer.accumulate_grad_batches >= ROUNDS * arms:
             return
-        own = gradients(pl_module)
+        whole = gradients(pl_module)
+        before, others = self.so_far
+        own = {layer: gradient - others[layer] for layer, gradient in whole.items()} if step == before else whole
+        self.so_far = step, whole
         for arm, (then, other) in self.last.items():
             if step - then > 2 * arms:  # of the window before
                 continue

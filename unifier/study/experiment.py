@@ -65,7 +65,7 @@ class Training:
     bad_examples: BadExamples = "stop"
     """Whether an example that cannot be read stops the run, or is skipped and counted."""
     workers: int | None = None
-    """Processes that encode; None takes one a core where that saves time."""
+    """Processes that encode; None takes one for each thread of torch's, where that saves time."""
     frozen: tuple[Part, ...] = ()
     """Parts that stay as they are."""
     temperature: float = math.inf

@@ -11,7 +11,9 @@ UNITS: tuple[Match, ...] = ("tokens", "flops", "steps", "seconds")
 
 
 def together(parts: Sequence[Experiment]) -> Experiment:
-    """All arms on the first one's trunk, with all their budgets.
+    """All arms on the first one's trunk, with all their budgets; a step reads as many batches as theirs together.
+
+    With equal shares that is a batch of each, and every arm has as many steps as alone and reads as much in each.
 
     Raises InputError where two arms bear one name, the trunks are of different shapes, or the experiments train in
     different ways, naming both.
@@ -34,8 +36,11 @@ def together(parts: Sequence[Experiment]) -> Experiment:
                 )
     budgets = {unit: [getattr(part.training, unit) for part in parts] for unit in UNITS}
     whole = {unit: None if None in amounts else sum(amounts) for unit, amounts in budgets.items()}
+    if whole["steps"] is not None:
+        whole["steps"] = round(whole["steps"] / len(parts))
+    training = replace(first.training, accumulate=first.training.accumulate * len(parts), **whole)
     tags = dict.fromkeys(tag for part in parts for tag in part.tags)
-    return Experiment("joint", first.trunk, arms, replace(first.training, **whole), tuple(tags))
+    return Experiment("joint", first.trunk, arms, training, tuple(tags))
 
 
 def budget_of_arm(experiment: Experiment, unit: Match) -> float:
@@ -45,11 +50,17 @@ def budget_of_arm(experiment: Experiment, unit: Match) -> float:
         raise InputError(
             f"{experiment.name} has no budget in {unit}: give the comparison a budget, or match another unit"
         )
-    return amount / len(experiment.arms)
+    return amount / arms_in(experiment, unit)
 
 
 def limit(experiment: Experiment, unit: Match, amount: float) -> Experiment:
     """The experiment, stopping at that amount for each of its arms, and at nothing else."""
-    whole = amount * len(experiment.arms)
+    whole = amount * arms_in(experiment, unit)
     budget = {**dict.fromkeys(UNITS), unit: round(whole) if unit in ("tokens", "steps") else whole}
     return replace(experiment, training=replace(experiment.training, **budget))
+
+
+def arms_in(experiment: Experiment, unit: Match) -> float:
+    """How many arms' budgets make that of the experiment: steps are shared by the arms that have batches in them."""
+    arms = len(experiment.arms)
+    return max(arms / experiment.training.accumulate, 1) if unit == "steps" else arms

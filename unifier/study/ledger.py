@@ -26,6 +26,7 @@ class Spent:
     """What an arm has used so far."""
 
     steps: int = 0
+    """Those that it had a batch in."""
     examples: int = 0
     tokens: int = 0
     """Columns of examples, padding not counted, nor that R-Drop reads each of them twice."""
@@ -39,10 +40,12 @@ class Spent:
 class Ledger:
     """What training has used so far, each arm by itself and all together."""
 
-    def __init__(self, arms: Mapping[str, Spent], peak_memory_bytes: int = 0) -> None:
+    def __init__(self, arms: Mapping[str, Spent], steps: int = 0, peak_memory_bytes: int = 0) -> None:
         self.arms = arms
+        self.steps = steps
         self.peak_memory_bytes = peak_memory_bytes
         self._since: float | None = None
+        self._in_step = set[str]()
 
     def start(self) -> None:
         """Begin to measure memory anew."""
@@ -63,6 +66,14 @@ class Ledger:
         spent.examples += len(batch.mask)
         spent.tokens += int(batch.mask.sum())
         spent.flops += flops
+        self._in_step.add(arm)
+
+    def step(self) -> None:
+        """Add one step of the optimizer, by the batches counted since the last one."""
+        self.steps += 1
+        for arm in self._in_step:
+            self.arms[arm].steps += 1
+        self._in_step.clear()
 
     def clock(self, arm: str) -> None:
         """Give the time since the clock was last read to an arm."""
@@ -72,10 +83,9 @@ class Ledger:
         self._since = now
 
     def all(self) -> Spent:
-        """The arms' sum."""
-        return Spent(
-            **{unit.name: sum(getattr(one, unit.name) for one in self.arms.values()) for unit in fields(Spent)}
-        )
+        """The arms' sum; a step that several have a batch in is one."""
+        sums = {unit.name: sum(getattr(one, unit.name) for one in self.arms.values()) for unit in fields(Spent)}
+        return Spent(**{**sums, "steps": self.steps})
 
     def read(self) -> dict[str, float]:
         """All arms' figures as of now, and the most memory in use at once."""
