@@ -46,7 +46,8 @@ def genres(
     band_masks: int = 0,
     band_width: float = 0.2,
     crops: int = 1,
-    tokens: int = 600_000,
+    epochs: float = 30.0,
+    tokens: int | None = None,
     batch_tokens: int = 2048,
     optimizer: Optimization = "adamw",
     learning_rate: float = 2e-3,
@@ -67,7 +68,8 @@ def genres(
     spectrogram, `patch` and `stride` in (frames, bands); tokenizer="waveform" makes the frames by filters that learn.
     `normalise` is over all bands (whole), for each (band), or for each of each sound (example). `mixup` (an alpha)
     to `band_width` change training batches as `augment_sounds` says, and `crops` is how many pieces of `crop` seconds
-    are averaged in validation and test. `trunk` is a name that `make_trunk` knows.
+    are averaged in validation and test. `tokens`, where given, ends training in place of `epochs`. `trunk` is a name
+    that `make_trunk` knows.
     """
     if label_smoothing and task == "tags":
         raise InputError(f"label_smoothing={label_smoothing}: tags have none; take task=genre")
@@ -108,6 +110,7 @@ def genres(
         make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions, stochastic_depth=stochastic_depth),
         {source.name: Arm(source, columns, head, augment=augment, views=view_sounds(columns, crops, crop=crop))},
         Training(
+            epochs=epochs if tokens is None else None,
             tokens=tokens,
             batch_tokens=batch_tokens,
             optimizer=optimizer,

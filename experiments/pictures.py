@@ -36,7 +36,8 @@ def pictures(
     mixup: float = 0.0,
     cutmix: float = 0.0,
     crops: int = 1,
-    tokens: int = 600_000,
+    epochs: float = 30.0,
+    tokens: int | None = None,
     batch_tokens: int = 2048,
     optimizer: Optimization = "adamw",
     learning_rate: float = 2e-3,
@@ -52,7 +53,8 @@ def pictures(
     "cifar10_jpg" is a copy of CIFAR-10 that went through JPEG. `patch` is in pixels; None takes the power of 2 that
     cuts the longer side of the first picture into about eight, and at least 2. `trunk` is a name that
     `make_trunk` knows. `crop` to `cutmix` are what `augment_pictures` does to training pictures, and `crops` says how
-    many views of each picture are averaged in validation and test.
+    many views of each picture are averaged in validation and test. `tokens`, where given, ends training in place of
+    `epochs`.
     """
     source = picture_source(data, fold=fold)
     some = [example.input for example in readable(source.split("train"), bad_examples=bad_examples, most=2000)]
@@ -84,6 +86,7 @@ def pictures(
         make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions, stochastic_depth=stochastic_depth),
         {source.name: Arm(source, tokenizer, head, augment=augment, views=views)},
         Training(
+            epochs=epochs if tokens is None else None,
             tokens=tokens,
             batch_tokens=batch_tokens,
             optimizer=optimizer,

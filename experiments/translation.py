@@ -39,7 +39,8 @@ def translation(
     r_drop: float = 0.0,
     bpe_dropout: float = 0.0,
     beam_width: int = 1,
-    tokens: int = 600_000,
+    epochs: float = 30.0,
+    tokens: int | None = None,
     batch_tokens: int = 2048,
     accumulate: int = 1,
     optimizer: Optimization = "adamw",
@@ -60,8 +61,8 @@ def translation(
     lines correspond, or a translation memory (.tmx). `source` and `target` name the arm and the memory's languages;
     scores go by the rules of `target`. `length_ratio` and `duplicates` clean what is trained on. Both languages share
     one vocabulary; encoder, decoder and output projection share one table of it (tied="all"), or the decoder has one
-    for itself and the output ("target"), or each its own ("none"). `trunk` is a name that `make_trunk` knows; `qk_norm`
-    and `quiet` are for transformers.
+    for itself and the output ("target"), or each its own ("none"). `tokens`, where given, ends training in place of
+    `epochs`. `trunk` is a name that `make_trunk` knows; `qk_norm` and `quiet` are for transformers.
     """
     pairs: Source
     if data == "embedded":
@@ -107,6 +108,7 @@ def translation(
         make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions, qk_norm=qk_norm, quiet=quiet),
         {f"{source}-{target}": Arm(pairs, tokenizer, head, augment=cut)},
         Training(
+            epochs=epochs if tokens is None else None,
             tokens=tokens,
             batch_tokens=batch_tokens,
             accumulate=accumulate,

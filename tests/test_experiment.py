@@ -54,6 +54,7 @@ def test_training_needs_a_budget_of_one_kind_or_the_other() -> None:
     with pytest.raises(InputError, match="steps, tokens, flops or seconds"):
         Training()
     assert Training(steps=1).budget == {"steps": 1}
+    assert Training(epochs=1.5).budget == {"epochs": 1.5}
     assert Training(steps=1, tokens=2, flops=3).budget == {"steps": 1, "tokens": 2, "flops": 3}
     assert Training(seconds=1).budget == {}
     with pytest.raises(InputError, match=r"seconds=1 and \{'steps': 1\}: a budget in seconds stands alone"):

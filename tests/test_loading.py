@@ -112,7 +112,9 @@ def test_epochs_follow_each_other_each_in_another_order() -> None:
     assert rows[: len(lengths)] != rows[len(lengths) : 2 * len(lengths)]
 
 
-def batches(splits: dict[str, Encoded], seed: int = 0, temperature: float = math.inf, **budget: int) -> TrainingBatches:
+def batches(
+    splits: dict[str, Encoded], seed: int = 0, temperature: float = math.inf, **budget: float
+) -> TrainingBatches:
     flops = {arm: 2 * split.lengths()[:, 0].astype(np.float64) for arm, split in splits.items()}
     asked: dict[Unit, float] = {unit: budget[unit] for unit in get_args(Unit) if unit in budget}
     return TrainingBatches(splits, columns=100, seed=seed, budget=asked, flops=flops, temperature=temperature)
@@ -143,6 +145,21 @@ def test_a_budget_in_operations_is_reached_and_shared_by_them() -> None:
 def test_a_budget_in_steps_is_shared_by_steps() -> None:
     run = batches({"long": split_of(lengths_of(200, 60)), "short": split_of([1] * 17)}, steps=20)
     assert Counter(arm for arm, _ in run) == {"long": 10, "short": 10}
+
+
+@pytest.mark.parametrize("epochs", [1, 2.5, 3])
+def test_a_budget_in_epochs_reads_each_example_so_often(epochs: float) -> None:
+    run = batches({"a": split_of([3, 4, 5, 6, 30, 40, 50])}, epochs=epochs)
+    read = Counter(place for _, batch in run for place in batch.places.tolist())
+    assert min(read.values()) >= math.floor(epochs)
+    assert max(read.values()) <= math.ceil(epochs)
+    assert read.total() >= 7 * epochs
+
+
+def test_a_budget_in_epochs_is_shared_by_epochs() -> None:
+    run = batches({"long": split_of(lengths_of(60, 30)), "short": split_of([1] * 250)}, epochs=4)
+    read = Counter((arm, place) for arm, batch in run for place in batch.places.tolist())
+    assert set(read.values()) == {2}
 
 
 def test_without_a_budget_there_is_no_end() -> None:

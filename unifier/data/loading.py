@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Literal, NamedTuple, final
+from typing import Literal, NamedTuple, final, get_args
 
 import numpy as np
 import torch
@@ -126,8 +126,8 @@ def epochs(lengths: Lengths, columns: int, seed: int) -> Iterator[NDArray[np.int
         yield from epoch(lengths, columns, generator)
 
 
-Unit = Literal["tokens", "flops", "steps"]
-"""What a plan of batches can count: columns that are no padding, operations, optimizer steps."""
+Unit = Literal["tokens", "flops", "steps", "epochs"]
+"""What a plan of batches can count: columns that are no padding, operations, batches, passes over a split."""
 
 
 @final
@@ -171,7 +171,8 @@ class TrainingBatches:
 
     def _plan(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
         streams = {arm: epochs(lengths, self.columns, self.seed) for arm, lengths in self.lengths.items()}
-        had: dict[str, dict[Unit, float]] = {arm: {"tokens": 0, "flops": 0, "steps": 0} for arm in streams}
+        had: dict[str, dict[Unit, float]] = {arm: dict.fromkeys(get_args(Unit), 0) for arm in streams}
+        examples = dict.fromkeys(streams, 0)
         counted: Unit = next(iter(self.budget)) if self.budget else "tokens"
         for number in count():
             ended = any(sum(own[unit] for own in had.values()) >= most for unit, most in self.budget.items())
@@ -181,6 +182,8 @@ class TrainingBatches:
             rows = next(streams[arm])
             had[arm]["tokens"] += int(self.lengths[arm][rows, 0].sum())
             had[arm]["steps"] += 1
+            examples[arm] += len(rows)
+            had[arm]["epochs"] = examples[arm] / len(self.lengths[arm])
             if "flops" in self.budget:
                 had[arm]["flops"] += float(self.flops[arm][rows].sum())
             yield arm, rows

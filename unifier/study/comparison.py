@@ -15,7 +15,7 @@ from unifier_tokenizers.choice import choose
 Mode = Literal["solo", "joint", "transfer"]
 """Each experiment on its own trunk; all on one; each on a trunk that another one has trained."""
 
-Match = Literal["tokens", "flops", "steps", "seconds"]
+Match = Literal["tokens", "flops", "steps", "seconds", "epochs"]
 
 Make = Callable[..., Experiment]
 

@@ -25,11 +25,13 @@ Weighting = Literal["fixed", "uncertainty"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How long and how; of `steps`, `tokens` and `flops` the one reached first ends it, `seconds` stands alone.
+    """How long and how: `seconds`, or of `epochs`, `steps`, `tokens` and `flops` what is reached first.
 
     Budgets are those of all arms together.
     """
 
+    epochs: float | None = None
+    """Passes over the training split, of several arms all of theirs together."""
     steps: int | None = None
     """Optimizer steps."""
     tokens: int | None = None
@@ -75,14 +77,14 @@ class Training:
 
     def __post_init__(self) -> None:
         if not self.budget and self.seconds is None:
-            raise InputError("training needs a budget: give it steps, tokens, flops or seconds")
+            raise InputError("training needs a budget: give it epochs, steps, tokens, flops or seconds")
         if self.budget and self.seconds is not None:
             raise InputError(f"seconds={self.seconds} and {self.budget}: a budget in seconds stands alone")
         for name in ("steps", "tokens", "batch_tokens", "accumulate", "average", "validations"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name}={value}: at least 1 is needed")
-        for name in ("learning_rate", "clip", "flops", "seconds"):
+        for name in ("learning_rate", "clip", "flops", "epochs", "seconds"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise InputError(f"{name}={value}: a number above 0 is needed")
@@ -112,7 +114,7 @@ class Training:
     @property
     def budget(self) -> dict[Unit, float]:
         """What is counted before training, by its unit."""
-        given: dict[Unit, float | None] = {"tokens": self.tokens, "flops": self.flops, "steps": self.steps}
+        given: dict[Unit, float | None] = {unit: getattr(self, unit) for unit in get_args(Unit)}
         return {unit: amount for unit, amount in given.items() if amount is not None}
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from typing import get_args
 
 from unifier.study.comparison import Match
 from unifier.study.experiment import Arm, Experiment, Training
 from unifier_tokenizers import InputError
 
-UNITS: tuple[Match, ...] = ("tokens", "flops", "steps", "seconds")
+UNITS: tuple[Match, ...] = get_args(Match)
 
 
 def together(parts: Sequence[Experiment]) -> Experiment:
