@@ -147,6 +147,12 @@ def test_a_budget_in_steps_is_shared_by_steps() -> None:
     assert Counter(arm for arm, _ in run) == {"long": 10, "short": 10}
 
 
+def test_padding_is_counted_in_columns_and_target_tokens() -> None:
+    run = TrainingBatches({"a": split_of([1, 2, 3], targets=[4, 1, 1])}, columns=12, seed=0, budget={"epochs": 1})
+    assert len(list(run)) == 1
+    assert (run.real, run.computed) == (6 + 6, 9 + 12)
+
+
 @pytest.mark.parametrize("epochs", [1, 2.5, 3])
 def test_a_budget_in_epochs_reads_each_example_so_often(epochs: float) -> None:
     run = batches({"a": split_of([3, 4, 5, 6, 30, 40, 50])}, epochs=epochs)

@@ -196,6 +196,7 @@ def test_a_result_says_what_was_run_on_what_and_at_what_cost(finished: Path) -> 
     speed = result["speed"]
     assert speed["mfu"] == pytest.approx(speed["flops_per_second"] / speed["peak_flops_per_second"])
     assert 0 < speed["share_waiting_for_data"] < speed["share_outside_steps"] < 1
+    assert speed["computed_per_real_column"] == 1  # digits are all of one size
     assert result["status"] == "finished"
     assert result["error"] == ""
     assert result["budget"]["steps"] == 8

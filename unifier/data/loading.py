@@ -167,6 +167,8 @@ class TrainingBatches:
         """Steps already taken, which iterating leaves out: a resumed run sets it."""
         self.seconds = 0.0
         """Time spent putting batches together, in which training waited."""
+        self.real = self.computed = 0
+        """Columns and target tokens put into batches so far, without padding and with it."""
         self.total = sum(1 for _ in self._plan()) if budget else None
 
     def _plan(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
@@ -198,6 +200,9 @@ class TrainingBatches:
         for step, (arm, rows) in enumerate(self._plan()):
             if step >= self.done:
                 batch = collate(self.splits[arm], rows)
+                lengths = self.lengths[arm][rows, : 1 if self.splits[arm].scalar else 2]
+                self.real += int(lengths.sum())
+                self.computed += len(rows) * int(lengths.max(0).sum())
                 if arm in self.augment:  # by the step's own numbers, so that a resumed run draws the same
                     own = np.random.SeedSequence((self.seed, step)).generate_state(1).item()
                     batch = self.augment[arm](batch, torch.Generator().manual_seed(own))
