@@ -11,48 +11,75 @@ AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 27}
 """How many logits exist at a time: on a processor 8 MiB of float32, which its cache holds."""
 
 
-def projected_cross_entropy(hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
+def projected_cross_entropy(
+    hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float = 0.0, r_drop: float = 0.0
+) -> Tensor:
     """torch's `cross_entropy(hidden @ weight.T, target)`: hidden (R, D), weight (V, D), target (R,) ids -> scalar.
+
+    With `r_drop` (alpha of Liang et al. 2021, eq. 4) the second half of the rows is the first half read again, and half
+    of alpha times the mean of both Kullback-Leibler divergences is added.
 
     The gradients are found chunk by chunk with the loss, so that R x V numbers never exist at once; the products are
     computed in the type of `hidden`, all else in float32.
     """
-    loss: Tensor = _ProjectedCrossEntropy.apply(hidden, weight, target, label_smoothing)  # pyright: ignore[reportAssignmentType]
+    loss: Tensor = _ProjectedCrossEntropy.apply(hidden, weight, target, label_smoothing, r_drop)  # pyright: ignore[reportAssignmentType]
     return loss
 
 
 @final
 class _ProjectedCrossEntropy(Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float) -> Tensor:
+        readings = 2 if r_drop else 1
         with torch.autocast(hidden.device.type, enabled=False):
             words, learning = weight.to(hidden.dtype), any(ctx.needs_input_grad)
             mean_word = weight.float().mean(0)
             loss = torch.zeros((), device=hidden.device)
             to_weight = torch.zeros_like(weight, dtype=torch.float32)
             to_hidden: list[Tensor] = []
-            chunk = max(AT_ONCE.get(hidden.device.type, 1 << 24) // len(weight), 1)
-            for rows, ids in zip(hidden.split(chunk), target.split(chunk), strict=True):
-                logits, ids = (rows @ words.T).float(), ids[:, None]
+            chunk = max(AT_ONCE.get(hidden.device.type, 1 << 24) // len(weight) // readings, 1)
+            both = hidden.unflatten(0, (readings, -1)), target.unflatten(0, (readings, -1))
+            for rows, ids in zip(*(part.split(chunk, 1) for part in both), strict=True):
+                rows, ids = rows.flatten(0, 1), ids.flatten()[:, None]
+                logits = (rows @ words.T).float()
                 shares = logits.softmax(-1)
                 # The largest share is no rounding error away from 0, so its logarithm is exact.
                 normaliser = logits.amax(-1) - shares.amax(-1).log()
                 wanted = (1 - smoothing) * logits.gather(1, ids)[:, 0] + smoothing * (rows.float() @ mean_word)
                 loss += (normaliser - wanted).sum()
+                if r_drop:
+                    apart, shares = _apart(logits.sub_(normaliser[:, None]), shares, r_drop / 2)
+                    loss += apart
                 if learning:
                     shares.scatter_add_(1, ids, shares.new_full(ids.shape, smoothing - 1))
                     errors = shares.to(rows.dtype)
-                    to_hidden.append((errors @ words).float() - smoothing * mean_word)
+                    to_hidden.append(((errors @ words).float() - smoothing * mean_word).unflatten(0, (readings, -1)))
                     to_weight += errors.T @ rows
             if learning:
                 to_weight -= smoothing / len(weight) * hidden.sum(0, dtype=torch.float32)
-                ctx.save_for_backward((torch.cat(to_hidden) / len(target)).to(hidden.dtype), to_weight / len(target))
+                whole = torch.cat(to_hidden, 1).flatten(0, 1)
+                ctx.save_for_backward((whole / len(target)).to(hidden.dtype), to_weight / len(target))
             return loss / len(target)
 
     @staticmethod
     @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  the decorator hides its names
         ctx: Any, *gradients: Tensor
-    ) -> tuple[Tensor, Tensor, None, None]:
+    ) -> tuple[Tensor, Tensor, None, None, None]:
         to_hidden, to_weight = ctx.saved_tensors
-        return to_hidden * gradients[0], to_weight * gradients[0], None, None
+        return to_hidden * gradients[0], to_weight * gradients[0], None, None, None
+
+
+def _apart(logs: Tensor, shares: Tensor, weight: float) -> tuple[Tensor, Tensor]:
+    """How far two readings' shares p and q are apart, `weight` times KL(p, q) + KL(q, p), summed over rows.
+
+    Log-shares and shares are (2 r, V), p's rows first. With it come the shares plus its gradient on the logits, which
+    is p (log p - log q - KL(p, q)) + p - q for p, and for q with the two changed over.
+    """
+    p, q = shares.chunk(2)
+    ahead = torch.sub(*logs.chunk(2))
+    p_ahead, q_ahead = p * ahead, q * ahead
+    p_from_q, q_from_p = p_ahead.sum(-1, keepdim=True), -q_ahead.sum(-1, keepdim=True)
+    to_p = p_ahead.addcmul_(p, 1 / weight + 1 - p_from_q).sub_(q)
+    to_q = q_ahead.neg_().addcmul_(q, 1 / weight + 1 - q_from_p).sub_(p)
+    return weight * (p_from_q + q_from_p).sum(), torch.cat([to_p, to_q]).mul_(weight)

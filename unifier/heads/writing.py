@@ -109,11 +109,8 @@ class WritingHead(Head):
         """
         real = target != IGNORED  # what is padding is not projected onto V
         hidden = self.hidden(tokens, before(target))[real]
-        if self.readings == 1 or not self.training:
-            return projected_cross_entropy(hidden, self.output.weight, target[real], self.label_smoothing)
-        logits = self.project(hidden).float()
-        loss = functional.cross_entropy(logits, target[real], label_smoothing=self.label_smoothing)
-        return loss + self.r_drop / 2 * divergence(*logits.log_softmax(-1).chunk(2))
+        again = self.r_drop if self.training else 0.0
+        return projected_cross_entropy(hidden, self.output.weight, target[real], self.label_smoothing, again)
 
     def search(self, tokens: Tokens, width: int, *, length_penalty: float | None = None) -> list[list[Hypothesis]]:
         """The `width` best texts for each of B examples, best first; a penalty of None is the head's own."""
@@ -178,11 +175,6 @@ def table(vocabulary: Vocabulary, dim: int) -> nn.Embedding:
     embedding = nn.Embedding(len(vocabulary), dim)
     nn.init.normal_(embedding.weight, std=dim**-0.5)
     return embedding
-
-
-def divergence(first: Tensor, second: Tensor) -> Tensor:
-    """The mean of both Kullback-Leibler divergences between log-probabilities (n, V), a scalar."""
-    return ((first.exp() - second.exp()) * (first - second)).sum(-1).mean() / 2
 
 
 def before(target: Tensor) -> Tensor:
