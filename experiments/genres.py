@@ -54,7 +54,7 @@ def genres(
     weight_decay: float = 0.01,
     ema: float = 0.0,
     validations: int = 8,
-    precision: Precision = "float32",
+    precision: Precision = "bf16",
     bad_examples: BadExamples = "stop",
 ) -> Experiment:
     """Classify or tag `data`: "embedded" (rendered music), one of the sets below, or a table of your own.

@@ -74,7 +74,7 @@ def one_rung(
     batch_tokens: int = 1024,
     learning_rate: float = 2e-3,
     validations: int = 4,
-    precision: Precision = "float32",
+    precision: Precision = "bf16",
 ) -> Experiment:
     """`translation` on its data, tokens and scores, with another encoder and decoder; settings are those of that.
 
@@ -154,7 +154,7 @@ def ladder(
     batch_tokens: int = 1024,
     learning_rate: float = 2e-3,
     validations: int = 4,
-    precision: Precision = "float32",
+    precision: Precision = "bf16",
     seeds: tuple[int, ...] = (0,),
 ) -> Comparison:
     """Every rung on the same pairs, subwords and number of tokens; `data` is "multi30k" for captions."""

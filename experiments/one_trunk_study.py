@@ -8,7 +8,7 @@ from translation import translation
 from unifier.study.comparison import Comparison
 from unifier.study.experiment import Experiment
 
-RECIPE: dict[str, Any] = {"optimizer": "muon", "learning_rate": 6e-3, "batch_tokens": 1024, "precision": "bf16"}
+RECIPE: dict[str, Any] = {"optimizer": "muon", "learning_rate": 6e-3, "batch_tokens": 1024}
 """How all are trained; the log says what was tried beside it."""
 
 

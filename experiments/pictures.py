@@ -44,7 +44,7 @@ def pictures(
     weight_decay: float = 0.01,
     ema: float = 0.0,
     validations: int = 8,
-    precision: Precision = "float32",
+    precision: Precision = "bf16",
     bad_examples: BadExamples = "stop",
 ) -> Experiment:
     """Classify `data`: "embedded" (8 x 8 digits), one of "mnist", "fashion_mnist", "cifar10", or a folder of your own.

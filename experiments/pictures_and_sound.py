@@ -3,10 +3,10 @@
 from genres import genres
 from pictures import pictures
 from unifier.study.comparison import Comparison
-from unifier.study.experiment import Experiment, Precision
+from unifier.study.experiment import Experiment
 
 
-def photographs(*, dim: int, depth: int, tokens: int, batch_tokens: int, precision: Precision) -> Experiment:
+def photographs(*, dim: int, depth: int, tokens: int, batch_tokens: int) -> Experiment:
     """CIFAR-10's JPEG copy, in 64 patches each."""
     return pictures(
         data="cifar10_jpg",
@@ -17,11 +17,10 @@ def photographs(*, dim: int, depth: int, tokens: int, batch_tokens: int, precisi
         depth=depth,
         tokens=tokens,
         batch_tokens=batch_tokens,
-        precision=precision,
     )
 
 
-def noises(*, dim: int, depth: int, tokens: int, batch_tokens: int, precision: Precision) -> Experiment:
+def noises(*, dim: int, depth: int, tokens: int, batch_tokens: int) -> Experiment:
     """ESC-10, fold 1, in square patches of the spectrogram, as Gong et al. 2021 gave sounds to a trunk of pictures."""
     return genres(
         data="esc10",
@@ -33,7 +32,6 @@ def noises(*, dim: int, depth: int, tokens: int, batch_tokens: int, precision: P
         depth=depth,
         tokens=tokens,
         batch_tokens=batch_tokens,
-        precision=precision,
     )
 
 
@@ -43,7 +41,6 @@ def pictures_and_sound(
     depth: int = 4,
     tokens: int = 2_000_000,
     batch_tokens: int = 2048,
-    precision: Precision = "bf16",
     seeds: tuple[int, ...] = (0, 1, 2),
 ) -> Comparison:
     """A trunk trained on either, then the other: frozen, its norms alone, all of it, beside the controls."""
@@ -55,7 +52,6 @@ def pictures_and_sound(
             "depth": depth,
             "tokens": tokens,
             "batch_tokens": batch_tokens,
-            "precision": precision,
         },
         seeds=seeds,
         modes=("solo", "transfer"),

@@ -4,7 +4,6 @@ from genres import genres
 from pictures import pictures
 from translation import translation
 from unifier.study.comparison import Comparison
-from unifier.study.experiment import Precision
 
 
 def three_modalities(
@@ -15,7 +14,6 @@ def three_modalities(
     batch_tokens: int = 512,
     learning_rate: float = 3e-3,
     validations: int = 2,
-    precision: Precision = "bf16",
     seeds: tuple[int, ...] = (0, 1),
 ) -> Comparison:
     """`tokens` is what each arm's trunk reads: alone, together, and in transfer, where the trunk stays frozen.
@@ -32,7 +30,6 @@ def three_modalities(
             "batch_tokens": batch_tokens,
             "learning_rate": learning_rate,
             "validations": validations,
-            "precision": precision,
         },
         seeds=seeds,
         modes=("solo", "joint", "transfer"),

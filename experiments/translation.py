@@ -50,7 +50,7 @@ def translation(
     ema: float = 0.0,
     average: int = 1,
     validations: int = 8,
-    precision: Precision = "float32",
+    precision: Precision = "bf16",
     bad_examples: BadExamples = "stop",
     length_ratio: float | None = None,
     duplicates: Duplicates = "keep",
