@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from unifier.heads.decoders.reader import Reader
 from unifier.heads.decoders.score import Score
-from unifier.heads.decoders.walk import State, Walk
+from unifier.heads.decoders.walk import State, WalkingHead
 from unifier.heads.pooling import mean
 from unifier.heads.writing import AttentiveHead, WritingOptions
 from unifier.trunks.recurrent import Cell
@@ -15,7 +15,7 @@ from unifier_tokenizers import Dropout, Tokens, Vocabulary
 
 
 @final
-class AdditiveHead(AttentiveHead):
+class AdditiveHead(WalkingHead, AttentiveHead):
     """The decoder of Bahdanau et al. 2015: its memory reads each token beside the columns that its last state fits.
 
     It begins from the mean of the columns. What is said next hangs on the state, the token before and the columns
@@ -38,21 +38,15 @@ class AdditiveHead(AttentiveHead):
         self.out = nn.Linear(3 * dim, dim)
         self.dropout = Dropout(dropout)
 
-    def hidden(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        return self._advance(ids, self._start(tokens))[0]
-
-    def walk(self, tokens: Tokens) -> Walk:
-        return Walk(self, self._advance, self._start(tokens))
-
     def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
         weights: list[Tensor] = []
-        self._advance(ids, self._start(tokens), weights)
+        self.advance(ids, self.start(tokens), weights)
         return torch.cat(weights, 1)
 
-    def _start(self, tokens: Tokens) -> State:
+    def start(self, tokens: Tokens) -> State:
         return self.reader.start(mean(tokens)), *self.score.remember(tokens)
 
-    def _advance(self, ids: Tensor, state: State, weights: list[Tensor] | None = None) -> tuple[Tensor, State]:
+    def advance(self, ids: Tensor, state: State, weights: list[Tensor] | None = None) -> tuple[Tensor, State]:
         past, columns, keys, mask = state
         heard: list[Tensor] = []
         for word in self.dropout(self.embed(ids)).split(1, dim=1):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.decoders.walk import State, Walk
+from unifier.heads.decoders.walk import State, WalkingHead
 from unifier.heads.writing import AttentiveHead, WritingOptions
 from unifier.trunks.layers import initialise
 from unifier.trunks.precision import working
@@ -14,7 +14,7 @@ from unifier_tokenizers import Dropout, InputError, PositionalEncoding, Tokens, 
 
 
 @final
-class ConvolutionalHead(AttentiveHead):
+class ConvolutionalHead(WalkingHead, AttentiveHead):
     """The decoder of Gehring et al. 2017, sections 3.2 and 3.3: gated convolutions, each with attention of its own.
 
     It differs in what keeps the sums in bounds: norms, as the trunk `Convolutional` has, and 1 / sqrt(D) before the
@@ -44,25 +44,19 @@ class ConvolutionalHead(AttentiveHead):
         self.norm = nn.LayerNorm(dim)
         initialise(self)
 
-    def hidden(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        return self._advance(ids, self._start(tokens))[0]
-
-    def walk(self, tokens: Tokens) -> Walk:
-        return Walk(self, self._advance, self._start(tokens))
-
     def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
         weights: list[Tensor] = []
-        self._advance(ids, self._start(tokens), weights)
+        self.advance(ids, self.start(tokens), weights)
         return torch.stack(weights).mean(0)
 
-    def _start(self, tokens: Tokens) -> State:
+    def start(self, tokens: Tokens) -> State:
         """The columns (B, N, D), their mask (B, 1, N), how long the texts are (B,), and each layer's last inputs."""
         columns = tokens.matrix.transpose(1, 2)
         nothing = columns.new_zeros(len(columns), self.width - 1, self.dim)
         length = torch.zeros(len(columns), dtype=torch.long, device=columns.device)
         return columns, tokens.mask[:, None], length, *[nothing] * len(self.layers)
 
-    def _advance(self, ids: Tensor, state: State, weights: list[Tensor] | None = None) -> tuple[Tensor, State]:
+    def advance(self, ids: Tensor, state: State, weights: list[Tensor] | None = None) -> tuple[Tensor, State]:
         columns, mask, length, *windows = state
         places = length[:, None] + torch.arange(ids.shape[1], device=ids.device)
         words = self.encoding(self.embed(ids).transpose(1, 2), places[:, None])

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from unifier.heads.decoders.reader import Reader
 from unifier.heads.decoders.score import Score
-from unifier.heads.decoders.walk import State, Walk
+from unifier.heads.decoders.walk import State, WalkingHead
 from unifier.heads.head import IGNORED
 from unifier.heads.pooling import mean
 from unifier.heads.writing import AttentiveHead, WritingOptions, before
@@ -20,7 +20,7 @@ DRAWS = 2
 
 
 @final
-class HardHead(AttentiveHead):
+class HardHead(WalkingHead, AttentiveHead):
     """Luong's decoder with hard attention (Xu et al. 2015, section 4.1): a state sees one column, drawn by its share.
 
     In use it is the likeliest. The draws are taught by REINFORCE (Williams 1992), whose baseline is the loss of another
@@ -52,7 +52,7 @@ class HardHead(AttentiveHead):
         if not self.training:
             return super().loss(tokens, target)
         real = target != IGNORED
-        past, columns, keys, mask = self._start(tokens)
+        past, columns, keys, mask = self.start(tokens)
         states = self.reader(self.dropout(self.embed(before(target))), past)[0]
         shares = self.score(states, keys, mask)[real]
         places = shares.multinomial(DRAWS, replacement=True)
@@ -62,21 +62,15 @@ class HardHead(AttentiveHead):
         losses = functional.cross_entropy(logits.mT, words, reduction="none", label_smoothing=self.label_smoothing)
         return reinforce(losses, shares.gather(1, places).log())
 
-    def hidden(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        return self._advance(ids, self._start(tokens))[0]
-
-    def walk(self, tokens: Tokens) -> Walk:
-        return Walk(self, self._advance, self._start(tokens))
-
     def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
         """The shares from which the columns are drawn."""
-        past, _, keys, mask = self._start(tokens)
+        past, _, keys, mask = self.start(tokens)
         return self.score(self.reader(self.embed(ids), past)[0], keys, mask)
 
-    def _start(self, tokens: Tokens) -> State:
+    def start(self, tokens: Tokens) -> State:
         return self.reader.start(mean(tokens)), *self.score.remember(tokens)
 
-    def _advance(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+    def advance(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         past, columns, keys, mask = state
         states, past = self.reader(self.dropout(self.embed(ids)), past)
         places = self.score(states, keys, mask).argmax(-1)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from unifier.heads.decoders.reader import Reader
 from unifier.heads.decoders.score import Kind, Score
-from unifier.heads.decoders.walk import State, Walk
+from unifier.heads.decoders.walk import State, WalkingHead
 from unifier.heads.pooling import mean
 from unifier.heads.writing import AttentiveHead, WritingOptions
 from unifier.trunks.recurrent import Cell
@@ -18,7 +18,7 @@ Reach = Literal["global", "local"]
 
 
 @final
-class LuongHead(AttentiveHead):
+class LuongHead(WalkingHead, AttentiveHead):
     """The decoder of Luong et al. 2015, section 3: its memory reads the text alone, and each state asks the columns.
 
     A state sees all of them, or those around a place that it predicts ("local-p"). What it has seen is not handed on
@@ -53,21 +53,15 @@ class LuongHead(AttentiveHead):
         self.out = nn.Linear(2 * dim, dim)
         self.dropout = Dropout(dropout)
 
-    def hidden(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        return self._advance(ids, self._start(tokens))[0]
-
-    def walk(self, tokens: Tokens) -> Walk:
-        return Walk(self, self._advance, self._start(tokens))
-
     def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
         weights: list[Tensor] = []
-        self._advance(ids, self._start(tokens), weights)
+        self.advance(ids, self.start(tokens), weights)
         return weights[0] / weights[0].sum(-1, keepdim=True)  # the bell of local attention takes some away
 
-    def _start(self, tokens: Tokens) -> State:
+    def start(self, tokens: Tokens) -> State:
         return self.reader.start(mean(tokens)), *self.score.remember(tokens)
 
-    def _advance(self, ids: Tensor, state: State, weights: list[Tensor] | None = None) -> tuple[Tensor, State]:
+    def advance(self, ids: Tensor, state: State, weights: list[Tensor] | None = None) -> tuple[Tensor, State]:
         past, columns, keys, mask = state
         states, past = self.reader(self.dropout(self.embed(ids)), past)
         shares = self._shares(states, keys, mask)

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from unifier.heads.decoders.reader import Reader
-from unifier.heads.decoders.walk import State, Walk
-from unifier.heads.writing import WritingHead, WritingOptions
+from unifier.heads.decoders.walk import State, WalkingHead
+from unifier.heads.writing import WritingOptions
 from unifier.trunks.recurrent import Cell
 from unifier_tokenizers import Dropout, Tokens, Vocabulary
 
 
 @final
-class RecurrentHead(WritingHead):
+class RecurrentHead(WalkingHead):
     """Layers of LSTM (Sutskever et al. 2014) or GRU (Cho et al. 2014) that begin from the trunk's last column.
 
     They read no other; a trunk that sees the past has all of the input in that one.
@@ -35,16 +35,10 @@ class RecurrentHead(WritingHead):
         self.reader = Reader(dim, dim, cell=cell, depth=depth, dropout=dropout)
         self.dropout = Dropout(dropout)
 
-    def hidden(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        return self._advance(ids, self._start(tokens))[0]
-
-    def walk(self, tokens: Tokens) -> Walk:
-        return Walk(self, self._advance, self._start(tokens))
-
-    def _start(self, tokens: Tokens) -> State:
+    def start(self, tokens: Tokens) -> State:
         rows = torch.arange(len(tokens.mask), device=tokens.mask.device)
         return (self.reader.start(tokens.matrix[rows, :, tokens.mask.sum(1) - 1]),)
 
-    def _advance(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+    def advance(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         states, after = self.reader(self.dropout(self.embed(ids)), *state)
         return self.dropout(states), (after,)

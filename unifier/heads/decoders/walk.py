@@ -1,28 +1,44 @@
-"""A search through any decoder whose past is a few tensors."""
+"""Decoders whose past is a few tensors, and a search through them."""
 
-from collections.abc import Callable
+from abc import abstractmethod
 from typing import final
 
 from torch import Tensor
 
 from unifier.heads.writing import WritingHead
+from unifier_tokenizers import Tokens
 
 State = tuple[Tensor, ...]
 """What R texts so far have left in a decoder: tensors (R, ...)."""
 
-Advance = Callable[[Tensor, State], tuple[Tensor, State]]
-"""Of ids (R, L), read after a state, what `WritingHead.hidden` gives of them (R, L, D), and the state they leave."""
+
+class WalkingHead(WritingHead):
+    """A head whose tokens in training and in a search come from one function of the past."""
+
+    @abstractmethod
+    def start(self, tokens: Tokens) -> State:
+        """The state of B texts of nothing."""
+
+    @abstractmethod
+    def advance(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """Of ids (R, L), read after a state, what `hidden` gives of them (R, L, D), and the state they leave."""
+
+    def hidden(self, tokens: Tokens, ids: Tensor) -> Tensor:
+        return self.advance(ids, self.start(tokens))[0]
+
+    def walk(self, tokens: Tokens) -> "Walk":
+        return Walk(self, self.start(tokens))
 
 
 @final
 class Walk:
     """A search's rows, one state for all."""
 
-    def __init__(self, head: WritingHead, advance: Advance, state: State) -> None:
-        self.head, self.advance, self.state = head, advance, state
+    def __init__(self, head: WalkingHead, state: State) -> None:
+        self.head, self.state = head, state
 
     def step(self, ids: Tensor) -> Tensor:
-        hidden, self.state = self.advance(ids[:, None], self.state)
+        hidden, self.state = self.head.advance(ids[:, None], self.state)
         return self.head.project(hidden[:, 0]).float().log_softmax(-1)
 
     def select(self, rows: Tensor) -> None:
