@@ -21,7 +21,7 @@ from unifier.study.comparison import Comparison
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
 PARTS: tuple[tuple[Any, str], ...] = (
-    (Interference, "on_before_optimizer_step"),
+    (Interference, "on_after_backward"),
     (fit, "observe"),
     (compare, "compare_representations"),
     (compare, "write_report"),
@@ -49,7 +49,7 @@ def pair(*, tokens: int = 3_000_000) -> Comparison:
     from genres import genres
     from pictures import pictures
 
-    settings = {"dim": 128, "depth": 3, "tokens": tokens, "precision": "bf16"}
+    settings = {"dim": 128, "depth": 3, "tokens": tokens}
     modes = ("solo", "joint", "transfer")
     return Comparison("pair", [pictures, genres], settings=settings, modes=modes, tuned=("none",))
 
