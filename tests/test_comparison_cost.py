@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from benchmarks.comparison import timed
+from benchmarks.comparison import PARTS, timed
 
 
 def test_seconds_add_up_under_their_name_and_the_answer_stays() -> None:
@@ -20,3 +20,8 @@ def test_what_breaks_is_counted_and_still_breaks() -> None:
     with pytest.raises(ZeroDivisionError):
         timed(lambda: 1 / 0, "broken", spent)()
     assert spent["broken"] > 0
+
+
+def test_what_is_timed_is_what_runs_call() -> None:
+    for owner, name in PARTS:
+        assert name in vars(owner)
