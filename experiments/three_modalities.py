@@ -10,15 +10,15 @@ def three_modalities(
     *,
     dim: int = 128,
     depth: int = 2,
-    tokens: int = 65_000,
+    tokens: int = 45_000,
     batch_tokens: int = 512,
-    learning_rate: float = 3e-3,
+    learning_rate: float = 2e-2,
     validations: int = 2,
     seeds: tuple[int, ...] = (0, 1),
 ) -> Comparison:
     """`tokens` is what each arm's trunk reads: alone, together, and in transfer, where the trunk stays frozen.
 
-    So few of them are worth most in small batches.
+    So few of them are worth most in small batches, and with Muon.
     """
     return Comparison(
         "three_modalities",
@@ -28,6 +28,7 @@ def three_modalities(
             "depth": depth,
             "tokens": tokens,
             "batch_tokens": batch_tokens,
+            "optimizer": "muon",
             "learning_rate": learning_rate,
             "validations": validations,
         },
