@@ -164,7 +164,7 @@ class TrainingBatches:
         self.flops = flops or {}
         self.shares = {arm: len(split) ** (1 / temperature) for arm, split in splits.items()}
         self.done = 0
-        """Steps already taken, which iterating leaves out: a resumed run sets it."""
+        """Batches already trained on, which iterating leaves out: a resumed run sets it."""
         self.seconds = 0.0
         """Time spent putting batches together, in which training waited."""
         self.real = self.computed = 0
