@@ -14,6 +14,7 @@ from unifier.study.experiment import Arm, Experiment, Optimization, Precision, T
 from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
 from unifier_tokenizers.normal import Normalise
+from unifier_tokenizers.stem import StemKind
 
 
 def genres(
@@ -26,6 +27,7 @@ def genres(
     stack: int | None = None,
     patch: tuple[int, int] | None = None,
     stride: tuple[int, int] | None = None,
+    stem: StemKind | None = None,
     normalise: Normalise = "whole",
     trunk: str = "transformer",
     positions: Positions = "sinusoid",
@@ -40,6 +42,7 @@ def genres(
     mixup: float = 0.0,
     stretch: float = 0.0,
     crop: float | None = None,
+    shift: float = 0.0,
     gain: float = 0.0,
     time_masks: int = 0,
     time_width: float = 0.1,
@@ -66,6 +69,7 @@ def genres(
 
     Sounds are resampled to `rate` Hz. A column is a stack of `stack` frames of 10 ms (None is 4), or a patch of the
     spectrogram, `patch` and `stride` in (frames, bands); tokenizer="waveform" makes the frames by filters that learn.
+    `stem` reads a stack by convolutions over the spectrogram, not by one linear map.
     `normalise` is over all bands (whole), for each (band), or for each of each sound (example). `mixup` (an alpha)
     to `band_width` change training batches as `augment_sounds` says, and `crops` is how many pieces of `crop` seconds
     are averaged in validation and test. `tokens`, where given, ends training in place of `epochs`. `trunk` is a name
@@ -85,6 +89,7 @@ def genres(
         dim,
         rate=rate,
         stack=stack,
+        stem=stem,
         normalise=normalise,
         positions=added(positions),
         dropout=dropout,
@@ -95,6 +100,7 @@ def genres(
         mixup=Mixup(len(source.labels), mixup) if mixup else None,
         stretch=stretch,
         crop=crop,
+        shift=shift,
         gain=gain,
         time_masks=time_masks,
         time_width=time_width,

@@ -42,6 +42,8 @@ CONFIGURATIONS: list[dict[str, Any]] = [
     {"positions": "none"},
     {"positions": "learned"},
     {"stack": 3},
+    {"stack": 4, "stem": "strided"},
+    {"stack": 8, "stem": "pooled", "positions": "learned", "normalise": "example"},
     {"stack": 50, "positions": "learned", "dropout": 0.1},
     {"patch": (4, 5)},
     {"patch": (4, 6), "stride": (2, 4), "positions": "learned"},
@@ -222,7 +224,7 @@ def test_a_sound_longer_than_the_learned_positions_names_the_way_out() -> None:
 def test_fit_makes_mean_0_and_std_1() -> None:
     tokenizer, seen = FrameTokenizer(D, **SHAPE), list[Tensor]()
     assert tokenizer.fit(SOUNDS) is tokenizer
-    tokenizer.project.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach().flatten()))
+    tokenizer.normal.register_forward_hook(lambda *given: seen.append(given[2].detach().flatten()))
     for sound in SOUNDS:
         tokenizer(sound)
     normal = torch.cat(seen)

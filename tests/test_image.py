@@ -96,40 +96,6 @@ def test_a_picture_has_the_same_columns_alone_and_beside_a_larger_one(stem: Stem
     torch.testing.assert_close(columns[1][:, mask[1]], tokenizer(large), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("stem", ["strided", "pooled"])
-def test_the_stem_is_torchs_convolutions_over_the_whole_picture(stem: StemKind) -> None:
-    tokenizer = PatchTokenizer(D, stem=stem, positions="none")
-    picture = pictures()[0]
-    assert tokenizer.stem is not None
-    grid = (torch.from_numpy(picture).permute(2, 0, 1)[None] / 255 - 0.5) / 0.25
-    for layer in tokenizer.stem.layers:
-        weight, *rest = layer.parameters()
-        if stem == "strided":
-            bias, scale, offset = rest
-            grid = functional.conv2d(grid, weight, bias, stride=2, padding=1).movedim(1, 3)
-            grid = functional.gelu(functional.layer_norm(grid, grid.shape[3:], scale, offset)).movedim(3, 1)
-        else:
-            assert not rest
-            grid = functional.max_pool2d(functional.conv2d(grid, weight, padding=1).relu(), 3, 2, 1)
-    torch.testing.assert_close(tokenizer(picture), tokenizer.stem.project(grid[0].flatten(1).T).T)
-
-
-@pytest.mark.parametrize(
-    ("stem", "left", "right"), [(None, False, False), ("strided", False, True), ("pooled", True, True)]
-)
-def test_a_stems_column_sees_its_neighbours_and_a_patchs_does_not(
-    stem: StemKind | None, left: bool, right: bool
-) -> None:
-    """Whether the patches to the left and to the right of a changed one have other columns."""
-    tokenizer = PatchTokenizer(D, stem=stem)
-    for edge, neighbour, seen in ((4, 0, left), (7, 2, right)):  # of the patch in the middle
-        first, second = pictures()[0].copy(), pictures()[0].copy()
-        second[:, edge] ^= 255
-        changed = (tokenizer(first) - tokenizer(second)).abs().amax(0).view(2, 3) > 1e-6
-        assert changed[:, 1].all()
-        assert changed[:, neighbour].all() == changed[:, neighbour].any() == seen
-
-
 def test_the_class_token_stands_first_and_nowhere() -> None:
     tokenizer = PatchTokenizer(D, class_token=True)
     units, other = (tokenizer.encode(picture) for picture in (pictures()[0], pictures()[3]))

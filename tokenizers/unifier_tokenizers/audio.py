@@ -10,6 +10,7 @@ from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.normal import Normal, Normalise
 from unifier_tokenizers.positions import PositionKind
 from unifier_tokenizers.sound import FLOOR, Sound, SoundTokenizer, at_rate, in_samples
+from unifier_tokenizers.stem import StemKind
 from unifier_tokenizers.tiles import Tiles
 
 
@@ -54,6 +55,7 @@ class FrameTokenizer(SoundTokenizer):
         stack: int = 1,
         patch: tuple[int, int] | None = None,
         stride: tuple[int, int] | None = None,
+        stem: StemKind | None = None,
         normalise: Normalise = "whole",
         positions: PositionKind = "sinusoid",
         length: int = 1024,
@@ -82,7 +84,8 @@ class FrameTokenizer(SoundTokenizer):
             step=self.hop / rate,
             middle=_span(self.window) / 2 / rate,
             normal=Normal(normalise, bands, sides[1], steps[1]),
-            width=math.prod(sides),
+            shape=sides,
+            stem=stem,
             axes=2 if patch else 1,
             positions=positions,
             length=length,

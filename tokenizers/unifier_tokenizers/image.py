@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import final, get_args
+from typing import final
 
 import numpy as np
 import torch
@@ -11,7 +11,6 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier_tokenizers.choice import choose
 from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.pixels import Pictures, to_patches, to_pictures
@@ -78,7 +77,7 @@ class PatchTokenizer(Tokenizer):
         self.patch, self.stride, self.channels = patch, stride or patch, channels
         if not 0 < self.stride <= patch:
             raise InputError(f"a stride of {stride} skips pixels of the picture: take 1 to {patch}, the patch")
-        self.stem = Stem(choose("stem", stem, get_args(StemKind)), channels, dim, patch) if stem else None
+        self.stem = Stem(stem, channels, dim, patch) if stem else None
         if stem and self.stride != patch:
             raise InputError("a convolutional stem overlaps by itself: leave stride at the patch")
         self.project = None if stem else nn.Linear(channels * patch * patch, dim)

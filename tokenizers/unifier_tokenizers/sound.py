@@ -1,5 +1,6 @@
 """Sound from any file to columns: what log-mel frames and learned filters have in common."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -16,6 +17,7 @@ from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.normal import Normal
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
+from unifier_tokenizers.stem import FrameStem, StemKind
 from unifier_tokenizers.tiles import Tiles
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import Units
@@ -95,7 +97,7 @@ def in_samples(window: float, hop: float, rate: int) -> tuple[int, int]:
 
 
 class SoundTokenizer(Tokenizer, ABC):
-    """Tiles of a plane (frames, bands) as columns; their log power, made normal, goes through one linear map.
+    """Tiles of a plane (frames, bands) as columns; their log power, made normal, goes through a linear map or a stem.
 
     The plane, which `encode` makes of a sound, is a spectrogram or the waveform itself.
     """
@@ -110,19 +112,23 @@ class SoundTokenizer(Tokenizer, ABC):
         step: float,
         middle: float,
         normal: Normal,
-        width: int,
+        shape: tuple[int, int],
         axes: int = 1,
+        stem: StemKind | None,
         positions: PositionKind,
         length: int,
         dropout: float,
     ) -> None:
         """Frames of the plane are `step` seconds apart, the first one's middle at `middle` seconds.
 
-        `width` is how many numbers of log power a column has, and `axes` 2 where its band is a coordinate too.
+        `shape` is that of a column's log power (frames, bands), and `axes` 2 where its band is a coordinate too.
         """
         super().__init__(dim)
+        if stem and axes == 2:
+            raise InputError(f"stem={stem} overlaps by itself and reads all bands: give stack in place of patch")
         self.tiles, self.step, self.middle, self.axes = tiles, step, middle, axes
-        self.project = nn.Linear(width, dim)
+        self.stem = FrameStem(stem, dim, *shape) if stem else None
+        self.project = None if stem else nn.Linear(math.prod(shape), dim)
         self.encoding = PositionalEncoding(positions, dim, (length,) * axes)
         self.dropout = Dropout(dropout)
         self.normal = normal
@@ -165,8 +171,12 @@ class SoundTokenizer(Tokenizer, ABC):
 
     @final
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
-        power = self.log_power(values.mT.unflatten(2, self.tiles.patch))
-        columns = self.project(self.normal(power, positions).flatten(2)).mT
+        power = self.normal(self.log_power(values.mT.unflatten(2, self.tiles.patch)), positions)
+        if self.stem is None:
+            assert self.project is not None
+            columns = self.project(power.flatten(2)).mT
+        else:
+            columns = self.stem(power, positions)
         return self.dropout(self.encoding(columns, positions))
 
     @final

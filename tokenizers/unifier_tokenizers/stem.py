@@ -1,19 +1,21 @@
-"""Convolutions over a picture in place of the linear map of its patches."""
+"""Convolutions over a picture or a spectrogram in place of the linear map of its pieces."""
 
+import math
 from itertools import pairwise
-from typing import Literal, final
+from typing import Literal, final, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unifier_tokenizers.choice import choose
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.pixels import to_pictures
 from unifier_tokenizers.tokens import NOWHERE
 
 StemKind = Literal["strided", "pooled"]
-"""How a layer halves the picture: by a convolution of stride 2 (Xiao et al. 2021, section 4), or by one of stride 1 and
-the maxima of what it finds (compact transformers, Hassani et al. 2021, section 3.3)."""
+"""How a layer halves what it reads: by a convolution of stride 2 (Xiao et al. 2021, section 4), or by one of stride 1
+and the maxima of what it finds (compact transformers, Hassani et al. 2021, section 3.3)."""
 
 
 @final
@@ -27,32 +29,67 @@ class Stem(nn.Module):
 
     def __init__(self, kind: StemKind, channels: int, dim: int, patch: int) -> None:
         super().__init__()
-        halvings = patch.bit_length() - 1
-        if patch != 2**halvings or patch == 1:
-            raise InputError(
-                f"a convolutional stem halves its picture down to one column a patch: {patch} is no power of 2"
-            )
         self.patch = patch
-        widths = [channels, *(max(dim >> (halvings - 1 - i), 8) for i in range(halvings))]
-        halving = strided if kind == "strided" else pooled
-        layers = nn.ModuleList(halving(before, after) for before, after in pairwise(widths))
-        # Channels last, in which norms and maxima are fast on a CPU; torch's types do not know that a module takes it.
-        self.layers = layers.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-        self.project = nn.Linear(widths[-1], dim)
+        self.halve = Halvings(kind, channels, dim, patch)
+        self.project = nn.Linear(self.halve.width, dim)
 
     def forward(self, pixels: Tensor, positions: Tensor) -> Tensor:
         """pixels (B, C x patch x patch, N) at positions (B, 2, N) -> columns (B, D, N)."""
-        grid, sizes = to_pictures(pixels, positions, self.patch, self.patch)
-        for layer in self.layers:
-            grid = layer(grid)
-            sizes = sizes // 2
-            grid = grid * _inside(grid, sizes)
+        grid = self.halve(*to_pictures(pixels, positions, self.patch, self.patch))
         columns = grid.shape[3]
         nowhere = grid.shape[2] * columns
         place = (positions[:, 0] * columns + positions[:, 1]).masked_fill(positions[:, 0] == NOWHERE, nowhere)
         found = functional.pad(grid.flatten(2), (0, 1))  # nowhere reads zeros
         found = found.gather(2, place[:, None].expand(-1, found.shape[1], -1))
         return self.project(found.transpose(1, 2)).transpose(1, 2)
+
+
+@final
+class FrameStem(nn.Module):
+    """3 x 3 convolutions that halve a spectrogram until a frame is left of each stack, then one map of its bands.
+
+    So speech transformers read sound (Dong et al. 2018, section 3.3). As in a picture, a column sees its neighbours,
+    and a sound has the same columns alone and beside a longer one.
+    """
+
+    def __init__(self, kind: StemKind, dim: int, stack: int, bands: int) -> None:
+        super().__init__()
+        self.halve = Halvings(kind, 1, dim // 2, stack)
+        self.project = nn.Linear(self.halve.width * math.ceil(bands / stack), dim)
+
+    def forward(self, power: Tensor, positions: Tensor) -> Tensor:
+        """power (B, N, stack, bands) at positions (B, 1, N) -> columns (B, D, N)."""
+        there = positions[:, 0] != NOWHERE
+        stack, bands = power.shape[2:]
+        sizes = torch.stack([there.sum(1) * stack, there.new_full((len(there),), bands, dtype=torch.int64)], dim=1)
+        grid = self.halve((power * there[:, :, None, None]).flatten(1, 2)[:, None], sizes)
+        return self.project(grid.transpose(1, 2).flatten(2)).mT
+
+
+@final
+class Halvings(nn.Module):
+    """3 x 3 convolutions, each of which halves what it reads and finds twice as much in it."""
+
+    def __init__(self, kind: StemKind, channels: int, width: int, side: int) -> None:
+        """From `channels` to `width` of them, until 1 is left of every `side`."""
+        super().__init__()
+        count = side.bit_length() - 1
+        if side != 2**count or side == 1:
+            raise InputError(f"a convolutional stem halves what it reads down to one column: {side} is no power of 2")
+        widths = [channels, *(max(width >> (count - 1 - i), 8) for i in range(count))]
+        halving = strided if choose("stem", kind, get_args(StemKind)) == "strided" else pooled
+        layers = nn.ModuleList(halving(before, after) for before, after in pairwise(widths))
+        # Channels last, in which norms and maxima are fast on a CPU; torch's types do not know that a module takes it.
+        self.layers = layers.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        self.width = widths[-1]
+
+    def forward(self, grid: Tensor, sizes: Tensor) -> Tensor:
+        """(B, C, H, W), of which each example fills its height and width `sizes` (B, 2) -> the same at 1 / `side`."""
+        for layer in self.layers:
+            grid = layer(grid)
+            sizes = (sizes + 1) // 2
+            grid = grid * _inside(grid, sizes)
+        return grid
 
 
 def strided(before: int, after: int) -> nn.Sequential:

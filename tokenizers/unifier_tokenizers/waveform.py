@@ -10,6 +10,7 @@ from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.normal import Normal, Normalise
 from unifier_tokenizers.positions import PositionKind
 from unifier_tokenizers.sound import FLOOR, Sound, SoundTokenizer, at_rate, in_samples
+from unifier_tokenizers.stem import StemKind
 from unifier_tokenizers.tiles import Tiles
 
 
@@ -41,6 +42,7 @@ class WaveformTokenizer(SoundTokenizer):
         hop: float = 0.010,
         bands: int = 64,
         stack: int = 1,
+        stem: StemKind | None = None,
         normalise: Normalise = "whole",
         positions: PositionKind = "sinusoid",
         length: int = 1024,
@@ -58,7 +60,8 @@ class WaveformTokenizer(SoundTokenizer):
             step=1 / rate,
             middle=0.5 / rate,
             normal=Normal(normalise, bands, bands, bands),
-            width=stack * bands,
+            shape=(stack, bands),
+            stem=stem,
             positions=positions,
             length=length,
             dropout=dropout,

@@ -1,4 +1,4 @@
-"""Training sounds changed: stretched and cut in time, louder or softer, hidden in part."""
+"""Training sounds changed: stretched and cut in time, moved in pitch, louder or softer, hidden in part."""
 
 import math
 from collections.abc import Iterator
@@ -21,6 +21,7 @@ def augment_sounds(
     mixup: Mixup | None = None,
     stretch: float = 0.0,
     crop: float | None = None,
+    shift: float = 0.0,
     gain: float = 0.0,
     time_masks: int = 0,
     time_width: float = 0.1,
@@ -30,22 +31,26 @@ def augment_sounds(
     """What is done to batches of a fitted tokenizer's columns, in this order; None where all of it is off.
 
     `mixup` mixes sounds of equal length. `stretch` is the share by which a sound is made faster or slower at most,
-    `crop` the seconds that are left of a longer one, `gain` the decibels by which it is made louder or softer at most.
-    So many masks then hide a stretch of at most `time_width` of the sound, or at most `band_width` of the bands
-    (SpecAugment: Park et al. 2019, section 2).
+    `crop` the seconds that are left of a longer one, `shift` the share of the bands by which all it holds is moved up
+    or down at most, as by another throat (after Jaitly and Hinton 2013), `gain` the decibels by which it is made louder
+    or softer at most. So many masks then hide a stretch of at most `time_width` of the sound, or at most `band_width`
+    of the bands (SpecAugment: Park et al. 2019, section 2).
     """
     for name, value in (("stretch", stretch), ("gain", gain), ("time_masks", time_masks), ("band_masks", band_masks)):
         if not 0 <= value < math.inf:
             raise InputError(f"{name}={value}: 0 or more is needed")
+    if not 0 <= shift < 1:
+        raise InputError(f"shift={shift}: a share of the bands, from 0 to below 1, is expected")
     for name, value in (("time_width", time_width), ("band_width", band_width)):
         if not 0 < value <= 1:
             raise InputError(f"{name}={value}: a share, above 0 and at most 1, is expected")
     if crop is not None and not 0 < crop < math.inf:
         raise InputError(f"crop={crop}: a number of seconds above 0 is needed")
     learned = isinstance(tokenizer, WaveformTokenizer)
-    if learned and band_masks:
-        raise InputError(f"band_masks={band_masks}: a waveform has no bands to hide; take a tokenizer of frames")
-    if not (mixup or stretch or crop or gain or time_masks or band_masks):
+    for name, value in (("band_masks", band_masks), ("shift", shift)):
+        if learned and value:
+            raise InputError(f"{name}={value}: a waveform has no bands; take a tokenizer of frames")
+    if not (mixup or stretch or crop or shift or gain or time_masks or band_masks):
         return None
     tiles = tokenizer.tiles
     side, step = tiles.patch[0], tiles.stride[0]
@@ -57,6 +62,7 @@ def augment_sounds(
         mixup=mixup,
         stretch=stretch,
         longest=None if crop is None else max(round(crop / tokenizer.step) - side, 0) // step * step + side,
+        shift=int(shift * tiles.bands),
         gain=gain,
         time_masks=(time_masks, time_width),
         band_masks=(band_masks, band_width),
@@ -114,6 +120,8 @@ class ChangeSounds:
     stretch: float
     longest: int | None
     """The most frames that are left: whole tiles of them."""
+    shift: int
+    """The most bands by which a spectrogram is moved; what comes in is the outermost band again."""
     gain: float
     time_masks: tuple[int, float]
     """How many, and the share of the frames that each hides at most."""
@@ -135,6 +143,10 @@ class ChangeSounds:
             plane, lengths, start = stretch_and_crop(plane, lengths, self.stretch, longest, generator)
             past = torch.arange(plane.shape[1]) >= lengths[:, None]
             plane = plane.masked_fill_(past[:, :, None], tiles.silence)
+        if self.shift:
+            moved = up_to(torch.full((len(plane), 1), 2 * self.shift), generator) - self.shift
+            bands = (torch.arange(tiles.bands) + moved).clamp(0, tiles.bands - 1)
+            plane = plane.gather(2, bands[:, None].expand_as(plane))
         if self.gain:
             decibels = self.gain * (2 * torch.rand(len(plane), 1, 1, generator=generator) - 1)
             if self.logarithmic:
