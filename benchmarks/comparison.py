@@ -43,7 +43,7 @@ def timed(part: Callable[..., Any], name: str, spent: dict[str, float]) -> Calla
     return call
 
 
-def pair(*, tokens: int = 3_000_000) -> Comparison:
+def pair(*, tokens: int = 2_000_000) -> Comparison:
     """Two experiments in all modes, with runs long enough to be worth comparing."""
     sys.path.insert(0, str(EXPERIMENTS))
     from genres import genres
@@ -57,7 +57,7 @@ def pair(*, tokens: int = 3_000_000) -> Comparison:
 def main() -> None:
     """Print a row a part."""
     parser = argparse.ArgumentParser(prog="benchmarks.comparison", description=__doc__)
-    parser.add_argument("--tokens", type=int, default=3_000_000, help="columns an arm reads (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=2_000_000, help="columns an arm reads (default: %(default)s)")
     options = parser.parse_args()
     spent = dict[str, float]()
     for owner, name in PARTS:
