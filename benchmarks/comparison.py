@@ -46,12 +46,18 @@ def timed(part: Callable[..., Any], name: str, spent: dict[str, float]) -> Calla
 def pair(*, tokens: int = 2_000_000) -> Comparison:
     """Two experiments in all modes, with runs long enough to be worth comparing."""
     sys.path.insert(0, str(EXPERIMENTS))
-    from genres import genres
-    from pictures import pictures
+    from three_modalities import digits, music
 
-    settings = {"dim": 128, "depth": 3, "tokens": tokens}
+    settings = {
+        "dim": 128,
+        "depth": 3,
+        "tokens": tokens,
+        "batch_tokens": 2048,
+        "learning_rate": 5e-3,
+        "validations": 8,
+    }
     modes = ("solo", "joint", "transfer")
-    return Comparison("pair", [pictures, genres], settings=settings, modes=modes, tuned=("none",))
+    return Comparison("pair", [digits, music], settings=settings, modes=modes, tuned=("none",))
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from unifier.data.sets.by_name import sound_source
 from unifier.data.source import BadExamples
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.tagging import TaggingHead
-from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Training
+from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Training, enough_epochs
 from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
 from unifier_tokenizers.normal import Normalise
@@ -22,13 +22,13 @@ def genres(
     data: str = "embedded",
     task: Literal["genre", "tags"] = "genre",
     fold: int | None = None,
-    rate: int = 8000,
+    rate: int = 16000,
     tokenizer: Literal["frames", "waveform"] = "frames",
     stack: int | None = None,
     patch: tuple[int, int] | None = None,
     stride: tuple[int, int] | None = None,
-    stem: StemKind | None = None,
-    normalise: Normalise = "whole",
+    stem: StemKind | Literal["auto"] | None = "auto",
+    normalise: Normalise = "band",
     trunk: str = "transformer",
     positions: Positions = "sinusoid",
     dim: int = 128,
@@ -39,21 +39,21 @@ def genres(
     stochastic_depth: float = 0.0,
     pooling: Literal["mean", "attention"] = "mean",
     label_smoothing: float = 0.0,
-    mixup: float = 0.0,
-    stretch: float = 0.0,
+    mixup: float = 0.2,
+    stretch: float = 0.2,
     crop: float | None = None,
-    shift: float = 0.0,
+    shift: float | None = None,
     gain: float = 0.0,
-    time_masks: int = 0,
+    time_masks: int = 2,
     time_width: float = 0.1,
-    band_masks: int = 0,
+    band_masks: int | None = None,
     band_width: float = 0.2,
     crops: int = 1,
-    epochs: float = 30.0,
+    epochs: float | None = None,
     tokens: int | None = None,
     batch_tokens: int = 2048,
-    optimizer: Optimization = "adamw",
-    learning_rate: float = 2e-3,
+    optimizer: Optimization = "muon",
+    learning_rate: float = 5e-3,
     weight_decay: float = 0.01,
     ema: float = 0.0,
     validations: int = 8,
@@ -67,13 +67,15 @@ def genres(
     are heard there alone, 1 to 5 of ESC, 0 to 5 of FSDD, each a speaker (None is its official split), or of your table;
     folds=5 in its place tests on each of five in turn.
 
-    Sounds are resampled to `rate` Hz. A column is a stack of `stack` frames of 10 ms (None is 4), or a patch of the
+    Sounds are resampled to `rate` Hz. A column is a stack of `stack` frames of 10 ms (None is 8), or a patch of the
     spectrogram, `patch` and `stride` in (frames, bands); tokenizer="waveform" makes the frames by filters that learn.
-    `stem` reads a stack by convolutions over the spectrogram, not by one linear map.
-    `normalise` is over all bands (whole), for each (band), or for each of each sound (example). `mixup` (an alpha)
-    to `band_width` change training batches as `augment_sounds` says, and `crops` is how many pieces of `crop` seconds
-    are averaged in validation and test. `tokens`, where given, ends training in place of `epochs`. `trunk` is a name
-    that `make_trunk` knows.
+    A stack is read by the convolutions of a `stem` over the spectrogram (auto is strided, and none of a patch), or by
+    one linear map. `normalise` is over all bands (whole), for each (band), or for each of each sound (example), which
+    is for voices and microphones that training has not heard. `mixup` (an alpha) to `band_width` change training
+    batches as `augment_sounds` says (a `shift` of None is 0.1, and `band_masks` are 2, but of a waveform none), and
+    `crops` is how many pieces of `crop` seconds are averaged in validation and test. `epochs` are as many as
+    `enough_epochs` says, and `tokens`, where given, end training in their place. `trunk` is a name that `make_trunk`
+    knows.
     """
     if label_smoothing and task == "tags":
         raise InputError(f"label_smoothing={label_smoothing}: tags have none; take task=genre")
@@ -83,7 +85,13 @@ def genres(
         raise InputError("a patch is of a spectrogram: with tokenizer=waveform, stack says how long a column is")
     source = sound_source(data, task=task, fold=fold)
     if stack is None:
-        stack = 1 if patch else 4
+        stack = 1 if patch else 8
+    if stem == "auto":
+        stem = None if patch else "strided"
+    if shift is None:
+        shift = 0.0 if tokenizer == "waveform" else 0.1
+    if band_masks is None:
+        band_masks = 0 if tokenizer == "waveform" else 2
     kind = WaveformTokenizer if tokenizer == "waveform" else partial(FrameTokenizer, patch=patch, stride=stride)
     columns = kind(
         dim,
@@ -116,7 +124,7 @@ def genres(
         make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions, stochastic_depth=stochastic_depth),
         {source.name: Arm(source, columns, head, augment=augment, views=view_sounds(columns, crops, crop=crop))},
         Training(
-            epochs=epochs if tokens is None else None,
+            epochs=(epochs or enough_epochs(source)) if tokens is None else None,
             tokens=tokens,
             batch_tokens=batch_tokens,
             optimizer=optimizer,

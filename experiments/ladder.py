@@ -13,7 +13,7 @@ from unifier.heads.decoders.recurrent import RecurrentHead
 from unifier.heads.translation import TranslationHead
 from unifier.heads.writing import WritingOptions
 from unifier.study.comparison import Comparison
-from unifier.study.experiment import Experiment, Precision
+from unifier.study.experiment import Experiment, Optimization, Precision
 from unifier.trunks.convolutional import Convolutional
 from unifier.trunks.recurrent import Cell, Recurrent
 from unifier.trunks.transformer import Transformer
@@ -72,6 +72,7 @@ def one_rung(
     beam_width: int = 1,
     tokens: int = 600_000,
     batch_tokens: int = 1024,
+    optimizer: Optimization = "adamw",
     learning_rate: float = 2e-3,
     validations: int = 4,
     precision: Precision = "bf16",
@@ -93,6 +94,7 @@ def one_rung(
         beam_width=beam_width,
         tokens=tokens,
         batch_tokens=batch_tokens,
+        optimizer=optimizer,
         learning_rate=learning_rate,
         validations=validations,
         precision=precision,
@@ -152,6 +154,7 @@ def ladder(
     beam_width: int = 1,
     tokens: int = 600_000,
     batch_tokens: int = 1024,
+    optimizer: Optimization = "adamw",
     learning_rate: float = 2e-3,
     validations: int = 4,
     precision: Precision = "bf16",
@@ -174,6 +177,7 @@ def ladder(
             "beam_width": beam_width,
             "tokens": tokens,
             "batch_tokens": batch_tokens,
+            "optimizer": optimizer,
             "learning_rate": learning_rate,
             "validations": validations,
             "precision": precision,

@@ -2,16 +2,32 @@
 
 from dataclasses import replace
 
-from genres import genres
-from pictures import pictures
-from translation import translation
+from three_modalities import digits, grammar, music
 from unifier.study.experiment import Experiment
 from unifier.study.joint import together
 
 
-def one_trunk(*, dim: int = 128, depth: int = 3, tokens: int = 600_000, dropout: float = 0.1) -> Experiment:
+def one_trunk(
+    *,
+    dim: int = 128,
+    depth: int = 3,
+    tokens: int = 600_000,
+    batch_tokens: int = 2048,
+    learning_rate: float = 5e-3,
+    validations: int = 8,
+) -> Experiment:
     """`tokens` is what the trunk reads of each arm."""
-    parts = [make(dim=dim, depth=depth, tokens=tokens, dropout=dropout) for make in (translation, pictures, genres)]
+    parts = [
+        make(
+            dim=dim,
+            depth=depth,
+            tokens=tokens,
+            batch_tokens=batch_tokens,
+            learning_rate=learning_rate,
+            validations=validations,
+        )
+        for make in (grammar, digits, music)
+    ]
     return replace(together(parts), name="one_trunk", tags=("text", "pictures", "sound"))
 
 

@@ -7,7 +7,7 @@ from unifier.data.sets.by_name import picture_source
 from unifier.data.source import BadExamples, readable
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.pooling import Pooling
-from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Training
+from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Training, enough_epochs
 from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import PatchTokenizer
 from unifier_tokenizers.stem import StemKind
@@ -18,29 +18,29 @@ def pictures(
     data: str = "embedded",
     fold: int | None = None,
     patch: int | None = None,
-    stem: StemKind | None = None,
+    stem: StemKind | None = "strided",
     pooling: Pooling = "mean",
     trunk: str = "transformer",
     positions: Positions = "learned",
     dim: int = 128,
-    depth: int = 3,
+    depth: int = 4,
     heads: int = 4,
     hidden: int = 256,
     dropout: float = 0.1,
     stochastic_depth: float = 0.0,
     label_smoothing: float = 0.0,
-    crop: int = 0,
+    crop: int | None = None,
     flip: bool = False,
     randaugment: int = 0,
     erase: float = 0.0,
     mixup: float = 0.0,
     cutmix: float = 0.0,
     crops: int = 1,
-    epochs: float = 30.0,
+    epochs: float | None = None,
     tokens: int | None = None,
-    batch_tokens: int = 2048,
-    optimizer: Optimization = "adamw",
-    learning_rate: float = 2e-3,
+    batch_tokens: int = 4096,
+    optimizer: Optimization = "muon",
+    learning_rate: float = 5e-3,
     weight_decay: float = 0.01,
     ema: float = 0.0,
     validations: int = 8,
@@ -51,15 +51,18 @@ def pictures(
 
     A folder of your own has a folder of pictures for each class, and may have folds.csv, of which `fold` is tested on.
     "cifar10_jpg" is a copy of CIFAR-10 that went through JPEG. `patch` is in pixels; None takes the power of 2 that
-    cuts the longer side of the first picture into about eight, and at least 2. `trunk` is a name that
-    `make_trunk` knows. `crop` to `cutmix` are what `augment_pictures` does to training pictures, and `crops` says how
-    many views of each picture are averaged in validation and test. `tokens`, where given, ends training in place of
-    `epochs`.
+    cuts the longer side of the first picture into about eight, and at least 2. `stem` reads patches by
+    convolutions over the picture, None by one linear map. `trunk` is a name that `make_trunk` knows. `crop` (None
+    is an eighth of the longer side) to `cutmix` are what `augment_pictures` does to training pictures, and `crops` says
+    how many views of each picture are averaged in validation and test. `epochs` are as many as `enough_epochs` says,
+    and `tokens`, where given, end training in their place.
     """
     source = picture_source(data, fold=fold)
     some = [example.input for example in readable(source.split("train"), bad_examples=bad_examples, most=2000)]
     channels = 3 if some[0].ndim == 3 else 1
-    patch = patch or max(2, 2 ** round(math.log2(max(some[0].shape[:2]) / 8)))
+    longer = int(max(some[0].shape[:2]))
+    patch = patch or max(2, 2 ** round(math.log2(longer / 8)))
+    crop = longer // 8 if crop is None else crop
     tokenizer = PatchTokenizer(
         dim,
         patch=patch,
@@ -86,7 +89,7 @@ def pictures(
         make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions, stochastic_depth=stochastic_depth),
         {source.name: Arm(source, tokenizer, head, augment=augment, views=views)},
         Training(
-            epochs=epochs if tokens is None else None,
+            epochs=(epochs or enough_epochs(source)) if tokens is None else None,
             tokens=tokens,
             batch_tokens=batch_tokens,
             optimizer=optimizer,

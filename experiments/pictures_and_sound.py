@@ -11,6 +11,7 @@ def photographs(*, dim: int, depth: int, tokens: int, batch_tokens: int) -> Expe
     return pictures(
         data="cifar10_jpg",
         patch=4,
+        stem=None,
         flip=True,
         crop=4,
         dim=dim,

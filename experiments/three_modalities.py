@@ -4,6 +4,62 @@ from genres import genres
 from pictures import pictures
 from translation import translation
 from unifier.study.comparison import Comparison
+from unifier.study.experiment import Experiment
+
+
+def grammar(
+    *, dim: int, depth: int, tokens: int, batch_tokens: int, learning_rate: float, validations: int
+) -> Experiment:
+    """Sentences of a small grammar, from English into French."""
+    return translation(
+        dim=dim,
+        depth=depth,
+        decoder_depth=2,
+        dropout=0.1,
+        tokens=tokens,
+        batch_tokens=batch_tokens,
+        learning_rate=learning_rate,
+        validations=validations,
+    )
+
+
+def digits(
+    *, dim: int, depth: int, tokens: int, batch_tokens: int, learning_rate: float, validations: int
+) -> Experiment:
+    """Handwritten digits, in plain patches and as they are: so few columns leave no time to learn from changed ones."""
+    return pictures(
+        stem=None,
+        crop=0,
+        dim=dim,
+        depth=depth,
+        tokens=tokens,
+        batch_tokens=batch_tokens,
+        learning_rate=learning_rate,
+        validations=validations,
+    )
+
+
+def music(
+    *, dim: int, depth: int, tokens: int, batch_tokens: int, learning_rate: float, validations: int
+) -> Experiment:
+    """Rendered music in five genres, in plain columns of 40 ms and as it is."""
+    return genres(
+        rate=8000,
+        stack=4,
+        stem=None,
+        normalise="whole",
+        mixup=0,
+        stretch=0,
+        shift=0,
+        time_masks=0,
+        band_masks=0,
+        dim=dim,
+        depth=depth,
+        tokens=tokens,
+        batch_tokens=batch_tokens,
+        learning_rate=learning_rate,
+        validations=validations,
+    )
 
 
 def three_modalities(
@@ -18,17 +74,16 @@ def three_modalities(
 ) -> Comparison:
     """`tokens` is what each arm's trunk reads: alone, together, and in transfer, where the trunk stays frozen.
 
-    So few of them are worth most in small batches, and with Muon.
+    So few of them are worth most in small batches.
     """
     return Comparison(
         "three_modalities",
-        [translation, pictures, genres],
+        [grammar, digits, music],
         settings={
             "dim": dim,
             "depth": depth,
             "tokens": tokens,
             "batch_tokens": batch_tokens,
-            "optimizer": "muon",
             "learning_rate": learning_rate,
             "validations": validations,
         },

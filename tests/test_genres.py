@@ -8,9 +8,12 @@ import pytest
 import soundfile
 
 from unifier import run
+from unifier.data.embedded import SyntheticMusic
+from unifier.data.sets.audio_folder import AudioFolder
 from unifier.heads.classification import ClassificationHead
 from unifier.running.registry import experiment
 from unifier.running.settings import check_settings
+from unifier.study.experiment import enough_epochs
 from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
 
 GENRES: Any = experiment(str(Path(__file__).parents[1] / "experiments" / "genres.py"))
@@ -38,13 +41,37 @@ def described(table: Path, **given: str) -> Any:
     return arm
 
 
-def test_by_default_batches_are_as_they_are_and_columns_are_stacks(table: Path) -> None:
+PLAIN = {"stem": "none", "mixup": "0", "stretch": "0", "shift": "0", "time_masks": "0", "band_masks": "0"}
+
+
+def test_by_default_sounds_go_through_a_stem_and_are_changed(table: Path) -> None:
     arm = described(table)
-    assert arm.augment is None
     assert isinstance(arm.tokenizer, FrameTokenizer)
-    assert arm.tokenizer.tiles.patch == arm.tokenizer.tiles.stride == (4, 64)
+    assert arm.tokenizer.rate == 16000
+    assert arm.tokenizer.tiles.patch == arm.tokenizer.tiles.stride == (8, 64)
+    assert arm.tokenizer.stem is not None
+    assert arm.tokenizer.normal.kind == "band"
+    changed = arm.augment
+    assert (changed.mixup.alpha, changed.stretch, changed.shift, changed.gain) == (0.2, 0.2, 6, 0)
+    assert (changed.time_masks, changed.band_masks, changed.longest) == ((2, 0.1), (2, 0.2), None)
+    learned = described(table, tokenizer="waveform").augment
+    assert (learned.shift, learned.band_masks[0], learned.time_masks[0]) == (0, 0, 2)
+
+
+def test_a_plain_experiment_has_neither(table: Path) -> None:
+    arm = described(table, **PLAIN, normalise="whole")
+    assert arm.augment is None
+    assert arm.tokenizer.stem is None
     assert arm.tokenizer.normal.kind == "whole"
     assert arm.head.label_smoothing == 0
+
+
+def test_a_small_set_is_read_more_often(table: Path) -> None:
+    sounds: Any = SyntheticMusic(train=500), SyntheticMusic(train=5000)
+    assert [enough_epochs(source) for source in sounds] == [100, 30]
+    assert GENRES(data=str(table)).training.epochs == enough_epochs(AudioFolder(table))
+    assert GENRES(data=str(table), epochs=3).training.epochs == 3
+    assert GENRES(data=str(table), tokens=100).training.epochs is None
 
 
 def test_what_normalisation_takes_away_is_not_asked_for(table: Path) -> None:
@@ -95,7 +122,7 @@ def test_recipes_train(table: Path, tmp_path: Path, settings: dict[str, Any]) ->
     [
         ({"tokenizer": "waveform", "patch": "4,4"}, "a patch is of a spectrogram: with tokenizer=waveform"),
         ({"patch": "4,4", "stack": "2"}, "give stack or patch, not both"),
-        ({"tokenizer": "waveform", "band_masks": "1"}, "a waveform has no bands to hide"),
+        ({"tokenizer": "waveform", "band_masks": "1"}, "a waveform has no bands"),
         ({"task": "tags", "label_smoothing": "0.1"}, "label_smoothing=0.1: tags have none"),
         ({"tokenizer": "leaf"}, "the setting tokenizer='leaf' does not fit"),
     ],

@@ -157,7 +157,7 @@ def test_the_inverse_square_root_halves_in_four_times_the_steps() -> None:
 
 
 def test_matrices_alone_decay_and_every_parameter_is_learned_once(study: Callable[[str], Study]) -> None:
-    experiment = seeded(study("translation"), dim=16, depth=1)
+    experiment = seeded(study("translation"), dim=16, depth=1, optimizer="adamw")
     model = Unifier(experiment)
     decayed, free = model.configure_optimizers()["optimizer"].param_groups
     assert decayed["weight_decay"] > 0 == free["weight_decay"]

@@ -118,6 +118,11 @@ class Training:
         return {unit: amount for unit, amount in given.items() if amount is not None}
 
 
+def enough_epochs(source: Source) -> float:
+    """Passes over a training split that suit any size: 30, and of a small one as many as read 50,000 examples."""
+    return max(30.0, 50_000 / max(len(source.split("train")), 1))
+
+
 @final
 @dataclass(frozen=True)
 class Arm:
