@@ -1,7 +1,7 @@
 """Genres of music: spectrogram frames in, a label out, or moods as tags."""
 
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from unifier.data.augmenting.mixing import Mixup
 from unifier.data.augmenting.sound import augment_sounds, view_sounds
@@ -15,6 +15,17 @@ from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
 from unifier_tokenizers.normal import Normalise
 from unifier_tokenizers.stem import StemKind
+
+PLAIN: dict[str, Any] = {
+    "stem": None,
+    "normalise": "whole",
+    "mixup": 0,
+    "stretch": 0,
+    "shift": 0,
+    "time_masks": 0,
+    "band_masks": 0,
+}
+"""The settings of `genres` without its recipe: columns by one linear map, and batches as they are."""
 
 
 def genres(

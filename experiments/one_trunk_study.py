@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from genres import genres
+from genres import PLAIN, genres
 from pictures import pictures
 from translation import translation
 from unifier.study.comparison import Comparison
@@ -50,13 +50,7 @@ def emotify(*, dim: int, depth: int, tokens: int, validations: int) -> Experimen
         fold=0,
         rate=16000,
         stack=16,
-        stem=None,
-        normalise="whole",
-        mixup=0,
-        stretch=0,
-        shift=0,
-        time_masks=0,
-        band_masks=0,
+        **PLAIN,
         dim=dim,
         depth=depth,
         tokens=tokens,

@@ -1,6 +1,6 @@
 """Text, pictures and sound: each on its own trunk, all on one, and on the trunks that the others trained."""
 
-from genres import genres
+from genres import PLAIN, genres
 from pictures import pictures
 from translation import translation
 from unifier.study.comparison import Comparison
@@ -46,13 +46,7 @@ def music(
     return genres(
         rate=8000,
         stack=4,
-        stem=None,
-        normalise="whole",
-        mixup=0,
-        stretch=0,
-        shift=0,
-        time_masks=0,
-        band_masks=0,
+        **PLAIN,
         dim=dim,
         depth=depth,
         tokens=tokens,

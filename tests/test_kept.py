@@ -137,7 +137,7 @@ def test_random_numbers_do_not_tell_whether_units_were_kept(table: Path, root: P
 FRAMES: dict[str, Any] = {"rate": 8000, "window": 0.05, "hop": 0.02, "bands": 20, "normalise": "band"}
 CHANGES = FRAMES | {"stack": 3, "patch": (4, 8), "stride": (2, 8), "length": 100}
 """Another value of each setting that `encode` or `fit` goes by."""
-SAME = {"dim": 16, "dropout": 0.5}
+SAME: dict[str, Any] = {"dim": 16, "dropout": 0.5, "stem": "strided"}
 """Another value of each that it does not."""
 
 

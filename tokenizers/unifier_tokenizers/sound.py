@@ -147,8 +147,10 @@ class SoundTokenizer(Tokenizer, ABC):
 
     @final
     def encoding_key(self) -> dict[str, Any]:
-        # All settings but D, so that none is forgotten; and where learned positions end, past which encode refuses.
-        own = {name: value for name, value in vars(self).items() if name[0] != "_" and name not in ("dim", "training")}
+        # All settings but those of embed, so that none is forgotten; and where learned positions end, past which encode
+        # refuses.
+        embeds = ("dim", "training", "project", "stem")
+        own = {name: value for name, value in vars(self).items() if name[0] != "_" and name not in embeds}
         most = self.encoding.lengths if self.encoding.kind == "learned" else None
         return own | {"tiles": asdict(self.tiles), "normalise": self.normal.kind, "most": most}
 
