@@ -209,6 +209,15 @@ def test_more_views_than_there_are(crop: int, flip: bool, most: int) -> None:
             view_pictures(PatchTokenizer(8), count, crop=crop, flip=flip)
 
 
+def test_by_default_pictures_go_through_a_stem_and_are_shifted() -> None:
+    pictures: Any = experiment(str(Path(__file__).parents[1] / "experiments" / "pictures.py"))
+    (arm,) = pictures().arms.values()
+    assert arm.tokenizer.stem is not None
+    assert arm.augment is not None
+    (plain,) = pictures(stem=None, crop=0).arms.values()
+    assert plain.tokenizer.stem is plain.augment is None
+
+
 def test_the_experiment_trains_with_every_setting(tmp_path: Path) -> None:
     pictures: Any = experiment(str(Path(__file__).parents[1] / "experiments" / "pictures.py"))
     settings: dict[str, Any] = {
