@@ -37,6 +37,9 @@ from unifier.study.ledger import count_parameters
 from unifier.study.memory import keep_freed_memory
 from unifier_tokenizers import InputError
 
+WITHOUT_GRADIENTS = 4
+"""How many times a training batch's columns are read at once in validation and test, which keep nothing to go back."""
+
 
 @final
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ def fit(
     introduce(result, training, steps)
     tracking = start_tracking(experiment, result, place, model)
     held_out = {
-        name: EvaluationBatches(split, columns=training.batch_tokens) for name, split in (("val", val), ("test", test))
+        name: EvaluationBatches(split, columns=WITHOUT_GRADIENTS * training.batch_tokens) for name, split in (("val", val), ("test", test))
     }
     device = "cuda" if torch.cuda.is_available() else "cpu"
     speed = Speed(batches, peak_flops(device, torch.bfloat16 if computes_bf16(training) else torch.float32))
