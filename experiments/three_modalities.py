@@ -60,7 +60,7 @@ def three_modalities(
     *,
     dim: int = 128,
     depth: int = 2,
-    tokens: int = 35_000,
+    tokens: int = 40_000,
     batch_tokens: int = 512,
     learning_rate: float = 2e-2,
     validations: int = 2,
