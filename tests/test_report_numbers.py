@@ -148,8 +148,8 @@ def test_the_answer_is_the_mean_paired_difference(two_ways: list[dict[str, Any]]
     assert result.overall == pytest.approx(expected)
     said = " ".join(answer(found))
     assert f"costs {figure(-expected.mean, 1)} points of normalised score" in said
-    assert "digits gains most" in said
-    assert "music loses most" in said
+    assert "digits fares best" in said
+    assert "music worst" in said
 
 
 def test_the_answer_is_honest_where_the_interval_holds_nothing(two_ways: list[dict[str, Any]]) -> None:

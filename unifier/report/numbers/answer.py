@@ -72,11 +72,9 @@ def _joint(found: Sequence[Condition]) -> list[str]:
         said = [f"{trunk} {verb} {figure(much.mean, decimals(much))} {result.unit} {over} {interval(much)}."]
     best, worst = max(arms, key=lambda arm: arms[arm].mean), min(arms, key=lambda arm: arms[arm].mean)
     if len(arms) > 1:
-        most = "gains most" if arms[best].mean > 0 else "loses least"
-        least = "loses most" if arms[worst].mean < 0 else "gains least"
         said.append(
-            f"By arm, {best} {most} ({plus_minus(arms[best], signed=True)}), "
-            f"{worst} {least} ({plus_minus(arms[worst], signed=True)})."
+            f"By arm, {best} fares best ({plus_minus(arms[best], signed=True)}), "
+            f"{worst} worst ({plus_minus(arms[worst], signed=True)})."
         )
     return said
 
