@@ -58,18 +58,22 @@ def test_the_trunk_starts_the_same_whatever_the_modality(study: Callable[[str], 
     assert any(not torch.equal(part, first[name]) for name, part in weights("pictures", seed=1).items())
 
 
-def test_all_three_modalities_read_through_one_trunk_and_all_of_them_train_it(study: Callable[[str], Study]) -> None:
-    experiment = seeded(study("one_trunk"), dim=16, depth=1)
+@pytest.mark.parametrize(("name", "tokenizers", "heads"), [("one_trunk", 3, 3), ("genres_and_moods", 1, 2)])
+def test_all_arms_read_through_one_trunk_and_all_of_them_train_it(
+    study: Callable[[str], Study], name: str, tokenizers: int, heads: int
+) -> None:
+    experiment = seeded(study(name), dim=16, depth=1)
     model = Unifier(experiment)
-    assert len(experiment.arms) == 3
+    assert len({arm.tokenizer for arm in experiment.arms.values()}) == tokenizers
+    assert len({arm.head for arm in experiment.arms.values()}) == heads
     for arm, one in experiment.arms.items():
         split, _ = encode_split(list(one.source.split("train")[:4]), one.tokenizer, one.head)
         model.zero_grad()
         model.loss(arm, collate(split, range(4))).backward()
-        for name, parameter in model.trunk.named_parameters():
-            assert parameter.grad is not None, name
-            if name != "blocks.0.attention.key_value.bias":  # half of it, the keys', moves no softmax
-                assert parameter.grad.abs().sum() > 0, f"{arm} does not move {name}"
+        for part, parameter in model.trunk.named_parameters():
+            assert parameter.grad is not None, part
+            if part != "blocks.0.attention.key_value.bias":  # half of it, the keys', moves no softmax
+                assert parameter.grad.abs().sum() > 0, f"{arm} does not move {part}"
         others = [other for other in experiment.arms if other != arm]
         for other in others:
             assert all(

@@ -133,7 +133,8 @@ def fit(
     introduce(result, training, steps)
     tracking = start_tracking(experiment, result, place, model)
     held_out = {
-        name: EvaluationBatches(split, columns=WITHOUT_GRADIENTS * training.batch_tokens) for name, split in (("val", val), ("test", test))
+        name: EvaluationBatches(split, columns=WITHOUT_GRADIENTS * training.batch_tokens)
+        for name, split in (("val", val), ("test", test))
     }
     device = "cuda" if torch.cuda.is_available() else "cpu"
     speed = Speed(batches, peak_flops(device, torch.bfloat16 if computes_bf16(training) else torch.float32))
