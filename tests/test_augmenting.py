@@ -16,6 +16,7 @@ from unifier.data.loading import Batch
 from unifier.running.registry import experiment
 from unifier_tokenizers import NOWHERE, InputError, PatchTokenizer, pad_columns
 from unifier_tokenizers.pixels import Pictures
+from unifier_tokenizers.stem import LinearMap, Stem
 
 SIZES = [(8, 12), (12, 8), (4, 4), (8, 12), (8, 12), (12, 8)]
 ALL: list[dict[str, Any]] = [
@@ -212,10 +213,11 @@ def test_more_views_than_there_are(crop: int, flip: bool, most: int) -> None:
 def test_by_default_pictures_go_through_a_stem_and_are_shifted() -> None:
     pictures: Any = experiment(str(Path(__file__).parents[1] / "experiments" / "pictures.py"))
     (arm,) = pictures().arms.values()
-    assert arm.tokenizer.stem is not None
+    assert isinstance(arm.tokenizer.project, Stem)
     assert arm.augment is not None
     (plain,) = pictures(stem=None, crop=0).arms.values()
-    assert plain.tokenizer.stem is plain.augment is None
+    assert isinstance(plain.tokenizer.project, LinearMap)
+    assert plain.augment is None
 
 
 def test_the_experiment_trains_with_every_setting(tmp_path: Path) -> None:

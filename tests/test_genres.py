@@ -15,6 +15,7 @@ from unifier.running.registry import experiment
 from unifier.running.settings import check_settings
 from unifier.study.experiment import enough_epochs
 from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
+from unifier_tokenizers.stem import FrameStem, LinearMap
 
 GENRES: Any = experiment(str(Path(__file__).parents[1] / "experiments" / "genres.py"))
 SMALL: dict[str, Any] = {"dim": 16, "depth": 1, "heads": 2, "hidden": 16, "tokens": 400, "batch_tokens": 64}
@@ -49,7 +50,7 @@ def test_by_default_sounds_go_through_a_stem_and_are_changed(table: Path) -> Non
     assert isinstance(arm.tokenizer, FrameTokenizer)
     assert arm.tokenizer.rate == 16000
     assert arm.tokenizer.tiles.patch == arm.tokenizer.tiles.stride == (8, 64)
-    assert arm.tokenizer.stem is not None
+    assert isinstance(arm.tokenizer.project, FrameStem)
     assert arm.tokenizer.normal.kind == "band"
     changed = arm.augment
     assert (changed.mixup.alpha, changed.stretch, changed.shift, changed.gain) == (0.2, 0.2, 6, 0)
@@ -61,7 +62,7 @@ def test_by_default_sounds_go_through_a_stem_and_are_changed(table: Path) -> Non
 def test_a_plain_experiment_has_neither(table: Path) -> None:
     arm = described(table, **PLAIN, normalise="whole")
     assert arm.augment is None
-    assert arm.tokenizer.stem is None
+    assert isinstance(arm.tokenizer.project, LinearMap)
     assert arm.tokenizer.normal.kind == "whole"
     assert arm.head.label_smoothing == 0
 

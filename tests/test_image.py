@@ -67,11 +67,10 @@ def test_columns_are_torchs_unfolded_patches(patch: int, stride: int) -> None:
 def test_timms_patch_embedding_with_the_same_weights() -> None:
     tokenizer = PatchTokenizer(D, patch=4, positions="none")
     peer = PatchEmbed(img_size=None, patch_size=4, in_chans=3, embed_dim=D)
-    assert tokenizer.project is not None
     with torch.no_grad():
-        peer.proj.weight.copy_(tokenizer.project.weight.view_as(peer.proj.weight))
+        peer.proj.weight.copy_(tokenizer.project.out.weight.view_as(peer.proj.weight))
         assert peer.proj.bias is not None
-        peer.proj.bias.copy_(tokenizer.project.bias)
+        peer.proj.bias.copy_(tokenizer.project.out.bias)
     picture = pictures()[0]
     normal = (torch.from_numpy(picture).permute(2, 0, 1)[None] / 255 - 0.5) / 0.25
     torch.testing.assert_close(tokenizer(picture), peer(normal)[0].T)
@@ -186,7 +185,6 @@ def test_fit_makes_each_channel_mean_0_and_std_1(channels: int) -> None:
     seen: list[Tensor] = []
     sizes = [picture[:8, :4] // 2 for picture in pictures(channels) if picture.shape[0] >= 8]
     tokenizer = PatchTokenizer(D, channels=channels, patch=4).fit(sizes)
-    assert tokenizer.project is not None
     tokenizer.project.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()))
     for picture in sizes:
         tokenizer(picture)

@@ -27,8 +27,7 @@ SHAPES: list[dict[str, Any]] = [{}, {"stack": 4}, {"patch": (4, 5)}, {"patch": (
 def projected(tokenizer: FrameTokenizer, sound: Sound) -> Tensor:
     """What of a sound goes into the linear map: (N, numbers of a column)."""
     seen: list[Tensor] = []
-    assert tokenizer.project is not None
-    with tokenizer.project.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()[0])):
+    with tokenizer.project.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()[0].flatten(1))):
         tokenizer(sound)
     return seen[0]
 

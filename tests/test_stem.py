@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, Sound, WaveformTokenizer, pad_columns
 from unifier_tokenizers.sound import SoundTokenizer
-from unifier_tokenizers.stem import Halvings, StemKind
+from unifier_tokenizers.stem import FrameStem, Halvings, Stem, StemKind
 
 D, F, RATE = 12, 20, 8000
 SHAPE: dict[str, Any] = {"rate": RATE, "window": 0.032, "hop": 0.016, "bands": F, "stack": 4}
@@ -38,22 +38,22 @@ def convolved(halve: Halvings, stem: StemKind, grid: Tensor) -> Tensor:
 @pytest.mark.parametrize("stem", ["strided", "pooled"])
 def test_the_stem_is_torchs_convolutions_over_the_whole_picture(stem: StemKind) -> None:
     tokenizer = PatchTokenizer(D, stem=stem, positions="none")
-    assert tokenizer.stem is not None
+    assert isinstance(tokenizer.project, Stem)
     grid = (torch.from_numpy(PICTURE).permute(2, 0, 1)[None] / 255 - 0.5) / 0.25
-    found = convolved(tokenizer.stem.halve, stem, grid)[0].flatten(1).T
-    torch.testing.assert_close(tokenizer(PICTURE), tokenizer.stem.project(found).T)
+    found = convolved(tokenizer.project.halve, stem, grid)[0].flatten(1).T
+    torch.testing.assert_close(tokenizer(PICTURE), tokenizer.project.out(found).T)
 
 
 @pytest.mark.parametrize("kind", [FrameTokenizer, WaveformTokenizer])
 @pytest.mark.parametrize("stem", ["strided", "pooled"])
 def test_the_stem_is_torchs_convolutions_over_the_whole_sound(stem: StemKind, kind: type[SoundTokenizer]) -> None:
     tokenizer = kind(D, **SHAPE, stem=stem, positions="none")
-    assert tokenizer.stem is not None
+    assert isinstance(tokenizer.project, FrameStem)
     sound = noise(256 + 23 * 128)  # 24 frames, so that no stack is filled up
     grid = (tokenizer.spectrogram(sound).T[None, None] + 4) / 4
-    found = convolved(tokenizer.stem.halve, stem, grid)[0]
+    found = convolved(tokenizer.project.halve, stem, grid)[0]
     assert found.shape == (8, 6, F // 4)
-    torch.testing.assert_close(tokenizer(sound), tokenizer.stem.project(found.transpose(0, 1).flatten(1)).T)
+    torch.testing.assert_close(tokenizer(sound), tokenizer.project.out(found.transpose(0, 1).flatten(1)).T)
 
 
 @pytest.mark.parametrize("bands", [20, 21])

@@ -76,8 +76,7 @@ def test_the_filters_learn() -> None:
     """A bank of one filter, whose pitch lies between two tones, comes to let one of them through alone."""
     tokenizer = WaveformTokenizer(1, rate=RATE, window=0.032, hop=0.032, bands=1, positions="none")
     pitch = 700 * (math.sqrt(1 + RATE / 2 / 700) - 1)
-    assert tokenizer.project is not None
-    torch.nn.init.ones_(tokenizer.project.weight)
+    torch.nn.init.ones_(tokenizer.project.out.weight)
     optimizer = torch.optim.Adam([tokenizer.bank], 0.02)
 
     def apart() -> Tensor:

@@ -15,7 +15,7 @@ from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.pixels import Pictures, to_patches, to_pictures
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
-from unifier_tokenizers.stem import Stem, StemKind
+from unifier_tokenizers.stem import LinearMap, Stem, StemKind
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import NOWHERE, Units
 
@@ -77,10 +77,9 @@ class PatchTokenizer(Tokenizer):
         self.patch, self.stride, self.channels = patch, stride or patch, channels
         if not 0 < self.stride <= patch:
             raise InputError(f"a stride of {stride} skips pixels of the picture: take 1 to {patch}, the patch")
-        self.stem = Stem(stem, channels, dim, patch) if stem else None
         if stem and self.stride != patch:
             raise InputError("a convolutional stem overlaps by itself: leave stride at the patch")
-        self.project = None if stem else nn.Linear(channels * patch * patch, dim)
+        self.project = Stem(stem, channels, dim, patch) if stem else LinearMap(channels * patch * patch, dim)
         self.class_token = nn.Parameter(torch.randn(dim) * 0.02) if class_token else None
         self.encoding = PositionalEncoding(positions, dim, (length, length))
         self.dropout = Dropout(dropout)
@@ -112,11 +111,7 @@ class PatchTokenizer(Tokenizer):
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
         pixels = values.unflatten(1, (self.channels, -1)).to(self.mean.dtype) / 255
         pixels = (pixels - self.mean[:, None, None]) / self.std[:, None, None]  # B, C, patch x patch, N
-        if self.stem is None:
-            assert self.project is not None
-            columns = self.project(pixels.flatten(1, 2).transpose(1, 2)).transpose(1, 2)
-        else:
-            columns = self.stem(pixels.flatten(1, 2), positions)
+        columns = self.project(pixels.flatten(1, 2).mT, positions)
         if self.class_token is not None:
             columns = torch.where(positions[:, :1] == NOWHERE, self.class_token[:, None], columns)
         return self.dropout(self.encoding(columns, positions))

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, Self, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.normal import Normal
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
-from unifier_tokenizers.stem import FrameStem, StemKind
+from unifier_tokenizers.stem import FrameStem, LinearMap, StemKind
 from unifier_tokenizers.tiles import Tiles
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import Units
@@ -127,8 +127,7 @@ class SoundTokenizer(Tokenizer, ABC):
         if stem and axes == 2:
             raise InputError(f"stem={stem} overlaps by itself and reads all bands: give stack in place of patch")
         self.tiles, self.step, self.middle, self.axes = tiles, step, middle, axes
-        self.stem = FrameStem(stem, dim, *shape) if stem else None
-        self.project = None if stem else nn.Linear(math.prod(shape), dim)
+        self.project = FrameStem(stem, dim, *shape) if stem else LinearMap(math.prod(shape), dim)
         self.encoding = PositionalEncoding(positions, dim, (length,) * axes)
         self.dropout = Dropout(dropout)
         self.normal = normal
@@ -149,8 +148,7 @@ class SoundTokenizer(Tokenizer, ABC):
     def encoding_key(self) -> dict[str, Any]:
         # All settings but those of embed, so that none is forgotten; and where learned positions end, past which encode
         # refuses.
-        embeds = ("dim", "training", "project", "stem")
-        own = {name: value for name, value in vars(self).items() if name[0] != "_" and name not in embeds}
+        own = {name: value for name, value in vars(self).items() if name[0] != "_" and name not in ("dim", "training")}
         most = self.encoding.lengths if self.encoding.kind == "learned" else None
         return own | {"tiles": asdict(self.tiles), "normalise": self.normal.kind, "most": most}
 
@@ -174,12 +172,7 @@ class SoundTokenizer(Tokenizer, ABC):
     @final
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
         power = self.normal(self.log_power(values.mT.unflatten(2, self.tiles.patch)), positions)
-        if self.stem is None:
-            assert self.project is not None
-            columns = self.project(power.flatten(2)).mT
-        else:
-            columns = self.stem(power, positions)
-        return self.dropout(self.encoding(columns, positions))
+        return self.dropout(self.encoding(self.project(power, positions), positions))
 
     @final
     def coordinates(self, units: Units) -> Tensor:

@@ -1,4 +1,4 @@
-"""Convolutions over a picture or a spectrogram in place of the linear map of its pieces."""
+"""How what a tokenizer cuts becomes columns: by one linear map of each piece, or by convolutions over the whole."""
 
 import math
 from itertools import pairwise
@@ -19,6 +19,20 @@ and the maxima of what it finds (compact transformers, Hassani et al. 2021, sect
 
 
 @final
+class LinearMap(nn.Module):
+    """All that a piece holds, mapped at once (the patch embedding of Dosovitskiy et al. 2021, section 3.1)."""
+
+    def __init__(self, size: int, dim: int) -> None:
+        """Of pieces of `size` numbers."""
+        super().__init__()
+        self.out = nn.Linear(size, dim)
+
+    def forward(self, pieces: Tensor, positions: Tensor) -> Tensor:
+        """pieces (B, N, ...) -> columns (B, D, N), wherever they are."""
+        return self.out(pieces.flatten(2)).mT
+
+
+@final
 class Stem(nn.Module):
     """3 x 3 convolutions that halve the picture until a pixel is left of each patch.
 
@@ -31,17 +45,17 @@ class Stem(nn.Module):
         super().__init__()
         self.patch = patch
         self.halve = Halvings(kind, channels, dim, patch)
-        self.project = nn.Linear(self.halve.width, dim)
+        self.out = nn.Linear(self.halve.width, dim)
 
     def forward(self, pixels: Tensor, positions: Tensor) -> Tensor:
-        """pixels (B, C x patch x patch, N) at positions (B, 2, N) -> columns (B, D, N)."""
-        grid = self.halve(*to_pictures(pixels, positions, self.patch, self.patch))
+        """pixels (B, N, C x patch x patch) at positions (B, 2, N) -> columns (B, D, N)."""
+        grid = self.halve(*to_pictures(pixels.mT, positions, self.patch, self.patch))
         columns = grid.shape[3]
         nowhere = grid.shape[2] * columns
         place = (positions[:, 0] * columns + positions[:, 1]).masked_fill(positions[:, 0] == NOWHERE, nowhere)
         found = functional.pad(grid.flatten(2), (0, 1))  # nowhere reads zeros
         found = found.gather(2, place[:, None].expand(-1, found.shape[1], -1))
-        return self.project(found.transpose(1, 2)).transpose(1, 2)
+        return self.out(found.mT).mT
 
 
 @final
@@ -55,7 +69,7 @@ class FrameStem(nn.Module):
     def __init__(self, kind: StemKind, dim: int, stack: int, bands: int) -> None:
         super().__init__()
         self.halve = Halvings(kind, 1, dim // 2, stack)
-        self.project = nn.Linear(self.halve.width * math.ceil(bands / stack), dim)
+        self.out = nn.Linear(self.halve.width * math.ceil(bands / stack), dim)
 
     def forward(self, power: Tensor, positions: Tensor) -> Tensor:
         """power (B, N, stack, bands) at positions (B, 1, N) -> columns (B, D, N)."""
@@ -63,7 +77,7 @@ class FrameStem(nn.Module):
         stack, bands = power.shape[2:]
         sizes = torch.stack([there.sum(1) * stack, there.new_full((len(there),), bands, dtype=torch.int64)], dim=1)
         grid = self.halve((power * there[:, :, None, None]).flatten(1, 2)[:, None], sizes)
-        return self.project(grid.transpose(1, 2).flatten(2)).mT
+        return self.out(grid.transpose(1, 2).flatten(2)).mT
 
 
 @final
