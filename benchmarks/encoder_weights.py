@@ -37,7 +37,7 @@ def plain(state: State) -> State:
     """What lies before and after our blocks; `first` and `nowhere` are the class token and its position."""
     nowhere, places = positions(state, "tokenizers.arm.encoding")
     found = {"nowhere": nowhere, "places": places}
-    for name, ours in {"project": "tokenizers.arm.project", "norm": "trunk.norm", "head": "heads.arm.out"}.items():
+    for name, ours in {"project": "tokenizers.arm.project.out", "norm": "trunk.norm", "head": "heads.arm.out"}.items():
         found |= {f"{name}.{kind}": state[f"{ours}.{kind}"] for kind in KINDS}
     if "tokenizers.arm.class_token" in state:
         found["first"] = state["tokenizers.arm.class_token"]
