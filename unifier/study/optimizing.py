@@ -5,9 +5,10 @@ from typing import Any, final
 
 import torch
 from torch import nn
-from torch.optim import AdamW, Muon, Optimizer
+from torch.optim import AdamW, Optimizer
 
 from unifier.study.experiment import Training
+from unifier.study.muon import Muon
 from unifier.trunks.layers import Block
 
 
@@ -15,7 +16,7 @@ def make_optimizer(training: Training, model: nn.Module, trunk: nn.Module) -> Op
     """The optimizer of all that learns in a model; weight decay is for matrices only.
 
     With "muon" the matrices of the trunk and of other blocks are Muon's, and the rest AdamW's (Jordan et al. 2024), at
-    one learning rate for both (Liu et al. 2025, section 2.2).
+    one learning rate for both.
     """
     learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
     hidden = set[nn.Parameter]()
@@ -30,8 +31,7 @@ def make_optimizer(training: Training, model: nn.Module, trunk: nn.Module) -> Op
     matrices = [parameter for parameter in learned if parameter in hidden]
     if not matrices:
         return adamw
-    decay = training.weight_decay
-    return Both(Muon(matrices, lr=training.learning_rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"), adamw)
+    return Both(Muon(matrices, lr=training.learning_rate, weight_decay=training.weight_decay), adamw)
 
 
 @final
