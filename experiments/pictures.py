@@ -18,7 +18,7 @@ def pictures(
     data: str = "embedded",
     fold: int | None = None,
     patch: int | None = None,
-    stem: StemKind | None = "strided",
+    stem: StemKind | None = "pooled",
     pooling: Pooling = "mean",
     trunk: str = "transformer",
     positions: Positions = "learned",
