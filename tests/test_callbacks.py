@@ -37,7 +37,7 @@ def press(trunk: nn.Module, tokens: Any, answer: Any) -> None:
 
 
 def pictures(*, accumulate: int = 1, ema: float = 0.0, average: int = 1) -> Experiment:
-    source = Digits(val=120, test=120)
+    source = Digits(val=480, test=480)
     arm = Arm(source, PatchTokenizer(8, channels=1), ClassificationHead(source.labels, 8))
     trunk = Transformer(8, 1, 2, 8, dropout=0.2)
     trunk.register_forward_hook(press)
