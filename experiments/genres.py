@@ -103,6 +103,8 @@ def genres(
         shift = 0.0 if tokenizer == "waveform" else 0.1
     if band_masks is None:
         band_masks = 0 if tokenizer == "waveform" else 2
+    if epochs is None:
+        epochs = enough_epochs(source)
     kind = WaveformTokenizer if tokenizer == "waveform" else partial(FrameTokenizer, patch=patch, stride=stride)
     columns = kind(
         dim,
@@ -135,7 +137,7 @@ def genres(
         make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions, stochastic_depth=stochastic_depth),
         {source.name: Arm(source, columns, head, augment=augment, views=view_sounds(columns, crops, crop=crop))},
         Training(
-            epochs=(epochs or enough_epochs(source)) if tokens is None else None,
+            epochs=epochs if tokens is None else None,
             tokens=tokens,
             batch_tokens=batch_tokens,
             optimizer=optimizer,

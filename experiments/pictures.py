@@ -63,6 +63,7 @@ def pictures(
     longer = int(max(some[0].shape[:2]))
     patch = patch or max(2, 2 ** round(math.log2(longer / 8)))
     crop = longer // 8 if crop is None else crop
+    epochs = enough_epochs(source) if epochs is None else epochs
     tokenizer = PatchTokenizer(
         dim,
         patch=patch,
@@ -89,7 +90,7 @@ def pictures(
         make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions, stochastic_depth=stochastic_depth),
         {source.name: Arm(source, tokenizer, head, augment=augment, views=views)},
         Training(
-            epochs=(epochs or enough_epochs(source)) if tokens is None else None,
+            epochs=epochs if tokens is None else None,
             tokens=tokens,
             batch_tokens=batch_tokens,
             optimizer=optimizer,

@@ -12,7 +12,8 @@ from torchvision.transforms.v2 import functional
 from unifier import run
 from unifier.data.augmenting.pictures import augment_pictures, erase_part, move, shift_and_mirror, view_pictures
 from unifier.data.augmenting.randaugment import RandAugment
-from unifier.data.loading import Batch
+from unifier.data.encoding import encode_split
+from unifier.data.loading import Batch, collate
 from unifier.running.registry import experiment
 from unifier_tokenizers import NOWHERE, InputError, PatchTokenizer, pad_columns
 from unifier_tokenizers.pixels import Pictures
@@ -214,7 +215,14 @@ def test_by_default_pictures_go_through_a_stem_and_are_shifted() -> None:
     pictures: Any = experiment(str(Path(__file__).parents[1] / "experiments" / "pictures.py"))
     (arm,) = pictures().arms.values()
     assert isinstance(arm.tokenizer.project, Stem)
-    assert arm.augment is not None
+    assert any(isinstance(part, torch.nn.MaxPool2d) for part in arm.tokenizer.modules()), "not pooled"
+    batch = collate(encode_split(list(arm.source.split("train")[:8]), arm.tokenizer, arm.head)[0], range(8))
+    (eighth,), (quarter,) = (pictures(crop=crop).arms.values() for crop in (1, 2))  # of 8 pixels
+    moved, by_1, by_2 = (one.augment(batch, torch.Generator().manual_seed(0)).values for one in (arm, eighth, quarter))
+    assert torch.equal(moved, by_1)
+    assert not torch.equal(moved, by_2)
+    with pytest.raises(InputError, match="epochs=0: a number above 0"):
+        pictures(epochs=0)
     (plain,) = pictures(stem=None, crop=0).arms.values()
     assert isinstance(plain.tokenizer.project, LinearMap)
     assert plain.augment is None

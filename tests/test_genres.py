@@ -73,6 +73,8 @@ def test_a_small_set_is_read_more_often(table: Path) -> None:
     assert GENRES(data=str(table)).training.epochs == enough_epochs(AudioFolder(table))
     assert GENRES(data=str(table), epochs=3).training.epochs == 3
     assert GENRES(data=str(table), tokens=100).training.epochs is None
+    with pytest.raises(InputError, match="epochs=0: a number above 0"):
+        GENRES(data=str(table), epochs=0)
 
 
 def test_what_normalisation_takes_away_is_not_asked_for(table: Path) -> None:

@@ -1,8 +1,8 @@
 """Muon for many small matrices: those of one shape take their step together."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import Any, final
+from collections.abc import Iterable
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -20,15 +20,16 @@ class Muon(torch.optim.Muon):
         super().__init__(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Make a step by the gradients there are; a `closure` finds them first."""
-        with torch.enable_grad():
-            loss = None if closure is None else closure()
+    def step(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  the gradients are found already
+        """Make a step by the gradients there are."""
         for group in self.param_groups:
             alike = defaultdict[torch.Size, list[tuple[nn.Parameter, Tensor]]](list)
             for matrix in group["params"]:
                 if matrix.grad is not None:
-                    mean = self.state[matrix].setdefault("momentum_buffer", torch.zeros_like(matrix))
+                    state = self.state[matrix]
+                    if not state:
+                        state["momentum_buffer"] = torch.zeros_like(matrix)
+                    mean = state["momentum_buffer"]
                     mean.lerp_(matrix.grad, 1 - group["momentum"])
                     alike[matrix.shape].append((matrix, matrix.grad.lerp(mean, group["momentum"])))
             for shape, found in alike.items():
@@ -37,7 +38,6 @@ class Muon(torch.optim.Muon):
                 for matrix, step in zip(matrices, steps, strict=True):
                     matrix.mul_(1 - group["lr"] * group["weight_decay"])
                     matrix.add_(step, alpha=-group["lr"] * 0.2 * max(shape) ** 0.5)
-        return loss
 
 
 def orthogonal(matrices: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
