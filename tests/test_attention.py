@@ -211,7 +211,7 @@ def test_normalised_queries_and_keys_bound_every_score() -> None:
     weights: list[Tensor] = []
     layer(x, weights=weights)
     odds = weights[0].amax(-1) / weights[0].amin(-1)
-    assert odds.max() <= math.exp(2 * math.sqrt(D / H)) * 1.01  # a root mean square of 1 is a length of sqrt(D/H)
+    assert odds.max() <= math.exp(2 * math.sqrt(D / H)) * 1.01  # a variance of 1 is a length of sqrt(D/H)
     torch.testing.assert_close(layer(2 * x, x), layer(x, x))
     cache = Cache(grows=True)
     steps = [layer(x[:, [n]], mask=None, cache=cache) for n in range(N)]

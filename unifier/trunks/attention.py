@@ -101,7 +101,7 @@ class Attention(nn.Module):
     """Multi-head attention (Vaswani et al. 2017, section 3.2.2) of x to itself, or to a memory."""
 
     def __init__(self, dim: int, heads: int, *, qk_norm: bool = False, projections: bool = True) -> None:
-        """`qk_norm` normalises each head's queries and keys (Henry et al. 2020), by their root mean square.
+        """`qk_norm` normalises each head's queries and keys (Henry et al. 2020), as layers do (Dehghani et al. 2023, 2.1).
 
         Without `projections`, queries, keys and values are the columns as they come.
         """
@@ -113,7 +113,9 @@ class Attention(nn.Module):
             self.query = nn.Linear(dim, dim)
             self.key_value = nn.Linear(dim, 2 * dim)
             self.out = nn.Linear(dim, dim)
-        self.query_norm, self.key_norm = (nn.RMSNorm(dim // heads) if qk_norm else nn.Identity() for _ in range(2))
+        self.query_norm, self.key_norm = (
+            nn.LayerNorm(dim // heads, bias=False) if qk_norm else nn.Identity() for _ in range(2)
+        )
 
     def forward(
         self,
