@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from unifier.data.augmenting.sound import augment_sounds
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
 from unifier.data.encoding import Encoded, encode_split
-from unifier.data.loading import collate
+from unifier.data.loading import Batch, collate, lengths_read
 from unifier.data.source import Example
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.tagging import TaggingHead
@@ -25,7 +27,7 @@ from unifier.trunks.convolutional import Convolutional
 from unifier.trunks.recurrent import Cell, Recurrent
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import FrameTokenizer, PatchTokenizer, Sound, SubwordTokenizer, Vocabulary
+from unifier_tokenizers import FrameTokenizer, PatchTokenizer, Sound, SubwordTokenizer, Units, Vocabulary
 
 D = 16
 
@@ -137,6 +139,61 @@ def test_layers_of_memory_are_counted(cell: Cell, gates: int) -> None:
         costs.append(flops_of_example(lambda batch, model=model: model.loss("arm", batch), split)(40, 1).item())
     products = 3 * 2 * 2 * gates * D * D * 40  # twice as much backward as forward
     assert costs[1] - costs[0] == pytest.approx(products, rel=0.03)  # nothing goes back beyond the first state
+
+
+def long_sounds() -> tuple[Arm, list[Example]]:
+    """Songs of one length, and a few shorter ones, in columns of two bands each."""
+    arm, examples = sounds()
+    tokenizer = FrameTokenizer(D, rate=8000, patch=(4, 32))
+    return Arm(arm.source, tokenizer, arm.head), examples
+
+
+def large_pictures() -> tuple[Arm, list[Example]]:
+    """Pictures of one size, through a stem that reads whole rows."""
+    source, rng = Digits(), np.random.RandomState(0)
+    tokenizer = PatchTokenizer(D, patch=2, channels=1, stem="pooled")
+    examples = [Example(rng.randint(0, 255, (30, 26), np.uint8), "0")] * 2
+    return Arm(source, tokenizer, ClassificationHead(source.labels, D)), examples
+
+
+@pytest.mark.parametrize("road", [text, long_sounds, large_pictures])
+def test_long_examples_are_told_from_their_beginnings(road: Road, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never are more columns or tokens read than are said to be, and the cost of the whole is exact."""
+    model, split = built(road)
+    longest = {text: 8, long_sounds: 30, large_pictures: 140}[road]
+    monkeypatch.setattr("unifier.study.ledger.LONGEST", longest)
+    read = list[int]()
+
+    def loss(batch: Batch) -> torch.Tensor:
+        read.extend(int(length) for lengths in batch.lengths() for length in lengths)
+        return model.loss("arm", batch)
+
+    cost = flops_of_example(loss, split)
+    assert max(read) <= longest < split.lengths().max()
+    for row in range(len(split)):
+        assert cost(*split.lengths()[row]) == pytest.approx(counted(model, split, row), rel=1e-9)
+
+
+def test_of_a_cropped_sound_no_more_than_a_piece_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cost of a piece is exact, and that of one that stretching made shorter, though no example is as short."""
+    arm, examples = sounds()
+    assert isinstance(arm.tokenizer, FrameTokenizer)
+    arm = replace(arm, augment=augment_sounds(arm.tokenizer, crop=0.25))
+    model = Unifier(Experiment("cost", TRUNKS["transformer"](), {"arm": arm}, Training(steps=1)))
+    split, own = encode_split(examples, arm.tokenizer, arm.head)[0], model.loss
+    read = list[int]()
+
+    def loss(arm: str, batch: Batch) -> torch.Tensor:
+        read.append(batch.mask.shape[1])
+        return own(arm, batch)
+
+    monkeypatch.setattr(model, "loss", loss)
+    model.prepare({"arm": split})
+    assert max(read) == lengths_read(split, arm.augment)[:, 0].max() < split.lengths()[:, 0].min()
+    for columns in range(2, max(read) + 1):
+        units = [Units(*(part[..., :columns] for part in split.units(0)))]
+        piece = Encoded(units, [split.target(0)], [0])
+        assert model.costs["arm"](*piece.lengths()[0]) == pytest.approx(counted(model, piece, 0), rel=1e-9)
 
 
 def test_parameters_that_two_parts_share_count_once() -> None:

@@ -73,7 +73,8 @@ class Unifier(pl.LightningModule):
     def prepare(self, splits: Mapping[str, Encoded]) -> None:
         """Learn from the training splits what an example costs."""
         for arm, split in splits.items():
-            self.costs[arm] = flops_of_example(lambda batch, arm=arm: self.loss(arm, batch), split)
+            augment = self.arms[arm].augment
+            self.costs[arm] = flops_of_example(lambda batch, arm=arm: self.loss(arm, batch), split, augment)
         self.zero_grad(set_to_none=True)
 
     def read(self, arm: str, batch: Batch) -> Tokens:

@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from unifier.data.encoding import Encoded
-from unifier.data.loading import Batch, collate
+from unifier.data.loading import Augment, Batch, collate, lengths_read
 from unifier.study.experiment import Experiment
 from unifier.study.memory import forget_peak_memory, peak_memory
 
@@ -117,20 +117,40 @@ Cost = Callable[[ArrayLike, ArrayLike], NDArray[np.float64]]
 """Operations, forward and backward, of examples of so many columns N and targets of so many tokens L."""
 
 
-def flops_of_example(loss: Callable[[Batch], Tensor], split: Encoded) -> Cost:
+LONGEST = 1024
+"""The most columns N, and tokens of a target, that are counted at once: attention keeps N x N weights."""
+
+
+def flops_of_example(loss: Callable[[Batch], Tensor], split: Encoded, augment: Augment | None = None) -> Cost:
     """How many operations an example costs.
 
     Counts a few examples of the split one by one, and solves for what a transformer's cost is: a polynomial of degree 2
-    in N and L. It is exact for every layer that treats columns alike or in pairs.
+    in N and L. It is exact for every layer that treats columns alike or in pairs. Where examples are longer than
+    `LONGEST`, or than what `augment` leaves of them, the beginnings of some are counted in their place.
     """
-    pairs, rows = np.unique(split.lengths(), axis=0, return_index=True)
-    terms = _terms(*pairs.T)
-    largest = terms.max(0)
-    chosen = _independent(terms / largest)
+    read = lengths_read(split, augment).clip(max=LONGEST)
+    pairs, rows = np.unique(read, axis=0, return_index=True)
+    if (read < split.lengths()).any():  # three lengths of each tell a polynomial of degree 2
+        shares = np.array([(n, length) for n in (1, 2, 4) for length in (1, 2, 4)])
+        pairs, rows = (pairs // shares[:, None]).clip(min=1).reshape(-1, 2), np.tile(rows, len(shares))
+    chosen = _independent(_terms(*pairs.T) / _terms(*pairs.T).max(0))
+    batches = [_beginning(collate(split, [row]), *pairs[k].tolist()) for k, row in zip(chosen, rows[chosen], strict=True)]
     with torch.random.fork_rng(devices=[]):
-        counts = [_count(loss, collate(split, [row])) for row in rows[chosen].tolist()]
-    coefficients = np.linalg.lstsq(terms[chosen] / largest, np.array(counts), rcond=None)[0] / largest
+        counts = [_count(loss, batch) for batch in batches]
+    terms = np.concatenate([_terms(*batch.lengths()) for batch in batches])
+    largest = terms.max(0)
+    coefficients = np.linalg.lstsq(terms / largest, np.array(counts), rcond=None)[0] / largest
     return lambda n, length: _terms(n, length) @ coefficients
+
+
+def _beginning(batch: Batch, columns: int, tokens: int) -> Batch:
+    """An example's first columns, none of a picture's row in part, and the first tokens of a target that is a text."""
+    values, positions, mask, target, places = batch
+    if columns < mask.shape[1]:
+        columns = int((positions[0, 0, :columns] != positions[0, 0, columns]).sum()) or columns
+    if target.ndim > 1 and not target.is_floating_point():
+        target = target[..., :tokens]
+    return Batch(values[..., :columns], positions[..., :columns], mask[:, :columns], target, places)
 
 
 def _independent(rows: np.ndarray) -> list[int]:
