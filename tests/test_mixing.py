@@ -53,6 +53,25 @@ def test_examples_at_unlike_positions_are_not_mixed() -> None:
     assert torch.equal(Mixup(B, 1.0)(first, seeded()).values, first.values)
 
 
+def test_where_a_shorter_one_is_repeated_all_are_mixed_and_equal_ones_as_ever() -> None:
+    lengths = torch.arange(B) % N + 1
+    one = batch(lengths=lengths)
+    mixed = Mixup(B, 1.0, repeat=True)(one, seeded())
+    labels = mixed.target[..., 0]
+    own = labels.diagonal()
+    assert ((labels > 0).sum(1) == 2).sum() >= B - 3, "nearly every example has a partner"
+    assert (labels.sum(1) - 1).abs().max() < 1e-6
+    looped = [one.values[b, :, torch.arange(N) % lengths[b]] for b in range(B)]
+    for b in range(B):
+        heard = sum(labels[b, other] * looped[other] for other in range(B) if other != b)
+        expected = (own[b] * one.values[b] + heard) * one.mask[b]
+        torch.testing.assert_close(mixed.values[b], expected, atol=1e-3, rtol=0)
+    assert torch.equal(mixed.mask, one.mask)
+    assert torch.equal(mixed.positions, one.positions)
+    for equal, same in zip(Mixup(B, 1.0, repeat=True)(batch(), seeded()), Mixup(B, 1.0)(batch(), seeded()), strict=True):
+        assert torch.equal(equal, same)
+
+
 def test_tags_and_mixed_labels_are_mixed_again() -> None:
     tags = torch.eye(B) + torch.eye(B).roll(1, 0)
     mixed = Mixup(B, 1.0)(batch(target=tags), seeded())

@@ -39,31 +39,40 @@ class Mixup:
     """Each example becomes a mean of itself and another, its target too (Zhang et al. 2018, section 2).
 
     The example's own share is drawn from Beta(alpha, alpha). Values may be pixels, spectrogram frames or anything else
-    that has a mean; targets are labels, or tags.
+    that has a mean; targets are labels, or tags. An example keeps its columns and their positions.
     """
 
     classes: int
     alpha: float
+    repeat: bool = False
+    """Whether examples of unlike length are mixed: of a longer one the beginning, a shorter one over and over again."""
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < math.inf:
             raise InputError(f"mixup={self.alpha}: a number above 0 is needed")
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
-        partner, share = partners(batch, generator), shares(batch, self.alpha, generator)
-        values = torch.lerp(batch.values[partner].float(), batch.values.float(), share[:, None, None])
+        partner = partners(batch, generator, alike=not self.repeat)
+        share = shares(batch, self.alpha, generator)
+        other = batch.values[partner]
+        if self.repeat:
+            places = torch.arange(other.shape[-1]) % batch.mask[partner].sum(1, keepdim=True)
+            other = other.gather(2, places[:, None].expand_as(other)).masked_fill_(~batch.mask[:, None], 0)
+        values = torch.lerp(other.float(), batch.values.float(), share[:, None, None])
         if not batch.values.is_floating_point():
             values = values.round_()
         target = mixed_target(batch.target, partner, share, self.classes)
         return batch._replace(values=values.to(batch.values.dtype), target=target)
 
 
-def partners(batch: Batch, generator: torch.Generator) -> Tensor:
-    """For each example the one that it is mixed with (B,): itself where the other has columns at other positions."""
+def partners(batch: Batch, generator: torch.Generator, *, alike: bool = True) -> Tensor:
+    """For each example the one that it is mixed with (B,).
+
+    Where they are to be `alike` it is itself if the other has columns at other positions.
+    """
     own = torch.arange(len(batch.mask))
     other = torch.randperm(len(own), generator=generator)
-    alike = (batch.positions == batch.positions[other]).flatten(1).all(1)
-    return other.where(alike, own)
+    return other.where((batch.positions == batch.positions[other]).flatten(1).all(1), own) if alike else other
 
 
 def shares(batch: Batch, alpha: float, generator: torch.Generator) -> Tensor:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
@@ -30,7 +30,7 @@ def augment_sounds(
 ) -> Augment | None:
     """What is done to batches of a fitted tokenizer's columns, in this order; None where all of it is off.
 
-    `mixup` mixes sounds of equal length. `stretch` is the share by which a sound is made faster or slower at most,
+    `mixup` mixes sounds, a shorter one `repeat`ed. `stretch` is the share by which a sound is made faster or slower at most,
     `crop` the seconds that are left of a longer one, `shift` the share of the bands by which all it holds is moved up
     or down at most, as by another throat (after Jaitly and Hinton 2013), `gain` the decibels by which it is made louder
     or softer at most. So many masks then hide a stretch of at most `time_width` of the sound, or at most `band_width`
@@ -59,7 +59,7 @@ def augment_sounds(
         mean=torch.zeros(1) if learned else tokenizer.normal.mean.cpu().clone(),
         own_mean=not learned and tokenizer.normal.kind == "example",
         logarithmic=not learned,
-        mixup=mixup,
+        mixup=mixup and replace(mixup, repeat=True),
         stretch=stretch,
         longest=None if crop is None else max(round(crop / tokenizer.step) - side, 0) // step * step + side,
         shift=int(shift * tiles.bands),
