@@ -198,10 +198,21 @@ def test_a_sound_too_short_is_named_by_its_file(refused: Refused, tmp_path: Path
     assert f"{tmp_path}/data/6.wav: a sound of 0.003 s is shorter" in refused("kind=sounds", f"at={tmp_path}/data")
 
 
-def test_bad_examples_may_be_left_out(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pictures(tmp_path / "data")
-    cut(tmp_path / "data" / "dog" / "02.png")
-    arguments = ["kind=pictures", f"at={tmp_path}/data", "bad=skip", "--out", str(tmp_path), "--track", "off"]
+@pytest.mark.parametrize(
+    ("what", "spoil"),
+    [
+        ("pictures", lambda d: cut(d / "dog" / "02.png")),
+        ("pictures", lambda d: (d / "dog" / "21.png").symlink_to(d / "none.png")),
+        ("sounds", lambda d: (d / "3.wav").unlink()),
+    ],
+    ids=["cut", "dangling", "missing"],
+)
+def test_bad_examples_may_be_left_out(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, spoil: Callable[[Path], object]
+) -> None:
+    MAKE[what](tmp_path / "data")
+    spoil(tmp_path / "data")
+    arguments = [f"kind={what}", f"at={tmp_path}/data", "bad=skip", "--out", str(tmp_path), "--track", "off"]
     assert main(["run", str(file), *arguments]) == 0
     assert "1 examples skipped, such as" in capsys.readouterr().err
 

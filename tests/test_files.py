@@ -226,3 +226,6 @@ def test_the_hash_is_of_contents_not_of_places(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         hash_files({"file": tmp_path / "none"})
     one_line(error, "none")
+    some = {"file": tmp_path / "a" / "file", "gone": tmp_path / "none"}
+    there = hashlib.sha256((line + "unreadable  gone\n").encode()).hexdigest()
+    assert hash_files(some, unreadable="unreadable") == there

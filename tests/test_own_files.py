@@ -173,6 +173,14 @@ def test_a_picture_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         split[0]
 
 
+def test_a_picture_that_is_not_there_leaves_the_others_a_hash(tmp_path: Path) -> None:
+    for number in range(4):
+        picture(tmp_path / "cat" / f"{number}.png")
+    whole = ImageFolder(tmp_path).sha256
+    (tmp_path / "cat" / "4.png").symlink_to(tmp_path / "none.png")
+    assert ImageFolder(tmp_path).sha256 != whole
+
+
 def sounds(folder: Path, header: str, *rows: str) -> Path:
     """A table of sounds, each of which is written beside it."""
     for row in rows:

@@ -159,15 +159,21 @@ def read_sound(path: Path, packed: Packed | None = None) -> Sound:
     return Sound(samples[:, 0].copy() if samples.shape[1] == 1 else np.ascontiguousarray(samples.T), rate)
 
 
-def hash_files(files: Mapping[str, Path]) -> str:
-    """SHA-256 over names and contents, in the order given: what one data set was, wherever its folder stood."""
+def hash_files(files: Mapping[str, Path], *, unreadable: str | None = None) -> str:
+    """SHA-256 over names and contents, in the order given: what one data set was, wherever its folder stood.
+
+    A file that cannot be read raises InputError, or has the word `unreadable` for its contents' hash.
+    """
     whole = hashlib.sha256()
     for name, path in files.items():
         try:
             with path.open("rb") as file:
-                whole.update(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n".encode())
+                own = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
-            raise InputError(f"{path} cannot be read: {_one_line(error)}") from error
+            if unreadable is None:
+                raise InputError(f"{path} cannot be read: {_one_line(error)}") from error
+            own = unreadable
+        whole.update(f"{own}  {name}\n".encode())
     return whole.hexdigest()
 
 

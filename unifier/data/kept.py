@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, final, get_args
 
@@ -155,10 +156,10 @@ def fit_once(tokenizer: Fittable, source: Source, *, bad_examples: BadExamples =
             buffers[name].copy_(found)
         return
     encodable = Examples(range(len(examples)), partial(_encodable, tokenizer, examples), partial(where, examples))
-    raws = [example.input for example in readable(encodable, bad_examples=bad_examples, most=most)]
-    if not raws:
+    raws = (example.input for example in readable(encodable, bad_examples=bad_examples, most=most))
+    if (first := next(raws, None)) is None:
         raise InputError(f"{source.name}: none of its training examples can be read")
-    tokenizer.fit(raws)
+    tokenizer.fit(chain([first], raws))
     if root is not None and key is not None:
         with suppress(OSError), making(root, key) as folder:
             torch.save(buffers, folder / "buffers.pt")

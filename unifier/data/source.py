@@ -13,6 +13,10 @@ BadExamples = Literal["stop", "skip"]
 """Whether an example that cannot be read is an error, or is left out."""
 
 
+UNREADABLE = "unreadable"
+"""What a data set's hash says of an example that cannot be read: whether that is an error is not for the hash to say."""
+
+
 class Example(NamedTuple):
     """One raw example, before any tokenizer or head has seen it."""
 

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, final, get_args
 
-from unifier.data.source import Source, SplitName
+from unifier.data.source import UNREADABLE, Source, SplitName
 from unifier.study.files import read_json, write_json
 from unifier_tokenizers import InputError
 
@@ -92,7 +92,7 @@ def sha256_of(source: Source) -> str:
             try:
                 hashed.update(pickle.dumps(tuple(examples[i]), protocol=5))
             except (ValueError, OSError):  # one that was skipped
-                hashed.update(b"unreadable")
+                hashed.update(UNREADABLE.encode())
     return hashed.hexdigest()
 
 

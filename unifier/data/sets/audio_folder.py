@@ -6,7 +6,7 @@ from typing import Literal, final
 
 from unifier.data.examples import Examples, Labelled, from_files
 from unifier.data.files import Row, hash_files, read_sound, read_table, read_whole
-from unifier.data.source import UNKNOWN, Scale, SplitName, scale_of_accuracy
+from unifier.data.source import UNKNOWN, UNREADABLE, Scale, SplitName, scale_of_accuracy
 from unifier.data.splitting import SPLITS, hold_out, pick, refuse_leak, rotate_folds
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
@@ -62,8 +62,9 @@ class AudioFolder:
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the table and of every sound."""
-        return hash_files({"table": self._table} | {row.cells["file"]: self._path(row) for row in self._rows})
+        """The hash of the table and of every sound that can be read."""
+        files = {row.cells["file"]: self._path(row) for row in self._rows}
+        return hash_files({"table": self._table} | files, unreadable=UNREADABLE)
 
     @cached_property
     def _rows(self) -> list[Row]:

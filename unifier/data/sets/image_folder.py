@@ -6,7 +6,7 @@ from typing import Literal, final
 
 from unifier.data.examples import Examples, Labelled, from_files
 from unifier.data.files import PICTURES, Row, hash_files, read_picture, read_table, read_whole
-from unifier.data.source import UNKNOWN, Scale, SplitName, scale_of_accuracy
+from unifier.data.source import UNKNOWN, UNREADABLE, Scale, SplitName, scale_of_accuracy
 from unifier.data.splitting import SPLITS, hold_out, pick, refuse_leak, rotate_folds
 from unifier_tokenizers import InputError
 
@@ -55,9 +55,11 @@ class ImageFolder:
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of every picture and its place in the folder, and of the table of folds where there is one."""
+        """The hash of every picture that can be read and its place in the folder, and of the table of folds if any."""
         files = {self._inside(picture.path): picture.path for picture in self._pictures}
-        return hash_files(files if self._rows is None else {self._table.name: self._table} | files)
+        return hash_files(
+            files if self._rows is None else {self._table.name: self._table} | files, unreadable=UNREADABLE
+        )
 
     @cached_property
     def _found(self) -> dict[SplitName, list[Labelled]]:
