@@ -10,7 +10,7 @@ from unifier.data.sets.by_name import sound_source
 from unifier.data.source import BadExamples
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.tagging import TaggingHead
-from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Training, enough_epochs
+from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Schedule, Training, enough_epochs
 from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
 from unifier_tokenizers.normal import Normalise
@@ -65,6 +65,8 @@ def genres(
     batch_tokens: int = 2048,
     optimizer: Optimization = "muon",
     learning_rate: float = 5e-3,
+    schedule: Schedule = "cosine",
+    warmup: float = 0.1,
     weight_decay: float = 0.01,
     ema: float = 0.0,
     validations: int = 8,
@@ -142,6 +144,8 @@ def genres(
             batch_tokens=batch_tokens,
             optimizer=optimizer,
             learning_rate=learning_rate,
+            schedule=schedule,
+            warmup=warmup,
             weight_decay=weight_decay,
             ema=ema,
             validations=validations,

@@ -13,7 +13,7 @@ from unifier.data.sets.audio_folder import AudioFolder
 from unifier.heads.classification import ClassificationHead
 from unifier.running.registry import experiment
 from unifier.running.settings import check_settings
-from unifier.study.experiment import enough_epochs
+from unifier.study.experiment import Training, enough_epochs
 from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
 from unifier_tokenizers.stem import FrameStem, LinearMap
 
@@ -97,6 +97,12 @@ def test_settings_reach_what_they_are_for(table: Path) -> None:
     ).augment
     assert (changed.stretch, changed.longest, changed.gain) == (0.1, 24, 3)
     assert (changed.time_masks, changed.band_masks) == ((1, 0.3), (2, 0.4))
+
+
+def test_the_learning_rate_rises_and_falls_as_asked(table: Path) -> None:
+    usual, other = (GENRES(data=str(table), **given).training for given in ({}, {"schedule": "constant", "warmup": 0.3}))
+    assert (usual.schedule, usual.warmup) == (Training(steps=1).schedule, Training(steps=1).warmup)
+    assert (other.schedule, other.warmup) == ("constant", 0.3)
 
 
 @pytest.mark.parametrize(
