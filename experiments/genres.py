@@ -5,12 +5,14 @@ from typing import Any, Literal
 
 from unifier.data.augmenting.mixing import Mixup
 from unifier.data.augmenting.sound import augment_sounds, view_sounds
+from unifier.data.durations import usual_seconds
 from unifier.data.kept import fit_once
 from unifier.data.sets.by_name import sound_source
 from unifier.data.source import BadExamples
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.tagging import TaggingHead
 from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Schedule, Training, enough_epochs
+from unifier.study.fitted import fitted
 from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
 from unifier_tokenizers.normal import Normalise
@@ -26,6 +28,10 @@ PLAIN: dict[str, Any] = {
     "band_masks": 0,
 }
 """The settings of `genres` without its recipe: columns by one linear map, and batches as they are."""
+
+
+LONG, PIECE, PIECES = 10.0, 6.0, 5
+"""Of sounds longer than so many seconds training reads pieces of so many, validation and test the mean of so many."""
 
 
 def genres(
@@ -59,7 +65,7 @@ def genres(
     time_width: float = 0.1,
     band_masks: int | None = None,
     band_width: float = 0.2,
-    crops: int = 1,
+    crops: int | None = None,
     epochs: float | None = None,
     tokens: int | None = None,
     batch_tokens: int = 2048,
@@ -86,9 +92,10 @@ def genres(
     one linear map. `normalise` is over all bands (whole), for each (band), or for each of each sound (example), which
     is for voices and microphones that training has not heard. `mixup` (an alpha) to `band_width` change training
     batches as `augment_sounds` says (a `shift` of None is 0.1, and `band_masks` are 2, but of a waveform none), and
-    `crops` is how many pieces of `crop` seconds are averaged in validation and test. `epochs` are as many as
-    `enough_epochs` says, and `tokens`, where given, end training in their place. `trunk` is a name that `make_trunk`
-    knows.
+    `crops` is how many pieces of `crop` seconds are averaged in validation and test. By default sounds are whole (as
+    with crop=0), but where the usual one is longer than 10 seconds training reads a piece of 6, another each time, and
+    5 are averaged. `epochs` are as many as `enough_epochs` says, by the sound, whole or not, and `tokens`, where given,
+    end training in their place. `trunk` is a name that `make_trunk` knows.
     """
     if label_smoothing and task == "tags":
         raise InputError(f"label_smoothing={label_smoothing}: tags have none; take task=genre")
@@ -105,6 +112,9 @@ def genres(
         shift = 0.0 if tokenizer == "waveform" else 0.1
     if band_masks is None:
         band_masks = 0 if tokenizer == "waveform" else 2
+    if crop is None and fitted(f"{source.name}-{task}-seconds", lambda: usual_seconds(source)) > LONG:
+        crop, crops = PIECE, PIECES if crops is None else crops
+    crop, crops = crop or None, 1 if crops is None else crops
     if epochs is None:
         epochs = enough_epochs(source)
     kind = WaveformTokenizer if tokenizer == "waveform" else partial(FrameTokenizer, patch=patch, stride=stride)

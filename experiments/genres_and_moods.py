@@ -13,7 +13,7 @@ def genres_and_moods(
     data: str = "embedded",
     fold: int | None = None,
     crop: float | None = None,
-    crops: int = 1,
+    crops: int | None = None,
     dim: int = 128,
     depth: int = 3,
     dropout: float = 0.1,

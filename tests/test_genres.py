@@ -1,19 +1,23 @@
 """The experiment on sounds: each setting reaches what it is for, and none costs anything unless asked for."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import soundfile
+import torch
 
 from unifier import run
 from unifier.data.embedded import SyntheticMusic
+from unifier.data.encoding import encode_split
+from unifier.data.loading import Batch, TrainingBatches, lengths_read
 from unifier.data.sets.audio_folder import AudioFolder
 from unifier.heads.classification import ClassificationHead
 from unifier.running.registry import experiment
 from unifier.running.settings import check_settings
 from unifier.study.experiment import Training, enough_epochs
+from unifier.study.fitted import keep, remembering
 from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
 from unifier_tokenizers.stem import FrameStem, LinearMap
 
@@ -65,6 +69,57 @@ def test_a_plain_experiment_has_neither(table: Path) -> None:
     assert isinstance(arm.tokenizer.project, LinearMap)
     assert arm.tokenizer.normal.kind == "whole"
     assert arm.head.label_smoothing == 0
+
+
+@pytest.fixture(scope="module")
+def songs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fifteen noises of 11 s and five short ones, in five folds."""
+    folder, random = tmp_path_factory.mktemp("songs"), np.random.default_rng(0)
+    rows = ["file,label,fold"]
+    for number in range(20):
+        soundfile.write(folder / f"{number}.wav", random.normal(size=4000 * (11 if number % 4 else 2)) * 0.1, 4000)
+        rows.append(f"{number}.wav,{'ab'[number % 2]},{number // 4}")
+    (folder / "table.csv").write_text("\n".join(rows) + "\n")
+    return folder / "table.csv"
+
+
+def test_of_long_sounds_pieces_are_read_unless_other_settings_are_given(table: Path, songs: Path) -> None:
+    ways: list[dict[str, str]] = [{}, {"crop": "0"}, {"crop": "1.2"}, {"crops": "1"}, {"crop": "1.2", "crops": "3"}]
+    for given, longest, views in zip(ways, (600, None, 120, 600, 120), (5, 1, 1, 1, 3), strict=True):
+        arm = described(songs, **given)
+        assert arm.augment.longest == longest
+        columns = FrameTokenizer.encode(arm.tokenizer, arm.source.split("train")[1].input)
+        batch = Batch(*(part[None] for part in columns), torch.ones(1, 137).bool(), *[torch.zeros(1)] * 2)
+        assert len(list(arm.views(batch)) if arm.views else [batch]) == views
+    short = described(table)
+    assert (short.augment.longest, short.views) == (None, None)
+    with pytest.raises(InputError, match="crops=3: 1 is the whole sound"):
+        described(table, crops="3")
+
+
+def test_an_epoch_of_long_sounds_is_a_piece_of_each(songs: Path) -> None:
+    """So 10 s or 10 minutes cost the same, and enough epochs are as many as of short ones."""
+    arm = described(songs, stack="8")
+    split, _ = encode_split(arm.source.split("train"), arm.tokenizer, arm.head)
+    read = lengths_read(split, arm.augment)[:, 0]
+    assert sorted(set(read.tolist())) == [25, 75]
+    batches = TrainingBatches({"a": split}, columns=300, seed=0, budget={"epochs": 2}, augment={"a": arm.augment})
+    assert sum(len(batch.mask) for _, batch in batches) == pytest.approx(2 * len(split), abs=4)
+
+
+def test_every_fold_hears_alike_and_a_run_goes_on_as_it_began(songs: Path, tmp_path: Path) -> None:
+    found: list[float] = []
+    for fold in range(5):
+        with remembering() as learned:
+            described(songs, fold=str(fold))
+        found.append(cast("float", learned["audio_folder-genre-seconds"]))
+        keep(learned, tmp_path)
+    assert found == [11] * 5
+    for number in range(20):
+        soundfile.write(songs.parent / f"{number}.wav", np.zeros(8000), 4000)
+    assert described(songs).augment.longest is None
+    with remembering(tmp_path):
+        assert described(songs).augment.longest == 600
 
 
 def test_a_small_set_is_read_more_often(table: Path) -> None:

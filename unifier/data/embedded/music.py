@@ -246,7 +246,7 @@ class SyntheticMusic:
             raise InputError(f"no rhythm is heard in {seconds} s at {rate} Hz: give at least 1 s and 4000 Hz")
         self._sizes: dict[SplitName, int] = {"train": train, "val": val, "test": test}
         self._kept: dict[SplitName, list[Example]] = {}
-        self._seconds, self._rate, self._task, self._seed = seconds, rate, choose("task", task, TASKS), seed
+        self.seconds, self._rate, self._task, self._seed = seconds, rate, choose("task", task, TASKS), seed
         self.labels = tuple(GENRES) if task == "genre" else TAGS
         known = "the generator, which knows what it played"
         self.scale = (
@@ -261,7 +261,7 @@ class SyntheticMusic:
         """The pieces of one split, played once and kept."""
         if name not in self._kept:
             size = self._sizes[choose("split", name, SPLITS)]
-            self._kept[name] = _played(self._seed, name, size, self._seconds, self._rate, self._task)
+            self._kept[name] = _played(self._seed, name, size, self.seconds, self._rate, self._task)
         return self._kept[name]
 
     @property
