@@ -14,6 +14,7 @@ from unifier.data.encoding import Encoded
 from unifier.data.loading import Augment, Batch, TrainingBatches, Unit, lengths_read
 from unifier_tokenizers import NOWHERE, FrameTokenizer, Sound, WaveformTokenizer, pad_columns
 from unifier_tokenizers.sound import FLOOR, SoundTokenizer
+from unifier_tokenizers.tiles import Tiles
 
 RATE, F, D = 8000, 20, 12
 SHAPE: dict[str, Any] = {"rate": RATE, "window": 0.032, "hop": 0.016, "bands": F}
@@ -184,6 +185,13 @@ def test_batches_are_planned_by_what_a_crop_leaves(kind: str) -> None:
     sizes = [batch.mask.shape for _, batch in batches]
     assert max(size[0] for size in sizes) >= 3
     assert sum(int(batch.mask.sum()) for _, batch in batches) == budget["tokens"]
+
+
+def test_of_a_song_no_more_is_put_together_than_a_piece_is_cut_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer, frames, join = TOKENIZERS["stacks"], list[int](), Tiles.join
+    monkeypatch.setattr(Tiles, "join", lambda *given: (frames.append(given[1].shape[2] * 4), join(*given))[1])  # pyright: ignore
+    changing(tokenizer, crop=0.64, stretch=0.2)(batch_of(tokenizer, [noise(80000, 0), noise(90000, 1)]), drawn(0))
+    assert 40 * 1.2 < frames[0] < 40 * 1.2 + 8
 
 
 def test_a_crop_begins_everywhere_and_ends_everywhere() -> None:

@@ -30,11 +30,11 @@ def augment_sounds(
 ) -> Augment | None:
     """What is done to batches of a fitted tokenizer's columns, in this order; None where all of it is off.
 
-    `mixup` mixes sounds, a shorter one `repeat`ed. `stretch` is the share by which a sound is made faster or slower at most,
-    `crop` the seconds that are left of a longer one, `shift` the share of the bands by which all it holds is moved up
-    or down at most, as by another throat (after Jaitly and Hinton 2013), `gain` the decibels by which it is made louder
-    or softer at most. So many masks then hide a stretch of at most `time_width` of the sound, or at most `band_width`
-    of the bands (SpecAugment: Park et al. 2019, section 2).
+    `mixup` mixes sounds, a shorter one `repeat`ed, and of a long one only what its piece is cut from. `stretch` is the
+    share by which a sound is made faster or slower at most, `crop` the seconds that are left of a longer one, `shift`
+    the share of the bands by which all it holds is moved up or down at most, as by another throat (after Jaitly and
+    Hinton 2013), `gain` the decibels by which it is made louder or softer at most. So many masks then hide a stretch of
+    at most `time_width` of the sound, or at most `band_width` of the bands (SpecAugment: Park et al. 2019, section 2).
     """
     for name, value in (("stretch", stretch), ("gain", gain), ("time_masks", time_masks), ("band_masks", band_masks)):
         if not 0 <= value < math.inf:
@@ -82,22 +82,24 @@ def view_sounds(tokenizer: SoundTokenizer, count: int, *, crop: float | None = N
     most, across = change.most, tokenizer.tiles.across
 
     def seen(batch: Batch) -> Iterator[Batch]:
-        lengths = batch.mask.sum(1)
-        longer = (lengths - most).clamp(min=0) // across
-        columns = torch.arange(min(most, batch.mask.shape[1]), device=batch.mask.device)
+        longer = (batch.mask.sum(1) - most).clamp(min=0) // across
         for piece in range(count):
-            start = (longer * piece / (count - 1)).round().long() * across
-            places = start[:, None] + columns
-            mask = places < lengths[:, None]
-            places = places.where(mask, 0)[:, None]
-            values = batch.values.gather(2, places.expand(-1, batch.values.shape[1], -1))
-            positions = batch.positions.gather(2, places.expand(-1, batch.positions.shape[1], -1))
-            hidden = ~mask[:, None]
-            yield batch._replace(
-                values=values.masked_fill_(hidden, 0), positions=positions.masked_fill_(hidden, NOWHERE), mask=mask
-            )
+            yield window(batch, (longer * piece / (count - 1)).round().long() * across, most)
 
     return seen
+
+
+def window(batch: Batch, start: Tensor, most: int) -> Batch:
+    """The columns of each example from `start` (B,) on, `most` of them or as many as there are."""
+    columns = torch.arange(min(most, batch.mask.shape[1]), device=batch.mask.device)
+    places = start[:, None] + columns
+    mask = places < batch.mask.sum(1, keepdim=True)
+    places, hidden = places.where(mask, 0)[:, None], ~mask[:, None]
+    values = batch.values.gather(2, places.expand(-1, batch.values.shape[1], -1))
+    positions = batch.positions.gather(2, places.expand(-1, batch.positions.shape[1], -1))
+    return batch._replace(
+        values=values.masked_fill_(hidden, 0), positions=positions.masked_fill_(hidden, NOWHERE), mask=mask
+    )
 
 
 @final
@@ -133,9 +135,16 @@ class ChangeSounds:
         return None if self.longest is None else int(self.tiles.times(torch.tensor(self.longest))) * self.tiles.across
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+        tiles = self.tiles
+        if self.longest is not None:  # of a song no more is mixed and put together than its piece is cut from
+            frames = math.ceil(self.longest * (1 + self.stretch)) + tiles.stride[0]
+            most = int(tiles.times(torch.tensor(frames))) * tiles.across
+            if batch.mask.shape[1] > most:
+                longer = (batch.mask.sum(1) - most).clamp(min=0) // tiles.across
+                batch = window(batch, up_to(longer, generator) * tiles.across, most)
         if self.mixup is not None:
             batch = self.mixup(batch, generator)
-        tiles, times = self.tiles, batch.mask.sum(1) // self.tiles.across
+        times = batch.mask.sum(1) // tiles.across
         plane, lengths = tiles.join(batch.values, times), tiles.frames(times)
         start = torch.zeros_like(lengths)
         if self.stretch or self.longest:
