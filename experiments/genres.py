@@ -79,10 +79,10 @@ def genres(
     precision: Precision = "bf16",
     bad_examples: BadExamples = "stop",
 ) -> Experiment:
-    """Classify or tag `data`: "embedded" (rendered music), one of the sets below, or a table of your own.
+    """Classify or tag `data`: "embedded" (rendered music), one of the sets below, or sounds of your own.
 
-    Music is "emotify" and "gtzan", spoken digits are "fsdd", noises "esc10" and "esc50"; of these, Emotify has tags. A
-    table of your own is a CSV with the columns file and label. `fold` is tested on: 0 to 4 of Emotify, whose artists
+    Music is "emotify" and "gtzan", spoken digits are "fsdd", noises "esc10" and "esc50"; of these, Emotify has tags.
+    Of your own, a folder for each class, or a table: a CSV with the columns file and label. `fold` is tested on: 0 to 4 of Emotify, whose artists
     are heard there alone, 1 to 5 of ESC, 0 to 5 of FSDD, each a speaker (None is its official split), or of your table;
     folds=5 in its place tests on each of five in turn.
 

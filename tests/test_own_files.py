@@ -9,6 +9,7 @@ import pytest
 import soundfile
 from PIL import Image
 
+from unifier.data.files import SOUNDS
 from unifier.data.sets.audio_folder import AudioFolder
 from unifier.data.sets.image_folder import ImageFolder
 from unifier.data.sets.parallel_text import ParallelText
@@ -253,3 +254,42 @@ def test_a_sound_that_is_not_there_is_named_when_it_is_read(tmp_path: Path) -> N
     with pytest.raises(InputError, match=r"a\.wav cannot be read as a sound: no such file"):
         split[0]
     assert split[1].target == "x"
+
+
+def sound(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, np.zeros(4000), 8000)
+
+
+def test_a_folder_of_sounds_for_each_class(tmp_path: Path) -> None:
+    for number, ending in enumerate(("wav", "flac", "ogg", "mp3", "aiff", "AU") * 4):
+        sound(tmp_path / ("cat" if number % 2 else "dog") / f"{number:02}.{ending}")
+    for other in (".hidden.wav", "notes.txt"):
+        written(tmp_path / "cat" / other, "no sound")
+    source = AudioFolder(tmp_path)
+    assert (source.labels, source.folds) == (("cat", "dog"), ())
+    splits = [source.split(name) for name in SPLITS]
+    assert [len(split) for split in splits] == [20, 2, 2]
+    assert {Path(split.where(i)).suffix for split in splits for i in range(len(split))} == {*SOUNDS, ".AU"} - {".au"}
+    assert all(Path(split.where(i)).parent.name == target for split in splits for i, (_, target) in enumerate(split))
+    assert {target for _, target in splits[2]} == {"cat", "dog"}
+    before = source.sha256
+    sound(tmp_path / "cat" / "99.wav")
+    assert AudioFolder(tmp_path).sha256 != before
+
+
+def test_folders_of_sounds_in_given_splits(tmp_path: Path) -> None:
+    for name in SPLITS:
+        sound(tmp_path / name / "cat" / f"{name}.wav")
+    split = {name: AudioFolder(tmp_path).split(name) for name in SPLITS}
+    assert {name: Path(one.where(0)).stem for name, one in split.items()} == {name: name for name in SPLITS}
+
+
+def test_folders_of_sounds_that_are_wrong(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no sounds in folders of classes, such as .*/dog/1\.wav") as error:
+        AudioFolder(tmp_path).split("train")
+    assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="is a folder, which has no tags: list its sounds in a table"):
+        AudioFolder(tmp_path, task="tags").split("train")
+    with pytest.raises(InputError, match="is a folder, which has no folds to give fold=1 of"):
+        AudioFolder(tmp_path, fold=1).split("train")

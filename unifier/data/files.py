@@ -22,6 +22,9 @@ from unifier_tokenizers import InputError, Sound
 PICTURES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 """The endings of the files that `read_picture` reads."""
 
+SOUNDS = frozenset({".aiff", ".au", ".flac", ".mp3", ".ogg", ".wav"})
+"""The endings of the files that are sounds in a folder; `read_sound` reads more."""
+
 Pixels = NDArray[np.uint8]
 
 

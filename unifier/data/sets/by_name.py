@@ -37,7 +37,7 @@ def picture_source(data: str, *, fold: int | None = None) -> LabelledSource:
 
 
 def sound_source(data: str, *, task: Literal["genre", "tags"] = "genre", fold: int | None = None) -> LabelledSource:
-    """The set of that name, or the `AudioFolder` of that table: one label a sound, or with task "tags" any number.
+    """The set of that name, or the `AudioFolder` of that table or folder: one label a sound, or with task "tags" any.
 
     `fold` is tested on, by default the first; of FSDD, where it is a speaker's number, by default the official split.
     Raises InputError where the set has no tags or no folds.

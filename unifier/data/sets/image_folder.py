@@ -6,8 +6,9 @@ from typing import Literal, final
 
 from unifier.data.examples import Examples, Labelled, from_files
 from unifier.data.files import PICTURES, Row, hash_files, read_picture, read_table, read_whole
+from unifier.data.sets.class_folders import by_class, parts_of
 from unifier.data.source import UNKNOWN, UNREADABLE, Scale, SplitName, scale_of_accuracy
-from unifier.data.splitting import SPLITS, hold_out, pick, refuse_leak, rotate_folds
+from unifier.data.splitting import pick, refuse_leak, rotate_folds
 from unifier_tokenizers import InputError
 
 
@@ -64,18 +65,7 @@ class ImageFolder:
     @cached_property
     def _found(self) -> dict[SplitName, list[Labelled]]:
         """The pictures by the split whose folder they are in; they train where there are no such folders."""
-        folders = _folders(self._folder)
-        given: list[SplitName] = [part for part in SPLITS if part in folders]
-        if given and ("train" not in given or len(folders) > len(given)):
-            raise InputError(
-                f"{self._folder} has the folders {', '.join(folders)}: expected are train, val and test, "
-                "of which only train must be there, or one for each class"
-            )
-        roots: dict[SplitName, Path] = {part: self._folder / part for part in given} or {"train": self._folder}
-        found: dict[SplitName, list[Labelled]] = {part: _pictures(root) for part, root in roots.items()}
-        if not any(found.values()):
-            raise InputError(f"{self._folder} has no pictures in folders of classes, such as {self._folder}/cat/1.png")
-        return found
+        return by_class(self._folder, PICTURES, "pictures", "cat/1.png")
 
     @cached_property
     def _pictures(self) -> list[Labelled]:
@@ -86,12 +76,7 @@ class ImageFolder:
         """The split of each picture."""
         if self._rows is not None:
             return rotate_folds(str(self._table), self._numbers, self._fold, groups=self._groups)
-        parts: list[SplitName] = [part for part, found in self._found.items() for _ in found]
-        lacking: list[SplitName] = [part for part in SPLITS if part not in self._found]
-        if lacking:
-            labels = [picture.target for picture in self._found["train"]]
-            parts[: len(labels)] = hold_out(str(self._folder), labels, lacking)
-        return parts
+        return parts_of(self._folder, self._found)
 
     @cached_property
     def _numbers(self) -> list[int]:
@@ -125,18 +110,3 @@ class ImageFolder:
 
     def _inside(self, path: Path) -> str:
         return path.relative_to(self._folder).as_posix()
-
-
-def _folders(folder: Path) -> list[str]:
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder of pictures")
-    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-
-
-def _pictures(folder: Path) -> list[Labelled]:
-    return [
-        Labelled(path, label)
-        for label in _folders(folder)
-        for path in sorted((folder / label).iterdir())
-        if path.suffix.lower() in PICTURES and not path.name.startswith(".")
-    ]
