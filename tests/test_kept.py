@@ -99,8 +99,9 @@ def test_a_second_run_reads_no_sound_and_has_the_same_to_the_byte(
     assert capsys.readouterr().out == ""
 
 
-def test_another_fold_finds_the_same_sounds(table: Path, root: Path, read: list[str]) -> None:
+def test_another_fold_or_task_finds_the_same_sounds(table: Path, root: Path, read: list[str]) -> None:
     splits = [encoded(AudioFolder(table, fold=fold)) for fold in range(4)]
+    assert kept.keep_units(AudioFolder(table, task="tags"), tokenizer()) is not None
     assert len(read) == 12
     assert len(list(root.iterdir())) == 1
     for fold, split in enumerate(splits):

@@ -30,12 +30,14 @@ class Examples(Sequence[Example], Generic[Entry]):
         locate: Callable[[Entry], str],
         groups: Sequence[str] | None = None,
         target: Callable[[Entry], Any] | None = None,
+        origin: Callable[[Entry], Any] | None = None,
     ) -> None:
         """`locate` names an entry's file and line; `groups` holds for each entry who made it, where that is known.
 
-        `target` finds an entry's target without reading its input, where that can be.
+        `target` finds an entry's target without reading its input, where that can be, and `origin` all of an entry that
+        its input is read from; None is the whole entry.
         """
-        self._entries, self._read, self._locate, self._target = entries, read, locate, target
+        self._entries, self._read, self._locate, self._target, self._origin = entries, read, locate, target, origin
         self.groups = None if groups is None else tuple(groups)
 
     def __len__(self) -> int:
@@ -48,7 +50,7 @@ class Examples(Sequence[Example], Generic[Entry]):
     def __getitem__(self, index: int | slice) -> "Example | Examples[Entry]":
         if isinstance(index, slice):
             groups = None if self.groups is None else self.groups[index]
-            return Examples(self._entries[index], self._read, self._locate, groups, self._target)
+            return Examples(self._entries[index], self._read, self._locate, groups, self._target, self._origin)
         return self._read(self._entries[index])
 
     def target(self, index: int) -> Any:
@@ -56,7 +58,7 @@ class Examples(Sequence[Example], Generic[Entry]):
         return self[index].target if self._target is None else self._target(self._entries[index])
 
     def identities(self) -> list[str] | None:
-        """For each example a hash of all that makes its input but the contents of files: its entry and how it is read.
+        """For each example a hash of all that makes its input but the contents of files: its origin and how it is read.
 
         None where a target cannot be known without the input, or an entry cannot be told from others for good.
         """
@@ -64,7 +66,8 @@ class Examples(Sequence[Example], Generic[Entry]):
             return None
         try:
             read = hashlib.sha256(pickle.dumps(self._read, protocol=5))
-            entries = [pickle.dumps(entry, protocol=5) for entry in self._entries]
+            origins = self._entries if self._origin is None else map(self._origin, self._entries)
+            entries = [pickle.dumps(origin, protocol=5) for origin in origins]
         except (pickle.PicklingError, AttributeError, TypeError):  # a function that was made on the spot, an open file
             return None
         return [hashlib.sha256(read.digest() + entry).hexdigest() for entry in entries]
@@ -85,7 +88,7 @@ def from_files(
     files: Sequence[Labelled], read: Callable[[Path], Any], groups: Sequence[str] | None = None
 ) -> Examples[Labelled]:
     """Examples of one file each, opened with `read`."""
-    return Examples(files, partial(_open, read), _place, groups, _labelled)
+    return Examples(files, partial(_open, read), _place, groups, _labelled, _place)
 
 
 def from_pixels(file: Path, pixels: NDArray[np.uint8], targets: Sequence[Any], kept: Sequence[int]) -> Examples[int]:
