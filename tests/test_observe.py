@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, final
 from xml.etree import ElementTree
@@ -28,7 +29,7 @@ from unifier.trunks.convolutional import Convolutional
 from unifier.trunks.recurrent import Recurrent
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import FrameTokenizer, Mixture, PatchTokenizer, SubwordTokenizer, Tokens, Vocabulary
+from unifier_tokenizers import FrameTokenizer, Mixture, PatchTokenizer, Sound, SubwordTokenizer, Tokens, Vocabulary
 from unifier_tokenizers.vocabulary import Level
 
 D, DEPTH = 12, 2
@@ -114,6 +115,23 @@ def test_a_run_leaves_all_of_it(tmp_path: Path) -> None:
         assert ("times an even share" in said) == ("digits" in name)
         assert ("the true alignment" in said) == ("en-fr" in name)
     assert (result.folder / "figures" / "attention-music-0.svg").stat().st_size < 100_000
+
+
+@pytest.mark.parametrize("longest", [20, 10])
+def test_attention_is_not_kept_of_examples_that_would_take_all_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longest: int
+) -> None:
+    whole = MUSIC.split("val")
+    pieces = [Sound(example.input.waveform[: 8000 if k % 2 else 4000], 8000) for k, example in enumerate(whole)]
+    few = Few([Example(piece, example.target) for piece, example in zip(pieces, whole, strict=True)])
+    model, splits = model_of(transformer(), music=replace(sound(stack=4), source=few))
+    assert sorted(set(splits["music"].lengths()[:, 0].tolist())) == [12, 25]
+    monkeypatch.setattr("unifier.running.observe.LONGEST", longest)
+    own, read = Transformer.attention, list[int]()
+    monkeypatch.setattr(Transformer, "attention", lambda *given: (read.append(given[1].mask.shape[1]), own(*given))[1])  # pyright: ignore
+    observe(model, splits, tmp_path)
+    assert set(read) == ({12} if longest == 20 else set())
+    assert len(np.load(tmp_path / "representations.npz")["music/columns"]) == 6
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ EXAMPLES = 256
 """The most validation examples whose representations are kept."""
 LOOKED_AT = 32
 """The most whose attention is measured, which takes time by the square of N."""
+LONGEST = 4096
+"""The most columns of those, since it takes memory by the square of N too: 0.3 GB a layer of 4 heads."""
 
 
 @torch.no_grad()
@@ -45,14 +47,16 @@ def observe(model: Unifier, splits: Mapping[str, Encoded], folder: Path) -> None
         attentive = trunk if isinstance(trunk, Attentive) else None
         if attentive is None and not sentences:
             continue
-        found = statistics(attentive, arm, split, spread(len(split), LOOKED_AT)) if attentive else []
+        short = np.flatnonzero(split.lengths()[:, 0] <= LONGEST).tolist()
+        looked_at = [short[k] for k in spread(len(short), LOOKED_AT)]
+        found = statistics(attentive, arm, split, looked_at) if attentive and looked_at else []
         attention[name] = {"unit": arm.tokenizer.unit, "layers": found, **errors(sentences.values())}
         for k, row in enumerate(sorted({rows[0], rows[len(rows) // 3]})):
             path = folder / "figures" / f"attention-{name}-{k}.svg"
             if sentence := sentences.get(row):
                 source, target, attended, gold = sentence
                 draw_alignment(path, source, target, attended.numpy(), gold)
-            elif attentive and found:
+            elif attentive and found and row in short:
                 draw(path, attentive, arm, split, row)
     np.savez(folder / "representations.npz", **layers)  # pyright: ignore[reportArgumentType]
     if attention:
