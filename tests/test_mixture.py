@@ -212,3 +212,11 @@ def test_coordinates_are_the_order_of_the_columns() -> None:
     units = tokenizer.encode(raw)
     assert tokenizer.coordinates(units).tolist() == [list(range(units.values.shape[-1]))]
     assert tokenizer.unit == "columns"
+
+
+def test_the_beginning_of_an_example_needs_no_column_of_every_member() -> None:
+    mixture = Mixture({"left": Letters(), "right": Letters()})
+    values, positions = mixture.encode({"left": "abc", "right": "de"})
+    whole = mixture.embed(values[None], positions[None])
+    part = mixture.embed(values[None, :, :3], positions[None, :, :3])
+    torch.testing.assert_close(part, whole[:, :, :3])

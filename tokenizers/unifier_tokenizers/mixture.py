@@ -63,6 +63,8 @@ class Mixture(Tokenizer):
         columns = weight.new_zeros(len(values), self.dim, values.shape[-1])
         for index, member in enumerate(self.members.values()):
             mine = values[:, 0] == index + 1  # B, N
+            if not mine.any():  # of an example's beginning alone
+                continue
             packed, places = _pack_left(values, positions, mine)
             # The layout is read from the values, which encode, being pure, could not keep anywhere else.
             _, dtype, rows, axes = packed[:, :HEADER].amax((0, 2)).tolist()
