@@ -82,9 +82,9 @@ def genres(
     """Classify or tag `data`: "embedded" (rendered music), one of the sets below, or sounds of your own.
 
     Music is "emotify" and "gtzan", spoken digits are "fsdd", noises "esc10" and "esc50"; of these, Emotify has tags.
-    Of your own, a folder for each class, or a table: a CSV with the columns file and label. `fold` is tested on: 0 to 4 of Emotify, whose artists
-    are heard there alone, 1 to 5 of ESC, 0 to 5 of FSDD, each a speaker (None is its official split), or of your table;
-    folds=5 in its place tests on each of five in turn.
+    Of your own, a folder for each class, or a table: a CSV with the columns file and label. `fold` is tested on: 0 to 4
+    of Emotify, whose artists are heard there alone, 1 to 5 of ESC, 0 to 5 of FSDD, each a speaker (None is its official
+    split), or of your table; folds=5 in its place tests on each of five in turn.
 
     Sounds are resampled to `rate` Hz. A column is a stack of `stack` frames of 10 ms (None is 8), or a patch of the
     spectrogram, `patch` and `stride` in (frames, bands); tokenizer="waveform" makes the frames by filters that learn.

@@ -89,7 +89,8 @@ def test_of_long_sounds_pieces_are_read_unless_other_settings_are_given(table: P
         arm = described(songs, **given)
         assert arm.augment.longest == longest
         columns = FrameTokenizer.encode(arm.tokenizer, arm.source.split("train")[1].input)
-        batch = Batch(*(part[None] for part in columns), torch.ones(1, 137).bool(), *[torch.zeros(1)] * 2)
+        values, positions = columns.values[None], columns.positions[None]
+        batch = Batch(values, positions, torch.ones(1, 137).bool(), torch.zeros(1), torch.zeros(1))
         assert len(list(arm.views(batch)) if arm.views else [batch]) == views
     short = described(table)
     assert (short.augment.longest, short.views) == (None, None)
@@ -155,7 +156,9 @@ def test_settings_reach_what_they_are_for(table: Path) -> None:
 
 
 def test_the_learning_rate_rises_and_falls_as_asked(table: Path) -> None:
-    usual, other = (GENRES(data=str(table), **given).training for given in ({}, {"schedule": "constant", "warmup": 0.3}))
+    usual, other = (
+        GENRES(data=str(table), **given).training for given in ({}, {"schedule": "constant", "warmup": 0.3})
+    )
     assert (usual.schedule, usual.warmup) == (Training(steps=1).schedule, Training(steps=1).warmup)
     assert (other.schedule, other.warmup) == ("constant", 0.3)
 

@@ -68,7 +68,9 @@ def test_where_a_shorter_one_is_repeated_all_are_mixed_and_equal_ones_as_ever() 
         torch.testing.assert_close(mixed.values[b], expected, atol=1e-3, rtol=0)
     assert torch.equal(mixed.mask, one.mask)
     assert torch.equal(mixed.positions, one.positions)
-    for equal, same in zip(Mixup(B, 1.0, repeat=True)(batch(), seeded()), Mixup(B, 1.0)(batch(), seeded()), strict=True):
+    for equal, same in zip(
+        Mixup(B, 1.0, repeat=True)(batch(), seeded()), Mixup(B, 1.0)(batch(), seeded()), strict=True
+    ):
         assert torch.equal(equal, same)
 
 

@@ -14,7 +14,7 @@ BadExamples = Literal["stop", "skip"]
 
 
 UNREADABLE = "unreadable"
-"""What a data set's hash says of an example that cannot be read: whether that is an error is not for the hash to say."""
+"""What a data set's hash says of an example that cannot be read: whether that is an error is said elsewhere."""
 
 
 class Example(NamedTuple):

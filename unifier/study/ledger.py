@@ -134,7 +134,9 @@ def flops_of_example(loss: Callable[[Batch], Tensor], split: Encoded, augment: A
         shares = np.array([(n, length) for n in (1, 2, 4) for length in (1, 2, 4)])
         pairs, rows = (pairs // shares[:, None]).clip(min=1).reshape(-1, 2), np.tile(rows, len(shares))
     chosen = _independent(_terms(*pairs.T) / _terms(*pairs.T).max(0))
-    batches = [_beginning(collate(split, [row]), *pairs[k].tolist()) for k, row in zip(chosen, rows[chosen], strict=True)]
+    batches = [
+        _beginning(collate(split, [row]), *pairs[k].tolist()) for k, row in zip(chosen, rows[chosen], strict=True)
+    ]
     with torch.random.fork_rng(devices=[]):
         counts = [_count(loss, batch) for batch in batches]
     terms = np.concatenate([_terms(*batch.lengths()) for batch in batches])

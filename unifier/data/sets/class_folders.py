@@ -23,7 +23,7 @@ def by_class(folder: Path, endings: Collection[str], what: str, such: str) -> di
             "of which only train must be there, or one for each class"
         )
     roots: dict[SplitName, Path] = {part: folder / part for part in given} or {"train": folder}
-    found = {
+    found: dict[SplitName, list[Labelled]] = {
         part: [
             Labelled(path, label)
             for label in _folders(root, what)
