@@ -23,6 +23,7 @@ PLAIN: dict[str, Any] = {
     "normalise": "whole",
     "mixup": 0,
     "stretch": 0,
+    "crop": 0,
     "shift": 0,
     "time_masks": 0,
     "band_masks": 0,

@@ -1,5 +1,6 @@
 """The experiment on sounds: each setting reaches what it is for, and none costs anything unless asked for."""
 
+import inspect
 from pathlib import Path
 from typing import Any, cast
 
@@ -96,6 +97,13 @@ def test_of_long_sounds_pieces_are_read_unless_other_settings_are_given(table: P
     assert (short.augment.longest, short.views) == (None, None)
     with pytest.raises(InputError, match="crops=3: 1 is the whole sound"):
         described(table, crops="3")
+
+
+def test_a_plain_experiment_reads_long_sounds_whole(songs: Path) -> None:
+    """As the study of one trunk does, whatever the recipe is."""
+    plain: dict[str, Any] = inspect.getmodule(GENRES).PLAIN  # pyright: ignore
+    (arm,) = GENRES(data=str(songs), **plain).arms.values()
+    assert (arm.augment, arm.views) == (None, None)
 
 
 def test_an_epoch_of_long_sounds_is_a_piece_of_each(songs: Path) -> None:
