@@ -240,11 +240,14 @@ def act_translate(options: argparse.Namespace) -> int:
     """Write a line for each line; returns 1 where nobody reads on."""
     from contextlib import nullcontext
     from dataclasses import fields
+    from io import TextIOWrapper
 
     from unifier.report.alignment import AlignmentPage
     from unifier.running.translate import Wishes, opened, translate
     from unifier.running.translator import Translator
 
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as what is read
     wishes = Wishes(**{field.name: getattr(options, field.name) for field in fields(Wishes)})
     translator = Translator(options.run, options.experiment, align=bool(options.attention))
     page = AlignmentPage(options.attention) if options.attention else nullcontext()

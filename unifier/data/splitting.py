@@ -50,15 +50,15 @@ def hold_out(
 
 
 def hold_out_rows(
-    what: str, count: int, parts: Sequence[SplitName], *, one_in: int = 10
+    what: str, count: int, parts: Sequence[SplitName], *, one_in: int = 10, most: int | None = None
 ) -> dict[SplitName, NDArray[np.int32]]:
     """The rows of each split, in order: as `hold_out` draws them where there are neither labels nor groups.
 
-    Of a great many examples it holds no more than some bytes each.
+    Of a great many examples it holds no more than some bytes each; `most` limits each of `parts`.
     """
     if count <= len(parts):
         hold_out(what, [""] * count, parts, one_in=one_in)  # says what is wrong
-    size = max(1, round(count / one_in))
+    size = min(max(1, round(count / one_in)), most or count)
     drawn = np.random.RandomState(0).permutation(np.arange(count, dtype=np.int32))
     ends = [size * k for k in range(len(parts) + 1)]
     rows: dict[SplitName, NDArray[np.int32]] = {"train": np.sort(drawn[ends[-1] :])}
