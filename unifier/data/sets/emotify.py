@@ -32,7 +32,7 @@ SCALES = {
     "genre": scale_of_accuracy(
         GENRES,
         63.0,
-        "support vector machine on means and deviations of MFCCs, mean of these five folds, by the keepers of this copy",
+        "support vector machine on statistics of MFCCs, mean of these five folds, by the keepers of this copy",
     ),
     "tags": Scale(
         "macro_auc",
