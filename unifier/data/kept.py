@@ -142,7 +142,7 @@ class Fittable(Protocol):
 
 
 def fit_once(tokenizer: Fittable, source: Source, *, bad_examples: BadExamples = "stop", most: int = 50) -> None:
-    """Fit a tokenizer to `most` training examples, evenly spaced; what an earlier run found is read, where it was kept.
+    """Fit a tokenizer to at most `most` training examples, evenly spaced; what an earlier run found is read, where it was kept.
 
     Raises InputError at the first example that cannot be read or encoded, unless bad_examples is "skip".
     """
