@@ -138,6 +138,10 @@ def test_pictures_in_folds(tmp_path: Path) -> None:
             "file,fold,group\ncat/1.png,1,Ann\ncat/2.png,2,Ben\ncat/3.png,3,Ann\n",
             "group 'Ann' is in fold 1 and in fold 3",
         ),
+        (
+            "file,fold,group\ncat/1.png,1,Ann\ncat/2.png,2,Ann \ncat/3.png,3, \n",
+            "group 'Ann' is in fold 1 and in fold 2",
+        ),
         (None, r"folds\.csv: no such file"),
     ],
 )
@@ -150,6 +154,18 @@ def test_folds_of_pictures_that_are_wrong(tmp_path: Path, table: str | None, sai
         ImageFolder(tmp_path, fold=1).split("train")
     assert "\n" not in str(error.value)
     assert "folds.csv" in str(error.value)
+
+
+def test_an_empty_cell_is_a_group_of_its_own(tmp_path: Path) -> None:
+    rows = ["file,fold,group"]
+    for number in (1, 2, 3):
+        picture(tmp_path / "cat" / f"{number}.png")
+        rows.append(f"cat/{number}.png,{number},{' ' * (number - 1)}")
+    written(tmp_path / "folds.csv", "\n".join(rows) + "\n")
+    source = ImageFolder(tmp_path)
+    assert len({group for name in SPLITS for group in source.split(name).groups or ()}) == 3
+    table = sounds(tmp_path, "file,label,fold,group", "a.wav,x,1,", "b.wav,x,2,", "c.wav,x,3, ")
+    assert len({group for name in SPLITS for group in AudioFolder(table).split(name).groups or ()}) == 3
 
 
 def test_folders_of_pictures_that_are_wrong(tmp_path: Path) -> None:
@@ -223,6 +239,7 @@ def test_tags_of_sounds(tmp_path: Path) -> None:
             "'Ann' is in split train and in split val",
         ),
         ("file,label,fold,group", ["a.wav,x,1,Ann", "b.wav,x,2,Ann"], "group 'Ann' is in fold 1 and in fold 2"),
+        ("file,label,fold,group", ["a.wav,x,1,Ann", "b.wav,x,2, Ann"], "group 'Ann' is in fold 1 and in fold 2"),
     ],
 )
 def test_tables_of_sounds_that_are_wrong(tmp_path: Path, header: str, rows: list[str], said: str) -> None:

@@ -79,6 +79,16 @@ def read_table(path: Path, columns: Sequence[str]) -> list[Row]:
     return rows
 
 
+def read_groups(rows: Sequence[Row]) -> list[str] | None:
+    """The cells of the column group without spaces around them, an empty one as a group of its own.
+
+    None where there is no such column.
+    """
+    if not rows or "group" not in rows[0].cells:
+        return None
+    return [row.cells["group"].strip() or f" {row.line}" for row in rows]  # a name that no stripped cell has
+
+
 def read_number(cell: str, place: str) -> float:
     """A cell of a table as a finite number; `place` names its file and line in the InputError."""
     try:

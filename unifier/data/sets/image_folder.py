@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, final
 
 from unifier.data.examples import Examples, Labelled, from_files
-from unifier.data.files import PICTURES, Row, hash_files, read_picture, read_table, read_whole
+from unifier.data.files import PICTURES, Row, hash_files, read_groups, read_picture, read_table, read_whole
 from unifier.data.source import UNKNOWN, Scale, SplitName, scale_of_accuracy
 from unifier.data.splitting import SPLITS, hold_out, pick, refuse_leak, rotate_folds
 from unifier_tokenizers import InputError
@@ -19,7 +19,7 @@ class ImageFolder:
     pictures every time. Or the folder holds folds.csv, a table with the columns file (from the folder) and fold
     (numbers) that has a row for each picture: then `fold`, by default the first, is the test, the next one validates,
     the others train. Its column group, where there is one, keeps each group in one fold; a fold that cuts one is
-    refused.
+    refused, and an empty cell is a group of its own.
 
     The input is uint8 H x W x `channels`, of any size; the target is the name of the class. Files with other endings
     than a picture's, and hidden ones, are left out.
@@ -113,9 +113,7 @@ class ImageFolder:
 
     @cached_property
     def _groups(self) -> list[str] | None:
-        if self._rows is None or "group" not in self._rows[0].cells:
-            return None
-        return [row.cells["group"] for row in self._rows]
+        return read_groups(self._rows or ())
 
     @property
     def _table(self) -> Path:
