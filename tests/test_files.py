@@ -62,6 +62,9 @@ def test_transparency_is_laid_on_white(tmp_path: Path) -> None:
     palette.putpixel((1, 0), 1)
     palette.save(tmp_path / "palette.png", transparency=0)
     assert read_picture(tmp_path / "palette.png")[0].tolist() == [[255] * 3, list(RED)]
+    levels = np.array([[1000, 1001, 65535]], np.uint16)  # of which 8 bits could not tell two apart
+    Image.fromarray(levels).save(tmp_path / "sixteen.png", transparency=1000)
+    assert read_picture(tmp_path / "sixteen.png", 1).ravel().tolist() == [255, 4, 255]
     half = Image.new("LA", (1, 1), (0, 128))
     half.save(tmp_path / "half.png")
     assert abs(int(read_picture(tmp_path / "half.png", 1)[0, 0, 0]) - 127) <= 1
@@ -101,10 +104,11 @@ def test_pictures_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(InputError) as error:
             read_picture(tmp_path / name)
         one_line(error, name)
-    Image.new("F", (2, 2), 0.5).save(tmp_path / "float.tif")
-    with pytest.raises(InputError) as error:
-        read_picture(tmp_path / "float.tif")
-    one_line(error, "float.tif", "no known range")
+    for mode, value in (("F", 0.5), ("I", 230)):
+        Image.new(mode, (2, 2), value).save(tmp_path / f"{mode}.tif")
+        with pytest.raises(InputError) as error:
+            read_picture(tmp_path / f"{mode}.tif")
+        one_line(error, f"{mode}.tif", f"mode {mode} have no known range")
 
 
 def wave(channels: int, rate: int = 8000) -> np.ndarray:

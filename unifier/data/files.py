@@ -122,15 +122,16 @@ def _stream(path: Path, packed: Packed | None) -> Path | BytesIO:
 def read_picture(path: Path, channels: int = 3, packed: Packed | None = None) -> Pixels:
     """A picture as uint8 H x W x `channels`, colour (3) or grey (1), upright as its EXIF orientation says.
 
-    Transparency is laid on white; 16 bits become 8. What is in `packed` is read from there.
+    Transparency is laid on white; 16 bits become 8, and pixels of more or of fractions are refused. What is in
+    `packed` is read from there.
     """
     try:
         with Image.open(_stream(path, packed)) as file:
             image = ImageOps.exif_transpose(file)
-            if image.mode == "F":
-                raise InputError("floating-point pixels have no known range; save it with 8 or 16 bits")
+            if image.mode == "F" or (image.mode == "I" and file.format == "TIFF"):
+                raise InputError(f"pixels of mode {image.mode} have no known range; save it with 8 or 16 bits")
             if image.mode.startswith("I"):  # 16-bit grey, of which Pillow's own conversion keeps the low byte
-                image = Image.fromarray((np.asarray(image).clip(0, 65535) / 257).round().astype(np.uint8))
+                image = _eight_bits(image)
             if image.has_transparency_data:
                 image = image.convert("RGBA")
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
@@ -140,6 +141,15 @@ def read_picture(path: Path, channels: int = 3, packed: Packed | None = None) ->
     except _UNDECODABLE as error:
         raise InputError(f"{path} cannot be read as a picture: {_one_line(error)}") from error
     return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """16-bit grey as L, or as LA where one of its values is transparent."""
+    levels = np.asarray(image).clip(0, 65535)
+    grey = Image.fromarray((levels / 257).round().astype(np.uint8))
+    if "transparency" in image.info:
+        grey.putalpha(Image.fromarray(np.where(levels == image.info["transparency"], 0, 255).astype(np.uint8)))
+    return grey
 
 
 _CUT = re.compile(r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE)
