@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from PIL import Image
+from PIL import Image, ImageOps
 
 from unifier.data.files import hash_files, read_lines, read_number, read_picture, read_sound, read_table
 from unifier_tokenizers import InputError
@@ -87,6 +87,34 @@ def test_pictures_stand_upright(tmp_path: Path, orientation: int) -> None:
     exif[0x0112] = orientation
     Image.fromarray(np.ascontiguousarray(turned)).save(tmp_path / "turned.png", exif=exif)
     assert np.array_equal(read_picture(tmp_path / "turned.png", 1)[:, :, 0], upright)
+
+
+@pytest.mark.parametrize("ending", ["png", "jpg", "gif"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_large_pictures_are_shrunk_antialiased_and_others_left_alone(
+    tmp_path: Path, ending: str, channels: int
+) -> None:
+    path = tmp_path / f"picture.{ending}"
+    board = 255 * (np.indices((400, 600)).sum(0) % 2).astype(np.uint8)  # one pixel black, the next one white
+    Image.fromarray(board).save(path)
+    pixels = read_picture(path, channels, size=60)
+    assert pixels.shape == (40, 60, channels)
+    assert np.abs(pixels.astype(int) - 127).max() < 10
+    assert read_picture(path, channels, size=1).shape == (1, 1, channels)
+    for size in (600, 1000, None):
+        assert np.array_equal(read_picture(path, channels, size=size), read_picture(path, channels))
+
+
+def test_a_large_jpeg_is_not_decoded_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turned, decoded = ImageOps.exif_transpose, list[tuple[int, int]]()
+    monkeypatch.setattr(ImageOps, "exif_transpose", lambda image: decoded.append(image.size) or turned(image))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (1600, 1000), RED).save(tmp_path / "photograph.jpg", exif=exif)
+    pixels = read_picture(tmp_path / "photograph.jpg", size=50)
+    assert decoded == [(200, 125)]
+    assert pixels.shape == (50, 31, 3)
+    assert np.abs(pixels - np.array(RED)).max() <= 3
 
 
 def test_pictures_that_cannot_be_read(tmp_path: Path) -> None:

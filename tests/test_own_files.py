@@ -85,6 +85,16 @@ def test_pictures_in_given_splits(tmp_path: Path) -> None:
         assert (pixels.shape, target) == ((2, 3, 1), "cat")
 
 
+def test_pictures_are_shrunk_and_known_by_their_size(tmp_path: Path) -> None:
+    for k in range(3):
+        picture(tmp_path / "cat" / f"{k}.png")
+    whole, small = (ImageFolder(tmp_path, size=size).split("train") for size in (None, 2))
+    assert (whole[0].input.shape, small[0].input.shape) == ((2, 3, 3), (1, 2, 3))
+    assert whole.identities() != small.identities()  # or what is kept of one would be read for the other
+    with pytest.raises(InputError, match="size=0: at least 1 pixel"):
+        ImageFolder(tmp_path, size=0)
+
+
 def test_a_split_without_a_folder_is_held_out_of_training(tmp_path: Path) -> None:
     for number in range(30):
         picture(tmp_path / "train" / "cat" / f"{number}.png")

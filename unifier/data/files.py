@@ -119,14 +119,16 @@ def _stream(path: Path, packed: Packed | None) -> Path | BytesIO:
     return BytesIO(packed[path]) if packed and path in packed else path
 
 
-def read_picture(path: Path, channels: int = 3, packed: Packed | None = None) -> Pixels:
+def read_picture(path: Path, channels: int = 3, packed: Packed | None = None, size: int | None = None) -> Pixels:
     """A picture as uint8 H x W x `channels`, colour (3) or grey (1), upright as its EXIF orientation says.
 
     Transparency is laid on white; 16 bits become 8, and pixels of more or of fractions are refused. What is in
-    `packed` is read from there.
+    `packed` is read from there. One whose longer side is above `size` pixels is shrunk to it, antialiased.
     """
     try:
         with Image.open(_stream(path, packed)) as file:
+            if size is not None:
+                file.draft(None, (2 * size, 2 * size))  # a JPEG is decoded at an eighth to a half, where that suffices
             image = ImageOps.exif_transpose(file)
             if image.mode == "F" or (image.mode == "I" and file.format == "TIFF"):
                 raise InputError(f"pixels of mode {image.mode} have no known range; save it with 8 or 16 bits")
@@ -135,7 +137,10 @@ def read_picture(path: Path, channels: int = 3, packed: Packed | None = None) ->
             if image.has_transparency_data:
                 image = image.convert("RGBA")
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-            pixels = np.array(image.convert("L" if channels == 1 else "RGB"))
+            image = image.convert("L" if channels == 1 else "RGB")
+            if size is not None:
+                image.thumbnail((size, size))
+            pixels = np.array(image)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except _UNDECODABLE as error:
