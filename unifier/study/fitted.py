@@ -4,24 +4,27 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 from unifier.study.experiment import check_name
+from unifier.study.files import read_json, write_json
 from unifier_tokenizers import InputError, Vocabulary
+
+Learned = TypeVar("Learned", Vocabulary, int)
 
 
 class _Memory(NamedTuple):
-    kept: dict[str, Vocabulary]
+    kept: dict[str, Vocabulary | int]
     """What a run kept."""
-    asked: dict[str, Vocabulary]
+    asked: dict[str, Vocabulary | int]
     """What was asked for since."""
 
 
 _memory: ContextVar[_Memory | None] = ContextVar("memory", default=None)
 
 
-def fitted(name: str, fit: Callable[[], Vocabulary]) -> Vocabulary:
-    """The vocabulary that `fit` learns; where a run is loaded or resumed, the one that it learned when the run began.
+def fitted(name: str, fit: Callable[[], Learned]) -> Learned:
+    """The vocabulary or number that `fit` learns; where a run is loaded or resumed, what it learned when the run began.
 
     An experiment's function asks for each under a name of its own.
     """
@@ -30,19 +33,23 @@ def fitted(name: str, fit: Callable[[], Vocabulary]) -> Vocabulary:
         return fit()
     check_name(name)
     if name in memory.asked:
-        raise InputError(f'two parts of the experiment learn a vocabulary called "{name}": give each its own name')
-    memory.asked[name] = memory.kept[name] if name in memory.kept else fit()
-    return memory.asked[name]
+        raise InputError(f'two parts of the experiment learn what they call "{name}": give each its own name')
+    found = cast(Learned, memory.kept[name]) if name in memory.kept else fit()
+    memory.asked[name] = found
+    return found
 
 
 @contextmanager
-def remembering(run: Path | None = None) -> Generator[dict[str, Vocabulary]]:
+def remembering(run: Path | None = None) -> Generator[dict[str, Vocabulary | int]]:
     """While an experiment is built: what is `fitted` comes from a run's folder where it is there.
 
     Gives what was asked for, by name.
     """
-    files = (run / FOLDER).glob("*.json") if run else ()
-    memory = _Memory({file.stem: Vocabulary.load(file) for file in files}, {})
+    kept: dict[str, Vocabulary | int] = {}
+    if run is not None:
+        kept |= {file.stem: Vocabulary.load(file) for file in (run / FOLDER).glob("*.json")}
+        kept |= read_json(run / NUMBERS) if (run / NUMBERS).exists() else {}
+    memory = _Memory(kept, {})
     token = _memory.set(memory)
     try:
         yield memory.asked
@@ -50,11 +57,14 @@ def remembering(run: Path | None = None) -> Generator[dict[str, Vocabulary]]:
         _memory.reset(token)
 
 
-FOLDER = "vocabularies"
+FOLDER, NUMBERS = "vocabularies", "numbers.json"
 
 
-def keep(vocabularies: dict[str, Vocabulary], run: Path) -> None:
+def keep(learned: dict[str, Vocabulary | int], run: Path) -> None:
     """Write what was `fitted` into a run's folder."""
-    for name, vocabulary in vocabularies.items():
-        (run / FOLDER).mkdir(exist_ok=True)
-        vocabulary.save(run / FOLDER / f"{name}.json")
+    for name, one in learned.items():
+        if isinstance(one, Vocabulary):
+            (run / FOLDER).mkdir(exist_ok=True)
+            one.save(run / FOLDER / f"{name}.json")
+    if numbers := {name: one for name, one in learned.items() if isinstance(one, int)}:
+        write_json(run / NUMBERS, numbers)
