@@ -13,6 +13,7 @@ from unifier import Comparison, Experiment, Result, run
 from unifier.data.embedded import Digits
 from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
+from unifier.running.callbacks import Interrupted
 from unifier.running.fit import Place
 from unifier.running.trials import Trials
 from unifier.study.comparison import Trial
@@ -229,9 +230,10 @@ def pair(*, seeds: tuple[int, ...] = (0,)) -> Comparison:
 def test_what_has_finished_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         interrupted_after(2, patch)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(Interrupted) as stop:
             run(pair, out=tmp_path, track="off", seeds=(0, 1))
     (folder,) = (tmp_path / "pair").iterdir()
+    assert str(stop.value) == str(folder)
     before = content(folder)
     assert before["status"] == "interrupted"
     assert len(before["rows"]) == 2

@@ -27,7 +27,8 @@ def compare(
 
     `settings` are those of the function that described the comparison, which repeat it. comparison.json is written anew
     after each run, report.html at the end. A run that fails on its way is a row that says so, and the others still run;
-    one that cannot begin, or is interrupted, ends the comparison. Where the first cannot begin, nothing is left.
+    one that cannot begin, or is interrupted, ends the comparison: with Interrupted of the comparison's own folder after
+    Ctrl-C. Where the first cannot begin, nothing is left.
     `resume` is the folder of a comparison that ended early: what has finished there is not run again.
     """
     place = replace(place, group=comparison.name)
@@ -60,8 +61,11 @@ def compare(
     except BaseException as error:
         if isinstance(error, InputError) and not trials.rows and resume is None:
             shutil.rmtree(folder)
-        else:
-            write("interrupted" if isinstance(error, (Interrupted, KeyboardInterrupt)) else "failed")
+            raise
+        if isinstance(error, (Interrupted, KeyboardInterrupt)):
+            write("interrupted")
+            raise Interrupted(folder) from None  # which is resumed, not the trial's
+        write("failed")
         raise
     representation, unread = compare_representations([row for row in trials.rows if finished(row)])
     trials.problems += unread
