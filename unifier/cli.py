@@ -32,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     # Nothing heavy is imported before a command needs it: help and list start at once.
     try:
-        return options.act(options) or 0
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn_in_a_line
+            return options.act(options) or 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 1
@@ -140,10 +142,8 @@ def act_list(options: argparse.Namespace) -> None:
     if options.what in KINDS:
         from unifier.running.registry import plugins
 
-        with warnings.catch_warnings():
-            warnings.showwarning = _warn_in_a_line
-            for name, plugin in plugins(options.what).items():
-                print(f"{name:16} {(plugin.__doc__ or '').strip().partition(chr(10))[0]}")
+        for name, plugin in plugins(options.what).items():
+            print(f"{name:16} {(plugin.__doc__ or '').strip().partition(chr(10))[0]}")
     elif options.what:
         from unifier.running.registry import experiments
 

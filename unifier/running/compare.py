@@ -12,6 +12,7 @@ from unifier.running.callbacks import Interrupted
 from unifier.running.fit import Place
 from unifier.running.result import Result, Status
 from unifier.running.search import searched
+from unifier.running.spared import spared
 from unifier.running.tracking import Tracking, WeightsAndBiases, wandb_mode
 from unifier.running.trials import Trials
 from unifier.study.comparison import Comparison
@@ -28,7 +29,7 @@ def compare(
     `settings` are those of the function that described the comparison, which repeat it. comparison.json is written anew
     after each run, report.html at the end. A run that fails on its way is a row that says so, and the others still run;
     one that cannot begin, or is interrupted, ends the comparison: with Interrupted of the comparison's own folder after
-    Ctrl-C. Where the first cannot begin, nothing is left.
+    Ctrl-C. Where the first cannot begin, nothing is left. An analysis or a page that fails at the end is a warning.
     `resume` is the folder of a comparison that ended early: what has finished there is not run again.
     """
     place = replace(place, group=comparison.name)
@@ -58,6 +59,15 @@ def compare(
         for trial in planned:
             trials.attempt(trial)
             write("running")
+        representation, unread = list[dict[str, Any]](), list[str]()
+        with spared(folder, "how alike its trunks are"):
+            representation, unread = compare_representations([row for row in trials.rows if finished(row)])
+        trials.problems += unread
+        whole = all(finished(row) for row in trials.rows)
+        content = write("finished" if whole else "failed", representation=representation)
+        with spared(folder, "report.html"):
+            write_report(folder, content)
+        track(folder, content, place)
     except BaseException as error:
         if isinstance(error, InputError) and not trials.rows and resume is None:
             shutil.rmtree(folder)
@@ -67,12 +77,6 @@ def compare(
             raise Interrupted(folder) from None  # which is resumed, not the trial's
         write("failed")
         raise
-    representation, unread = compare_representations([row for row in trials.rows if finished(row)])
-    trials.problems += unread
-    whole = all(finished(row) for row in trials.rows)
-    content = write("finished" if whole else "failed", representation=representation)
-    write_report(folder, content)
-    track(folder, content, place)
     return trials.results, folder
 
 
