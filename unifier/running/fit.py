@@ -32,7 +32,7 @@ from unifier.running.samples import samples
 from unifier.running.spared import spared
 from unifier.running.speed import Speed, peak_flops
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
-from unifier.study.experiment import Experiment, Training
+from unifier.study.experiment import Experiment, Training, check_seed
 from unifier.study.files import new_folder, read_json, write_json
 from unifier.study.fitted import keep, remembering
 from unifier.study.ledger import count_parameters
@@ -84,8 +84,7 @@ def fit(
     is full, and RunFailed for all else. A run that has its scores is finished and result.json holds them, whatever
     becomes of what tells of them: samples, observations, or a page that fails is a warning; Ctrl-C is Interrupted.
     """
-    if not 0 <= seed < 2**32:
-        raise InputError(f"seed={seed}: a number from 0 to {2**32 - 1} is expected")
+    check_seed(seed)
     keep_freed_memory()
     pl.seed_everything(seed, verbose=False)
     with remembering(resume) as vocabularies:
