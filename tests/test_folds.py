@@ -86,6 +86,13 @@ def test_every_fold_is_tested_on_with_every_seed_and_told_as_one(
     assert "1 arm · 6 runs · 2 seeds · 3 folds" in (folder / "report.html").read_text()
 
 
+def test_the_fold_may_be_a_setting_without_a_default(study: Path, pictures: Path, tmp_path: Path) -> None:
+    study.write_text(STUDY.replace("fold: int | None = None", "fold: int"))
+    assert ask(study, pictures, tmp_path / "runs", "folds=3") == 0
+    (path,) = (tmp_path / "runs").rglob("comparison.json")
+    assert [row["varied"]["fold"] for row in json.loads(path.read_text())["rows"]] == [1, 2, 3]
+
+
 def test_what_was_interrupted_goes_on(study: Path, pictures: Path, tmp_path: Path) -> None:
     assert ask(study, pictures, tmp_path / "runs", "folds=3") == 0
     (path,) = (tmp_path / "runs").rglob("comparison.json")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from unifier import Comparison, Experiment, Result, run
+from unifier.cli import main
 from unifier.data.embedded import Digits
 from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
@@ -290,6 +291,21 @@ def test_a_share_is_of_the_training_split_alone(tmp_path: Path) -> None:
     assert data["fine", 1, 0.5]["train"] == 20
     assert data["fine", 1, 1.0]["train"] == 40
     assert {one["val"] for one in data.values()} == {40}
+
+
+def deep(*, depth: int) -> Experiment:
+    return study("deep", 4, 2, depth)
+
+
+def depths() -> Comparison:
+    return Comparison("depths", [deep], match="steps", vary={"depth": (1, 0), "share": (0.5,)})
+
+
+def test_a_setting_without_a_default_may_vary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = run(depths, out=tmp_path, track="off")
+    assert [result.settings["depth"] for result in results] == [1, 0]
+    assert main(["show", f"{__file__}:depths"]) == 0
+    assert "experiment deep" in capsys.readouterr().out
 
 
 def hunt() -> Comparison:

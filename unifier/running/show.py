@@ -28,7 +28,7 @@ def show(reference: str, settings: Mapping[str, Any], *, seed: Any, data: str | 
     if isinstance(described, Comparison):
         print(f"comparison {described.name}: seeds {', '.join(map(str, described.seeds))}")
         for one in described.experiments:
-            show_experiment(one(**check_settings(one, described.settings)))
+            show_experiment(one(**check_settings(one, described.settings_of(one, described.first()))))
     else:
         show_experiment(described)
 

@@ -57,7 +57,7 @@ class Trials:
         searched = (comparison.search or 0) * len(comparison.experiments) * len(comparison.seeds)
         self._planned = searched or sum(1 for _ in comparison.trials())
         for make in comparison.experiments:
-            check_settings(make, comparison.settings)
+            check_settings(make, comparison.settings_of(make, comparison.first()))
 
     def check(self) -> None:
         """Build what is run first of each experiment, before any is trained.
@@ -159,8 +159,7 @@ class Trials:
 
     def _own(self, make: Make, trial: Trial) -> dict[str, Any]:
         """An experiment's settings in a trial, defaults filled in."""
-        varied = {name: value for name, value in of(trial.varied, make).items() if name != SHARE}
-        return check_settings(make, {**self.comparison.settings, **varied})
+        return check_settings(make, self.comparison.settings_of(make, trial.varied))
 
     def _settings(self, trial: Trial) -> dict[str, Any]:
         own = {make.__name__: self._own(make, trial) for make in trial.experiments}

@@ -125,6 +125,14 @@ class Comparison:
         if self.search is not None and (self.search < 1 or not self.vary or tuple(self.modes) != ("solo",)):
             raise InputError(f"search={self.search}: a search tries at least one combination of `vary`, in mode solo")
 
+    def settings_of(self, make: Make, varied: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that one experiment is given: the shared ones, and those that it has of the `varied` ones."""
+        return {**self.settings, **{name: value for name, value in of(varied, make).items() if name != SHARE}}
+
+    def first(self) -> dict[str, Any]:
+        """What varies, with the first value of each."""
+        return {name: values[0] for name, values in self.vary.items()}
+
     def trials(self) -> Iterator[Trial]:
         """All runs, each after those whose trunks it begins from."""
         planned: list[dict[str, Any]] = []
