@@ -243,4 +243,5 @@ def test_a_resumed_run_keeps_its_settings_and_its_experiment(
     other.write_text(EXPERIMENT.replace("small_study", "other_study"))
     assert main(["run", str(other), "--resume", str(uninterrupted), "--track", "off"]) == 2
     assert 'a run of "small_study"' in capsys.readouterr().err
+        ([str(file), "seed=0"], "keeps its settings; leave out seed"),
     assert result(uninterrupted) == before

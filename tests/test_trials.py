@@ -246,6 +246,30 @@ def test_what_has_finished_is_not_run_again(tmp_path: Path, monkeypatch: pytest.
     assert len(list((tmp_path / "fine").iterdir())) == 2
 
 
+def test_what_was_moved_is_found_and_goes_on_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        interrupted_after(1, patch)
+        with pytest.raises(Interrupted):
+            run(pair, out="began", track="off")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "began").rename(tmp_path / "moved")
+    monkeypatch.chdir(elsewhere)
+    (folder,) = (tmp_path / "moved" / "pair").iterdir()
+    (before,) = content(folder)["rows"]
+    run(pair, track="off", resume=folder)
+    after = content(folder)
+    assert (after["status"], after["problems"], len(after["rows"])) == ("finished", [], 4)
+    assert after["rows"][0]["result"] == before["result"]
+    assert {name: len(list((tmp_path / "moved" / name).iterdir())) for name in ("fine", "coarse", "joint")} == {
+        "fine": 1,
+        "coarse": 1,
+        "joint": 1,
+    }
+    assert not list(elsewhere.iterdir())
+
+
 def test_a_broken_result_is_named_and_run_again(tmp_path: Path) -> None:
     run(pair, out=tmp_path, track="off")
     (folder,) = (tmp_path / "pair").iterdir()

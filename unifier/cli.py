@@ -88,7 +88,7 @@ def make_parser() -> argparse.ArgumentParser:
         command.add_argument("settings", nargs="*", metavar="key=value", help="settings of the experiment, and seed=N")
         command.add_argument("--data", metavar="DIR", help="the folder of data sets (default: $UNIFIER_DATA)")
     show.set_defaults(act=act_show)
-    run.add_argument("--out", metavar="DIR", default="runs", help="where the run's folder is made (default: runs)")
+    run.add_argument("--out", metavar="DIR", help="where the run's folder is made (default: runs)")
     run.add_argument(
         "--track",
         choices=("online", "offline", "off"),
@@ -190,7 +190,7 @@ def act_run(options: argparse.Namespace) -> int:
     results, folder = run_and_place(
         experiment(options.experiment),
         settings,
-        seed=settings.pop("seed", 0),
+        seed=settings.pop("seed", None),
         data_folder=options.data,
         out=options.out,
         track=options.track,

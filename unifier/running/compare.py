@@ -16,7 +16,7 @@ from unifier.running.spared import spared
 from unifier.running.tracking import Tracking, WeightsAndBiases, wandb_mode
 from unifier.running.trials import Trials
 from unifier.study.comparison import Comparison
-from unifier.study.files import new_folder, read_json, write_json
+from unifier.study.files import new_folder, write_json
 from unifier.study.trunk_pairs import compare_representations
 from unifier_tokenizers import InputError
 
@@ -33,8 +33,7 @@ def compare(
     `resume` is the folder of a comparison that ended early: what has finished there is not run again.
     """
     place = replace(place, group=comparison.name)
-    earlier = read_json(resume / "comparison.json")["rows"] if resume else []
-    trials = Trials(comparison, place, earlier)
+    trials = Trials(comparison, place, resume)
     folder = resume or new_folder(place.out / comparison.name, time.strftime("%Y%m%d-%H%M%S"))
 
     def write(status: Status, **found: Any) -> dict[str, Any]:

@@ -112,11 +112,11 @@ def _placed(rows: Iterable[Row], base: Path) -> list[Row]:
     rows = list(rows)
     if not all({"experiment", "arm", "seed"} <= row.keys() for row in rows):
         raise InputError(f"{base / 'comparison.json'}: broken (a row lacks its experiment, arm or seed)")
-    return [{**USUAL, **row, "folder": _find(row.get("folder") or "", base)} for row in rows]
+    return [{**USUAL, **row, "folder": run_folder(row.get("folder") or "", base)} for row in rows]
 
 
-def _find(text: str, base: Path) -> Path | None:
-    """A run's folder as it was written down, or beside the comparison's if all were moved together."""
+def run_folder(text: str, base: Path) -> Path | None:
+    """A run's folder as a comparison's row has it, or beside the comparison's, `base`, if all were moved together."""
     if not text:
         return None
     tail = Path(*Path(text).parts[-2:])  # <experiment>/<run id>, as `runs` holds them
