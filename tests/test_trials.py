@@ -16,6 +16,7 @@ from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
 from unifier.running.callbacks import Interrupted
 from unifier.running.fit import Place
+from unifier.running.load import load
 from unifier.running.trials import Trials
 from unifier.study.comparison import Trial
 from unifier.study.experiment import Arm, Training
@@ -330,6 +331,13 @@ def test_a_setting_without_a_default_may_vary(tmp_path: Path, capsys: pytest.Cap
     assert [result.settings["depth"] for result in results] == [1, 0]
     assert main(["show", f"{__file__}:depths"]) == 0
     assert "experiment deep" in capsys.readouterr().out
+
+
+def test_a_run_on_a_share_is_loaded(tmp_path: Path) -> None:
+    result = run(depths, out=tmp_path, track="off")[0]
+    assert result.settings == {"depth": 1, "share": 0.5}
+    experiment, _ = load(result.folder)
+    assert len(experiment.arms["deep"].source.split("train")) == 40
 
 
 def hunt() -> Comparison:
