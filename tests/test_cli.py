@@ -77,6 +77,7 @@ def test_a_run_prints_its_scores_and_at_last_its_folder(
 
     page = folder / "report.html"
     whole = page.read_text()
+    assert "unifier run small_study.py steps=3 dim=8 validations=2 seed=5\n" in whole
     page.write_text("overwritten")
     assert main(["report", str(folder)]) == 0
     assert page.read_text() == whole

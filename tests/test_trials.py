@@ -340,6 +340,12 @@ def test_a_run_on_a_share_is_loaded(tmp_path: Path) -> None:
     assert len(experiment.arms["deep"].source.split("train")) == 40
 
 
+def test_the_whole_says_what_repeats_it_and_its_runs_nothing_for_no_command_does(whole: Path) -> None:
+    assert "test_trials.py:matrix seeds=0\n" in (whole / "report.html").read_text()
+    for row in content(whole)["rows"]:
+        assert "unifier run" not in (Path(row["folder"]) / "report.html").read_text()
+
+
 def hunt() -> Comparison:
     return Comparison("hunt", [fine], match="steps", vary={"patch": (1, 2, 4), "depth": (0, 1)}, search=3)
 

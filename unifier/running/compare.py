@@ -41,6 +41,7 @@ def compare(
             "name": comparison.name,
             "status": status,
             "question": comparison.question,
+            "study": place.origin,
             "settings": settings,
             "seeds": list(comparison.seeds),
             "match": comparison.match,

@@ -130,8 +130,8 @@ def fit(
     )
     keep(vocabularies, result.folder)
     longest = {arm: int(split.lengths()[:, 0].max()) for arm, split in train.items()}
-    about = {"name": result.name, "seed": seed, "settings": settings, "study": place.origin, "longest": longest}
-    write_json(result.folder / "settings.json", about)
+    about = {"name": result.name, "seed": seed, "settings": settings, "study": place.origin, "comparison": place.group}
+    write_json(result.folder / "settings.json", {**about, "longest": longest})
     introduce(result, training, steps)
     tracking = start_tracking(experiment, result, place, model)
     held_out = {
