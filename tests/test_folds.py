@@ -113,7 +113,7 @@ def test_what_was_interrupted_goes_on(study: Path, pictures: Path, tmp_path: Pat
         (["folds=3", "fold=2"], "fold=2 and folds=3: give fold to test on one"),
         (["folds=some"], "the setting folds='some' does not fit"),
         (["folds=3", "seeds=0,0"], "names an experiment or a seed twice"),
-        (["folds=3", "dim=8"], "no setting 'dim' in shades"),
+        (["folds=3", "dim=8"], "no setting 'dim'; shades has data, fold, steps"),
     ],
 )
 def test_folds_that_there_are_not(
@@ -154,7 +154,7 @@ def pair(*, steps: int = 2) -> Comparison:
 def test_an_experiment_or_a_comparison_that_knows_no_folds() -> None:
     with pytest.raises(InputError, match="folds=2: plain has no setting 'fold'"):
         run(plain, folds=2)
-    with pytest.raises(InputError, match="no setting 'folds' in pair"):
+    with pytest.raises(InputError, match="no setting 'folds'; pair has steps"):
         run(pair, folds=2)
 
 

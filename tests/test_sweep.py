@@ -147,7 +147,7 @@ def test_the_score_swept_for_is_a_plain_number_at_the_end(file: Path, tmp_path: 
     ("given", "changed", "said"),
     [
         ({}, {}, "a sweep varies something"),
-        ({"dmi": "1,2"}, {}, "no setting 'dmi' in swept; did you mean 'dim'"),
+        ({"dmi": "1,2"}, {}, "no setting 'dmi'; did you mean 'dim'"),
         ({"dim": "8,wide"}, {}, "the setting dim='wide' does not fit"),
         ({"dim": "8,"}, {}, "the setting dim='' does not fit"),
         ({"seed": "0,-1"}, {}, "seed=-1: a number from 0 to"),

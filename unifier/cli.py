@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, final
 
 KINDS = ("tokenizers", "heads", "sources")
 
@@ -68,9 +68,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
+@final
+class Parser(argparse.ArgumentParser):
+    """One that says what is wrong in a line, without the usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The commands and their options."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="unifier",
         description="Text, pictures and sound as columns of one matrix, read by one transformer, compared fairly.",
         epilog="example: unifier run experiments/pictures.py data=fashion_mnist dim=128 --data ../data",
@@ -85,7 +93,10 @@ def make_parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run an experiment or a comparison; the last line is its folder")
     for command in (show, run):
         command.add_argument("experiment", metavar="FILE[:name]", help="a file with experiments, and which of them")
-        command.add_argument("settings", nargs="*", metavar="key=value", help="settings of the experiment, and seed=N")
+        # Without a default argparse says that they are required.
+        command.add_argument(
+            "settings", nargs="*", default=[], metavar="key=value", help="settings of the experiment, and seed=N"
+        )
         command.add_argument("--data", metavar="DIR", help="the folder of data sets (default: $UNIFIER_DATA)")
     show.set_defaults(act=act_show)
     run.add_argument("--out", metavar="DIR", help="where the run's folder is made (default: runs)")
@@ -100,7 +111,9 @@ def make_parser() -> argparse.ArgumentParser:
 
     sweep = commands.add_parser("sweep", help="make a W&B sweep over settings, and say how its agents are started")
     sweep.add_argument("experiment", metavar="FILE[:name]", help="a file with experiments, and which of them")
-    sweep.add_argument("settings", nargs="*", metavar="key=v1,v2,...", help="values of settings, and seed=0,1,...")
+    sweep.add_argument(
+        "settings", nargs="*", default=[], metavar="key=v1,v2,...", help="values of settings, and seed=0,1,..."
+    )
     sweep.add_argument("--metric", default="val/score", help="what to raise (default: val/score, the arms' mean)")
     sweep.add_argument("--method", default="grid", help="grid, random or bayes (default: grid)")
     sweep.add_argument("--runs", type=int, metavar="N", help="the most runs there will be; grid ends by itself")
@@ -146,7 +159,10 @@ def act_list(options: argparse.Namespace) -> None:
             print(f"{name:16} {(plugin.__doc__ or '').strip().partition(chr(10))[0]}")
     elif options.what:
         from unifier.running.registry import experiments
+        from unifier_tokenizers import InputError
 
+        if not Path(options.what).exists():
+            raise InputError(f"{options.what}: no such file; list a file with experiments, or {', '.join(KINDS)}")
         for name, function in experiments(options.what).items():
             print(f"{options.what}:{name:20} {(function.__doc__ or '').strip().partition(chr(10))[0]}")
     else:
