@@ -18,7 +18,7 @@ from unifier.heads.tagging import TaggingHead
 from unifier.report.numbers.conditions import conditions
 from unifier.report.numbers.gather import read_study
 from unifier.report.numbers.tables import attention_table
-from unifier.running import compare, fit
+from unifier.running import compare, fit, telling
 from unifier.running.callbacks import Interrupted
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
@@ -61,7 +61,7 @@ def content(folder: Path, name: str = "result.json") -> dict[str, Any]:
 def test_a_part_that_fails_is_a_warning_and_the_others_are_written(
     part: str, lacks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fit, part, breaks)
+    monkeypatch.setattr(telling, part, breaks)
     with pytest.warns(UserWarning, match=rf"lacks {lacks}, which failed \(TypeError: nothing .* two lines\)$") as said:
         (result,) = run(pictures, out=tmp_path, track="off")
     assert len([one for one in said if "lacks" in str(one.message)]) == 1
@@ -77,7 +77,7 @@ def test_a_part_that_fails_is_a_warning_and_the_others_are_written(
 def test_the_command_line_says_so_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(fit, "write_report", breaks)
+    monkeypatch.setattr(telling, "write_report", breaks)
     assert main(["run", f"{__file__}:pictures", "--track", "off", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr()
     folder = printed.out.splitlines()[-1]
@@ -94,7 +94,7 @@ def test_ctrl_c_while_it_is_told_keeps_the_row_and_closes_the_trackers(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(fit, "observe", stop)
+        patch.setattr(telling, "observe", stop)
         patch.setattr(fit.Tracking, "close", lambda _, *, failed: closed.append(failed))
         with pytest.raises(Interrupted) as stopped:
             run(alone, out=tmp_path, track="off")

@@ -12,7 +12,7 @@ from unifier.running.callbacks import Interrupted
 from unifier.running.fit import Place
 from unifier.running.result import Result, Status
 from unifier.running.search import searched
-from unifier.running.spared import spared
+from unifier.running.telling import spared
 from unifier.running.tracking import Tracking, WeightsAndBiases, wandb_mode
 from unifier.running.trials import Trials
 from unifier.study.comparison import Comparison

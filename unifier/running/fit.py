@@ -16,21 +16,16 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint, ProgressBar
 
-from unifier.data.encoding import Encoded
 from unifier.data.loading import EvaluationBatches, TrainingBatches, Unit, lengths_read
 from unifier.data.source import SplitName
 from unifier.model import Unifier
-from unifier.report.page import write_report
 from unifier.running.averaging import Averaging
 from unifier.running.callbacks import DivergedError, Interrupted, Interruption, Losses, progress
 from unifier.running.encoded import EncodedArm, encode
 from unifier.running.interference import Interference
-from unifier.running.lengths import by_length
-from unifier.running.observe import observe
 from unifier.running.result import Result, commit, machine, versions
-from unifier.running.samples import samples
-from unifier.running.spared import spared
 from unifier.running.speed import Speed, peak_flops
+from unifier.running.telling import tell
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
 from unifier.study.experiment import Experiment, Training, check_seed
 from unifier.study.files import new_folder, read_json, write_json
@@ -186,19 +181,6 @@ def fit(
         finally:
             tracking.close(failed=False)
     return result
-
-
-def tell(result: Result, experiment: Experiment, model: Unifier, val: Mapping[str, Encoded]) -> None:
-    """Write what tells of a finished run's scores; each part that fails is a warning, and the others are written."""
-    with spared(result.folder, "samples.json"):
-        write_json(result.folder / "samples.json", samples(experiment.arms, model.predictions))
-    with spared(result.folder, "lengths.json"):
-        if lengths := by_length(experiment.arms, model.predictions):
-            write_json(result.folder / "lengths.json", lengths)
-    with spared(result.folder, "what its layers hold"):
-        observe(model, val, result.folder)
-    with spared(result.folder, "report.html"):
-        write_report(result.folder, result.content())
 
 
 def budget_in_batches(training: Training) -> dict[Unit, float]:

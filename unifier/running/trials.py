@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -51,16 +51,20 @@ class Trials:
         self._known: dict[tuple[str, str], dict[str, EncodedArm]] = {}
         self._budgets: dict[Any, tuple[str, float]] = {}
         self._earlier: dict[str, Result] = {}
-        for row in read_json(resume / "comparison.json")["rows"] if resume else ():
-            try:
-                # Where it was written down is named if it is nowhere.
-                self._earlier[key_of(row)] = Result.read(run_folder(row["folder"], resume) or Path(row["folder"]))
-            except InputError as error:
-                self.problems.append(f"{error}; run again")
+        if resume is not None:
+            self._take_up(resume)
         searched = (comparison.search or 0) * len(comparison.experiments) * len(comparison.seeds)
         self._planned = searched or sum(1 for _ in comparison.trials())
         for make in comparison.experiments:
             check_settings(make, comparison.settings_of(make, comparison.first()))
+
+    def _take_up(self, folder: Path) -> None:
+        """Read what the runs of a comparison's folder gave; one that is gone or broken is a problem, and run again."""
+        for row in read_json(folder / "comparison.json")["rows"]:
+            try:
+                self._earlier[key_of(row)] = Result.read(run_folder(row["folder"], folder) or Path(row["folder"]))
+            except InputError as error:
+                self.problems.append(f"{error}; run again")
 
     def check(self) -> None:
         """Build what is run first of each experiment, before any is trained.
