@@ -1,15 +1,19 @@
 """Classes of pictures: patches in, a label out."""
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 from unifier.data.augmenting.pictures import augment_pictures, view_pictures
 from unifier.data.sets.by_name import picture_source
+from unifier.data.sides import typical_side
 from unifier.data.source import BadExamples, readable
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.pooling import Pooling
-from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Training, enough_epochs
+from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Schedule, Training, enough_epochs
+from unifier.study.fitted import fitted
 from unifier.trunks.named import Positions, added, make_trunk
-from unifier_tokenizers import PatchTokenizer
+from unifier_tokenizers import InputError, PatchTokenizer
 from unifier_tokenizers.stem import StemKind
 
 
@@ -17,6 +21,7 @@ def pictures(
     *,
     data: str = "embedded",
     fold: int | None = None,
+    size: int = 64,
     patch: int | None = None,
     stem: StemKind | None = "pooled",
     pooling: Pooling = "mean",
@@ -41,6 +46,8 @@ def pictures(
     batch_tokens: int = 4096,
     optimizer: Optimization = "muon",
     learning_rate: float = 5e-3,
+    schedule: Schedule = "cosine",
+    warmup: float = 0.1,
     weight_decay: float = 0.01,
     ema: float = 0.0,
     validations: int = 8,
@@ -49,30 +56,36 @@ def pictures(
 ) -> Experiment:
     """Classify `data`: "embedded" (8 x 8 digits), one of "mnist", "fashion_mnist", "cifar10", or a folder of your own.
 
-    A folder of your own has a folder of pictures for each class, and may have folds.csv, of which `fold` is tested on.
-    "cifar10_jpg" is a copy of CIFAR-10 that went through JPEG. `patch` is in pixels; None takes the power of 2 that
-    cuts the longer side of the first picture into about eight, and at least 2. `stem` reads patches by
-    convolutions over the picture, None by one linear map. `trunk` is a name that `make_trunk` knows. `crop` (None
-    is an eighth of the longer side) to `cutmix` are what `augment_pictures` does to training pictures, and `crops` says
-    how many views of each picture are averaged in validation and test. `epochs` are as many as `enough_epochs` says,
-    and `tokens`, where given, end training in their place.
+    A folder of your own has a folder of pictures for each class, which are shrunk where a side is above `size` pixels;
+    it may have folds.csv, of which `fold` is tested on. "cifar10_jpg" is a copy of CIFAR-10 that went through JPEG.
+    `patch` is in pixels; None takes the power of 2 that cuts a `typical_side` into about eight, and at least 2. `stem`
+    reads patches by convolutions over the picture, None by one linear map. `trunk` is a name that `make_trunk` knows.
+    `crop` (None is an eighth of a picture's sides) to `cutmix` are what `augment_pictures` does to training pictures,
+    and `crops` says how many views of each picture are averaged in validation and test. `epochs` are as many as
+    `enough_epochs` says, and `tokens`, where given, end training in their place.
     """
-    source = picture_source(data, fold=fold)
-    some = [example.input for example in readable(source.split("train"), bad_examples=bad_examples, most=2000)]
-    channels = 3 if some[0].ndim == 3 else 1
-    longer = int(max(some[0].shape[:2]))
-    patch = patch or max(2, 2 ** round(math.log2(longer / 8)))
-    crop = longer // 8 if crop is None else crop
+    source = picture_source(data, fold=fold, size=size)
+
+    def some() -> Iterator[Any]:
+        return (example.input for example in readable(source.split("train"), bad_examples=bad_examples, most=2000))
+
+    def an_eighth() -> int:
+        return max(2, 2 ** round(math.log2(typical_side(source, bad_examples=bad_examples) / 8)))
+
+    if (first := next(some(), None)) is None:
+        raise InputError(f"{data}: none of the pictures to train on can be read")
+    patch = fitted(f"{source.name}-patch", an_eighth) if patch is None else patch
     epochs = enough_epochs(source) if epochs is None else epochs
     tokenizer = PatchTokenizer(
         dim,
         patch=patch,
-        channels=channels,
+        channels=3 if first.ndim == 3 else 1,
         stem=stem,
         class_token=pooling == "first",
         positions=added(positions),
+        length=max(64, -(-size // max(patch, 1))),
         dropout=dropout,
-    ).fit(some)
+    ).fit(some())
     head = ClassificationHead(source.labels, dim, pooling=pooling, label_smoothing=label_smoothing)
     augment = augment_pictures(
         tokenizer,
@@ -95,6 +108,8 @@ def pictures(
             batch_tokens=batch_tokens,
             optimizer=optimizer,
             learning_rate=learning_rate,
+            schedule=schedule,
+            warmup=warmup,
             weight_decay=weight_decay,
             ema=ema,
             validations=validations,

@@ -15,7 +15,7 @@ from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
 from unifier_tokenizers.choice import choose
 
-Tied = Literal["all", "target", "none"]
+Tied = Literal["all", "source", "target", "none"]
 
 
 def translation(
@@ -39,6 +39,7 @@ def translation(
     r_drop: float = 0.0,
     bpe_dropout: float = 0.0,
     beam_width: int = 1,
+    length_penalty: float = 1.0,
     epochs: float = 30.0,
     tokens: int | None = None,
     batch_tokens: int = 2048,
@@ -59,11 +60,15 @@ def translation(
 
     Of your own: a file with a sentence, a tab and its translation on each line, two files with a comma between whose
     lines correspond, or a translation memory (.tmx). `source` and `target` name the arm and the memory's languages;
-    scores go by the rules of `target`. `length_ratio` and `duplicates` clean what is trained on. Both languages share
-    one vocabulary; encoder, decoder and output projection share one table of it (tied="all"), or the decoder has one
-    for itself and the output ("target"), or each its own ("none"). `tokens`, where given, ends training in place of
-    `epochs`. `trunk` is a name that `make_trunk` knows; `qk_norm` and `quiet` are for transformers.
+    scores go by the rules of `target`. `length_ratio` and `duplicates` clean what is trained on, of files of your own.
+    Both languages share one vocabulary; one table of it is shared by encoder, decoder and output projection
+    (tied="all"), by the first two ("source") or the last two ("target"), or each has its own ("none"). `tokens`, where
+    given, ends training in place of `epochs`. `trunk` is a name that `make_trunk` knows; `qk_norm` and `quiet` are for
+    transformers.
     """
+    choose("tied", tied, get_args(Tied))
+    if data in ("embedded", "multi30k") and (length_ratio is not None or duplicates == "drop"):
+        raise InputError(f"length_ratio and duplicates clean files of your own: leave them out with data={data}")
     pairs: Source
     if data == "embedded":
         pairs = GrammarPairs(source=source, target=target)
@@ -96,8 +101,9 @@ def translation(
         label_smoothing=label_smoothing,
         r_drop=r_drop,
         beam_width=beam_width,
-        embedding=tokenizer.embedding if choose("tied", tied, get_args(Tied)) == "all" else None,
-        tied=tied != "none",
+        length_penalty=length_penalty,
+        embedding=tokenizer.embedding if tied in ("all", "source") else None,
+        tied=tied in ("all", "target"),
         language=target,
     )
     if bpe_dropout and positions == "learned":

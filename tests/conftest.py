@@ -193,6 +193,7 @@ def make_comparison(runs: Path, rows: list[dict[str, Any]], **more: Any) -> Path
     folder = runs / "study" / "20260101-000000"
     folder.mkdir(parents=True)
     content = {"name": "study", "status": "finished", "question": "", "settings": {"dim": 128}, "seeds": [0, 1, 2]}
+    content |= {"study": str(Path.cwd() / "experiments" / "study.py") + ":study"}
     content |= {"match": "tokens", "problems": [], "representation": [], **more, "rows": placed}
     (folder / "comparison.json").write_text(json.dumps(content))
     return folder

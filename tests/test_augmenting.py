@@ -10,7 +10,7 @@ import torch
 from torchvision.transforms.v2 import functional
 
 from unifier import run
-from unifier.data.augmenting.pictures import augment_pictures, erase_part, move, shift_and_mirror, view_pictures
+from unifier.data.augmenting.pictures import augment_pictures, erase_part, move, reach, shift_and_mirror, view_pictures
 from unifier.data.augmenting.randaugment import RandAugment
 from unifier.data.encoding import encode_split
 from unifier.data.loading import Batch, collate
@@ -194,7 +194,8 @@ def test_views_are_the_picture_its_mirror_image_and_both_shifted() -> None:
         assert torch.equal(view.target, one.target)
         moved = tokenizer.pictures(view.values, view.positions).pixels
         for before, after, (height, width) in zip(pixels, moved, sizes.tolist(), strict=True):
-            expected = functional.crop(before[:, :height, :width], -down, -right, height, width)
+            share = 2 if (height, width) == (4, 4) else 1  # training shifts it by no more than half of it
+            expected = functional.crop(before[:, :height, :width], -down // share, -right // share, height, width)
             assert torch.equal(after[:, :height, :width], expected)
     first, mirrored = (tokenizer.pictures(view.values, view.positions).pixels[2, :, :4, :4] for view in found[:2])
     assert torch.equal(functional.horizontal_flip(first), mirrored)
@@ -209,6 +210,24 @@ def test_more_views_than_there_are(crop: int, flip: bool, most: int) -> None:
     for count in (0, most + 1):
         with pytest.raises(InputError, match=f"crops={count}: with crop={crop} and flip={flip} there are 1 to {most} "):
             view_pictures(PatchTokenizer(8), count, crop=crop, flip=flip)
+
+
+@pytest.mark.parametrize(("crop", "most"), [(None, [(5, 2), (1, 1)]), (3, [(3, 3), (3, 3)]), (99, [(20, 8), (4, 4)])])
+def test_shifts_reach_what_suits_each_picture_and_nothing_else(crop: int | None, most: list[tuple[int, int]]) -> None:
+    sizes = torch.tensor([(40, 16), (8, 8)])
+    assert reach(sizes, crop).tolist() == [list(one) for one in most]
+    pixels = torch.zeros(2, 1, 40, 16, dtype=torch.uint8)
+    pixels[0, 0, 20, 8] = pixels[1, 0, 4, 4] = 1  # the middles
+    found: list[set[tuple[int, int]]] = [set(), set()]
+    for seed in range(200):
+        moved = shift_and_mirror(Pictures(pixels, sizes), seeded(seed), crop=crop, flip=False).pixels
+        for k, row, column in moved[:, 0].nonzero().tolist():
+            found[k].add((row - [20, 4][k], column - [8, 4][k]))
+    for shifts, ends in zip(found, most, strict=True):
+        for axis, end in enumerate(ends):
+            assert {shift[axis] for shift in shifts} <= set(range(-end, end + 1))
+            if end <= 5:
+                assert {shift[axis] for shift in shifts} == set(range(-end, end + 1))
 
 
 def test_by_default_pictures_go_through_a_stem_and_are_shifted() -> None:

@@ -119,7 +119,7 @@ def test_whole_files_are_not_refused(kind: str, file: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["stpes=3"], "no setting 'stpes' in own_files; did you mean 'steps'?"),
+        (["stpes=3"], "no setting 'stpes'; did you mean 'steps'? (of own_files)"),
         (["steps=many"], "steps='many' does not fit"),
         (["steps=0"], "steps=0: at least 1 is needed"),
         (["kind=films"], "kind='films' does not fit"),

@@ -31,6 +31,11 @@ def test_what_a_set_does_not_have() -> None:
     for name in PICTURES:
         with pytest.raises(InputError, match=f"fold=1: {name} has no folds"):
             picture_source(name, fold=1)
+        with pytest.raises(
+            InputError, match=f"size=31: only pictures of a folder are shrunk; for {name} it is at least 32"
+        ):
+            picture_source(name, size=31)
+        assert picture_source(name, size=32)
     for name in ("embedded", "gtzan"):
         with pytest.raises(InputError, match=f"fold=0: {name} has no folds"):
             sound_source(name, fold=0)

@@ -120,13 +120,28 @@ def only() -> Comparison:
     return Comparison("only", [pictures], match="steps")
 
 
-def test_a_comparison_stops_with_its_run_and_says_so(tmp_path: Path) -> None:
+def folded(*, fold: int | None = None) -> Experiment:
+    one = pictures()
+    source = Digits(val=480, test=480)
+    source.folds = (0, 1)  # pyright: ignore[reportAttributeAccessIssue]
+    arm = Arm(source, one.arms["digits"].tokenizer, one.arms["digits"].head)
+    return Experiment("folded", one.trunk, {"digits": arm}, one.training)
+
+
+@pytest.mark.parametrize(("what", "given"), [(only, {}), (folded, {"folds": 2})], ids=["trials", "folds"])
+def test_a_comparison_stops_with_its_run_and_goes_on_by_its_own_folder(
+    what: Any, given: dict[str, Any], tmp_path: Path
+) -> None:
     stop_at[:] = [3]
     read[0] = 0
-    with pytest.raises(Interrupted):
-        run(only, out=tmp_path, track="off")
-    (found,) = tmp_path.glob("only/*/comparison.json")
-    assert json.loads(found.read_text())["status"] == "interrupted"
+    with pytest.raises(Interrupted) as stop:
+        run(what, out=tmp_path, track="off", **given)
+    (path,) = tmp_path.glob("*/*/comparison.json")
+    assert str(stop.value) == str(path.parent), "the command line says so, and to resume from there"
+    assert json.loads(path.read_text())["status"] == "interrupted"
+    results = run(what, out=tmp_path, track="off", resume=str(stop.value))
+    assert [result.status for result in results] == ["finished"] * given.get("folds", 1)
+    assert json.loads(path.read_text())["status"] == "finished"
 
 
 def test_a_second_one_does_not_wait_for_the_step(tmp_path: Path) -> None:

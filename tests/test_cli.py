@@ -77,6 +77,7 @@ def test_a_run_prints_its_scores_and_at_last_its_folder(
 
     page = folder / "report.html"
     whole = page.read_text()
+    assert "unifier run small_study.py steps=3 dim=8 validations=2 seed=5\n" in whole
     page.write_text("overwritten")
     assert main(["report", str(folder)]) == 0
     assert page.read_text() == whole
@@ -119,6 +120,12 @@ def test_list_names_what_there_is(file: Path, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.startswith("tokenizers: ")
 
 
+def test_what_is_not_there_to_list_is_told_what_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "head"]) == 2
+    said = capsys.readouterr().err
+    assert said == "unifier: head: no such file; list a file with experiments, or tokenizers, heads, sources\n"
+
+
 def test_a_run_that_breaks_prints_why_and_its_folder(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,7 +159,10 @@ def test_no_command_prints_help_and_unknown_options_are_refused(capsys: pytest.C
         with pytest.raises(SystemExit) as stop:
             main(arguments)
         assert stop.value.code == 2
-        assert "unifier" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert said.startswith("unifier")
+        assert said.count("\n") == 1
+        assert "key=value" not in said, "which nobody has to give"
 
 
 # The longer run that is stopped, and the same one left alone.
@@ -233,6 +243,7 @@ def test_a_resumed_run_keeps_its_settings_and_its_experiment(
     before = result(uninterrupted)
     for arguments, said in (
         ([str(file), "steps=9"], "keeps its settings; leave out steps"),
+        ([str(file), "seed=0"], "keeps its settings; leave out seed"),
         ([f"{file}:pair"], "comparison.json: no such file; is"),
     ):
         assert main(["run", *arguments, "--resume", str(uninterrupted), "--track", "off"]) == 2

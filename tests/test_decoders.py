@@ -18,7 +18,7 @@ from unifier.heads.translation import TranslationHead
 from unifier.heads.writing import AttentiveHead, WritingHead
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import NOWHERE, Tokens, Vocabulary
-from unifier_tokenizers.vocabulary import BEGIN, END
+from unifier_tokenizers.vocabulary import BEGIN, END, PAD
 
 D, LENGTHS = 12, [9, 3, 5]
 TARGETS = ["ein Mann sieht zwei Hunde", "ein Hund", "zwei Hunde sehen"]
@@ -94,7 +94,7 @@ class Uncached:
 
     def step(self, ids: Tensor) -> Tensor:
         self.past = torch.cat([self.past, ids[:, None]], 1)
-        return self.head.project(self.head.hidden(self.tokens, self.past))[:, -1].log_softmax(-1)
+        return self.head.upcoming(self.head.hidden(self.tokens, self.past)[:, -1])
 
     def select(self, rows: Tensor) -> None:
         self.past, self.tokens = self.past[rows], Tokens(*(part[rows] for part in self.tokens))
@@ -134,6 +134,18 @@ def test_a_batch_is_searched_as_each_example_alone_and_scored_as_teacher_forcing
             written = torch.tensor([BEGIN, *ids, *([] if len(ids) == limit else [END])])
             logs = head.project(head.hidden(alone(tokens, b), written[None, :-1]))[0].log_softmax(-1)
             assert score == pytest.approx(logs.gather(1, written[1:, None]).mean().item(), abs=1e-3)
+
+
+@ALL
+@torch.no_grad()
+def test_no_text_is_padded_or_begun_again(rung: str) -> None:
+    head, tokens = RUNGS[rung]().eval(), columns_of()
+    nn.init.zeros_(head.output.weight)  # each token is as likely as the others
+    draws = [torch.Generator().manual_seed(b) for b in range(len(LENGTHS))]
+    for texts in (head.search(tokens, len(VOCABULARY)), [head.sample(tokens, draws)]):
+        written = {token for found in texts for text in found for token in text.ids}
+        assert written
+        assert not written & {PAD, BEGIN}
 
 
 @ALL

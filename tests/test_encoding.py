@@ -165,6 +165,8 @@ def test_what_can_be_read_is_given_in_order_or_some_of_it_evenly() -> None:
     torn = Torn(Example(k, k) for k in range(10))
     assert [one.input for one in readable(torn, bad_examples="skip")] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     assert [one.input for one in readable(torn, most=5)] == [0, 2, 4, 6, 8]
+    assert [one.input for one in readable(torn, most=6)] == [0, 2, 4, 6, 8]  # at most, whatever the remainder
+    assert [one.input for one in readable(torn, bad_examples="skip", most=10)] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     with pytest.raises(InputError, match=r"line 4: torn \(bad_examples=skip"):
         list(readable(torn))
 

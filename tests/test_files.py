@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from PIL import Image
+from PIL import Image, ImageOps
 
 from unifier.data.files import hash_files, read_lines, read_number, read_picture, read_sound, read_table
 from unifier_tokenizers import InputError
@@ -62,6 +62,9 @@ def test_transparency_is_laid_on_white(tmp_path: Path) -> None:
     palette.putpixel((1, 0), 1)
     palette.save(tmp_path / "palette.png", transparency=0)
     assert read_picture(tmp_path / "palette.png")[0].tolist() == [[255] * 3, list(RED)]
+    levels = np.array([[1000, 1001, 65535]], np.uint16)  # of which 8 bits could not tell two apart
+    Image.fromarray(levels).save(tmp_path / "sixteen.png", transparency=1000)
+    assert read_picture(tmp_path / "sixteen.png", 1).ravel().tolist() == [255, 4, 255]
     half = Image.new("LA", (1, 1), (0, 128))
     half.save(tmp_path / "half.png")
     assert abs(int(read_picture(tmp_path / "half.png", 1)[0, 0, 0]) - 127) <= 1
@@ -86,6 +89,34 @@ def test_pictures_stand_upright(tmp_path: Path, orientation: int) -> None:
     assert np.array_equal(read_picture(tmp_path / "turned.png", 1)[:, :, 0], upright)
 
 
+@pytest.mark.parametrize("ending", ["png", "jpg", "gif"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_large_pictures_are_shrunk_antialiased_and_others_left_alone(
+    tmp_path: Path, ending: str, channels: int
+) -> None:
+    path = tmp_path / f"picture.{ending}"
+    board = 255 * (np.indices((400, 600)).sum(0) % 2).astype(np.uint8)  # one pixel black, the next one white
+    Image.fromarray(board).save(path)
+    pixels = read_picture(path, channels, size=60)
+    assert pixels.shape == (40, 60, channels)
+    assert np.abs(pixels.astype(int) - 127).max() < 10
+    assert read_picture(path, channels, size=1).shape == (1, 1, channels)
+    for size in (600, 1000, None):
+        assert np.array_equal(read_picture(path, channels, size=size), read_picture(path, channels))
+
+
+def test_a_large_jpeg_is_not_decoded_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turned, decoded = ImageOps.exif_transpose, list[tuple[int, int]]()
+    monkeypatch.setattr(ImageOps, "exif_transpose", lambda image: decoded.append(image.size) or turned(image))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (1600, 1000), RED).save(tmp_path / "photograph.jpg", exif=exif)
+    pixels = read_picture(tmp_path / "photograph.jpg", size=50)
+    assert decoded == [(200, 125)]
+    assert pixels.shape == (50, 31, 3)
+    assert np.abs(pixels - np.array(RED)).max() <= 3
+
+
 def test_pictures_that_cannot_be_read(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     for ending in ("png", "jpg"):
@@ -101,10 +132,11 @@ def test_pictures_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(InputError) as error:
             read_picture(tmp_path / name)
         one_line(error, name)
-    Image.new("F", (2, 2), 0.5).save(tmp_path / "float.tif")
-    with pytest.raises(InputError) as error:
-        read_picture(tmp_path / "float.tif")
-    one_line(error, "float.tif", "no known range")
+    for mode, value in (("F", 0.5), ("I", 230)):
+        Image.new(mode, (2, 2), value).save(tmp_path / f"{mode}.tif")
+        with pytest.raises(InputError) as error:
+            read_picture(tmp_path / f"{mode}.tif")
+        one_line(error, f"{mode}.tif", f"mode {mode} have no known range")
 
 
 def wave(channels: int, rate: int = 8000) -> np.ndarray:

@@ -86,6 +86,13 @@ def test_every_fold_is_tested_on_with_every_seed_and_told_as_one(
     assert "1 arm · 6 runs · 2 seeds · 3 folds" in (folder / "report.html").read_text()
 
 
+def test_the_fold_may_be_a_setting_without_a_default(study: Path, pictures: Path, tmp_path: Path) -> None:
+    study.write_text(STUDY.replace("fold: int | None = None", "fold: int"))
+    assert ask(study, pictures, tmp_path / "runs", "folds=3") == 0
+    (path,) = (tmp_path / "runs").rglob("comparison.json")
+    assert [row["varied"]["fold"] for row in json.loads(path.read_text())["rows"]] == [1, 2, 3]
+
+
 def test_what_was_interrupted_goes_on(study: Path, pictures: Path, tmp_path: Path) -> None:
     assert ask(study, pictures, tmp_path / "runs", "folds=3") == 0
     (path,) = (tmp_path / "runs").rglob("comparison.json")
@@ -106,7 +113,7 @@ def test_what_was_interrupted_goes_on(study: Path, pictures: Path, tmp_path: Pat
         (["folds=3", "fold=2"], "fold=2 and folds=3: give fold to test on one"),
         (["folds=some"], "the setting folds='some' does not fit"),
         (["folds=3", "seeds=0,0"], "names an experiment or a seed twice"),
-        (["folds=3", "dim=8"], "no setting 'dim' in shades"),
+        (["folds=3", "dim=8"], "no setting 'dim'; shades has data, fold, steps"),
     ],
 )
 def test_folds_that_there_are_not(
@@ -147,7 +154,7 @@ def pair(*, steps: int = 2) -> Comparison:
 def test_an_experiment_or_a_comparison_that_knows_no_folds() -> None:
     with pytest.raises(InputError, match="folds=2: plain has no setting 'fold'"):
         run(plain, folds=2)
-    with pytest.raises(InputError, match="no setting 'folds' in pair"):
+    with pytest.raises(InputError, match="no setting 'folds'; pair has steps"):
         run(pair, folds=2)
 
 

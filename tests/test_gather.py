@@ -32,11 +32,7 @@ def test_a_comparison_a_run_and_a_folder_of_runs_are_read(runs: Path) -> None:
     whole = read_study(runs / "study" / "20260101-000000")
     assert (whole.name, len(whole.rows), whole.problems) == ("study", 4, [])
     one = read_study(folders(runs)[0])
-    assert (one.name, len(one.rows), one.settings) == (
-        "genres",
-        1,
-        {"dim": 128, "tokens": 64_000, "seeds": [0, 1], "seed": 0},
-    )
+    assert (one.name, len(one.rows)) == ("genres", 1)
     every = read_study(runs)
     assert (every.name, len(every.rows), every.problems) == ("runs", 4, [])
 

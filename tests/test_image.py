@@ -1,5 +1,7 @@
 """Pictures become columns: every configuration, every kind of input, and timm's patches with the same weights."""
 
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -161,6 +163,7 @@ def test_what_is_no_such_picture(picture: Any, said: str) -> None:
 @pytest.mark.parametrize(
     ("configuration", "said"),
     [
+        ({"patch": 0}, "patch=0: at least 1 pixel"),
         ({"patch": 4, "stride": 5}, "a stride of 5 skips pixels"),
         ({"patch": 6, "stem": "strided"}, "6 is no power of 2"),
         ({"patch": 1, "stem": "pooled"}, "1 is no power of 2"),
@@ -191,6 +194,25 @@ def test_fit_makes_each_channel_mean_0_and_std_1(channels: int) -> None:
     normal = torch.cat(seen, dim=1)[0].unflatten(1, (channels, -1)).transpose(0, 1).flatten(1)
     torch.testing.assert_close(normal.mean(1), torch.zeros(channels), atol=1e-5, rtol=0)
     torch.testing.assert_close(normal.std(1, correction=0), torch.ones(channels), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_fit_holds_one_picture_at_a_time_and_finds_what_all_together_have(channels: int) -> None:
+    alive: list[weakref.ref[np.ndarray[Any, Any]]] = []
+
+    def one_by_one() -> Iterator[np.ndarray[Any, Any]]:
+        for picture in pictures(channels):
+            fresh = picture.copy()
+            alive.append(weakref.ref(fresh))
+            yield fresh
+            assert sum(one() is not None for one in alive) == 1
+
+    tokenizer = PatchTokenizer(D, channels=channels).fit(one_by_one())
+    pixels = np.concatenate([picture.reshape(-1, channels) for picture in pictures(channels)])
+    assert np.allclose(tokenizer.mean, pixels.mean(0) / 255)
+    assert np.allclose(tokenizer.std, pixels.std(0) / 255)
+    with pytest.raises(InputError, match="no picture: give it at least one"):
+        tokenizer.fit(iter(()))
 
 
 def test_coordinates_are_pixels_from_middle_to_middle() -> None:

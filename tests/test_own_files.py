@@ -86,6 +86,16 @@ def test_pictures_in_given_splits(tmp_path: Path) -> None:
         assert (pixels.shape, target) == ((2, 3, 1), "cat")
 
 
+def test_pictures_are_shrunk_and_known_by_their_size(tmp_path: Path) -> None:
+    for k in range(3):
+        picture(tmp_path / "cat" / f"{k}.png")
+    whole, small = (ImageFolder(tmp_path, size=size).split("train") for size in (None, 2))
+    assert (whole[0].input.shape, small[0].input.shape) == ((2, 3, 3), (1, 2, 3))
+    assert whole.identities() != small.identities()  # or what is kept of one would be read for the other
+    with pytest.raises(InputError, match="size=0: at least 1 pixel"):
+        ImageFolder(tmp_path, size=0)
+
+
 def test_a_split_without_a_folder_is_held_out_of_training(tmp_path: Path) -> None:
     for number in range(30):
         picture(tmp_path / "train" / "cat" / f"{number}.png")
@@ -139,6 +149,10 @@ def test_pictures_in_folds(tmp_path: Path) -> None:
             "file,fold,group\ncat/1.png,1,Ann\ncat/2.png,2,Ben\ncat/3.png,3,Ann\n",
             "group 'Ann' is in fold 1 and in fold 3",
         ),
+        (
+            "file,fold,group\ncat/1.png,1,Ann\ncat/2.png,2,Ann \ncat/3.png,3, \n",
+            "group 'Ann' is in fold 1 and in fold 2",
+        ),
         (None, r"folds\.csv: no such file"),
     ],
 )
@@ -151,6 +165,18 @@ def test_folds_of_pictures_that_are_wrong(tmp_path: Path, table: str | None, sai
         ImageFolder(tmp_path, fold=1).split("train")
     assert "\n" not in str(error.value)
     assert "folds.csv" in str(error.value)
+
+
+def test_an_empty_cell_is_a_group_of_its_own(tmp_path: Path) -> None:
+    rows = ["file,fold,group"]
+    for number in (1, 2, 3):
+        picture(tmp_path / "cat" / f"{number}.png")
+        rows.append(f"cat/{number}.png,{number},{' ' * (number - 1)}")
+    written(tmp_path / "folds.csv", "\n".join(rows) + "\n")
+    source = ImageFolder(tmp_path)
+    assert len({group for name in SPLITS for group in source.split(name).groups or ()}) == 3
+    table = sounds(tmp_path, "file,label,fold,group", "a.wav,x,1,", "b.wav,x,2,", "c.wav,x,3, ")
+    assert len({group for name in SPLITS for group in AudioFolder(table).split(name).groups or ()}) == 3
 
 
 def test_folders_of_pictures_that_are_wrong(tmp_path: Path) -> None:
@@ -232,6 +258,7 @@ def test_tags_of_sounds(tmp_path: Path) -> None:
             "'Ann' is in split train and in split val",
         ),
         ("file,label,fold,group", ["a.wav,x,1,Ann", "b.wav,x,2,Ann"], "group 'Ann' is in fold 1 and in fold 2"),
+        ("file,label,fold,group", ["a.wav,x,1,Ann", "b.wav,x,2, Ann"], "group 'Ann' is in fold 1 and in fold 2"),
     ],
 )
 def test_tables_of_sounds_that_are_wrong(tmp_path: Path, header: str, rows: list[str], said: str) -> None:

@@ -20,7 +20,7 @@ from unifier.data.splitting import SPLITS
 from unifier.running.result import describe_data
 from unifier_tokenizers import InputError
 
-PAIRS = [(f"sentence {k} of «many»", f"Satz {(k + 1) * 'x'} & <mehr>") for k in range(30)]
+PAIRS = [(f"sentence {k} of «many»", f"Satz\u00a0{(k + 1) * 'x'} & <mehr>") for k in range(30)]
 
 
 def tmx(units: Sequence[str]) -> str:
@@ -75,6 +75,10 @@ def test_a_memory_is_read_without_its_codes_and_units_without_both_languages(
     assert "of 4 pairs to train, dropped 2 (untranslated)" in capsys.readouterr().err
     with pytest.raises(InputError, match="say which two are meant"):
         ParallelText(path).split("train")
+    with pytest.raises(InputError, match=r"some\.TMX holds both languages, and .*some\.tmx stands beside it"):
+        ParallelText((written(tmp_path / "some.TMX", ""), path), languages=("en", "de")).split("train")
+    with pytest.raises(InputError, match=r"some\.tmx, 0 pairs: too few examples to hold out val and test"):
+        ParallelText(path, languages=("en", "cs")).split("train")
     torn = written(tmp_path / "torn.tmx", tmx(units)[:-30])
     with pytest.raises(InputError, match=re.escape(f"{torn}: no translation memory (")):
         ParallelText(torn, languages=("en", "de")).split("train")
@@ -138,6 +142,12 @@ def test_no_duplicate_is_on_two_sides_of_a_split(tmp_path: Path) -> None:
     source = ParallelText(path, duplicates="drop")
     pairs = [pair for name in SPLITS for pair in source.split(name)]
     assert len(pairs) == len(set(pairs)) == 40
+
+
+def test_of_many_pairs_no_more_are_held_out_than_can_be_translated_time_and_again(tmp_path: Path) -> None:
+    path = written(tmp_path / "many.tsv", "a\tb\n" * 30_000)
+    source = ParallelText(path)
+    assert [len(source.split(name)) for name in SPLITS] == [26_000, 2_000, 2_000]
 
 
 def test_what_has_occurred_before_is_what_a_set_has_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,6 +119,32 @@ def test_a_joint_run_s_curve_stands_over_its_arm_s_own_tokens(
     assert ends == {"solo": 64_000, "joint": pytest.approx(64_000)}
 
 
+def test_it_says_what_repeats_it_as_seen_from_here(
+    tmp_path: Path, row: Rows, comparison: Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for k, (reference, said) in enumerate(
+        [
+            (f"{tmp_path}/own/study.py:study", "unifier run own/study.py dim=128"),
+            (f"{tmp_path}/own/study.py:other", "unifier run own/study.py:other dim=128"),
+            ("/home/somebody/study.py:study", "unifier run study.py dim=128"),
+            ("", None),
+        ]
+    ):
+        text = report_on(comparison(tmp_path / f"runs{k}", [row()], study=reference))[0].read_text()
+        assert re.findall(r"<pre><code>(.*)\n</code>", text) == ([said] if said else [])
+
+
+def test_runs_started_one_by_one_are_repeated_one_by_one(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
+    folder = comparison(tmp_path, [row(seed=seed) for seed in range(3)])
+    shutil.rmtree(folder.parent)
+    for k, path in enumerate(sorted(tmp_path.rglob("settings.json"))):
+        own = {"study": "/x/own.py:own", "comparison": "study" if k == 1 else None, "settings": {"dim": 8}}
+        path.write_text(json.dumps(json.loads(path.read_text()) | own))
+    text = report_on(tmp_path)[0].read_text()
+    assert re.findall("unifier run.*", text) == [f"unifier run own.py dim=8 seed={seed}" for seed in (0, 2)]
+
+
 def test_shares_sweeps_and_grids_are_drawn(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
     shares = [row("digits", 98 - 3 * n**-0.5, varied={"share": n}) for n in (0.01, 0.1, 0.3, 1.0)]
     patches = [

@@ -86,9 +86,9 @@ def test_what_is_not_given_keeps_its_default() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("dmi=64", r"no setting 'dmi' in study; did you mean 'dim'\?"),
+        ("dmi=64", r"^no setting 'dmi'; did you mean 'dim'\? \(of study\)$"),
         ("learningrate=1", r"did you mean 'learning_rate'\?"),
-        ("xyz=64", "no setting 'xyz' in study; there are dim, learning_rate"),
+        ("xyz=64", "^no setting 'xyz'; study has dim, learning_rate"),
         ("dim=many", "the setting dim='many' does not fit: input should be a valid integer"),
         ("dim=1.5", "dim='1.5' does not fit"),
         ("dim=", "dim='' does not fit"),

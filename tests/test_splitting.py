@@ -58,6 +58,34 @@ def test_few_groups_still_make_three_splits(groups: int) -> None:
     assert set(splits) == set(SPLITS)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_every_label_is_trained_on_and_groups_stay_whole(seed: int) -> None:
+    draw = random.Random(seed)
+    groups = [f"group {draw.randrange(20)}" for _ in range(200)]
+    labels = ["of one group" if group == "group 7" else draw.choice("ab") for group in groups]
+    for label in ("once", "also once", "once more"):
+        labels[draw.randrange(200)] = label
+    splits = hold_out("these", labels, ("val", "test"), groups=groups)
+    refuse_leak("group", groups, splits)
+    assert set(splits) == set(SPLITS)
+    assert set(pick(labels, splits, "train")) == set(labels)
+
+
+def test_a_class_whose_two_groups_were_drawn_keeps_one_in_training() -> None:
+    groups = [f"group {k}" for k in range(8) for _ in range(3)]
+    drawn = hold_out("these", ["a"] * 24, ("val", "test"), groups=groups, one_in=4)
+    held = sorted({group for group, part in zip(groups, drawn, strict=True) if part != "train"})
+    labels = ["rare" if group in held[:1] + held[-1:] else "a" for group in groups]
+    splits = hold_out("these", labels, ("val", "test"), groups=groups, one_in=4)
+    assert set(splits) == set(SPLITS)
+    assert "rare" in pick(labels, splits, "train")
+
+
+def test_classes_of_one_group_each_leave_none_to_hold_out() -> None:
+    with pytest.raises(InputError, match="at least 3 groups that share their classes with others are needed"):
+        hold_out("my sounds", ["a", "a", "b", "b", "c", "c"], ("val", "test"), groups=list("xxyyzz"))
+
+
 @pytest.mark.parametrize(("labels", "groups"), [([], None), (["a", "b", "c"], None), (["a"] * 9, ["x", "y", "x"] * 3)])
 def test_too_few_to_hold_out(labels: list[str], groups: list[str] | None) -> None:
     with pytest.raises(InputError, match="my sounds: too few examples to hold out val and test"):

@@ -147,9 +147,10 @@ def test_the_score_swept_for_is_a_plain_number_at_the_end(file: Path, tmp_path: 
     ("given", "changed", "said"),
     [
         ({}, {}, "a sweep varies something"),
-        ({"dmi": "1,2"}, {}, "no setting 'dmi' in swept; did you mean 'dim'"),
+        ({"dmi": "1,2"}, {}, "no setting 'dmi'; did you mean 'dim'"),
         ({"dim": "8,wide"}, {}, "the setting dim='wide' does not fit"),
         ({"dim": "8,"}, {}, "the setting dim='' does not fit"),
+        ({"seed": "0,-1"}, {}, "seed=-1: a number from 0 to"),
         ({"seed": "0,x"}, {}, "the setting seed='x' does not fit"),
         ({"dim": "8"}, {"method": "guess"}, "no method 'guess': choose one of grid, random, bayes"),
         ({"dim": "8"}, {"method": "bayes"}, "method bayes never ends by itself: give --runs N"),

@@ -185,6 +185,8 @@ def test_what_cannot_be_read_is_named_by_its_line(translator: Translator) -> Non
         ({"beam": 2, "sample": True}, "leave out --sample or --beam"),
         ({"top_k": 3, "temperature": 0.0}, "temperature, top_k: of texts drawn by chance alone; add --sample"),
         ({"seed": -1}, "seed=-1"),
+        ({"length_penalty": 1e4}, "length_penalty=10000.0: a power from 0"),
+        ({"length_penalty": float("nan")}, "length_penalty=nan"),
         ({"long": "cut"}, "long"),
     ],
 )
@@ -253,6 +255,7 @@ def refused(capsys: pytest.CaptureFixture[str], run: Path | str, *arguments: str
 
 def test_what_is_no_run_that_translates_is_said(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "settings.json: no such file" in refused(capsys, tmp_path)
+    assert "settings.json: no such file" in refused(capsys, EXPERIMENT)
     other = tmp_path / "other"
     copytree(run, other)
     settings = json.loads((other / "settings.json").read_text())
@@ -274,6 +277,10 @@ def test_what_is_no_run_that_translates_is_said(run: Path, tmp_path: Path, capsy
     assert f"{tmp_path} cannot be read: Is a directory" in capsys.readouterr().err
     page = tmp_path / "nowhere" / "out.html"
     assert f"{page} cannot be written: No such file" in refused(capsys, run, "--attention", page)
+    assert f"{tmp_path} is a folder: name a file in it" in refused(capsys, run, "--attention", tmp_path)
+    assert main(["translate", str(run), str(tmp_path / "gone"), "--attention", str(tmp_path / "out.html")]) == 2
+    assert "gone cannot be read" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     (other / "checkpoints" / "best.ckpt").write_bytes(b"torn")
     assert "best.ckpt: broken" in refused(capsys, other)
     (other / "checkpoints" / "best.ckpt").unlink()

@@ -79,7 +79,7 @@ class Uncached:
 
     def step(self, ids: Tensor) -> Tensor:
         self.past = torch.cat([self.past, ids[:, None]], 1)
-        return self.head.logits(self.tokens, self.past)[:, -1].log_softmax(-1)
+        return self.head.upcoming(self.head.hidden(self.tokens, self.past)[:, -1])
 
     def select(self, rows: Tensor) -> None:
         self.past, self.tokens = self.past[rows], Tokens(*(part[rows] for part in self.tokens))
@@ -333,6 +333,8 @@ def test_what_cannot_be_shared_or_encoded() -> None:
     for empty in ("", " \n"):
         with pytest.raises(InputError, match="an empty text has no translation to learn from"):
             head_of().encode(empty)
+    with pytest.raises(InputError, match=r"label_smoothing=1\.5"):
+        head_of(smoothing=1.5)
     with pytest.raises(InputError, match="a text is expected, not list"):
         head_of().encode(["a"])  # pyright: ignore[reportArgumentType]
     assert head_of().encode("two dogs").tolist() == [*VOCABULARY.encode("two dogs"), END]

@@ -10,10 +10,13 @@ import torch
 from torch import Tensor
 
 from unifier import Comparison, Experiment, Result, run
+from unifier.cli import main
 from unifier.data.embedded import Digits
 from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
+from unifier.running.callbacks import Interrupted
 from unifier.running.fit import Place
+from unifier.running.load import load
 from unifier.running.trials import Trials
 from unifier.study.comparison import Trial
 from unifier.study.experiment import Arm, Training
@@ -229,9 +232,10 @@ def pair(*, seeds: tuple[int, ...] = (0,)) -> Comparison:
 def test_what_has_finished_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         interrupted_after(2, patch)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(Interrupted) as stop:
             run(pair, out=tmp_path, track="off", seeds=(0, 1))
     (folder,) = (tmp_path / "pair").iterdir()
+    assert str(stop.value) == str(folder)
     before = content(folder)
     assert before["status"] == "interrupted"
     assert len(before["rows"]) == 2
@@ -241,6 +245,26 @@ def test_what_has_finished_is_not_run_again(tmp_path: Path, monkeypatch: pytest.
     assert after["rows"][:2] == before["rows"]
     assert len(results) == 6, "two experiments alone and one together, for both seeds that it began with"
     assert len(list((tmp_path / "fine").iterdir())) == 2
+
+
+def test_what_was_moved_is_found_and_goes_on_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        interrupted_after(1, patch)
+        with pytest.raises(Interrupted):
+            run(pair, out="began", track="off")
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    (tmp_path / "began").rename(tmp_path / "moved")
+    monkeypatch.chdir(elsewhere)
+    (folder,) = (tmp_path / "moved" / "pair").iterdir()
+    (before,) = content(folder)["rows"]
+    run(pair, track="off", resume=folder)
+    after = content(folder)
+    assert (after["status"], after["problems"], len(after["rows"])) == ("finished", [], 4)
+    assert after["rows"][0]["result"] == before["result"]
+    runs = [path.parts[-3] for path in (tmp_path / "moved").glob("*/*/result.json")]
+    assert sorted(runs) == ["coarse", "fine", "joint"], "one each"
+    assert not list(elsewhere.iterdir())
 
 
 def test_a_broken_result_is_named_and_run_again(tmp_path: Path) -> None:
@@ -282,12 +306,34 @@ def test_experiments_vary_the_settings_they_have() -> None:
     )
 
 
-def test_a_share_is_of_the_training_split_alone(tmp_path: Path) -> None:
+def test_a_share_is_of_the_training_split_alone_and_such_a_run_is_loaded(tmp_path: Path) -> None:
     results = run(grid, out=tmp_path, track="off")
     data = {(r.name, r.settings.get("patch"), r.settings["share"]): r.data[r.name] for r in results}
     assert data["fine", 1, 0.5]["train"] == 20
     assert data["fine", 1, 1.0]["train"] == 40
     assert {one["val"] for one in data.values()} == {40}
+    assert (load(results[0].folder)[0].name, results[0].settings["share"]) == ("fine", 0.5)
+
+
+def deep(*, depth: int) -> Experiment:
+    return study("deep", 4, 2, depth)
+
+
+def depths() -> Comparison:
+    return Comparison("depths", [deep], match="steps", vary={"depth": (1, 0)})
+
+
+def test_a_setting_without_a_default_may_vary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = run(depths, out=tmp_path, track="off")
+    assert [result.settings["depth"] for result in results] == [1, 0]
+    assert main(["show", f"{__file__}:depths"]) == 0
+    assert "experiment deep" in capsys.readouterr().out
+
+
+def test_the_whole_says_what_repeats_it_and_its_runs_nothing_for_no_command_does(whole: Path) -> None:
+    assert "test_trials.py:matrix seeds=0\n" in (whole / "report.html").read_text()
+    for row in content(whole)["rows"]:
+        assert "unifier run" not in (Path(row["folder"]) / "report.html").read_text()
 
 
 def hunt() -> Comparison:

@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, final
 
 KINDS = ("tokenizers", "heads", "sources")
 
@@ -32,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     # Nothing heavy is imported before a command needs it: help and list start at once.
     try:
-        return options.act(options) or 0
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn_in_a_line
+            return options.act(options) or 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 1
@@ -66,9 +68,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
+@final
+class Parser(argparse.ArgumentParser):
+    """One that says what is wrong in a line, without the usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The commands and their options."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="unifier",
         description="Text, pictures and sound as columns of one matrix, read by one transformer, compared fairly.",
         epilog="example: unifier run experiments/pictures.py data=fashion_mnist dim=128 --data ../data",
@@ -83,10 +93,13 @@ def make_parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run an experiment or a comparison; the last line is its folder")
     for command in (show, run):
         command.add_argument("experiment", metavar="FILE[:name]", help="a file with experiments, and which of them")
-        command.add_argument("settings", nargs="*", metavar="key=value", help="settings of the experiment, and seed=N")
+        # Without a default argparse says that they are required.
+        command.add_argument(
+            "settings", nargs="*", default=[], metavar="key=value", help="settings of the experiment, and seed=N"
+        )
         command.add_argument("--data", metavar="DIR", help="the folder of data sets (default: $UNIFIER_DATA)")
     show.set_defaults(act=act_show)
-    run.add_argument("--out", metavar="DIR", default="runs", help="where the run's folder is made (default: runs)")
+    run.add_argument("--out", metavar="DIR", help="where the run's folder is made (default: runs)")
     run.add_argument(
         "--track",
         choices=("online", "offline", "off"),
@@ -98,7 +111,9 @@ def make_parser() -> argparse.ArgumentParser:
 
     sweep = commands.add_parser("sweep", help="make a W&B sweep over settings, and say how its agents are started")
     sweep.add_argument("experiment", metavar="FILE[:name]", help="a file with experiments, and which of them")
-    sweep.add_argument("settings", nargs="*", metavar="key=v1,v2,...", help="values of settings, and seed=0,1,...")
+    sweep.add_argument(
+        "settings", nargs="*", default=[], metavar="key=v1,v2,...", help="values of settings, and seed=0,1,..."
+    )
     sweep.add_argument("--metric", default="val/score", help="what to raise (default: val/score, the arms' mean)")
     sweep.add_argument("--method", default="grid", help="grid, random or bayes (default: grid)")
     sweep.add_argument("--runs", type=int, metavar="N", help="the most runs there will be; grid ends by itself")
@@ -140,13 +155,14 @@ def act_list(options: argparse.Namespace) -> None:
     if options.what in KINDS:
         from unifier.running.registry import plugins
 
-        with warnings.catch_warnings():
-            warnings.showwarning = _warn_in_a_line
-            for name, plugin in plugins(options.what).items():
-                print(f"{name:16} {(plugin.__doc__ or '').strip().partition(chr(10))[0]}")
+        for name, plugin in plugins(options.what).items():
+            print(f"{name:16} {(plugin.__doc__ or '').strip().partition(chr(10))[0]}")
     elif options.what:
         from unifier.running.registry import experiments
+        from unifier_tokenizers import InputError
 
+        if not Path(options.what).exists():
+            raise InputError(f"{options.what}: no such file; list a file with experiments, or {', '.join(KINDS)}")
         for name, function in experiments(options.what).items():
             print(f"{options.what}:{name:20} {(function.__doc__ or '').strip().partition(chr(10))[0]}")
     else:
@@ -190,7 +206,7 @@ def act_run(options: argparse.Namespace) -> int:
     results, folder = run_and_place(
         experiment(options.experiment),
         settings,
-        seed=settings.pop("seed", 0),
+        seed=settings.pop("seed", None),
         data_folder=options.data,
         out=options.out,
         track=options.track,
@@ -240,11 +256,14 @@ def act_translate(options: argparse.Namespace) -> int:
     """Write a line for each line; returns 1 where nobody reads on."""
     from contextlib import nullcontext
     from dataclasses import fields
+    from io import TextIOWrapper
 
     from unifier.report.alignment import AlignmentPage
     from unifier.running.translate import Wishes, opened, translate
     from unifier.running.translator import Translator
 
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as what is read
     wishes = Wishes(**{field.name: getattr(options, field.name) for field in fields(Wishes)})
     translator = Translator(options.run, options.experiment, align=bool(options.attention))
     page = AlignmentPage(options.attention) if options.attention else nullcontext()

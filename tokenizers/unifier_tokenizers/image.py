@@ -1,7 +1,7 @@
 """Pictures to columns, one patch a column."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import final
 
 import numpy as np
@@ -75,6 +75,8 @@ class PatchTokenizer(Tokenizer):
         """
         super().__init__(dim)
         self.patch, self.stride, self.channels = patch, stride or patch, channels
+        if patch < 1:
+            raise InputError(f"patch={patch}: at least 1 pixel is needed")
         if not 0 < self.stride <= patch:
             raise InputError(f"a stride of {stride} skips pixels of the picture: take 1 to {patch}, the patch")
         if stem and self.stride != patch:
@@ -86,11 +88,21 @@ class PatchTokenizer(Tokenizer):
         self.register_buffer("mean", torch.full((channels,), 0.5))
         self.register_buffer("std", torch.full((channels,), 0.25))
 
-    def fit(self, pictures: Sequence[Picture]) -> "PatchTokenizer":
-        """Take each channel's mean and standard deviation from pictures; returns itself."""
-        pixels = np.concatenate([to_array(picture, self.channels).reshape(-1, self.channels) for picture in pictures])
-        self.mean.copy_(torch.from_numpy(pixels.mean(0) / 255))
-        self.std.copy_(torch.from_numpy(pixels.std(0) / 255).clamp(min=1e-3))
+    def fit(self, pictures: Iterable[Picture]) -> "PatchTokenizer":
+        """Take each channel's mean and standard deviation from pictures, held one at a time; returns itself.
+
+        Raises InputError where there is none.
+        """
+        counts = np.zeros((self.channels, 256))  # how many pixels of each channel have each value
+        for picture in pictures:
+            planes = to_array(picture, self.channels).reshape(-1, self.channels).T
+            counts += [np.bincount(plane, minlength=256) for plane in planes]
+        if not counts.any():
+            raise InputError("a mean cannot be taken from no picture: give it at least one")
+        shares, values = counts / counts.sum(1, keepdims=True), np.arange(256) / 255
+        mean = shares @ values
+        self.mean.copy_(torch.from_numpy(mean))
+        self.std.copy_(torch.from_numpy((shares * (values - mean[:, None]) ** 2).sum(1) ** 0.5).clamp(min=1e-3))
         return self
 
     def encode(self, raw: Picture) -> Units:

@@ -82,6 +82,16 @@ def read_table(path: Path, columns: Sequence[str]) -> list[Row]:
     return rows
 
 
+def read_groups(rows: Sequence[Row]) -> list[str] | None:
+    """The cells of the column group without spaces around them, an empty one as a group of its own.
+
+    None where there is no such column.
+    """
+    if not rows or "group" not in rows[0].cells:
+        return None
+    return [row.cells["group"].strip() or f" {row.line}" for row in rows]  # a name that no stripped cell has
+
+
 def read_number(cell: str, place: str) -> float:
     """A cell of a table as a finite number; `place` names its file and line in the InputError."""
     try:
@@ -112,27 +122,42 @@ def _stream(path: Path, packed: Packed | None) -> Path | BytesIO:
     return BytesIO(packed[path]) if packed and path in packed else path
 
 
-def read_picture(path: Path, channels: int = 3, packed: Packed | None = None) -> Pixels:
+def read_picture(path: Path, channels: int = 3, packed: Packed | None = None, size: int | None = None) -> Pixels:
     """A picture as uint8 H x W x `channels`, colour (3) or grey (1), upright as its EXIF orientation says.
 
-    Transparency is laid on white; 16 bits become 8. What is in `packed` is read from there.
+    Transparency is laid on white; 16 bits become 8, and pixels of more or of fractions are refused. What is in
+    `packed` is read from there. One whose longer side is above `size` pixels is shrunk to it, antialiased.
     """
     try:
         with Image.open(_stream(path, packed)) as file:
+            if size is not None:
+                file.draft(None, (2 * size, 2 * size))  # a JPEG is decoded at an eighth to a half, where that suffices
             image = ImageOps.exif_transpose(file)
-            if image.mode == "F":
-                raise InputError("floating-point pixels have no known range; save it with 8 or 16 bits")
+            if image.mode == "F" or (image.mode == "I" and file.format == "TIFF"):
+                raise InputError(f"pixels of mode {image.mode} have no known range; save it with 8 or 16 bits")
             if image.mode.startswith("I"):  # 16-bit grey, of which Pillow's own conversion keeps the low byte
-                image = Image.fromarray((np.asarray(image).clip(0, 65535) / 257).round().astype(np.uint8))
+                image = _eight_bits(image)
             if image.has_transparency_data:
                 image = image.convert("RGBA")
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-            pixels = np.array(image.convert("L" if channels == 1 else "RGB"))
+            image = image.convert("L" if channels == 1 else "RGB")
+            if size is not None:
+                image.thumbnail((size, size))
+            pixels = np.array(image)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except _UNDECODABLE as error:
         raise InputError(f"{path} cannot be read as a picture: {_one_line(error)}") from error
     return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """16-bit grey as L, or as LA where one of its values is transparent."""
+    levels = np.asarray(image).clip(0, 65535)
+    grey = Image.fromarray((levels / 257).round().astype(np.uint8))
+    if "transparency" in image.info:
+        grey.putalpha(Image.fromarray(np.where(levels == image.info["transparency"], 0, 255).astype(np.uint8)))
+    return grey
 
 
 _CUT = re.compile(r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE)

@@ -30,7 +30,7 @@ from unifier_tokenizers import InputError, Tokenizer
 CODE = (Path(__file__).parent, Path(unifier_tokenizers.__file__).parent)
 """Folders of what reads and encodes: whatever changes there, nothing kept before is used."""
 
-LIBRARIES = ("numpy", "soundfile", "torch", "torchaudio")
+LIBRARIES = ("numpy", "pillow", "soundfile", "torch", "torchaudio")
 
 
 @final
@@ -143,7 +143,7 @@ class Fittable(Protocol):
 
 
 def fit_once(tokenizer: Fittable, source: Source, *, bad_examples: BadExamples = "stop", most: int = 50) -> None:
-    """Fit a tokenizer to `most` training examples, evenly spaced; what an earlier run found is read, where it was kept.
+    """Fit a tokenizer to training examples, at most `most`, evenly spaced; what an earlier run kept of that is read.
 
     Raises InputError at the first example that cannot be read or encoded, unless bad_examples is "skip".
     """

@@ -92,11 +92,11 @@ def target_of(examples: Sequence[Example], index: int) -> Any:
 def readable(
     examples: Sequence[Example], *, bad_examples: BadExamples = "stop", most: int | None = None
 ) -> Iterator[Example]:
-    """Examples to learn a vocabulary or a mean from: all that can be read, or `most` of them, evenly spaced.
+    """Examples to learn a vocabulary or a mean from: all that can be read, or at most `most` of them, evenly spaced.
 
     Raises InputError at the first that cannot be read, unless bad_examples is "skip".
     """
-    step = max(len(examples) // most, 1) if most else 1
+    step = max(-(-len(examples) // most), 1) if most else 1
     for index in range(0, len(examples), step):
         try:
             yield examples[index]

@@ -36,12 +36,13 @@ def hold_out(
     """The split of each example: every part named in `parts` gets one example in `one_in`, training keeps the rest.
 
     The draw is always the same, and stratified: every part gets its share of every label, and at least one; a label
-    too rare to be in every part stays in training. With `groups` every group stays whole, and shares are as near as
-    whole groups allow. `what` names the data in the InputError that is raised where there are too few examples.
+    too rare to be in every part stays in training. With `groups` every group stays whole, shares are as near as whole
+    groups allow, and every label is trained on. `what` names the data in the InputError that is raised where there are
+    too few examples.
     """
     splits = _by_label(labels, parts, one_in) if groups is None else _by_group(labels, groups, parts, one_in)
     if len(set(splits)) <= len(parts):
-        unit = "examples of one class" if groups is None else "groups"
+        unit = "examples of one class" if groups is None else "groups that share their classes with others"
         raise InputError(
             f"{what}: too few examples to hold out {' and '.join(parts)}; "
             f"at least {len(parts) + 1} {unit} are needed, or splits of your own"
@@ -50,15 +51,15 @@ def hold_out(
 
 
 def hold_out_rows(
-    what: str, count: int, parts: Sequence[SplitName], *, one_in: int = 10
+    what: str, count: int, parts: Sequence[SplitName], *, one_in: int = 10, most: int | None = None
 ) -> dict[SplitName, NDArray[np.int32]]:
     """The rows of each split, in order: as `hold_out` draws them where there are neither labels nor groups.
 
-    Of a great many examples it holds no more than some bytes each.
+    Of a great many examples it holds no more than some bytes each; `most` limits each of `parts`.
     """
     if count <= len(parts):
         hold_out(what, [""] * count, parts, one_in=one_in)  # says what is wrong
-    size = max(1, round(count / one_in))
+    size = min(max(1, round(count / one_in)), most or count)
     drawn = np.random.RandomState(0).permutation(np.arange(count, dtype=np.int32))
     ends = [size * k for k in range(len(parts) + 1)]
     rows: dict[SplitName, NDArray[np.int32]] = {"train": np.sort(drawn[ends[-1] :])}
@@ -84,17 +85,31 @@ def _by_label(labels: Sequence[str], parts: Sequence[SplitName], one_in: int) ->
 
 
 def _by_group(labels: Sequence[str], groups: Sequence[str], parts: Sequence[SplitName], one_in: int) -> list[SplitName]:
+    staying = set[str]()
+    while True:  # a draw that holds out all of a label is drawn again, with one of the label's groups in training
+        splits = _draw_groups(labels, groups, staying, parts, one_in)
+        lost = set(labels) - set(pick(labels, splits, "train"))
+        if not lost:
+            return splits
+        last = {label: group for label, group in zip(labels, groups, strict=True) if label in lost}
+        staying |= set(last.values())
+
+
+def _draw_groups(
+    labels: Sequence[str], groups: Sequence[str], staying: set[str], parts: Sequence[SplitName], one_in: int
+) -> list[SplitName]:
     splits: list[SplitName] = ["train"] * len(labels)
-    most = max(Counter(labels).values(), default=0)
-    folds = min(one_in, len(set(groups)), most)
+    free = [index for index, group in enumerate(groups) if group not in staying]
+    own, among = [labels[index] for index in free], [groups[index] for index in free]
+    folds = min(one_in, len(set(among)), max(Counter(own).values(), default=0))
     if folds <= len(parts):
         return splits
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of labels rarer than folds, which training then holds
+        warnings.simplefilter("ignore", UserWarning)  # of labels rarer than folds
         draw = StratifiedGroupKFold(folds, shuffle=True, random_state=0)
-        for part, (_, held) in zip(parts, draw.split(labels, labels, groups), strict=False):
+        for part, (_, held) in zip(parts, draw.split(own, own, among), strict=False):
             for index in held:
-                splits[index] = part
+                splits[free[index]] = part
     return splits
 
 

@@ -1,5 +1,6 @@
 """Translation memories (TMX 1.4b): pairs of texts out of XML, however large."""
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,8 @@ from unifier_tokenizers import InputError
 
 CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 """Elements inside a text that hold the formatting of whatever program it came from."""
+SPACES = re.compile(r"[ \t\r\n]+")
+"""What XML lays its lines out with; a space that does not break is part of a text."""
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
@@ -68,7 +71,7 @@ def _is(key: str, language: str) -> bool:
 def _texts(unit: ElementTree.Element) -> list[tuple[str, str]]:
     """Language and text of each variant of a unit."""
     return [
-        (variant.get(LANGUAGE) or variant.get("lang") or "", " ".join("".join(_spoken(segment)).split()))
+        (variant.get(LANGUAGE) or variant.get("lang") or "", SPACES.sub(" ", "".join(_spoken(segment))).strip())
         for variant in unit.iter("tuv")
         if (segment := variant.find("seg")) is not None
     ]

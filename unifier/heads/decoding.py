@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from unifier_tokenizers import InputError
 from unifier_tokenizers.vocabulary import BEGIN, END
 
 
@@ -29,6 +30,13 @@ class Hypothesis(NamedTuple):
     """Without begin and end."""
     score: float
     """Log-probability, end mark included, divided by length ** penalty (Wu et al. 2016, section 7, has a near kin)."""
+
+
+def check_length_penalty(power: float) -> float:
+    """Raise InputError for a power that no score is divided by."""
+    if not 0 <= power <= 10:
+        raise InputError(f"length_penalty={power}: a power from 0 (none) to 10 is expected, 1 of a mean of each token")
+    return power
 
 
 STRIPE = 64

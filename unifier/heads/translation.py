@@ -105,9 +105,9 @@ class _Walk:
         self.caches = [(Cache(grows=True), Cache(grows=False)) for _ in head.blocks]
 
     def step(self, ids: Tensor) -> Tensor:
-        logits = self.head.logits(self.tokens, ids[:, None], self.caches, self.length)
+        hidden = self.head.hidden(self.tokens, ids[:, None], self.caches, self.length)
         self.length += 1
-        return logits[:, 0].float().log_softmax(-1)
+        return self.head.upcoming(hidden[:, 0])
 
     def select(self, rows: Tensor) -> None:
         sources = len(self.tokens.mask)

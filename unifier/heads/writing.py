@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier.heads.cross_entropy import projected_cross_entropy
-from unifier.heads.decoding import Decoder, Hypothesis, beam, greedy
+from unifier.heads.decoding import Decoder, Hypothesis, beam, check_length_penalty, greedy
 from unifier.heads.head import IGNORED, Head
 from unifier.heads.sampling import sample
 from unifier.heads.text_scores import check_language, text_scores
@@ -64,13 +64,15 @@ class WritingHead(Head):
             )
         self.embedding = embedding
         self.output = embedding if tied else table(vocabulary, dim)
+        if not 0 <= label_smoothing < 1:
+            raise InputError(f"label_smoothing={label_smoothing}: a share of the probability is expected, below 1")
         if beam_width < 1:
             raise InputError(f"beam_width={beam_width}: a beam holds at least 1 text, which is greedy decoding")
         if not 0 <= r_drop < math.inf:
             raise InputError(f"r_drop={r_drop}: 0 or more is needed")
         self.label_smoothing, self.r_drop = label_smoothing, r_drop
         self.readings = 2 if r_drop else 1
-        self.beam_width, self.length_penalty = beam_width, length_penalty
+        self.beam_width, self.length_penalty = beam_width, check_length_penalty(length_penalty)
         self.language = check_language(language)
         self._signatures: dict[str, str] = {}
 
@@ -100,6 +102,12 @@ class WritingHead(Head):
     def project(self, hidden: Tensor) -> Tensor:
         """(..., D) -> (..., V)."""
         return functional.linear(hidden, self.output.weight)
+
+    def upcoming(self, hidden: Tensor) -> Tensor:
+        """Log-probabilities (R, V) of what may follow columns (R, D): no padding, and no second beginning."""
+        logs = self.project(hidden).float().log_softmax(-1)
+        logs[:, [PAD, BEGIN]] = -math.inf
+        return logs
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         """Cross-entropy of each next token given the true ones before it (teacher forcing), smoothed over V.

@@ -36,12 +36,9 @@ class AlignmentPage:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        if self.path.is_dir():
+            raise InputError(f"{path} is a folder: name a file in it, such as {self.path / 'alignments.html'}")
         self._part = self.path.with_name(f".{self.path.name}.part")
-        try:
-            self._file = self._part.open("w", encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror}") from error
-        self._file.write(HEAD)
 
     def add(
         self, number: int, source: Sequence[str], target: Sequence[str], weights: Sequence[Sequence[float]]
@@ -61,6 +58,12 @@ class AlignmentPage:
         self._file.write("</tbody></table></div>\n")
 
     def __enter__(self) -> "AlignmentPage":
+        """Raises InputError where it cannot be written."""
+        try:
+            self._file = self._part.open("w", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written: {error.strerror}") from error
+        self._file.write(HEAD)
         return self
 
     def __exit__(

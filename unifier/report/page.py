@@ -218,17 +218,14 @@ def _origins(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 def _commands(study: Study) -> list[str]:
     """What repeats it: one command, or one for each run that was started by itself."""
-    if study.settings is not None:
-        return [_command(study.name, study.settings)]
-    results = [(row["experiment"], row["result"]) for row in study.rows]
-    return list(
-        dict.fromkeys(
-            _command(experiment, {**result.get("settings", {}), "seed": result["seed"]})
-            for experiment, result in results
-        )
-    )
+    return list(dict.fromkeys(_command(reference, settings) for reference, settings in study.repeats))
 
 
-def _command(name: str, settings: Mapping[str, Any]) -> str:
-    given = " ".join(shlex.quote(f"{key}={setting(value)}") for key, value in settings.items())
-    return f"unifier run experiments/{name}.py {given}".rstrip()
+def _command(reference: str, settings: Mapping[str, Any]) -> str:
+    """With the file as seen from here, or its name alone: where else it lies is nobody's who reads the page."""
+    text, _, name = reference.rpartition(":")
+    file, here = Path(text), Path.cwd()
+    seen = file.relative_to(here) if file.is_relative_to(here) else Path(file.name)
+    given = [f"{seen}" if name == file.stem else f"{seen}:{name}"]
+    given += [f"{key}={setting(value)}" for key, value in settings.items()]
+    return shlex.join(["unifier", "run", *given])

@@ -17,7 +17,7 @@ from unifier.model import Unifier
 
 
 class Interrupted(BaseException):
-    """The user asked a run to stop; its last checkpoint is whole. Says the run's folder.
+    """The user asked a run or a comparison to stop; the last checkpoint is whole. Says the folder to resume from.
 
     Like KeyboardInterrupt it passes by all who handle errors; and unlike that, Lightning does not end the program.
     """

@@ -12,10 +12,11 @@ from unifier.running.callbacks import Interrupted
 from unifier.running.fit import Place
 from unifier.running.result import Result, Status
 from unifier.running.search import searched
+from unifier.running.telling import spared
 from unifier.running.tracking import Tracking, WeightsAndBiases, wandb_mode
 from unifier.running.trials import Trials
 from unifier.study.comparison import Comparison
-from unifier.study.files import new_folder, read_json, write_json
+from unifier.study.files import new_folder, write_json
 from unifier.study.trunk_pairs import compare_representations
 from unifier_tokenizers import InputError
 
@@ -27,12 +28,12 @@ def compare(
 
     `settings` are those of the function that described the comparison, which repeat it. comparison.json is written anew
     after each run, report.html at the end. A run that fails on its way is a row that says so, and the others still run;
-    one that cannot begin, or is interrupted, ends the comparison. Where the first cannot begin, nothing is left.
+    one that cannot begin, or is interrupted, ends the comparison: with Interrupted of the comparison's own folder after
+    Ctrl-C. Where the first cannot begin, nothing is left. An analysis or a page that fails at the end is a warning.
     `resume` is the folder of a comparison that ended early: what has finished there is not run again.
     """
     place = replace(place, group=comparison.name)
-    earlier = read_json(resume / "comparison.json")["rows"] if resume else []
-    trials = Trials(comparison, place, earlier)
+    trials = Trials(comparison, place, resume)
     folder = resume or new_folder(place.out / comparison.name, time.strftime("%Y%m%d-%H%M%S"))
 
     def write(status: Status, **found: Any) -> dict[str, Any]:
@@ -40,6 +41,7 @@ def compare(
             "name": comparison.name,
             "status": status,
             "question": comparison.question,
+            "study": place.origin,
             "settings": settings,
             "seeds": list(comparison.seeds),
             "match": comparison.match,
@@ -57,18 +59,24 @@ def compare(
         for trial in planned:
             trials.attempt(trial)
             write("running")
+        representation, unread = list[dict[str, Any]](), list[str]()
+        with spared(folder, "how alike its trunks are"):
+            representation, unread = compare_representations([row for row in trials.rows if finished(row)])
+        trials.problems += unread
+        whole = all(finished(row) for row in trials.rows)
+        content = write("finished" if whole else "failed", representation=representation)
+        with spared(folder, "report.html"):
+            write_report(folder, content)
+        track(folder, content, place)
     except BaseException as error:
         if isinstance(error, InputError) and not trials.rows and resume is None:
             shutil.rmtree(folder)
-        else:
-            write("interrupted" if isinstance(error, (Interrupted, KeyboardInterrupt)) else "failed")
+            raise
+        if isinstance(error, (Interrupted, KeyboardInterrupt)):
+            write("interrupted")
+            raise Interrupted(folder) from None  # which is resumed, not the trial's
+        write("failed")
         raise
-    representation, unread = compare_representations([row for row in trials.rows if finished(row)])
-    trials.problems += unread
-    whole = all(finished(row) for row in trials.rows)
-    content = write("finished" if whole else "failed", representation=representation)
-    write_report(folder, content)
-    track(folder, content, place)
     return trials.results, folder
 
 

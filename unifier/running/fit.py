@@ -19,18 +19,15 @@ from lightning.pytorch.callbacks import ModelCheckpoint, ProgressBar
 from unifier.data.loading import EvaluationBatches, TrainingBatches, Unit, lengths_read
 from unifier.data.source import SplitName
 from unifier.model import Unifier
-from unifier.report.page import write_report
 from unifier.running.averaging import Averaging
 from unifier.running.callbacks import DivergedError, Interrupted, Interruption, Losses, progress
 from unifier.running.encoded import EncodedArm, encode
 from unifier.running.interference import Interference
-from unifier.running.lengths import by_length
-from unifier.running.observe import observe
 from unifier.running.result import Result, commit, machine, versions
-from unifier.running.samples import samples
 from unifier.running.speed import Speed, peak_flops
+from unifier.running.telling import tell
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
-from unifier.study.experiment import Experiment, Training
+from unifier.study.experiment import Experiment, Training, check_seed
 from unifier.study.files import new_folder, read_json, write_json
 from unifier.study.fitted import keep, remembering
 from unifier.study.ledger import count_parameters
@@ -79,10 +76,10 @@ def fit(
 
     An arm in `known` is not encoded again, and one that was not is kept there. Raises InputError, with nothing written,
     where the experiment cannot begin; and after result.json says so, Interrupted after Ctrl-C, OSError from a disk that
-    is full, and RunFailed for all else.
+    is full, and RunFailed for all else. A run that has its scores is finished and result.json holds them, whatever
+    becomes of what tells of them: samples, observations, or a page that fails is a warning; Ctrl-C is Interrupted.
     """
-    if not 0 <= seed < 2**32:
-        raise InputError(f"seed={seed}: a number from 0 to {2**32 - 1} is expected")
+    check_seed(seed)
     keep_freed_memory()
     pl.seed_everything(seed, verbose=False)
     with remembering(resume) as vocabularies:
@@ -128,8 +125,8 @@ def fit(
     )
     keep(vocabularies, result.folder)
     longest = {arm: int(split.lengths()[:, 0].max()) for arm, split in train.items()}
-    about = {"name": result.name, "seed": seed, "settings": settings, "study": place.origin, "longest": longest}
-    write_json(result.folder / "settings.json", about)
+    about = {"name": result.name, "seed": seed, "settings": settings, "study": place.origin, "comparison": place.group}
+    write_json(result.folder / "settings.json", {**about, "longest": longest})
     introduce(result, training, steps)
     tracking = start_tracking(experiment, result, place, model)
     held_out = {
@@ -140,6 +137,11 @@ def fit(
     speed = Speed(batches, peak_flops(device, torch.bfloat16 if computes_bf16(training) else torch.float32))
     try:
         metrics = train_and_test(model, training, result.folder, tracking, batches, held_out, speed, resume is not None)
+        signatures = {
+            f"test/{arm}/{metric}": signature
+            for arm, one in experiment.arms.items()
+            for metric, signature in one.head.signatures.items()
+        }
     except BaseException as error:
         stopped = isinstance(error, (Interrupted, KeyboardInterrupt))
         said = "" if stopped else traceback.format_exception_only(error)[-1].strip()
@@ -158,11 +160,6 @@ def fit(
         if stopped or isinstance(error, (InputError, OSError)):
             raise
         raise RunFailed(result) from error
-    signatures = {
-        f"test/{arm}/{metric}": signature
-        for arm, one in experiment.arms.items()
-        for metric, signature in one.head.signatures.items()
-    }
     result = replace(
         result,
         status="finished",
@@ -172,15 +169,17 @@ def fit(
         arm_budgets=model.ledger.by_arm(),
         speed=speed.found,
     )
-    write_json(result.folder / "samples.json", samples(experiment.arms, model.predictions))
-    if lengths := by_length(experiment.arms, model.predictions):
-        write_json(result.folder / "lengths.json", lengths)
-    observe(model, val, result.folder)
-    write_report(result.folder, result.content())
-    found = {f"speed/{name}": value for name, value in speed.found.items()}
-    tracking.keep(result.folder, {**metrics, "val/score": model.score, **found})  # sweeps read the last one
-    tracking.close(failed=False)
-    result.write()
+    try:
+        tell(result, experiment, model, val)
+        found = {f"speed/{name}": value for name, value in speed.found.items()}
+        tracking.keep(result.folder, {**metrics, "val/score": model.score, **found})  # sweeps read the last one
+    except KeyboardInterrupt:
+        raise Interrupted(result.folder) from None
+    finally:
+        try:
+            result.write()
+        finally:
+            tracking.close(failed=False)
     return result
 
 

@@ -22,8 +22,11 @@ def cross_validation(make: Make, given: Mapping[str, Any], seed: int) -> tuple[C
         raise InputError(f"folds={folds}: {make.__name__} has no setting 'fold', so it cannot test on each in turn")
     if "fold" in settings:
         raise InputError(f"fold={settings['fold']} and folds={folds}: give fold to test on one, or folds to on each")
-    settings = {name: value for name, value in check_settings(make, settings).items() if name != "fold"}
-    experiment = make(**settings)
+    parameter = inspect.signature(make).parameters["fold"]
+    any_fold = {"fold": 1} if parameter.default is parameter.empty else {}  # there are 1 and 0, or 1 and 2
+    checked = check_settings(make, settings | any_fold)
+    experiment = make(**checked)
+    settings = {name: value for name, value in checked.items() if name != "fold"}
     sources = [arm.source for arm in experiment.arms.values()]
     known = {tuple(getattr(source, "folds", ())) for source in sources}
     names, numbers = " and ".join(source.name for source in sources), min(known)

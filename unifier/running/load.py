@@ -12,6 +12,7 @@ import torch
 from unifier.model import Unifier
 from unifier.running.registry import experiment as find
 from unifier.running.settings import check_settings
+from unifier.study.comparison import SHARE
 from unifier.study.experiment import Experiment
 from unifier.study.files import read_json
 from unifier.study.fitted import remembering
@@ -41,8 +42,11 @@ def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, 
     if not Path(file := reference.partition(":")[0]).is_file():
         raise InputError(f"{folder}: its experiment {file} is not there; say where it is now: --experiment FILE")
     function = find(reference)
+    # A comparison may have varied the share of the training split, which is none of the experiment's own settings.
+    known = inspect.signature(function).parameters
+    settings = {name: value for name, value in kept["settings"].items() if name != SHARE or name in known}
     with remembering(folder):
-        experiment = function(**check_settings(function, kept["settings"]))
+        experiment = function(**check_settings(function, settings))
     if not isinstance(experiment, Experiment) or experiment.name != kept["name"]:
         raise InputError(f'{folder} is a run of "{kept["name"]}", and {reference} is "{experiment.name}"')
     model = Unifier(experiment)

@@ -77,7 +77,7 @@ def draw(path: Path, trunk: Attentive, arm: Arm, split: Encoded, row: int) -> No
     if not isinstance(tokenizer, PatchTokenizer | FrameTokenizer):
         return
     units, (raw, target) = split.units(row), arm.source.split("val")[int(split.indices[row])]
-    said = f"label: {', '.join(target) if isinstance(target, tuple | list) else target}"
+    said = f"label: {', '.join(map(str, target)) if isinstance(target, tuple | list) else target}"
     weights = last_attention(trunk, arm, split, row)
     asking = torch.arange(weights.shape[-1]) < (1 if arm.head.reads == "first" else weights.shape[-1])
     placed = units.positions[0] != NOWHERE

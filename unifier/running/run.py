@@ -22,9 +22,9 @@ from unifier_tokenizers import InputError
 def run(
     experiment: Callable[..., Experiment | Comparison],
     *,
-    seed: int = 0,
+    seed: int | None = None,
     data_folder: str | Path | None = None,
-    out: str | Path = "runs",
+    out: str | Path | None = None,
     track: Track | None = None,
     tensorboard: bool = False,
     resume: str | Path | None = None,
@@ -32,10 +32,11 @@ def run(
 ) -> list[Result]:
     """Run the experiment or comparison that a function describes, under settings that are its keyword arguments.
 
-    `data_folder` is the folder of data sets (else $UNIFIER_DATA), `out` where the run's folder is made, `track` the
-    mode of Weights & Biases (else $WANDB_MODE, else online where a key is known, else offline). `resume` is the folder
-    of an interrupted run or comparison, which goes on under its own settings. A comparison has seeds of its own.
-    `folds=5` tests on each of five folds in turn, with each of `seeds`, as a comparison does.
+    `seed` is 0 if not given; a comparison has seeds of its own. `data_folder` is the folder of data sets (else
+    $UNIFIER_DATA), `out` where the run's folder is made (else "runs"), `track` the mode of Weights & Biases (else
+    $WANDB_MODE, else online where a key is known, else offline). `resume` is the folder of an interrupted run or
+    comparison, which goes on where it lies, under its own settings and seed. `folds=5` tests on each of five folds in
+    turn, with each of `seeds`, as a comparison does.
     Raises InputError for whatever the user can mend.
     """
     return run_and_place(
@@ -54,9 +55,9 @@ def run_and_place(
     experiment: Callable[..., Experiment | Comparison],
     settings: Mapping[str, Any],
     *,
-    seed: int,
+    seed: int | None,
     data_folder: str | Path | None,
-    out: str | Path,
+    out: str | Path | None,
     track: Track | None,
     tensorboard: bool,
     resume: str | Path | None,
@@ -65,6 +66,8 @@ def run_and_place(
     if data_folder is not None:
         os.environ["UNIFIER_DATA"] = str(Path(data_folder).resolve())  # data workers and sources read it there
     study = Path(inspect.getfile(experiment)).stem
+    if out is None:  # a comparison that goes on puts its other runs beside the first ones: <out>/<its name>/<its id>
+        out = os.path.normpath(Path(resume, "..", "..")) if resume is not None else "runs"
     place = Place(Path(out), study, track=track, tensorboard=tensorboard, origin=origin(experiment))
     signature = inspect.signature(experiment, eval_str=True)
     comparing = signature.return_annotation is Comparison or (
@@ -72,17 +75,18 @@ def run_and_place(
     )
     if resume is not None:
         earlier = read_json(Path(resume) / ("comparison.json" if comparing else "settings.json"))
-        if settings:
-            raise InputError(f"{resume}: a resumed run keeps its settings; leave out {', '.join(settings)}")
+        if given := [*settings, *(["seed"] if seed is not None else [])]:
+            raise InputError(f"{resume}: a resumed run keeps its settings; leave out {', '.join(given)}")
         if not comparing and not (Path(resume) / "checkpoints" / "last.ckpt").exists():
             raise InputError(f"{resume}: no checkpoint to resume from")
-        settings, seed = earlier["settings"], earlier.get("seed", 0)
+        settings, seed = earlier["settings"], earlier.get("seed")
+    number = 0 if seed is None else convert("seed", seed, int)
     if "folds" in settings and "folds" not in signature.parameters and signature.return_annotation is Experiment:
-        crossed, checked = cross_validation(cast("Make", experiment), settings, convert("seed", seed, int))
+        crossed, checked = cross_validation(cast("Make", experiment), settings, number)
         return compare(crossed, checked, place, Path(resume) if resume else None)
     checked = check_settings(experiment, settings)
     if comparing:
-        if seed:
+        if seed is not None:
             raise InputError(f"seed={seed}: a comparison has seeds of its own; give one of its settings")
         described = experiment(**checked)
         assert isinstance(described, Comparison)
@@ -93,5 +97,5 @@ def run_and_place(
         assert isinstance(described, Experiment), f"{experiment} does not return what it is annotated to"
         return described
 
-    result = fit(build, checked, convert("seed", seed, int), place, Path(resume) if resume else None)
+    result = fit(build, checked, number, place, Path(resume) if resume else None)
     return [result], result.folder

@@ -22,8 +22,13 @@ def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> di
     for name in given:
         if name not in parameters:
             close = difflib.get_close_matches(name, parameters, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(parameters) or 'none'}"
-            raise InputError(f"no setting '{name}' in {function.__name__}; {hint}")
+            owner = function.__name__
+            hint = (
+                f"did you mean '{close[0]}'? (of {owner})"
+                if close
+                else f"{owner} has {', '.join(parameters) or 'none'}"
+            )
+            raise InputError(f"no setting '{name}'; {hint}")
     settings: dict[str, Any] = {}
     for name, parameter in parameters.items():
         if name in given:

@@ -13,7 +13,7 @@ from unifier.data.loading import collate
 from unifier.running.registry import experiment as find
 from unifier.running.settings import check_settings, convert
 from unifier.study.comparison import Comparison
-from unifier.study.experiment import Experiment
+from unifier.study.experiment import Experiment, check_seed
 from unifier.study.ledger import count_parameters
 from unifier_tokenizers import Tokens
 
@@ -23,12 +23,12 @@ def show(reference: str, settings: Mapping[str, Any], *, seed: Any, data: str | 
     if data is not None:
         os.environ["UNIFIER_DATA"] = str(Path(data).resolve())
     function = find(reference)
-    pl.seed_everything(convert("seed", seed, int), verbose=False)
+    pl.seed_everything(check_seed(convert("seed", seed, int)), verbose=False)
     described = function(**check_settings(function, settings))
     if isinstance(described, Comparison):
         print(f"comparison {described.name}: seeds {', '.join(map(str, described.seeds))}")
         for one in described.experiments:
-            show_experiment(one(**check_settings(one, described.settings)))
+            show_experiment(one(**check_settings(one, described.settings_of(one, described.first()))))
     else:
         show_experiment(described)
 
@@ -40,6 +40,8 @@ def show_experiment(experiment: Experiment) -> None:
         example = arm.source.split("train")[0]
         encoded, _ = encode_split([example], arm.tokenizer, arm.head, said=arm.source.name)
         batch = collate(encoded, [0])
+        for part in (arm.tokenizer, experiment.trunk, arm.head):
+            part.eval()
         with torch.no_grad():
             tokens = Tokens(arm.tokenizer.embed(batch.values, batch.positions), batch.mask, batch.positions)
             read = arm.head.read(experiment.trunk, tokens)

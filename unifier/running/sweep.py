@@ -10,6 +10,7 @@ from unifier.running.registry import experiment
 from unifier.running.settings import check_settings, convert
 from unifier.running.tracking import wandb_mode
 from unifier.study.comparison import Comparison
+from unifier.study.experiment import check_seed
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
 
@@ -41,7 +42,9 @@ def sweep_configuration(
     check_settings(function, first)
 
     def read(name: str, text: str) -> Any:
-        return convert(name, text, int) if name == "seed" else check_settings(function, first | {name: text})[name]
+        if name == "seed":
+            return check_seed(convert(name, text, int))
+        return check_settings(function, first | {name: text})[name]
 
     return {
         "name": function.__name__,

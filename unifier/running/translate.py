@@ -12,7 +12,7 @@ from typing import Any, Literal, TextIO, final, get_args
 import numpy as np
 import torch
 
-from unifier.heads.decoding import Hypothesis
+from unifier.heads.decoding import Hypothesis, check_length_penalty
 from unifier.heads.writing import WritingHead
 from unifier.report.alignment import AlignmentPage
 from unifier.running.translator import Translation, Translator
@@ -50,6 +50,8 @@ class Wishes:
         for name in ("n_best", "beam"):
             if (count := getattr(self, name)) is not None and count < 1:
                 raise InputError(f"{name}={count}: at least 1 is needed")
+        if self.length_penalty is not None:
+            check_length_penalty(self.length_penalty)
         if self.seed < 0:
             raise InputError(f"seed={self.seed}: 0 or more is needed")
         if self.sample and self.beam is not None:
@@ -87,6 +89,8 @@ Line = tuple[int, bytes]
 def opened(path: str | None) -> BufferedIOBase:
     """A file to read, unpacked where its name ends in .gz, or standard input."""
     if path is None:
+        if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  it was closed
+            raise InputError("there is no standard input: name a file")
         return open(sys.stdin.fileno(), "rb", closefd=False)
     try:
         return gzip.open(path) if path.endswith(".gz") else Path(path).open("rb")

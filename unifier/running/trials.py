@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, final
 import torch
 
 from unifier.data.subset import Subset
+from unifier.report.numbers.gather import run_folder
 from unifier.running.callbacks import Interrupted
 from unifier.running.encoded import EncodedArm
 from unifier.running.fit import Place, RunFailed, fit
@@ -19,6 +20,7 @@ from unifier.running.result import Result
 from unifier.running.settings import check_settings
 from unifier.study.comparison import SHARE, Comparison, Make, Trial, of
 from unifier.study.experiment import Experiment
+from unifier.study.files import read_json
 from unifier.study.joint import budget_of_arm, limit, together
 from unifier.study.transfer import load, shuffle, tune
 from unifier_tokenizers import InputError
@@ -38,8 +40,8 @@ def key_of(row: Row) -> str:
 class Trials:
     """What has been run so far, and what later trials need of it: results, trained trunks, encoded data."""
 
-    def __init__(self, comparison: Comparison, place: Place, earlier: Sequence[Row] = ()) -> None:
-        """`earlier` are the rows of the same comparison when it ended early."""
+    def __init__(self, comparison: Comparison, place: Place, resume: Path | None = None) -> None:
+        """`resume` is the folder of the same comparison when it ended early: its rows are looked up there."""
         self.comparison, self.place = comparison, place
         self.results: list[Result] = []
         self.rows: list[dict[str, Any]] = []
@@ -49,15 +51,20 @@ class Trials:
         self._known: dict[tuple[str, str], dict[str, EncodedArm]] = {}
         self._budgets: dict[Any, tuple[str, float]] = {}
         self._earlier: dict[str, Result] = {}
-        for row in earlier:
-            try:
-                self._earlier[key_of(row)] = Result.read(Path(row["folder"]))
-            except InputError as error:
-                self.problems.append(str(error))
+        if resume is not None:
+            self._take_up(resume)
         searched = (comparison.search or 0) * len(comparison.experiments) * len(comparison.seeds)
         self._planned = searched or sum(1 for _ in comparison.trials())
         for make in comparison.experiments:
-            check_settings(make, comparison.settings)
+            check_settings(make, comparison.settings_of(make, comparison.first()))
+
+    def _take_up(self, folder: Path) -> None:
+        """Read what the runs of a comparison's folder gave; one that is gone or broken is a problem, and run again."""
+        for row in read_json(folder / "comparison.json")["rows"]:
+            try:
+                self._earlier[key_of(row)] = Result.read(run_folder(row["folder"], folder) or Path(row["folder"]))
+            except InputError as error:
+                self.problems.append(f"{error}; run again")
 
     def check(self) -> None:
         """Build what is run first of each experiment, before any is trained.
@@ -159,8 +166,7 @@ class Trials:
 
     def _own(self, make: Make, trial: Trial) -> dict[str, Any]:
         """An experiment's settings in a trial, defaults filled in."""
-        varied = {name: value for name, value in of(trial.varied, make).items() if name != SHARE}
-        return check_settings(make, {**self.comparison.settings, **varied})
+        return check_settings(make, self.comparison.settings_of(make, trial.varied))
 
     def _settings(self, trial: Trial) -> dict[str, Any]:
         own = {make.__name__: self._own(make, trial) for make in trial.experiments}

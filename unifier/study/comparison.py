@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, final, get_args
 
-from unifier.study.experiment import Experiment, Weighting, check_name
+from unifier.study.experiment import Experiment, Weighting, check_name, check_seed
 from unifier.study.transfer import Tuned
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
@@ -108,8 +108,7 @@ class Comparison:
         if len(set(names)) < len(names) or len(set(self.seeds)) < len(self.seeds):
             raise InputError(f'the comparison "{self.name}" names an experiment or a seed twice: {names}, {self.seeds}')
         for seed in self.seeds:
-            if not 0 <= seed < 2**32:
-                raise InputError(f"seed={seed}: a number from 0 to {2**32 - 1} is expected")
+            check_seed(seed)
         for mode in self.modes:
             choose("mode", mode, get_args(Mode))
         for tuned in self.tuned:
@@ -125,6 +124,14 @@ class Comparison:
                 raise InputError(f"'{name}' varies over {list(values)}: give it values here, and none in the settings")
         if self.search is not None and (self.search < 1 or not self.vary or tuple(self.modes) != ("solo",)):
             raise InputError(f"search={self.search}: a search tries at least one combination of `vary`, in mode solo")
+
+    def settings_of(self, make: Make, varied: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that one experiment is given: the shared ones, and those that it has of the `varied` ones."""
+        return {**self.settings, **{name: value for name, value in of(varied, make).items() if name != SHARE}}
+
+    def first(self) -> dict[str, Any]:
+        """What varies, with the first value of each."""
+        return {name: values[0] for name, values in self.vary.items()}
 
     def trials(self) -> Iterator[Trial]:
         """All runs, each after those whose trunks it begins from."""

@@ -173,3 +173,10 @@ def check_name(name: str) -> None:
     """Raise InputError where a name cannot be a folder's."""
     if not re.fullmatch(r"[\w-][\w.-]*", name):
         raise InputError(f'"{name}" names a folder: letters, digits, "_", "-" and "." only, and no "." first')
+
+
+def check_seed(seed: int) -> int:
+    """The seed; raises InputError for one that generators of random numbers do not take."""
+    if not 0 <= seed < 2**32:
+        raise InputError(f"seed={seed}: a number from 0 to {2**32 - 1} is expected")
+    return seed

@@ -28,7 +28,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read JSON that a run left; raises InputError naming the file where it is missing or broken."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{path}: no such file; is {path.parent} the folder of a finished run?") from None
     except ValueError as error:
         raise InputError(f"{path}: broken ({error})") from error

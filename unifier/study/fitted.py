@@ -11,7 +11,7 @@ from unifier.study.files import read_json, write_json
 from unifier_tokenizers import InputError, Vocabulary
 
 Learned = Vocabulary | float
-One = TypeVar("One", Vocabulary, float)
+One = TypeVar("One", Vocabulary, int, float)
 
 
 class _Memory(NamedTuple):
@@ -56,7 +56,7 @@ def remembering(run: Path | None = None) -> Generator[dict[str, Learned]]:
         _memory.reset(token)
 
 
-FOLDER, NUMBERS = "vocabularies", "measured.json"
+FOLDER, NUMBERS = "vocabularies", "numbers.json"
 
 
 def keep(learned: dict[str, Learned], run: Path) -> None:

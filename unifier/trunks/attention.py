@@ -36,7 +36,7 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
 PLAIN_BELOW = {torch.bfloat16: 1024}
 """On a CPU, for each type, the number of keys below which two products and a softmax beat the fused kernel.
 
-`python -m benchmarks attention` measures it again. In bfloat16 the fused kernel's backward pass was 1.7 to 6 times as
+`python -m benchmarks.attention` measures it again. In bfloat16 the fused kernel's backward pass was 1.7 to 6 times as
 slow from 32 to 512 keys (AMD Zen 4, torch 2.11); others found it ahead at 1,024. In float32 the fused kernel won
 throughout, 1.1 to 2.8 times.
 """
@@ -101,7 +101,7 @@ class Attention(nn.Module):
     """Multi-head attention (Vaswani et al. 2017, section 3.2.2) of x to itself, or to a memory."""
 
     def __init__(self, dim: int, heads: int, *, qk_norm: bool = False, projections: bool = True) -> None:
-        """`qk_norm` normalises each head's queries and keys (Henry et al. 2020), as layers do (Dehghani et al. 2023, 2.1).
+        """`qk_norm` gives each head's queries and keys mean 0 and variance 1, times a weight (Henry et al. 2020).
 
         Without `projections`, queries, keys and values are the columns as they come.
         """

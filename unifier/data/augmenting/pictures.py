@@ -22,7 +22,7 @@ def augment_pictures(
     tokenizer: PatchTokenizer,
     classes: int,
     *,
-    crop: int = 0,
+    crop: int | None = 0,
     flip: bool = False,
     randaugment: int = 0,
     erase: float = 0.0,
@@ -31,7 +31,7 @@ def augment_pictures(
 ) -> Augment | None:
     """What is done to batches of a tokenizer's patches, in this order; None where all of it is off.
 
-    `crop` is the most pixels that a picture is shifted by in each direction, `flip` mirrors half of the pictures,
+    `crop` is the most pixels that a picture is shifted by, as `reach` has it, `flip` mirrors half of the pictures,
     `randaugment` is a magnitude from 1 to 9, `erase` the share of pictures of which a rectangle is lost, and `mixup`
     and `cutmix` are the alphas of their Beta distributions; where both are on, a batch has the one or the other.
     """
@@ -40,10 +40,10 @@ def augment_pictures(
         if not 0 <= value <= most:
             raise InputError(f"{name}={value}: 0 to {most} is expected")
     for name, value in {"crop": crop, "mixup": mixup, "cutmix": cutmix}.items():
-        if not 0 <= value < math.inf:
+        if value is not None and not 0 <= value < math.inf:
             raise InputError(f"{name}={value}: 0 or more is needed")
     changes: list[Change] = []
-    if crop or flip:
+    if crop != 0 or flip:
         changes.append(partial(shift_and_mirror, crop=crop, flip=flip))
     if randaugment:
         from unifier.data.augmenting.randaugment import RandAugment  # timm takes seconds to import
@@ -60,15 +60,14 @@ def augment_pictures(
     return chain(*augments) if augments else None
 
 
-def view_pictures(tokenizer: PatchTokenizer, count: int, *, crop: int = 0, flip: bool = False) -> Views | None:
+def view_pictures(tokenizer: PatchTokenizer, count: int, *, crop: int | None = 0, flip: bool = False) -> Views | None:
     """`count` views of each picture for evaluation; None where that is one, the picture as it is.
 
     The others are its mirror image where training mirrors, and both shifted to four sides by half of what training
     shifts at most. Raises InputError where that makes fewer views.
     """
-    half = (crop + 1) // 2
-    shifts = [(0, 0), *([(-half, -half), (half, half), (-half, half), (half, -half)] if crop else [])]
-    ways = [(shift, mirrored) for shift in shifts for mirrored in ((False, True) if flip else (False,))]
+    sides = [(0, 0), *([(-1, -1), (1, 1), (-1, 1), (1, -1)] if crop != 0 else [])]
+    ways = [(side, mirrored) for side in sides for mirrored in ((False, True) if flip else (False,))]
     if not 1 <= count <= len(ways):
         raise InputError(
             f"crops={count}: with crop={crop} and flip={flip} there are 1 to {len(ways)} views of a picture"
@@ -76,8 +75,9 @@ def view_pictures(tokenizer: PatchTokenizer, count: int, *, crop: int = 0, flip:
 
     def seen(batch: Batch) -> Iterator[Batch]:
         pictures = tokenizer.pictures(batch.values, batch.positions)
-        for shift, mirrored in ways[:count]:
-            moved = move(pictures, torch.tensor([shift]), torch.tensor([mirrored]))
+        half = (reach(pictures.sizes, crop) + 1) // 2
+        for side, mirrored in ways[:count]:
+            moved = move(pictures, half * half.new_tensor(side), torch.tensor([mirrored]))
             yield batch._replace(values=tokenizer.patches(moved.pixels, batch.positions))
 
     return seen if count > 1 else None
@@ -120,12 +120,20 @@ class Cutmix:
         return batch._replace(values=values, target=mixed_target(batch.target, partner, kept, self.classes))
 
 
-def shift_and_mirror(pictures: Pictures, generator: torch.Generator, *, crop: int, flip: bool) -> Pictures:
-    """Each picture shifted by up to `crop` pixels in both directions, and mirrored half of the time where `flip`."""
-    examples = len(pictures.sizes)
-    shift = torch.randint(-crop, crop + 1, (examples, 2), generator=generator)
-    mirrored = torch.rand(examples, generator=generator) < (0.5 if flip else 0)
+def shift_and_mirror(pictures: Pictures, generator: torch.Generator, *, crop: int | None, flip: bool) -> Pictures:
+    """Each picture shifted by up to `reach` pixels in both directions, and mirrored half of the time where `flip`."""
+    most = reach(pictures.sizes, crop)
+    shift = (torch.rand(most.shape, generator=generator) * (2 * most + 1)).long() - most
+    mirrored = torch.rand(len(most), generator=generator) < (0.5 if flip else 0)
     return move(pictures, shift, mirrored)
+
+
+def reach(sizes: Tensor, crop: int | None) -> Tensor:
+    """The most pixels that pictures of `sizes` (B, 2) are shifted by, down and to the right: (B, 2).
+
+    It is `crop`, and never more than half of a picture's own side; None takes an eighth of that.
+    """
+    return sizes // 8 if crop is None else (sizes // 2).clamp(max=crop)
 
 
 def move(pictures: Pictures, shift: Tensor, mirrored: Tensor) -> Pictures:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, final
 
 from unifier.data.examples import Examples, Labelled, from_files
-from unifier.data.files import SOUNDS, Row, hash_files, read_sound, read_table, read_whole
+from unifier.data.files import SOUNDS, Row, hash_files, read_groups, read_sound, read_table, read_whole
 from unifier.data.sets.class_folders import by_class, parts_of
 from unifier.data.source import UNKNOWN, UNREADABLE, Scale, SplitName, scale_of_accuracy
 from unifier.data.splitting import SPLITS, hold_out, pick, refuse_leak, rotate_folds
@@ -112,7 +112,7 @@ class AudioFolder:
 
     @cached_property
     def _groups(self) -> list[str] | None:
-        return self._column("group")
+        return read_groups(self._rows)
 
     @cached_property
     def _numbers(self) -> list[int] | None:

@@ -27,12 +27,22 @@ PICTURES: dict[str, Callable[[], LabelledSource]] = {
 }
 
 
-def picture_source(data: str, *, fold: int | None = None) -> LabelledSource:
-    """The set of that name, or the `ImageFolder` at that place; `fold`, one of the folder's, is tested on."""
+NAMED_SIDE = 32
+"""The longest side of a picture in any of these, in pixels."""
+
+
+def picture_source(data: str, *, fold: int | None = None, size: int | None = None) -> LabelledSource:
+    """The set of that name, or the `ImageFolder` at that place; `fold`, one of the folder's, is tested on.
+
+    The folder's pictures are shrunk to `size` pixels on their longer side. Raises InputError where a named set is asked
+    for folds, or for smaller pictures than it has.
+    """
     if data not in PICTURES:
-        return ImageFolder(data, fold=fold)
+        return ImageFolder(data, fold=fold, size=size)
     if fold is not None:
         raise InputError(f"fold={fold}: {data} has no folds")
+    if size is not None and size < NAMED_SIDE:
+        raise InputError(f"size={size}: only pictures of a folder are shrunk; for {data} it is at least {NAMED_SIDE}")
     return PICTURES[data]()
 
 

@@ -30,10 +30,15 @@ FELT_BY = 3
 
 SCALES = {
     "genre": scale_of_accuracy(
-        GENRES, 63.0, "support vector machine on means and deviations of MFCCs, mean of these five folds, measured here"
+        GENRES,
+        63.0,
+        "support vector machine on statistics of MFCCs, mean of these five folds, by the keepers of this copy",
     ),
     "tags": Scale(
-        "macro_auc", 0.5, 0.694, "logistic regression on statistics of MFCCs, no artist on both sides, measured here"
+        "macro_auc",
+        0.5,
+        0.694,
+        "logistic regression on statistics of MFCCs, no artist on both sides, by the keepers of this copy",
     ),
 }
 

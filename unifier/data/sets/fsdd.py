@@ -14,7 +14,9 @@ from unifier.data.splitting import pick, rotate_folds
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
 
-ORIGIN = "support vector machine on means and deviations of MFCCs, each speaker tested in turn, measured here"
+ORIGIN = (
+    "support vector machine on means and deviations of MFCCs, each speaker tested in turn, by the keepers of this copy"
+)
 SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
 RECORDING = re.compile(r"(?P<digit>\d)_(?P<speaker>[a-z]+)_(?P<number>\d+)\.wav")
 TEST, VALIDATION = 5, 10

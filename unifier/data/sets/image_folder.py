@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, final
 
 from unifier.data.examples import Examples, Labelled, from_files
-from unifier.data.files import PICTURES, Row, hash_files, read_picture, read_table, read_whole
+from unifier.data.files import PICTURES, Row, hash_files, read_groups, read_picture, read_table, read_whole
 from unifier.data.sets.class_folders import by_class, parts_of
 from unifier.data.source import UNKNOWN, UNREADABLE, Scale, SplitName, scale_of_accuracy
 from unifier.data.splitting import pick, refuse_leak, rotate_folds
@@ -20,18 +20,26 @@ class ImageFolder:
     pictures every time. Or the folder holds folds.csv, a table with the columns file (from the folder) and fold
     (numbers) that has a row for each picture: then `fold`, by default the first, is the test, the next one validates,
     the others train. Its column group, where there is one, keeps each group in one fold; a fold that cuts one is
-    refused.
+    refused, and an empty cell is a group of its own.
 
-    The input is uint8 H x W x `channels`, of any size; the target is the name of the class. Files with other endings
-    than a picture's, and hidden ones, are left out.
+    The input is uint8 H x W x `channels`, of any size, or shrunk so that no side is above `size` pixels; the target is
+    the name of the class. Files with other endings than a picture's, and hidden ones, are left out.
     """
 
     def __init__(
-        self, folder: str | Path, *, channels: Literal[1, 3] = 3, fold: int | None = None, name: str = "image_folder"
+        self,
+        folder: str | Path,
+        *,
+        channels: Literal[1, 3] = 3,
+        size: int | None = None,
+        fold: int | None = None,
+        name: str = "image_folder",
     ) -> None:
         """`channels` is 3 for colour, 1 for grey, whatever the files hold."""
+        if size is not None and size < 1:
+            raise InputError(f"size={size}: at least 1 pixel is needed")
         self.name = name
-        self._folder, self._channels, self._fold = Path(folder), channels, fold
+        self._folder, self._channels, self._size, self._fold = Path(folder), channels, size, fold
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -51,7 +59,7 @@ class ImageFolder:
     def split(self, name: SplitName) -> Examples[Labelled]:
         """The pictures of one split, by class and file name. A picture that cannot be read raises InputError."""
         groups = None if self._groups is None else pick(self._groups, self._parts, name)
-        read = partial(read_picture, channels=self._channels)
+        read = partial(read_picture, channels=self._channels, size=self._size)
         return from_files(pick(self._pictures, self._parts, name), read, groups)
 
     @cached_property
@@ -100,9 +108,7 @@ class ImageFolder:
 
     @cached_property
     def _groups(self) -> list[str] | None:
-        if self._rows is None or "group" not in self._rows[0].cells:
-            return None
-        return [row.cells["group"] for row in self._rows]
+        return read_groups(self._rows or ())
 
     @property
     def _table(self) -> Path:

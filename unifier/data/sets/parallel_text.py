@@ -25,11 +25,16 @@ Texts = str | Path | tuple[str | Path, str | Path]
 lines correspond."""
 
 
+HELD_OUT = 2000
+"""The most pairs that are held out for a split: all of them are translated in each validation."""
+
+
 @final
 class ParallelText:
     """Sentence pairs from UTF-8 text files, packed (.gz) or not; input and target are texts.
 
-    Where `val` or `test` is not given, a tenth of the pairs of `train` is held out for it, the same every time.
+    Where `val` or `test` is not given, a tenth of the pairs of `train` is held out for it, 2,000 at most, the same
+    every time.
     A pair with an empty side, or no UTF-8, raises InputError when it is read, so that such pairs can be left out.
     Pairs stay on disk until they are read: a few bytes are kept of each.
     """
@@ -87,8 +92,8 @@ class ParallelText:
         return {part: _Pairs(files, self._languages) for part, files in self._files.items()}
 
     @cached_property
-    def _cleaned(self) -> tuple[NDArray[np.int64], dict[str, int]]:
-        """The rows of `train` that stay, and how many do not."""
+    def _cleaned(self) -> tuple[NDArray[np.bool_], dict[str, int]]:
+        """Which rows of `train` stay, a bool each, and how many do not."""
         pairs = self._pairs["train"]
         stays, dropped = np.ones(len(pairs), np.bool_), dict[str, int]()
         if pairs.numbers is not None:
@@ -102,16 +107,17 @@ class ParallelText:
         if any(dropped.values()):
             said = ", ".join(f"{count:,} ({reason})" for reason, count in dropped.items())
             print(f"{self.name}: of {len(pairs) + pairs.lacking:,} pairs to train, dropped {said}", file=sys.stderr)
-        return np.flatnonzero(stays), dropped
+        return stays, dropped
 
     @cached_property
     def _rows(self) -> dict[SplitName, Sequence[int]]:
         rows: dict[SplitName, Any] = {part: range(len(pairs)) for part, pairs in self._pairs.items()}
-        rows["train"] = self._cleaned[0]
+        rows["train"] = np.flatnonzero(self._cleaned[0])
         lacking: list[SplitName] = [part for part in SPLITS if part not in rows]
         if lacking:
-            whole = rows["train"]
-            rows |= {part: whole[held] for part, held in hold_out_rows(self.name, len(whole), lacking).items()}
+            whole, what = rows["train"], f"{self._files['train'][0]}, {len(rows['train']):,} pairs"
+            held = hold_out_rows(what, len(whole), lacking, most=HELD_OUT)
+            rows |= {part: whole[some] for part, some in held.items()}
         return {part: cast("Sequence[int]", Mapped.of(np.asarray(one))) for part, one in rows.items()}
 
 
@@ -124,7 +130,9 @@ class _Pairs:
         self.numbers: NDArray[np.int64] | None = None
         """Of a translation memory: each pair's number in it."""
         self.lacking = 0
-        if files[0].name.removesuffix(".gz").endswith(".tmx"):
+        if files[0].name.lower().removesuffix(".gz").endswith(".tmx"):
+            if files[1:]:
+                raise InputError(f"{files[0]} holds both languages, and {files[1]} stands beside it: give one of them")
             if languages is None:
                 raise InputError(f"{files[0]}: a translation memory has many languages; say which two are meant")
             memory = read_memory(files[0], languages)

@@ -85,7 +85,7 @@ class _Walk:
         self.length += 1
         self.seen = functional.pad(self.seen, (0, 1), value=True)
         hidden = self.head.trunk.go_on(columns, self.seen, self.caches).matrix[:, :, 0]
-        return self.head.project(hidden).float().log_softmax(-1)
+        return self.head.upcoming(hidden)
 
     def select(self, rows: Tensor) -> None:
         self.seen = self.seen[rows]

@@ -39,7 +39,7 @@ class Walk:
 
     def step(self, ids: Tensor) -> Tensor:
         hidden, self.state = self.head.advance(ids[:, None], self.state)
-        return self.head.project(hidden[:, 0]).float().log_softmax(-1)
+        return self.head.upcoming(hidden[:, 0])
 
     def select(self, rows: Tensor) -> None:
         self.state = tuple(part[rows] for part in self.state)

@@ -32,8 +32,8 @@ class Study:
     problems: list[str] = field(default_factory=list[str])
     """A line for each run that is left out, or not whole."""
     representation: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
-    settings: Mapping[str, Any] | None = None
-    """Those that repeat the whole; None where it is several runs that were started one by one."""
+    repeats: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list[tuple[str, Mapping[str, Any]]])
+    """What repeats it, each by itself: FILE:name of an experiment or a comparison, and its settings."""
 
 
 def read_study(folder: Path) -> Study:
@@ -61,21 +61,20 @@ def study_of(folder: Path, content: Mapping[str, Any]) -> Study:
             status=content["status"],
             problems=problems,
             representation=list(content.get("representation", ())),
-            settings=content.get("settings", {}),
+            repeats=_repeats(content),
         )
     if lacking := [name for name in NEEDED if name not in content]:
         raise InputError(f"{folder / 'result.json'}: broken (it lacks {', '.join(lacking)})")
     problems: list[str] = []
-    settings = {**content.get("settings", {}), "seed": content["seed"]}
-    return Study(
-        content["name"], _sound(_rows(folder, content), problems), "", content["status"], problems, [], settings
-    )
+    rows = _sound(_rows(folder, content), problems)
+    return Study(content["name"], rows, status=content["status"], problems=problems, repeats=_repeats_of_run(folder))
 
 
 def _study_of_all(folder: Path) -> Study:
     problems: list[str] = []
     rows: list[Row] = []
     representation: list[Mapping[str, Any]] = []
+    repeats: list[tuple[str, Mapping[str, Any]]] = []
     for path in sorted(folder.rglob("comparison.json")):
         try:
             content = read_json(path)
@@ -84,6 +83,7 @@ def _study_of_all(folder: Path) -> Study:
             problems.append(str(error) if isinstance(error, InputError) else f"{path}: broken (it lacks {error})")
             continue
         problems += map(str, content.get("problems", ()))
+        repeats += _repeats(content)
         representation += content.get("representation", ())
     known = {row["folder"].resolve() for row in rows if row["folder"]}
     alone: list[Row] = []
@@ -91,13 +91,28 @@ def _study_of_all(folder: Path) -> Study:
         if run.resolve() not in known:
             try:
                 alone += _rows(run, read_json(run / "result.json"))
+                repeats += _repeats_of_run(run)
             except InputError as error:
                 problems.append(str(error))
     rows = _sound(_once([*rows, *_told_apart(alone)], problems), problems)
     if not rows:
         said = f"; {problems[0]}" if problems else ""
         raise InputError(f"{folder}: holds no comparison.json and no finished result.json{said}; give a run's folder")
-    return Study(folder.resolve().name, rows, problems=problems, representation=representation)
+    return Study(folder.resolve().name, rows, problems=problems, representation=representation, repeats=repeats)
+
+
+def _repeats(content: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """What repeats the whole of which a comparison.json or a settings.json tells; nothing where it does not say."""
+    return [(content["study"], content.get("settings", {}))] if content.get("study") else []
+
+
+def _repeats_of_run(folder: Path) -> list[tuple[str, Mapping[str, Any]]]:
+    """What repeats a run; nothing for one of a comparison, which no command does by itself."""
+    path = folder / "settings.json"
+    content = read_json(path) if path.exists() else {}
+    if content.get("comparison"):
+        return []
+    return [(study, {**settings, "seed": content["seed"]}) for study, settings in _repeats(content)]
 
 
 def _rows(folder: Path, result: Mapping[str, Any]) -> list[Row]:
@@ -112,11 +127,11 @@ def _placed(rows: Iterable[Row], base: Path) -> list[Row]:
     rows = list(rows)
     if not all({"experiment", "arm", "seed"} <= row.keys() for row in rows):
         raise InputError(f"{base / 'comparison.json'}: broken (a row lacks its experiment, arm or seed)")
-    return [{**USUAL, **row, "folder": _find(row.get("folder") or "", base)} for row in rows]
+    return [{**USUAL, **row, "folder": run_folder(row.get("folder") or "", base)} for row in rows]
 
 
-def _find(text: str, base: Path) -> Path | None:
-    """A run's folder as it was written down, or beside the comparison's if all were moved together."""
+def run_folder(text: str, base: Path) -> Path | None:
+    """A run's folder as a comparison's row has it, or beside the comparison's, `base`, if all were moved together."""
     if not text:
         return None
     tail = Path(*Path(text).parts[-2:])  # <experiment>/<run id>, as `runs` holds them

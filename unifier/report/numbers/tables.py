@@ -86,24 +86,25 @@ def attention_table(found: Sequence[Condition]) -> Table:
         if not kept or not (one is first[one.arm] or one.says(mode="joint")):
             continue
         for layer in range(min(len(read["layers"]) for read in kept)):
-            mean = {
-                name: fmean(read["layers"][layer][name] for read in kept)
-                for name in ("entropy", "distance", "uniform_distance")
-            }
-            agreement = [share for read in kept if (share := read["layers"][layer]["agreement"]) is not None]
-            unit = kept[0]["unit"]
+            layers, unit = [read["layers"][layer] for read in kept], f" {kept[0]['unit']}"
             table.append(
                 {
                     "arm": one.arm,
                     "trunk": one.label,
                     "block": str(layer + 1),
-                    "entropy / log N": figure(mean["entropy"], 2),
-                    "mean distance": f"{figure(mean['distance'])} {unit}",
-                    "if uniform": f"{figure(mean['uniform_distance'])} {unit}",
-                    "agreement of heads": figure(fmean(agreement), 2) if agreement else "one head",
+                    "entropy / log N": _mean(layers, "entropy", 2),
+                    "mean distance": _mean(layers, "distance", 1, unit),
+                    "if uniform": _mean(layers, "uniform_distance", 1, unit),
+                    "agreement of heads": _mean(layers, "agreement", 2, none="one head"),
                 }
             )
     return table
+
+
+def _mean(layers: Sequence[Mapping[str, float | None]], name: str, digits: int, unit: str = "", none: str = "–") -> str:
+    """The mean over those that could tell: of one column there is no entropy, and of one head no agreement."""
+    known = [value for layer in layers if (value := layer[name]) is not None]
+    return f"{figure(fmean(known), digits)}{unit}" if known else none
 
 
 def alignment_table(found: Sequence[Condition]) -> Table:

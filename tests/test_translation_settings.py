@@ -1,0 +1,101 @@
+"""Each setting of the translation experiment reaches what it names."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from unifier.data.augmenting.subwords import BpeDropout
+from unifier.data.sets.parallel_text import ParallelText
+from unifier.heads.translation import TranslationHead
+from unifier.running.registry import experiments
+from unifier.study.experiment import Arm, Experiment
+from unifier.trunks.attention import Attention
+from unifier_tokenizers import InputError, SubwordTokenizer
+
+FILE = Path(__file__).parents[1] / "experiments" / "translation.py"
+
+
+def translation(**settings: Any) -> Experiment:
+    make = cast("Callable[..., Experiment]", experiments(FILE)["translation"])
+    return make(**{"vocabulary": 300, "dim": 16, "hidden": 16, "depth": 1, "decoder_depth": 1, **settings})
+
+
+def arm(**settings: Any) -> tuple[Arm, SubwordTokenizer, TranslationHead]:
+    (one,) = translation(**settings).arms.values()
+    assert isinstance(one.tokenizer, SubwordTokenizer)
+    assert isinstance(one.head, TranslationHead)
+    return one, one.tokenizer, one.head
+
+
+@pytest.mark.parametrize(
+    ("tied", "read", "written"),
+    [("all", True, True), ("source", True, False), ("target", False, True), ("none", False, False)],
+)
+def test_tables_are_shared_as_asked(tied: str, read: bool, written: bool) -> None:
+    _, tokenizer, head = arm(tied=tied)
+    assert (head.embedding is tokenizer.embedding) == read
+    assert (head.output is head.embedding) == written
+    with pytest.raises(InputError, match="no tied 'both': choose one of all, source, target, none"):
+        arm(tied="both")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"label_smoothing": 0.2}, {"r_drop": 2.0}, {"beam_width": 3}, {"length_penalty": 0.4}],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_the_head_is_told(settings: dict[str, Any]) -> None:
+    _, _, head = arm(**settings)
+    assert {name: getattr(head, name) for name in settings} == settings
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"ema": 0.9}, {"average": 3}, {"accumulate": 2}, {"optimizer": "adamw"}, {"schedule": "inverse_sqrt"},
+        {"warmup": 0.3}, {"batch_tokens": 64}, {"learning_rate": 0.1}, {"validations": 3}, {"precision": "float32"},
+        {"bad_examples": "skip"}, {"epochs": 2.0}, {"tokens": 77},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)  # fmt: skip
+def test_training_is_told(settings: dict[str, Any]) -> None:
+    training = translation(**settings).training
+    assert {name: getattr(training, name) for name in settings} == settings
+
+
+def test_blocks_of_encoder_and_decoder_normalise_queries_and_start_quietly() -> None:
+    plain, asked = translation(), translation(qk_norm=True, quiet=True)
+    for before, after in zip(plain.arms.values(), asked.arms.values(), strict=True):
+        for one, other in ((plain.trunk, asked.trunk), (before.head, after.head)):
+            names = [{name for name, _ in each.named_parameters()} for each in (one, other)]
+            assert {name.rpartition("_norm")[0].rpartition(".")[2] for name in names[1] - names[0]} == {"query", "key"}
+            ends = [[part.out for part in each.modules() if isinstance(part, Attention)] for each in (one, other)]
+            assert all(b.weight.std() < 0.9 * a.weight.std() for a, b in zip(*ends, strict=True))
+
+
+def test_subwords_are_cut_anew_where_positions_let_them() -> None:
+    assert isinstance(arm(bpe_dropout=0.1)[0].augment, BpeDropout)
+    assert arm()[0].augment is None
+    with pytest.raises(InputError, match="bpe_dropout makes texts longer"):
+        arm(bpe_dropout=0.1, positions="learned")
+
+
+def test_pairs_of_ones_own_are_read_and_cleaned(tmp_path: Path) -> None:
+    lines = ["a dog\tein Hund", "a dog\tein Hund", "a\teine sehr lange Katze", *(f"{k}\t{k}" for k in range(20))]
+    table = tmp_path / "both.tsv"
+    table.write_text("\n".join(lines))
+    sides = [tmp_path / "en", tmp_path / "de"]
+    for k, side in enumerate(sides):
+        side.write_text("\n".join(line.split("\t")[k] for line in lines))
+    for data in (str(table), ",".join(map(str, sides))):
+        source = arm(data=data, target="de", length_ratio=3.0, duplicates="drop")[0].source
+        assert isinstance(source, ParallelText)
+        assert source.dropped == {"length_ratio": 1, "duplicates": 1}
+
+
+@pytest.mark.parametrize("settings", [{"length_ratio": 2.0}, {"duplicates": "drop"}])
+def test_what_comes_clean_is_not_cleaned(settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="leave them out with data=embedded"):
+        arm(**settings)
