@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 from unifier.data.augmenting.mixing import Mixup
 from unifier.data.augmenting.sound import augment_sounds, view_sounds
-from unifier.data.durations import usual_seconds
 from unifier.data.kept import fit_once
 from unifier.data.sets.by_name import sound_source
 from unifier.data.source import BadExamples
+from unifier.data.usual import usual_seconds
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.tagging import TaggingHead
 from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Schedule, Training, enough_epochs

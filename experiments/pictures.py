@@ -6,8 +6,8 @@ from typing import Any
 
 from unifier.data.augmenting.pictures import augment_pictures, view_pictures
 from unifier.data.sets.by_name import picture_source
-from unifier.data.sides import typical_side
 from unifier.data.source import BadExamples, readable
+from unifier.data.usual import usual_side
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.pooling import Pooling
 from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Schedule, Training, enough_epochs
@@ -58,7 +58,7 @@ def pictures(
 
     A folder of your own has a folder of pictures for each class, which are shrunk where a side is above `size` pixels;
     it may have folds.csv, of which `fold` is tested on. "cifar10_jpg" is a copy of CIFAR-10 that went through JPEG.
-    `patch` is in pixels; None takes the power of 2 that cuts a `typical_side` into about eight, and at least 2. `stem`
+    `patch` is in pixels; None takes the power of 2 that cuts a `usual_side` into about eight, and at least 2. `stem`
     reads patches by convolutions over the picture, None by one linear map. `trunk` is a name that `make_trunk` knows.
     `crop` (None is an eighth of a picture's sides) to `cutmix` are what `augment_pictures` does to training pictures,
     and `crops` says how many views of each picture are averaged in validation and test. `epochs` are as many as
@@ -70,7 +70,7 @@ def pictures(
         return (example.input for example in readable(source.split("train"), bad_examples=bad_examples, most=2000))
 
     def an_eighth() -> int:
-        return max(2, 2 ** round(math.log2(typical_side(source, bad_examples=bad_examples) / 8)))
+        return 2 ** round(math.log2(max(usual_side(source), 16) / 8))
 
     if (first := next(some(), None)) is None:
         raise InputError(f"{data}: none of the pictures to train on can be read")

@@ -4,24 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from unifier.data.sets.by_name import PICTURES, picture_source, sound_source
+from unifier.data.sets.by_name import PICTURES, SOUNDS, picture_source, sound_source
 from unifier_tokenizers import InputError
 
 
 def test_every_name_is_its_set() -> None:
     assert [picture_source(name).name for name in PICTURES if name != "embedded"] == list(PICTURES)[1:]
     assert picture_source("embedded").name == "digits"
-    names = ("embedded", "emotify", "gtzan", "fsdd", "esc10", "esc50")
-    assert [sound_source(name).name for name in names] == ["synthetic-music", "emotify_16k", *names[2:]]
+    assert [sound_source(name).name for name in SOUNDS] == ["synthetic-music", "emotify_16k", *SOUNDS[2:]]
     assert sound_source("emotify", task="tags").labels[0] == "amazement"
 
 
 def test_any_other_name_is_a_place(tmp_path: Path) -> None:
-    for fold in (None, 2):
-        with pytest.raises(InputError, match="no such folder of pictures"):
-            picture_source(str(tmp_path / "cats"), fold=fold).split("train")
-        with pytest.raises(InputError, match=r"none\.csv: no such file"):
-            sound_source(str(tmp_path / "none.csv"), fold=fold).split("train")
+    for find, names in ((picture_source, PICTURES), (sound_source, SOUNDS)):
+        with pytest.raises(InputError, match=f"cats: neither a place nor one of the sets {', '.join(names)}"):
+            find(str(tmp_path / "cats"))
+        with pytest.raises(InputError, match=r"has no (pictures|sounds) in folders of classes"):
+            find(str(tmp_path)).split("train")
 
 
 def test_what_a_set_does_not_have() -> None:

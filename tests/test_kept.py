@@ -40,8 +40,7 @@ def table(tmp_path: Path) -> Path:
     """Twelve sounds of unlike length in four folds."""
     lines = ["file,label,fold"]
     for k in range(12):
-        noise = np.random.default_rng(k).uniform(-0.5, 0.5, RATE // 4 + 37 * k)
-        soundfile.write(tmp_path / f"{k}.wav", noise, RATE)
+        soundfile.write(tmp_path / f"{k}.wav", np.random.default_rng(k).uniform(-0.5, 0.5, RATE // 4 + 37 * k), RATE)
         lines.append(f"{k}.wav,{'ab'[k % 2]},{k // 3}")
     (tmp_path / "sounds.csv").write_text("\n".join(lines))
     return tmp_path / "sounds.csv"

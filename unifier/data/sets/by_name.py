@@ -1,7 +1,8 @@
 """Sets of pictures and of sounds by the names that an experiment's setting `data` gives them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from unifier.data.embedded import Digits, SyntheticMusic
@@ -27,6 +28,8 @@ PICTURES: dict[str, Callable[[], LabelledSource]] = {
 }
 
 
+SOUNDS = ("embedded", "emotify", "gtzan", "fsdd", "esc10", "esc50")
+
 NAMED_SIDE = 32
 """The longest side of a picture in any of these, in pixels."""
 
@@ -35,10 +38,10 @@ def picture_source(data: str, *, fold: int | None = None, size: int | None = Non
     """The set of that name, or the `ImageFolder` at that place; `fold`, one of the folder's, is tested on.
 
     The folder's pictures are shrunk to `size` pixels on their longer side. Raises InputError where a named set is asked
-    for folds, or for smaller pictures than it has.
+    for folds, or for smaller pictures than it has, and where there is neither such a set nor such a folder.
     """
     if data not in PICTURES:
-        return ImageFolder(data, fold=fold, size=size)
+        return ImageFolder(_there(data, PICTURES), fold=fold, size=size)
     if fold is not None:
         raise InputError(f"fold={fold}: {data} has no folds")
     if size is not None and size < NAMED_SIDE:
@@ -50,7 +53,7 @@ def sound_source(data: str, *, task: Literal["genre", "tags"] = "genre", fold: i
     """The set of that name, or the `AudioFolder` of that table or folder: one label a sound, or with task "tags" any.
 
     `fold` is tested on, by default the first; of FSDD, where it is a speaker's number, by default the official split.
-    Raises InputError where the set has no tags or no folds.
+    Raises InputError where the set has no tags or no folds, and where there is neither such a set nor such a place.
     """
     if task == "tags" and data in ("gtzan", "fsdd", "esc10", "esc50"):
         raise InputError(f"{data} has one label a sound and no tags: take task=genre, or data=emotify")
@@ -68,4 +71,10 @@ def sound_source(data: str, *, task: Literal["genre", "tags"] = "genre", fold: i
         case "esc10" | "esc50":
             return ESC(data, fold=1 if fold is None else fold)
         case _:
-            return AudioFolder(data, task="tags" if task == "tags" else "label", fold=fold)
+            return AudioFolder(_there(data, SOUNDS), task="tags" if task == "tags" else "label", fold=fold)
+
+
+def _there(data: str, names: Iterable[str]) -> str:
+    if not Path(data).exists():
+        raise InputError(f"{data}: neither a place nor one of the sets {', '.join(names)}")
+    return data

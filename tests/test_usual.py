@@ -1,4 +1,4 @@
-"""How long sounds are is read from their headers where there are any."""
+"""What is usual in a set is read from headers where there are any, and is the same for all folds."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from unifier.data.durations import usual_seconds
 from unifier.data.embedded import SyntheticMusic
 from unifier.data.sets.audio_folder import AudioFolder
 from unifier.data.source import Example, SplitName
+from unifier.data.usual import usual_seconds
 from unifier_tokenizers import InputError, Sound
 
 
