@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from unifier.running import compare, fit
+from unifier.running import compare, telling
 from unifier.running.interference import Interference
 from unifier.running.run import run
 from unifier.study.comparison import Comparison
@@ -22,7 +22,7 @@ EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
 PARTS: tuple[tuple[Any, str], ...] = (
     (Interference, "on_after_backward"),
-    (fit, "observe"),
+    (telling, "observe"),
     (compare, "compare_representations"),
     (compare, "write_report"),
     (compare, "write_json"),
