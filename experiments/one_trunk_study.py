@@ -4,6 +4,7 @@ from typing import Any
 
 from genres import PLAIN, genres
 from pictures import pictures
+from translation import PLAIN as PLAIN_BLOCKS
 from translation import translation
 from unifier.study.comparison import Comparison
 from unifier.study.experiment import Experiment
@@ -20,6 +21,7 @@ def multi30k(*, dim: int, depth: int, tokens: int, validations: int) -> Experime
         target="de",
         vocabulary=1000,
         decoder_depth=1,
+        **PLAIN_BLOCKS,
         dim=dim,
         depth=depth,
         tokens=tokens,

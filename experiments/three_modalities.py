@@ -2,6 +2,7 @@
 
 from genres import PLAIN, genres
 from pictures import pictures
+from translation import PLAIN as PLAIN_BLOCKS
 from translation import translation
 from unifier.study.comparison import Comparison
 from unifier.study.experiment import Experiment
@@ -15,7 +16,7 @@ def grammar(
         dim=dim,
         depth=depth,
         decoder_depth=2,
-        dropout=0.1,
+        **PLAIN_BLOCKS,
         tokens=tokens,
         batch_tokens=batch_tokens,
         learning_rate=learning_rate,

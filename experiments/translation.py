@@ -1,6 +1,6 @@
 """Translation: subwords of one language in, a text of another out."""
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from unifier.data.augmenting.subwords import BpeDropout
 from unifier.data.cleaning import Duplicates
@@ -16,6 +16,8 @@ from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
 from unifier_tokenizers.choice import choose
 
 Tied = Literal["all", "source", "target", "none"]
+PLAIN: dict[str, Any] = {"dropout": 0.1, "qk_norm": False, "quiet": False}
+"""The settings of `translation` without its recipe, as blocks of other modalities are."""
 
 
 def translation(
@@ -23,17 +25,17 @@ def translation(
     data: str = "embedded",
     source: str = "en",
     target: str = "fr",
-    vocabulary: int = 8000,
+    vocabulary: int = 9500,
     trunk: str = "transformer",
     positions: Positions = "sinusoid",
     dim: int = 128,
-    depth: int = 3,
-    decoder_depth: int = 2,
+    depth: int = 4,
+    decoder_depth: int = 4,
     heads: int = 4,
     hidden: int = 256,
-    dropout: float = 0.1,
-    qk_norm: bool = False,
-    quiet: bool = False,
+    dropout: float = 0.2,
+    qk_norm: bool = True,
+    quiet: bool = True,
     tied: Tied = "all",
     label_smoothing: float = 0.1,
     r_drop: float = 0.0,
@@ -63,8 +65,8 @@ def translation(
     scores go by the rules of `target`. `length_ratio` and `duplicates` clean what is trained on, of files of your own.
     Both languages share one vocabulary; one table of it is shared by encoder, decoder and output projection
     (tied="all"), by the first two ("source") or the last two ("target"), or each has its own ("none"). `tokens`, where
-    given, ends training in place of `epochs`. `trunk` is a name that `make_trunk` knows; `qk_norm` and `quiet` are for
-    transformers.
+    given, ends training in place of `epochs`. `trunk` is a name that `make_trunk` knows; `qk_norm` and `quiet` are of
+    the decoder, and of a trunk that is a transformer.
     """
     choose("tied", tied, get_args(Tied))
     if data in ("embedded", "multi30k") and (length_ratio is not None or duplicates == "drop"):
@@ -109,9 +111,10 @@ def translation(
     if bpe_dropout and positions == "learned":
         raise InputError("bpe_dropout makes texts longer than positions=learned may reach: take other positions")
     cut = BpeDropout(subwords, bpe_dropout) if bpe_dropout else None
+    blocks = {"qk_norm": qk_norm, "quiet": quiet} if trunk == "transformer" else {}
     return Experiment(
         "translation",
-        make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions, qk_norm=qk_norm, quiet=quiet),
+        make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions, **blocks),
         {f"{source}-{target}": Arm(pairs, tokenizer, head, augment=cut)},
         Training(
             epochs=epochs if tokens is None else None,

@@ -12,6 +12,7 @@ from unifier.heads.translation import TranslationHead
 from unifier.running.registry import experiments
 from unifier.study.experiment import Arm, Experiment
 from unifier.trunks.attention import Attention
+from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, SubwordTokenizer
 
 FILE = Path(__file__).parents[1] / "experiments" / "translation.py"
@@ -66,13 +67,18 @@ def test_training_is_told(settings: dict[str, Any]) -> None:
 
 
 def test_blocks_of_encoder_and_decoder_normalise_queries_and_start_quietly() -> None:
-    plain, asked = translation(), translation(qk_norm=True, quiet=True)
+    plain, asked = translation(qk_norm=False, quiet=False), translation(qk_norm=True, quiet=True)
     for before, after in zip(plain.arms.values(), asked.arms.values(), strict=True):
         for one, other in ((plain.trunk, asked.trunk), (before.head, after.head)):
             names = [{name for name, _ in each.named_parameters()} for each in (one, other)]
             assert {name.rpartition("_norm")[0].rpartition(".")[2] for name in names[1] - names[0]} == {"query", "key"}
             ends = [[part.out for part in each.modules() if isinstance(part, Attention)] for each in (one, other)]
             assert all(b.weight.std() < 0.9 * a.weight.std() for a, b in zip(*ends, strict=True))
+
+
+@pytest.mark.parametrize("trunk", ["bag", "recurrent", "convolutional"])
+def test_other_trunks_need_no_settings_of_a_transformer(trunk: str) -> None:
+    assert not isinstance(translation(trunk=trunk).trunk, Transformer)
 
 
 def test_subwords_are_cut_anew_where_positions_let_them() -> None:
