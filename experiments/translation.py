@@ -47,7 +47,7 @@ def translation(
     batch_tokens: int = 2048,
     accumulate: int = 1,
     optimizer: Optimization = "muon",
-    learning_rate: float = 5e-3,
+    learning_rate: float = 8e-3,
     schedule: Schedule = "cosine",
     warmup: float = 0.1,
     ema: float = 0.0,
