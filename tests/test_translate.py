@@ -19,7 +19,7 @@ from unifier.cli import main
 from unifier.heads.translation import TranslationHead
 from unifier.running import translate as command
 from unifier.running.load import load
-from unifier.running.translate import Wishes, arriving, translate
+from unifier.running.translate import Wishes, arriving, opened, translate
 from unifier.running.translator import Translator
 from unifier_tokenizers import InputError
 
@@ -229,13 +229,15 @@ def test_alignment_is_the_mean_of_what_the_blocks_record(translator: Translator)
 
 def test_a_pipe_gets_each_line_as_it_is_done_and_is_left_quietly(run: Path, translator: Translator) -> None:
     program = [sys.executable, "-W", "error", "-m", "unifier.cli", "translate", str(run)]
+    ascii = {**os.environ, "PYTHONIOENCODING": "ascii"}  # what is written is UTF-8 whatever the terminal's is
+    pipe = subprocess.PIPE
     with subprocess.Popen(
-        program, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        program, cwd=ROOT, env=ascii, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8"
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        for line in ("two one", "", "six"):
+        for line in ("two one", "", "five"):
             print(line, file=process.stdin, flush=True)
             assert process.stdout.readline() == f"{said(translator, line + chr(10))[0]}\n"
         process.stdout.close()  # as `head` does
@@ -251,6 +253,12 @@ def refused(capsys: pytest.CaptureFixture[str], run: Path | str, *arguments: str
     assert printed.out == ""
     assert printed.err.count("\n") == 1
     return printed.err
+
+
+def test_a_closed_standard_input_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(InputError, match="there is no standard input: name a file"):
+        opened(None)
 
 
 def test_what_is_no_run_that_translates_is_said(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -173,8 +173,8 @@ def test_a_cached_decode_is_an_uncached_one_however_it_is_cut(cuts: list[int]) -
     head, tokens = fresh()
     ids = torch.randint(4, len(VOCABULARY), (len(PAIRS), 6))
     caches = [(Cache(grows=True), Cache(grows=False)) for _ in head.blocks]
-    parts = [head.logits(tokens, ids[:, start:end], caches, start) for start, end in pairwise(cuts)]
-    torch.testing.assert_close(torch.cat(parts, 1), head.logits(tokens, ids), atol=1e-4, rtol=1e-4)
+    parts = [head.hidden(tokens, ids[:, start:end], caches, start) for start, end in pairwise(cuts)]
+    torch.testing.assert_close(torch.cat(parts, 1), head.hidden(tokens, ids), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("width", [1, 3])

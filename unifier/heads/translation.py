@@ -54,11 +54,9 @@ class TranslationHead(AttentiveHead):
             quieten(self.blocks)
         self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
 
-    def logits(
-        self, tokens: Tokens, ids: Tensor, caches: list[tuple[Cache, Cache]] | None = None, start: int = 0
-    ) -> Tensor:
-        """What follows each of ids (B, L) after Tokens (B, D, N), as `hidden` takes them: (B, L, V)."""
-        return self.project(self.hidden(tokens, ids, caches, start))
+    def logits(self, tokens: Tokens, ids: Tensor) -> Tensor:
+        """What follows each of ids (B, L) after Tokens (B, D, N): (B, L, V)."""
+        return self.project(self.hidden(tokens, ids))
 
     def hidden(
         self,
