@@ -16,8 +16,9 @@ from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
 from unifier_tokenizers.choice import choose
 
 Tied = Literal["all", "source", "target", "none"]
-PLAIN: dict[str, Any] = {"dropout": 0.1, "qk_norm": False, "quiet": False}
-"""The settings of `translation` without its recipe, as blocks of other modalities are."""
+PLAIN: dict[str, Any] = {"qk_norm": False, "quiet": False, "r_drop": 0.0, "beam_width": 1}
+"""The settings of `translation` without its recipe: blocks as those of other modalities, batches read and texts written
+once."""
 
 
 def translation(
@@ -33,16 +34,16 @@ def translation(
     decoder_depth: int = 4,
     heads: int = 4,
     hidden: int = 256,
-    dropout: float = 0.2,
+    dropout: float = 0.1,
     qk_norm: bool = True,
     quiet: bool = True,
     tied: Tied = "all",
     label_smoothing: float = 0.1,
-    r_drop: float = 0.0,
+    r_drop: float = 5.0,
     bpe_dropout: float = 0.0,
-    beam_width: int = 1,
-    length_penalty: float = 1.0,
-    epochs: float = 30.0,
+    beam_width: int = 5,
+    length_penalty: float = 1.2,
+    epochs: float = 40.0,
     tokens: int | None = None,
     batch_tokens: int = 2048,
     accumulate: int = 1,
