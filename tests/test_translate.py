@@ -38,7 +38,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data.write_text("".join(f"{' '.join(one)}\t{' '.join(WORDS[word] for word in one)}\n" for one in sentences))
     settings = {
         "data": data, "target": "de", "vocabulary": 300, "dim": 32, "depth": 1, "decoder_depth": 1, "heads": 2,
-        "hidden": 32, "dropout": 0, "r_drop": 0, "beam_width": 1, "tokens": 60_000, "batch_tokens": 256, "learning_rate": 0.01,
+        "hidden": 32, "dropout": 0, "r_drop": 0, "beam_width": 1, "tokens": 60_000, "batch_tokens": 256,
+        "learning_rate": 0.01,
     }  # fmt: skip
     arguments = [f"{name}={value}" for name, value in settings.items()]
     printed = io.StringIO()
