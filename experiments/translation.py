@@ -16,7 +16,7 @@ from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
 from unifier_tokenizers.choice import choose
 
 Tied = Literal["all", "source", "target", "none"]
-PLAIN: dict[str, Any] = {"qk_norm": False, "quiet": False, "r_drop": 0.0, "beam_width": 1}
+PLAIN: dict[str, Any] = {"dropout": 0.1, "qk_norm": False, "quiet": False, "r_drop": 0.0, "beam_width": 1}
 """The settings of `translation` without its recipe: blocks as those of other modalities, batches read and texts written
 once."""
 
@@ -43,7 +43,7 @@ def translation(
     bpe_dropout: float = 0.0,
     beam_width: int = 5,
     length_penalty: float = 1.2,
-    epochs: float = 40.0,
+    epochs: float = 28.0,
     tokens: int | None = None,
     batch_tokens: int = 2048,
     accumulate: int = 1,

@@ -230,14 +230,15 @@ def test_alignment_is_the_mean_of_what_the_blocks_record(translator: Translator)
 
 def test_a_pipe_gets_each_line_as_it_is_done_and_is_left_quietly(run: Path, translator: Translator) -> None:
     program = [sys.executable, "-W", "error", "-m", "unifier.cli", "translate", str(run)]
-    ascii = {**os.environ, "PYTHONIOENCODING": "ascii"}  # what is written is UTF-8 whatever the terminal's is
+    terminal = {**os.environ, "PYTHONIOENCODING": "ascii"}  # and what is written is UTF-8
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        program, cwd=ROOT, env=ascii, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8"
+        program, cwd=ROOT, env=terminal, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8"
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
+        assert said(translator, "five\n") == ["fünf"]
         for line in ("two one", "", "five"):
             print(line, file=process.stdin, flush=True)
             assert process.stdout.readline() == f"{said(translator, line + chr(10))[0]}\n"
