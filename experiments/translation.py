@@ -5,6 +5,7 @@ from typing import Any, Literal, get_args
 from unifier.data.augmenting.subwords import BpeDropout
 from unifier.data.cleaning import Duplicates
 from unifier.data.embedded import GrammarPairs
+from unifier.data.extended import Extended
 from unifier.data.sets.multi30k import Multi30k
 from unifier.data.sets.parallel_text import ParallelText
 from unifier.data.source import BadExamples, Source, readable
@@ -24,6 +25,7 @@ once."""
 def translation(
     *,
     data: str = "embedded",
+    extra: str | None = None,
     source: str = "en",
     target: str = "fr",
     vocabulary: int = 9500,
@@ -63,28 +65,35 @@ def translation(
 
     Of your own: a file with a sentence, a tab and its translation on each line, two files with a comma between whose
     lines correspond, or a translation memory (.tmx). `source` and `target` name the arm and the memory's languages;
-    scores go by the rules of `target`. `length_ratio` and `duplicates` clean what is trained on, of files of your own.
+    scores go by the rules of `target`. `extra` names such files too, with further pairs to train on: what runs have
+    translated, say. `length_ratio` and `duplicates` clean what is trained on, of files of your own.
     Both languages share one vocabulary; one table of it is shared by encoder, decoder and output projection
     (tied="all"), by the first two ("source") or the last two ("target"), or each has its own ("none"). `tokens`, where
     given, ends training in place of `epochs`. `trunk` is a name that `make_trunk` knows; `qk_norm` and `quiet` are of
     the decoder, and of a trunk that is a transformer.
     """
     choose("tied", tied, get_args(Tied))
-    if data in ("embedded", "multi30k") and (length_ratio is not None or duplicates == "drop"):
+    if data in ("embedded", "multi30k") and not extra and (length_ratio is not None or duplicates == "drop"):
         raise InputError(f"length_ratio and duplicates clean files of your own: leave them out with data={data}")
+
+    def own(files: str) -> ParallelText:
+        first, comma, second = files.partition(",")
+        return ParallelText(
+            (first, second) if comma else files,
+            languages=(source, target),
+            length_ratio=length_ratio,
+            duplicates=duplicates,
+        )
+
     pairs: Source
     if data == "embedded":
         pairs = GrammarPairs(source=source, target=target)
     elif data == "multi30k":
         pairs = Multi30k(source, target)
     else:
-        first, comma, second = data.partition(",")
-        pairs = ParallelText(
-            (first, second) if comma else data,
-            languages=(source, target),
-            length_ratio=length_ratio,
-            duplicates=duplicates,
-        )
+        pairs = own(data)
+    if extra:
+        pairs = Extended(pairs, own(extra).all())
 
     def learn() -> Vocabulary:
         train = readable(pairs.split("train"), bad_examples=bad_examples)

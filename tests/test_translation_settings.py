@@ -101,6 +101,16 @@ def test_pairs_of_ones_own_are_read_and_cleaned(tmp_path: Path) -> None:
         assert source.dropped == {"length_ratio": 1, "duplicates": 1}
 
 
+def test_further_pairs_are_trained_on_and_cleaned(tmp_path: Path) -> None:
+    table = tmp_path / "more.tsv"
+    table.write_text("the dog\tle chien\n" * 3)
+    plain = arm()[0].source
+    for settings, count in (({}, 3), ({"duplicates": "drop"}, 1)):
+        source = arm(extra=str(table), **settings)[0].source
+        assert list(source.split("train")) == [*plain.split("train"), *[("the dog", "le chien")] * count]
+        assert list(source.split("val")) == list(plain.split("val"))
+
+
 @pytest.mark.parametrize("settings", [{"length_ratio": 2.0}, {"duplicates": "drop"}])
 def test_what_comes_clean_is_not_cleaned(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="leave them out with data=embedded"):

@@ -1,0 +1,52 @@
+"""Further examples to train on, behind those of a set."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from unifier.data.embedded import GrammarPairs
+from unifier.data.extended import Extended
+from unifier.data.sets.parallel_text import ParallelText
+from unifier.data.source import where
+from unifier.running.result import sha256_of
+
+OWN = GrammarPairs(train=30, val=3, test=3)
+
+
+def more(path: Path, count: int = 20) -> ParallelText:
+    path.write_text("".join(f"line {k}\tligne {k}\n" for k in range(count)))
+    return ParallelText(path)
+
+
+def test_extra_examples_are_trained_on_and_nothing_else(tmp_path: Path) -> None:
+    extra = more(tmp_path / "more.tsv").all()
+    both = Extended(OWN, extra)
+    assert list(both.split("train")) == [*OWN.split("train"), *extra]
+    for name in ("val", "test"):
+        assert list(both.split(name)) == list(OWN.split(name))
+    assert (both.name, both.scale) == (OWN.name, OWN.scale)
+
+
+def test_examples_keep_their_places_on_the_way_to_a_worker(tmp_path: Path) -> None:
+    train = Extended(OWN, more(tmp_path / "more.tsv").all()).split("train")
+    travelled = pickle.loads(pickle.dumps(train))
+    assert list(travelled) == list(train)
+    assert where(travelled, 29) == where(OWN.split("train"), 29)
+    assert where(travelled, 30) == f"{tmp_path / 'more.tsv'}, line 1"
+    with pytest.raises(IndexError):
+        train[50]
+
+
+def test_its_hash_is_of_both(tmp_path: Path) -> None:
+    few, many = (more(tmp_path / f"{count}.tsv", count).all() for count in (4, 5))
+    assert len({sha256_of(source) for source in (OWN, Extended(OWN, few), Extended(OWN, many))}) == 3
+
+
+def test_all_pairs_of_a_file_are_those_of_its_splits_that_cleaning_leaves(tmp_path: Path) -> None:
+    file = more(tmp_path / "more.tsv")
+    assert sorted(file.all()) == sorted(pair for name in ("train", "val", "test") for pair in file.split(name))
+    with (tmp_path / "more.tsv").open("a") as table:
+        table.write("line 1\tligne 1\n")
+    assert len(ParallelText(tmp_path / "more.tsv").all()) == 21
+    assert len(ParallelText(tmp_path / "more.tsv", duplicates="drop").all()) == 20
