@@ -93,7 +93,7 @@ def translation(
     else:
         pairs = own(data)
     if extra:
-        pairs = Extended(pairs, own(extra).all())
+        pairs = Extended(pairs, own(extra))
 
     def learn() -> Vocabulary:
         train = readable(pairs.split("train"), bad_examples=bad_examples)

@@ -1,18 +1,20 @@
 """More to train on than a data set has: texts that a run has translated, a second collection."""
 
+import hashlib
 from collections.abc import Sequence
 from functools import partial
 from typing import final
 
 from unifier.data.examples import Examples
+from unifier.data.sets.parallel_text import ParallelText
 from unifier.data.source import Example, Source, SplitName, where
 
 
 @final
 class Extended:
-    """A source whose training examples are followed by `extra` ones; val and test are its own."""
+    """A source whose training examples are followed by all pairs of `extra`; val and test are its own."""
 
-    def __init__(self, source: Source, extra: Sequence[Example]) -> None:
+    def __init__(self, source: Source, extra: ParallelText) -> None:
         self.name, self.scale = source.name, getattr(source, "scale", None)
         self._source, self._extra = source, extra
 
@@ -21,8 +23,20 @@ class Extended:
         own: Sequence[Example] = self._source.split(name)
         if name != "train":
             return own
-        count = range(len(own) + len(self._extra))
-        return Examples(count, partial(_read, own, self._extra), partial(_place, own, self._extra))
+        extra = self._extra.whole
+        return Examples(range(len(own) + len(extra)), partial(_read, own, extra), partial(_place, own, extra))
+
+    @property
+    def sha256(self) -> str | None:
+        """A hash of both's; None where the source has none."""
+        own = getattr(self._source, "sha256", None)
+        return own and hashlib.sha256(f"{own} {self._extra.sha256}".encode()).hexdigest()
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many pairs cleaning left out of either, by reason."""
+        own, extra = getattr(self._source, "dropped", dict[str, int]()), self._extra.dropped
+        return {reason: own.get(reason, 0) + extra.get(reason, 0) for reason in own | extra}
 
 
 def _read(own: Sequence[Example], extra: Sequence[Example], index: int) -> Example:

@@ -77,7 +77,8 @@ class ParallelText:
         read = self._pairs[name if name in self._files else "train"]
         return Examples(self._rows[name], read, read.where)
 
-    def all(self) -> Examples[int]:
+    @cached_property
+    def whole(self) -> Examples[int]:
         """All pairs of `train` that cleaning leaves, none held out."""
         read = self._pairs["train"]
         return Examples(cast("Sequence[int]", Mapped.of(np.flatnonzero(self._cleaned[0]))), read, read.where)
