@@ -51,16 +51,17 @@ def shout(head: nn.Module) -> None:
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @torch.no_grad()
-def test_the_bottleneck_is_torchs_layers_from_one_column(cell: Cell) -> None:
+def test_the_bottleneck_is_torchs_layers_from_one_column_read_with_each_token(cell: Cell) -> None:
     head, tokens = RecurrentHead(VOCABULARY, D, depth=2, cell=cell), columns_of()
     shout(head)
     vectors = torch.stack([tokens.matrix[b, :, length - 1] for b, length in enumerate(LENGTHS)])
     first = (vectors @ head.reader.first.weight.T + head.reader.first.bias).tanh()
     states = first.view(len(LENGTHS), -1, D).transpose(0, 1).contiguous()
-    peer = (nn.GRU if cell == "gru" else nn.LSTM)(D, D, 2, batch_first=True)
+    peer = (nn.GRU if cell == "gru" else nn.LSTM)(2 * D, D, 2, batch_first=True)
     peer.load_state_dict(head.reader.layers.state_dict())
     words = head.embedding(IDS) * D**0.5
-    expected = peer(words, states if cell == "gru" else (states[:2], states[2:]))[0]
+    read = torch.cat([words, vectors[:, None].expand_as(words)], 2)
+    expected = peer(read, states if cell == "gru" else (states[:2], states[2:]))[0]
     torch.testing.assert_close(head.hidden(tokens, IDS), expected)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from unifier.heads.classification import ClassificationHead
 from unifier.trunks.bag import Bag
 from unifier.trunks.convolutional import Convolutional
-from unifier.trunks.recurrent import CELLS, Cell, Recurrent
+from unifier.trunks.recurrent import CELLS, Cell, Recurrent, recurrent_layers
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import NOWHERE, InputError, Tokens
 
@@ -100,6 +100,21 @@ def test_a_recurrent_layer_is_torchs_beside_a_residual_path(cell: Cell) -> None:
     x = tokens.matrix.mT
     expected = trunk.norm(x + peer(trunk.norms[0](x))[0])
     torch.testing.assert_close(trunk(tokens).matrix.mT, expected)
+
+
+@pytest.mark.parametrize("both_ways", [True, False])
+def test_an_lstm_begins_by_keeping_what_it_holds(both_ways: bool) -> None:
+    """Of the four gates in torch's order the second is the one that forgets."""
+    biases = {
+        name: one.unflatten(0, (4, D))
+        for name, one in recurrent_layers("lstm", 3, D, 2, both_ways=both_ways).named_parameters()
+        if "bias" in name
+    }
+    sums = [biases[name] + biases[name.replace("ih", "hh")] for name in biases if "ih" in name]
+    assert len(sums) == (4 if both_ways else 2)
+    for inputs, forget, *_ in sums:
+        assert torch.equal(forget, torch.ones(D))
+        assert not torch.equal(inputs, torch.ones(D))
 
 
 def test_a_bag_knows_no_order_but_that_of_the_past() -> None:

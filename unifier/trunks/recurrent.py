@@ -16,6 +16,24 @@ CELLS: dict[Cell, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GR
 """Long short-term memory (Hochreiter and Schmidhuber 1997), and gated units (Cho et al. 2014, section 2.3)."""
 
 
+def recurrent_layers(
+    cell: Cell, inputs: int, width: int, depth: int = 1, *, both_ways: bool = False, dropout: float = 0.0
+) -> nn.LSTM | nn.GRU:
+    """Layers that read (B, L, `inputs`), with `dropout` between them; an LSTM's begin by keeping what they hold.
+
+    That is a bias of 1 at the forget gates (Jozefowicz et al. 2015, section 2.2), each of which has two to add.
+    """
+    kind = CELLS[choose("cell", cell, tuple(CELLS))]
+    layers = kind(
+        inputs, width, depth, batch_first=True, dropout=dropout if depth > 1 else 0.0, bidirectional=both_ways
+    )
+    if cell == "lstm":
+        for name, parameter in layers.named_parameters():
+            if name.startswith("bias"):
+                parameter.detach()[width : 2 * width] = float(name.startswith("bias_ih"))
+    return layers
+
+
 @final
 class Recurrent(Trunk):
     """Layers of one of `CELLS`, each with a norm and a residual path.
@@ -33,10 +51,7 @@ class Recurrent(Trunk):
         self.dim, self.both_ways = dim, both_ways
         width = dim // 2 if both_ways else dim
         with drawn_from_seed_alone():
-            self.layers = nn.ModuleList(
-                CELLS[choose("cell", cell, tuple(CELLS))](dim, width, batch_first=True, bidirectional=both_ways)
-                for _ in range(depth)
-            )
+            self.layers = nn.ModuleList(recurrent_layers(cell, dim, width, both_ways=both_ways) for _ in range(depth))
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(depth))
         self.dropout = Dropout(dropout)
         self.norm = nn.LayerNorm(dim)

@@ -5,8 +5,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from unifier.trunks.recurrent import CELLS, Cell
-from unifier_tokenizers.choice import choose
+from unifier.trunks.recurrent import Cell, recurrent_layers
 
 
 @final
@@ -17,8 +16,8 @@ class Reader(nn.Module):
         """`inputs` is the width of what it reads, `dropout` stands between layers."""
         super().__init__()
         self.dim, self.depth = dim, depth
-        self.pair = choose("cell", cell, tuple(CELLS)) == "lstm"
-        self.layers = CELLS[cell](inputs, dim, depth, batch_first=True, dropout=dropout if depth > 1 else 0.0)
+        self.pair = cell == "lstm"
+        self.layers = recurrent_layers(cell, inputs, dim, depth, dropout=dropout)
         self.first = nn.Linear(dim, dim * depth * (2 if self.pair else 1))
 
     def start(self, vector: Tensor) -> Tensor:

@@ -14,9 +14,10 @@ from unifier_tokenizers import Dropout, Tokens, Vocabulary
 
 @final
 class RecurrentHead(WalkingHead):
-    """Layers of LSTM (Sutskever et al. 2014) or GRU (Cho et al. 2014) that begin from the trunk's last column.
+    """Layers of LSTM (Sutskever et al. 2014) or GRU that begin from the trunk's last column.
 
-    They read no other; a trunk that sees the past has all of the input in that one.
+    They read it again with each token (Cho et al. 2014, section 2.2), and no other; a trunk that sees the past has all
+    of the input in that one.
     """
 
     visible = "past"
@@ -32,13 +33,16 @@ class RecurrentHead(WalkingHead):
         **options: Unpack[WritingOptions],
     ) -> None:
         super().__init__(vocabulary, dim, **options)
-        self.reader = Reader(dim, dim, cell=cell, depth=depth, dropout=dropout)
+        self.reader = Reader(2 * dim, dim, cell=cell, depth=depth, dropout=dropout)
         self.dropout = Dropout(dropout)
 
     def start(self, tokens: Tokens) -> State:
         rows = torch.arange(len(tokens.mask), device=tokens.mask.device)
-        return (self.reader.start(tokens.matrix[rows, :, tokens.mask.sum(1) - 1]),)
+        last = tokens.matrix[rows, :, tokens.mask.sum(1) - 1]
+        return self.reader.start(last), last
 
     def advance(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        states, after = self.reader(self.dropout(self.embed(ids)), *state)
-        return self.dropout(states), (after,)
+        past, last = state
+        words = self.dropout(self.embed(ids))
+        states, after = self.reader(torch.cat([words, last[:, None].expand_as(words)], 2), past)
+        return self.dropout(states), (after, last)
