@@ -93,6 +93,21 @@ def test_the_fold_may_be_a_setting_without_a_default(study: Path, pictures: Path
     assert [row["varied"]["fold"] for row in json.loads(path.read_text())["rows"]] == [1, 2, 3]
 
 
+def test_folds_of_other_sizes_are_passed_over_as_often_as_each_asks_for(
+    study: Path, pictures: Path, tmp_path: Path
+) -> None:
+    passes = "epochs=12 / len(source.split('train'))"  # 8, 8 and 7 to train on
+    study.write_text(STUDY.replace("steps=steps", passes))
+    lines = (pictures / "folds.csv").read_text().splitlines()
+    (pictures / "folds.csv").write_text("\n".join(lines[:-1]))
+    (pictures / lines[-1].split(",")[0]).unlink()
+    assert ask(study, pictures, tmp_path / "runs", "folds=3") == 0
+    (path,) = (tmp_path / "runs").rglob("comparison.json")
+    rows = json.loads(path.read_text())["rows"]
+    assert [row["result"]["status"] for row in rows] == ["finished"] * 3
+    assert len({row["result"]["data"]["shades"]["train"] for row in rows}) == 2
+
+
 def test_what_was_interrupted_goes_on(study: Path, pictures: Path, tmp_path: Path) -> None:
     assert ask(study, pictures, tmp_path / "runs", "folds=3") == 0
     (path,) = (tmp_path / "runs").rglob("comparison.json")

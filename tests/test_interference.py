@@ -4,6 +4,7 @@ import csv
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from unifier import Experiment, run
 from unifier.data.embedded import Digits
 from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
+from unifier.running.callbacks import Interrupted, Interruption
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
@@ -59,6 +61,11 @@ def cosines(folder: Path) -> dict[tuple[str, str, str], list[float]]:
     return found
 
 
+def windows(folder: Path) -> set[int]:
+    with (folder / "interference.csv").open(newline="") as file:
+        return {int(row["step"]) for row in csv.DictReader(file)}
+
+
 def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
@@ -82,3 +89,19 @@ def test_arms_that_want_the_same_agree_as_one_with_itself_and_arms_that_do_not_d
     for layer in ("blocks.0", "blocks.1"):
         assert mean(agreeing[layer, "one", "other"]) > mean(agreeing[layer, "one", "one"]) - 0.2
         assert mean(opposed[layer, "one", "other"]) < mean(opposed[layer, "one", "one"]) - 0.2
+
+
+def test_a_run_that_goes_on_keeps_what_it_found_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [whole] = run(alike, out=tmp_path, track="off")
+    ask = Interruption.on_train_batch_start
+
+    def in_the_middle(self: Interruption, trainer: Any, model: Any, batch: Any, batch_idx: int) -> None:
+        self.asked = trainer.global_step == 20
+        ask(self, trainer, model, batch, batch_idx)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Interruption, "on_train_batch_start", in_the_middle)
+        with pytest.raises(Interrupted) as stop:
+            run(alike, out=tmp_path, track="off")
+    [ended] = run(alike, resume=Path(str(stop.value)), track="off")
+    assert windows(ended.folder) == windows(whole.folder)

@@ -244,6 +244,14 @@ def test_a_score_above_the_reference_is_counted_from_a_perfect_one(row: Rows) ->
     assert [one.mean for one in found.errors] == [10, 1.5]
 
 
+def test_of_a_metric_that_goes_to_one_that_is_one(row: Rows) -> None:
+    rows = [row("digits", score, varied={"share": share}) for share, score in ((0.1, 0.5), (1.0, 0.75))]
+    for one in rows:
+        one["result"]["data"]["digits"]["scale"] = {"metric": "accuracy"}
+    (found,) = efficiencies(conditions(rows))
+    assert [one.mean for one in found.errors] == [0.5, 0.25]
+
+
 def test_a_sweep_stands_over_columns_an_example_and_flops(row: Rows) -> None:
     rows = [
         row(

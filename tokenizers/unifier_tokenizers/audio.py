@@ -30,7 +30,8 @@ def _span(window: int) -> int:
 def log_mel(sound: Sound, *, rate: int, window: int, hop: int, bands: int) -> Tensor:
     """The log-mel spectrogram (F, frames) of a sound: channels averaged, resampled to `rate` Hz, natural logarithm.
 
-    `window` and `hop` are in samples at `rate`. A frame needs a whole window; raises InputError as `at_rate` does.
+    `window` and `hop` are in samples at `rate`. A frame needs a whole transform, of a power of 2; raises InputError as
+    `at_rate` does.
     """
     waveform = at_rate(sound, rate, _span(window))
     return _spectrogram(rate, window, hop, bands)(waveform).clamp(min=FLOOR).log()

@@ -16,7 +16,7 @@ from unifier_tokenizers.errors import InputError
 Level = Literal["bpe", "word", "character", "byte"]
 
 LEAST: dict[Level, int] = {"bpe": 260, "byte": 260, "character": 261, "word": 5}
-"""The fewest entries at each level: the specials, the bytes where it has them, and one to learn."""
+"""The fewest entries at each level: the specials, and the bytes where it has them, else one to learn."""
 
 PAD, UNKNOWN, BEGIN, END = range(4)
 SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")

@@ -28,9 +28,10 @@ def compare(
 
     `settings` are those of the function that described the comparison, which repeat it. comparison.json is written anew
     after each run, report.html at the end. A run that fails on its way is a row that says so, and the others still run;
-    one that cannot begin, or is interrupted, ends the comparison: with Interrupted of the comparison's own folder after
-    Ctrl-C. Where the first cannot begin, nothing is left. An analysis or a page that fails at the end is a warning.
-    `resume` is the folder of a comparison that ended early: what has finished there is not run again.
+    one whose input is bad or whose disk is full, or that is interrupted, ends the comparison: with Interrupted of the
+    comparison's own folder after Ctrl-C. Where the first cannot begin, nothing is left. An analysis or a page that
+    fails at the end is a warning. `resume` is the folder of a comparison that ended early: what has finished there is
+    not run again.
     """
     place = replace(place, group=comparison.name)
     trials = Trials(comparison, place, resume)

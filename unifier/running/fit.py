@@ -14,13 +14,14 @@ from typing import Any, final, get_args
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint, ProgressBar
+from lightning.pytorch.callbacks import ProgressBar
 
 from unifier.data.loading import EvaluationBatches, TrainingBatches, Unit, lengths_read
 from unifier.data.source import SplitName
 from unifier.model import Unifier
 from unifier.running.averaging import Averaging
 from unifier.running.callbacks import DivergedError, Interrupted, Interruption, Losses, progress
+from unifier.running.checkpoints import Checkpoint
 from unifier.running.encoded import EncodedArm, encode
 from unifier.running.interference import Interference
 from unifier.running.result import Result, commit, machine, versions
@@ -76,8 +77,9 @@ def fit(
 
     An arm in `known` is not encoded again, and one that was not is kept there. Raises InputError, with nothing written,
     where the experiment cannot begin; and after result.json says so, Interrupted after Ctrl-C, OSError from a disk that
-    is full, and RunFailed for all else. A run that has its scores is finished and result.json holds them, whatever
-    becomes of what tells of them: samples, observations, or a page that fails is a warning; Ctrl-C is Interrupted.
+    is full, InputError from a batch that cannot be used, and RunFailed for all else. A run that has its scores is
+    finished and result.json holds them, whatever becomes of what tells of them: samples, observations, or a page that
+    fails is a warning; Ctrl-C is Interrupted.
     """
     check_seed(seed)
     keep_freed_memory()
@@ -235,10 +237,8 @@ def train_and_test(
     resumed: bool,
 ) -> dict[str, float]:
     """Train, then score the weights that did best in validation on both held-out splits."""
-    checkpoints = folder / "checkpoints"
-    best = ModelCheckpoint(checkpoints, filename="best", monitor="val/score", mode="max", enable_version_counter=False)
-    # Lightning's own save_last leaves out what is no better than the best.
-    last = ModelCheckpoint(checkpoints, filename="last", enable_version_counter=False)
+    best = Checkpoint(folder, "best", monitor="val/score")
+    last = Checkpoint(folder, "last")  # Lightning's own save_last leaves out what is no better than the best
     together = [Interference(folder)] if len(model.arms) > 1 else []
     averaged = training.ema or training.average > 1
     averaging = [Averaging(decay=training.ema, validations=training.average)] if averaged else []
@@ -267,7 +267,7 @@ def train_and_test(
         num_sanity_val_steps=0,
         enable_model_summary=False,
     )
-    start = checkpoints / "last.ckpt" if resumed else None
+    start = folder / "checkpoints" / "last.ckpt" if resumed else None
     if start:
         batches.done = torch.load(start, map_location="cpu", weights_only=True)["global_step"] * training.accumulate
     with interruption:

@@ -3,7 +3,7 @@
 import csv
 from collections import defaultdict
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import lightning.pytorch as pl
 import torch
@@ -57,6 +57,15 @@ class Interference(Callback):
                 cosine = torch.cosine_similarity(gradient, other[layer], dim=0).item()
                 self.sums[window][layer, pair].append(cosine)
         self.last[pl_module.turn] = step, own
+
+    def state_dict(self) -> dict[str, Any]:
+        found = [(window, *of, cosines) for window, sums in self.sums.items() for of, cosines in sums.items()]
+        return {"tokens": self.tokens, "cosines": found}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.tokens = state_dict["tokens"]
+        for window, layer, pair, cosines in state_dict["cosines"]:
+            self.sums[window][layer, pair] = cosines
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         with self.path.open("w", newline="") as file:

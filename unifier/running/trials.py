@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -48,7 +49,7 @@ class Trials:
         self.problems: list[str] = []
         self.began = time.monotonic()
         self._done: dict[str, Result] = {}
-        self._known: dict[tuple[str, str], dict[str, EncodedArm]] = {}
+        self._known: dict[tuple[tuple[str, str], ...], dict[str, EncodedArm]] = {}
         self._budgets: dict[Any, tuple[str, float]] = {}
         self._earlier: dict[str, Result] = {}
         if resume is not None:
@@ -67,7 +68,7 @@ class Trials:
                 self.problems.append(f"{error}; run again")
 
     def check(self) -> None:
-        """Build what is run first of each experiment, before any is trained.
+        """Build what is run first of each of several experiments, before any is trained.
 
         Raises InputError where two cannot be matched, or not be trained together.
         """
@@ -156,7 +157,9 @@ class Trials:
         unit, amount = self.comparison.match, self.comparison.budget
         if amount is None:
             amount = budget_of_arm(experiment, unit)
-            name, other = self._budgets.setdefault(trial.varied.get(unit), (experiment.name, amount))
+            # A fold's budget is its own: where folds differ in size, so do as many passes over them.
+            alike = trial.varied.get(unit), trial.varied.get("fold")
+            name, other = self._budgets.setdefault(alike, (experiment.name, amount))
             if amount != other:
                 raise InputError(
                     f"{name} stops at {other:,.0f} {unit} an arm and {experiment.name} at {amount:,.0f}: "
@@ -173,14 +176,13 @@ class Trials:
         shares = {SHARE: trial.varied[SHARE]} if SHARE in trial.varied else {}
         return {**(own if trial.mode == "joint" else own[trial.name]), **shares}
 
-    def _data(self, trial: Trial) -> dict[str, EncodedArm]:
+    def _data(self, trial: Trial) -> MutableMapping[str, EncodedArm]:
         """The encoded arms of a trial's experiments, as far as a run before it had the same ones."""
-        keys = [(make.__name__, json.dumps(of(trial.varied, make), default=str)) for make in trial.experiments]
-        for old in [key for key in self._known if key not in keys][: -len(self.comparison.experiments)]:
+        keys = tuple((make.__name__, json.dumps(of(trial.varied, make), default=str)) for make in trial.experiments)
+        alone = [(key,) for key in keys]
+        for old in [known for known in self._known if known not in (keys, *alone)][: -len(self.comparison.experiments)]:
             del self._known[old]  # one value of what varies is done after the other
-        if len(keys) == 1:
-            return self._known.setdefault(keys[0], {})
-        return {arm: encoded for key in keys for arm, encoded in self._known.get(key, {}).items()}
+        return ChainMap(self._known.setdefault(keys, {}), *(self._known.get(key, {}) for key in alone))
 
     def _start_of(self, trial: Trial) -> Result:
         assert trial.start is not None

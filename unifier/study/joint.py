@@ -14,7 +14,7 @@ UNITS: tuple[Match, ...] = get_args(Match)
 def together(parts: Sequence[Experiment]) -> Experiment:
     """All arms on the first one's trunk, with all their budgets; a step reads as many batches as theirs together.
 
-    With equal shares that is a batch of each, and every arm has as many steps as alone and reads as much in each.
+    With equal shares and batches of one size that is a batch of each, and every arm has as many steps as alone.
 
     Raises InputError where two arms bear one name, the trunks are of different shapes, or the experiments train in
     different ways, naming both.

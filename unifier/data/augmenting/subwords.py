@@ -35,7 +35,7 @@ class BpeDropout:
             raise InputError(f"bpe_dropout={dropout}: a probability from 0 to below 1 is expected, such as 0.1")
         model = json.loads(vocabulary.codec.to_str())["model"]
         if not model.get("merges"):
-            raise InputError("bpe_dropout needs a vocabulary that was learned by merging: level=bpe")
+            raise InputError("bpe_dropout needs a vocabulary that was learned by merging: fit it with level=bpe")
         self.ids: dict[str, int] = model["vocab"]
         self.spelled = {i: token for token, i in self.ids.items()}
         self.ranks = {(left, right): rank for rank, (left, right) in enumerate(model["merges"])}

@@ -38,7 +38,7 @@ def picture_source(data: str, *, fold: int | None = None, size: int | None = Non
     """The set of that name, or the `ImageFolder` at that place; `fold`, one of the folder's, is tested on.
 
     The folder's pictures are shrunk to `size` pixels on their longer side. Raises InputError where a named set is asked
-    for folds, or for smaller pictures than it has, and where there is neither such a set nor such a folder.
+    for folds, or for pictures smaller than `NAMED_SIDE`, and where there is neither such a set nor such a folder.
     """
     if data not in PICTURES:
         return ImageFolder(_there(data, PICTURES), fold=fold, size=size)

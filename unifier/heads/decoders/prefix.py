@@ -18,7 +18,7 @@ class PrefixHead(AttentiveHead):
     """One stack for both texts (Raffel et al. 2020, section 3.2.1, the prefix language model).
 
     The columns of the text so far stand beside those of the input, and the trunk reads them together: the input sees
-    itself, and the text sees the input and what comes before. The head adds an embedding, and nothing else.
+    itself, and the text sees the input and what comes before. The head adds embeddings, and no layer.
     """
 
     reads = "none"

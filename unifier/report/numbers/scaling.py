@@ -65,7 +65,8 @@ def _efficiency(arm: str, points: Sequence[tuple[float, Condition]]) -> Efficien
         unit, scores = "normalised", [list(one.values()) for one in scaled if one is not None]
     else:
         unit, scores = points[0][1].metric, [list(condition.raw.values()) for _, condition in points]
-    errors = [estimate(100 - score for score in of_share) for of_share in scores]
+    perfect = 1 if max(map(max, scores)) <= 1 else 100  # areas under curves go to 1, all else is in per cent
+    errors = [estimate(perfect - score for score in of_share) for of_share in scores]
     law = fit_law(shares, [one.mean for one in errors]) if len(set(shares)) >= FEWEST else None
     return Efficiency(arm, unit, shares, errors, law)
 

@@ -1,0 +1,66 @@
+"""Which weights a run keeps: the best of its validations and the latest, wherever its folder lies."""
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from unifier import Experiment, run
+from unifier.data.embedded import Digits
+from unifier.heads.classification import ClassificationHead
+from unifier.running.callbacks import Interrupted
+from unifier.study.experiment import Arm, Training
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import PatchTokenizer
+
+STEPS = 6
+
+
+def fading(*, validations: int = 4) -> Experiment:
+    """Pictures, whose score is the worse the more often it is asked for."""
+    source = Digits(val=20, test=20)
+    arm = Arm(source, PatchTokenizer(8, channels=1), ClassificationHead(source.labels, 8))
+    training = Training(steps=STEPS, batch_tokens=128, validations=validations, workers=0)
+    return Experiment("fading", Transformer(8, 1, 2, 8), {"digits": arm}, training)
+
+
+@pytest.fixture(autouse=True)
+def stop_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
+    """The scorings in place of which Ctrl-C is heard, from 0."""
+    wanted, asked = list[int](), count()
+
+    def worse(*_: Any) -> dict[str, float]:
+        if (number := next(asked)) in wanted:
+            raise Interrupted(next(tmp_path.rglob("checkpoints")).parent)
+        return {"accuracy": 90.0 - number, "macro_f1": 50.0}
+
+    monkeypatch.setattr(ClassificationHead, "metrics", worse)
+    return wanted
+
+
+def steps(folder: Path) -> list[int]:
+    """After which step the best and the last weights were."""
+    kept = [folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last")]
+    return [torch.load(path, weights_only=True)["global_step"] for path in kept]
+
+
+@pytest.mark.parametrize(
+    ("validations", "first"), [(4, 1), (3, 2), (1, STEPS)], ids=["each step", "every other", "one"]
+)
+def test_the_best_weights_are_kept_however_often_they_are_scored(validations: int, first: int, tmp_path: Path) -> None:
+    (result,) = run(fading, validations=validations, out=tmp_path, track="off")
+    assert steps(result.folder) == [first, STEPS]
+    assert result.metrics["test/digits/accuracy"] == 90 - STEPS // first - 1
+
+
+@pytest.mark.parametrize("at", [2, 3], ids=["with validations to come", "with none"])
+def test_a_run_that_was_moved_still_knows_its_best_weights(at: int, tmp_path: Path, stop_at: list[int]) -> None:
+    stop_at.append(at)
+    with pytest.raises(Interrupted):
+        run(fading, validations=3, out=tmp_path / "here", track="off")
+    (tmp_path / "here").rename(tmp_path / "there")
+    (folder,) = (tmp_path / "there" / "fading").iterdir()
+    run(fading, resume=folder, track="off")
+    assert steps(folder) == [2, STEPS]

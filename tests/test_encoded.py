@@ -1,0 +1,67 @@
+"""What the runs of one comparison share of their data."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unifier import Comparison, Experiment, run
+from unifier.data.embedded import Digits
+from unifier.heads.classification import ClassificationHead
+from unifier.running import encoded
+from unifier.study.experiment import Arm, Training
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import PatchTokenizer
+
+
+def pictures(name: str, patch: int) -> Experiment:
+    source = Digits(val=20, test=20)
+    arm = Arm(source, PatchTokenizer(8, patch=patch, channels=1), ClassificationHead(source.labels, 8))
+    training = Training(steps=2, batch_tokens=128, validations=1, workers=0)
+    return Experiment(name, Transformer(8, 1, 2, 8), {name: arm}, training)
+
+
+def fine(*, patch: int = 2) -> Experiment:
+    return pictures("fine", patch)
+
+
+def coarse() -> Experiment:
+    return pictures("coarse", 4)
+
+
+def alone() -> Comparison:
+    return Comparison("alone", [fine, coarse], seeds=(0, 1), match="steps")
+
+
+def joint() -> Comparison:
+    return Comparison("joint", [fine, coarse], seeds=(0, 1), modes=("joint",), match="steps")
+
+
+def both() -> Comparison:
+    return Comparison("both", [fine, coarse], seeds=(0, 1), modes=("solo", "joint"), match="steps")
+
+
+@pytest.mark.parametrize("study", [alone, joint, both])
+def test_each_arm_of_a_comparison_is_encoded_once(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_arms: list[str] = []
+    describe = encoded.describe_data
+
+    def counted(source: Any, skipped: Any) -> dict[str, Any]:
+        of_arms.append(source.name)
+        return describe(source, skipped)
+
+    monkeypatch.setattr(encoded, "describe_data", counted)
+    run(study, out=tmp_path, track="off")
+    assert len(of_arms) == 2
+
+
+def varied() -> Comparison:
+    return Comparison("varied", [fine, coarse], modes=("joint",), match="steps", vary={"patch": (2, 4)})
+
+
+def test_what_a_setting_changes_is_encoded_again(tmp_path: Path) -> None:
+    first, second = run(varied, out=tmp_path, track="off")
+    columns = [
+        result.arm_budgets["fine"]["tokens"] / result.arm_budgets["fine"]["examples"] for result in (first, second)
+    ]
+    assert columns == [16, 4]

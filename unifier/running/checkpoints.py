@@ -1,0 +1,33 @@
+"""Which weights of a run are kept, and where."""
+
+from pathlib import Path
+from typing import Any, final
+
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+
+@final
+class Checkpoint(ModelCheckpoint):
+    """One file of a run's folder, written when a validation has ended.
+
+    Lightning's own writes once, at the end, where each step is validated; and where a folder was moved before its run
+    went on, it forgets how good the best weights were.
+    """
+
+    def __init__(self, folder: Path, name: str, *, monitor: str | None = None) -> None:
+        """`folder` is the run's; with `monitor` the file holds what was highest in it, else the latest."""
+        super().__init__(
+            folder / "checkpoints",
+            filename=name,
+            monitor=monitor,
+            mode="max",
+            enable_version_counter=False,
+            save_on_train_epoch_end=False,
+        )
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from what `state_dict` says of this file, whatever folder it was in."""
+        path = self.format_checkpoint_name({})
+        moved = {name: state_dict[name] and path for name in ("best_model_path", "kth_best_model_path")}
+        best = {path: state_dict["best_model_score"]} if state_dict["best_k_models"] else {}
+        super().load_state_dict({**state_dict, **moved, "dirpath": self.dirpath, "best_k_models": best})
