@@ -91,6 +91,7 @@ def one_rung(
         dim=dim,
         heads=1,  # of a trunk and a head that give way to the rung's
         dropout=dropout,
+        r_drop=0.0,
         beam_width=beam_width,
         tokens=tokens,
         batch_tokens=batch_tokens,

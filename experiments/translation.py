@@ -73,6 +73,8 @@ def translation(
     the decoder, and of a trunk that is a transformer.
     """
     choose("tied", tied, get_args(Tied))
+    if r_drop and not dropout:
+        raise InputError(f"r_drop={r_drop} compares two readings that dropout=0 makes the same: give r_drop=0 too")
     if data in ("embedded", "multi30k") and not extra and (length_ratio is not None or duplicates == "drop"):
         raise InputError(f"length_ratio and duplicates clean files of your own: leave them out with data={data}")
 

@@ -1,5 +1,6 @@
 """Which weights a run keeps: the best of its validations and the latest, wherever its folder lies."""
 
+import math
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
 
-STEPS = 6
+STEPS = 7
 
 
-def fading(*, validations: int = 4) -> Experiment:
+def fading(*, validations: int = 3) -> Experiment:
     """Pictures, whose score is the worse the more often it is asked for."""
     source = Digits(val=20, test=20)
     arm = Arm(source, PatchTokenizer(8, channels=1), ClassificationHead(source.labels, 8))
@@ -46,13 +47,13 @@ def steps(folder: Path) -> list[int]:
     return [torch.load(path, weights_only=True)["global_step"] for path in kept]
 
 
-@pytest.mark.parametrize(
-    ("validations", "first"), [(4, 1), (3, 2), (1, STEPS)], ids=["each step", "every other", "one"]
-)
-def test_the_best_weights_are_kept_however_often_they_are_scored(validations: int, first: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("validations", "first"), [(8, 1), (4, 2), (3, 3), (1, STEPS)])
+def test_the_best_weights_are_kept_however_often_they_are_scored_and_the_last_ones_are(
+    validations: int, first: int, tmp_path: Path
+) -> None:
     (result,) = run(fading, validations=validations, out=tmp_path, track="off")
     assert steps(result.folder) == [first, STEPS]
-    assert result.metrics["test/digits/accuracy"] == 90 - STEPS // first - 1
+    assert result.metrics["test/digits/accuracy"] == 90 - math.ceil(STEPS / first) - 1
 
 
 @pytest.mark.parametrize("at", [2, 3], ids=["with validations to come", "with none"])
@@ -63,4 +64,19 @@ def test_a_run_that_was_moved_still_knows_its_best_weights(at: int, tmp_path: Pa
     (tmp_path / "here").rename(tmp_path / "there")
     (folder,) = (tmp_path / "there" / "fading").iterdir()
     run(fading, resume=folder, track="off")
-    assert steps(folder) == [2, STEPS]
+    assert steps(folder) == [3, STEPS]
+
+
+def test_the_last_weights_are_the_best_where_no_score_is_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ClassificationHead, "metrics", lambda *_: {"accuracy": math.nan})
+    (result,) = run(fading, out=tmp_path, track="off")
+    assert steps(result.folder) == [STEPS, STEPS]
+
+
+def test_a_score_that_comes_later_is_better_than_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = iter([math.nan, 50.0, math.nan, 50.0, 50.0])
+    monkeypatch.setattr(ClassificationHead, "metrics", lambda *_: {"accuracy": next(scores)})
+    (result,) = run(fading, out=tmp_path, track="off")
+    assert steps(result.folder) == [6, STEPS]

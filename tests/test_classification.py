@@ -135,3 +135,9 @@ def test_the_loss_of_a_mixed_target_is_the_mean_of_its_labels_losses() -> None:
     mixed = head.loss(tokens, torch.tensor([[0.3, 0.7, 0.0]] * len(LENGTHS))[..., None])
     first, second = (head.loss(tokens, torch.tensor([label] * len(LENGTHS))) for label in (0, 1))
     torch.testing.assert_close(mixed, 0.3 * first + 0.7 * second)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, 1.5])
+def test_a_smoothing_that_is_none(share: float) -> None:
+    with pytest.raises(InputError, match=f"label_smoothing={share}: a share of the probability"):
+        ClassificationHead(["a", "b"], D, label_smoothing=share)

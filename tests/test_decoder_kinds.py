@@ -1,5 +1,7 @@
 """What each of the ladder's decoders computes, against references written out here."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,6 +15,7 @@ from unifier.heads.decoders.prefix import PrefixHead
 from unifier.heads.decoders.recurrent import RecurrentHead
 from unifier.heads.decoders.score import Kind
 from unifier.heads.pooling import mean
+from unifier.heads.translation import TranslationHead
 from unifier.heads.writing import before
 from unifier.study.experiment import Arm, Experiment, Training
 from unifier.trunks.attention import Attention
@@ -239,3 +242,9 @@ def test_what_a_decoder_cannot_be_is_refused() -> None:
 def test_hard_attention_refuses_r_drop() -> None:
     with pytest.raises(InputError, match=r"r_drop=2.0: hard attention has none"):
         HardHead(VOCABULARY, D, depth=1, r_drop=2.0)
+
+
+@pytest.mark.parametrize("head", [RecurrentHead, AdditiveHead, ConvolutionalHead, LuongHead, HardHead, TranslationHead])
+def test_a_decoder_without_layers_would_not_see_its_input(head: Any) -> None:
+    with pytest.raises(InputError, match="a depth of 0 is none: take 1 or more"):
+        head(VOCABULARY, D, depth=0, **({"heads": 1, "hidden": 8} if head is TranslationHead else {}))

@@ -242,6 +242,10 @@ def test_tables(tmp_path: Path) -> None:
         with pytest.raises(InputError) as error:
             read_table(path, ())
         one_line(error, f"{path}, line 3", "2 cells")
+    path.write_text('file,label\n"a,b\n' + 70_000 * "c,d\n")
+    with pytest.raises(InputError) as error:
+        read_table(path, ())
+    one_line(error, f"{path}, line", "field larger than field limit")
     for cell in ("", "many", "nan"):
         with pytest.raises(InputError, match="here: a number is expected"):
             read_number(cell, "here")

@@ -112,6 +112,17 @@ def test_one_of_several_changes_a_batch_each_as_often() -> None:
     assert int(chain(add(1), add(2))(batch(), draw).places[0]) == 3
 
 
+def test_a_chain_leaves_as_much_of_an_example_as_each_of_its_links() -> None:
+    def leaves(most: int | None) -> Any:
+        def same(batch: Any, _: Any) -> Any:
+            return batch
+
+        same.most = most  # pyright: ignore[reportFunctionMemberAccess]
+        return same
+
+    assert [chain(*map(leaves, each)).most for each in ((None, 5, 3), (None,))] == [3, None]  # pyright: ignore[reportFunctionMemberAccess]
+
+
 @pytest.mark.parametrize("alpha", [0.0, -1.0, float("inf")])
 def test_an_alpha_that_is_none(alpha: float) -> None:
     with pytest.raises(InputError, match=f"mixup={alpha}: a number above 0"):

@@ -1,5 +1,6 @@
 """The model: every arm reads through one trunk, and a comparison's arms start from the same one."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -169,3 +170,34 @@ def test_matrices_alone_decay_and_every_parameter_is_learned_once(study: Callabl
     assert all(parameter.ndim < 2 for parameter in free["params"])
     learned = [parameter.numel() for group in (decayed, free) for parameter in group["params"]]
     assert sum(learned) == sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(("area", "score"), [(0.8, 60.0), (math.nan, 40.0)], ids=["known", "unknown"])
+def test_an_area_weighs_as_much_as_an_accuracy_where_weights_are_chosen(
+    study: Callable[[str], Study], area: float, score: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Unifier(seeded(study("genres_and_moods"), dim=16, depth=1))
+    for arm, found in (("genre", {"accuracy": 40.0}), ("moods", {"macro_auc": area})):
+        monkeypatch.setattr(model.arms[arm].head, "metrics", lambda *_, found=found: found)
+        model.predictions[arm], model.targets[arm, "val"] = {0: None}, {0: None}
+    monkeypatch.setattr(model, "log", lambda *_: None)
+    monkeypatch.setattr(model, "log_dict", lambda *_: None)
+    model.on_validation_epoch_end()
+    assert model.score == pytest.approx(score)
+
+
+def test_the_random_state_of_an_accelerator_goes_on_too(
+    study: Callable[[str], Study], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As there is none here, one that is made up: what it gives when a run is kept is given back when it goes on."""
+    first, second = (Unifier(seeded(study("pictures"), dim=16, depth=1)) for _ in range(2))
+    given: list[torch.Tensor] = []
+    checkpoint: dict[str, Any] = {"global_step": 3}
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: True)
+        patch.setattr(torch.cuda, "get_rng_state", lambda: torch.tensor([7]))
+        first.on_save_checkpoint(checkpoint)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", given.append)
+    second.on_load_checkpoint(checkpoint)
+    second.on_train_start()
+    assert given == [torch.tensor([7])]

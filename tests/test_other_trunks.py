@@ -1,7 +1,7 @@
 """Trunks that take the transformer's place: the same contract, each with a view of its own."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -195,3 +195,9 @@ def test_what_a_trunk_cannot_show_is_refused_with_the_way_out() -> None:
     for width in (0, 4):
         with pytest.raises(InputError, match=f"a kernel of {width} columns has no middle"):
             Convolutional(D, 1, width=width)
+
+
+@pytest.mark.parametrize("build", [Bag, Convolutional, Recurrent])
+def test_fewer_layers_than_none(build: Any) -> None:
+    with pytest.raises(InputError, match="a depth of -1 is none: take 0 or more"):
+        build(D, -1, **({"hidden": 8} if build is Bag else {}))

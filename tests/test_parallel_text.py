@@ -80,6 +80,10 @@ def test_a_memory_is_read_without_its_codes_and_units_without_both_languages(
     with pytest.raises(InputError, match=r"some\.tmx, 0 pairs: too few examples to hold out val and test"):
         ParallelText(path, languages=("en", "cs")).split("train")
     torn = written(tmp_path / "torn.tmx", tmx(units)[:-30])
+    foreign = tmp_path / "foreign.tmx"
+    foreign.write_bytes(tmx([]).replace("UTF-8", "GB2312").encode())
+    with pytest.raises(InputError, match=re.escape(f"{foreign}: no translation memory (multi-byte encodings")):
+        ParallelText(foreign, languages=("en", "de")).split("train")
     with pytest.raises(InputError, match=re.escape(f"{torn}: no translation memory (")):
         ParallelText(torn, languages=("en", "de")).split("train")
 

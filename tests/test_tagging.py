@@ -6,10 +6,14 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from unifier.data.embedded import Digits
+from unifier.data.encoding import encode_split
+from unifier.data.loading import collate
+from unifier.data.source import Example
 from unifier.heads.pooling import Pooling
 from unifier.heads.tagging import TaggingHead
 from unifier.trunks.transformer import Transformer
-from unifier_tokenizers import InputError, Tokens
+from unifier_tokenizers import InputError, PatchTokenizer, Tokens
 
 D, LENGTHS = 10, [7, 3, 5, 4]
 TAGS = ("calm", "joy", "power")
@@ -106,3 +110,10 @@ def test_tags_outside_the_set_and_sets_that_are_none() -> None:
         with pytest.raises(InputError, match="one or more different tags are needed"):
             TaggingHead(tags, D)
     assert TaggingHead(["one"], D).predict(batch())[0].shape == (1,)
+
+
+def test_any_number_of_tags_is_one_target_however_long() -> None:
+    head, columns = TaggingHead([f"tag {k}" for k in range(100)], D), Digits().split("train")[:3]
+    split, _ = encode_split([Example(one.input, ["tag 3"]) for one in columns], PatchTokenizer(D, channels=1), head)
+    assert split.lengths()[:, 1].tolist() == [1, 1, 1]
+    assert collate(split, range(3)).lengths()[1].tolist() == [1, 1, 1]

@@ -115,3 +115,11 @@ def test_further_pairs_are_trained_on_and_cleaned(tmp_path: Path) -> None:
 def test_what_comes_clean_is_not_cleaned(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="leave them out with data=embedded"):
         arm(**settings)
+
+
+def test_two_readings_without_dropout_are_one() -> None:
+    with pytest.raises(
+        InputError, match=r"r_drop=5\.0 compares two readings that dropout=0 makes the same: give r_drop=0"
+    ):
+        arm(dropout=0.0)
+    assert arm(dropout=0.0, r_drop=0.0)[2].readings == 1

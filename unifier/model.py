@@ -41,7 +41,7 @@ class Unifier(pl.LightningModule):
         weighed = experiment.arms if experiment.training.weighting == "uncertainty" else ()
         self.log_variances = nn.ParameterDict({name: nn.Parameter(torch.zeros(())) for name in weighed})
         self.ledger = Ledger({name: Spent() for name in experiment.arms})
-        self.random_state: Tensor | None = None
+        self.random_states: list[Tensor] = []
         self.began = 0.0
         """When the forward pass of the step began, or what of it is clocked ended."""
         self.seconds_in_steps = 0.0
@@ -59,7 +59,7 @@ class Unifier(pl.LightningModule):
         self.scores: dict[str, float] = {}
         """The last scores of each split, under the names they are logged by."""
         self.score = 0.0
-        """The last one of validation as a whole: the mean of each arm's first metric."""
+        """The last one of validation as a whole: the mean of each arm's first metric, in per cent of a perfect one."""
 
     @property
     def total_steps(self) -> int:
@@ -117,8 +117,9 @@ class Unifier(pl.LightningModule):
         super().optimizer_step(*args, **kwargs)
         self._clock()
         self.ledger.step()
-        seconds = self.training_settings.seconds
-        if seconds is not None and self.ledger.all().seconds >= seconds:
+        spent, seconds = self.ledger.all(), self.training_settings.seconds
+        # By the plan too, or what comes after the last validation that is due would never be validated.
+        if spent.steps >= self.planned_steps if seconds is None else spent.seconds >= seconds:
             self.trainer.should_stop = True
 
     def _clock(self) -> None:
@@ -150,16 +151,17 @@ class Unifier(pl.LightningModule):
         self.predictions = {}
 
     def on_validation_epoch_end(self) -> None:
-        firsts = self._score("val")
-        self.score = sum(firsts) / len(firsts)
+        scores = [100 * first / self.arms[arm].head.perfect for arm, first in self._score("val").items()]
+        known = [score for score in scores if not math.isnan(score)]  # as an area is where all targets are alike
+        self.score = sum(known) / len(known) if known else math.nan
         self.log("val/score", self.score)
 
     def on_test_epoch_end(self) -> None:
         self._score("test")
 
-    def _score(self, split: SplitName) -> list[float]:
+    def _score(self, split: SplitName) -> dict[str, float]:
         """Log each arm's metrics; returns the first of each."""
-        firsts: list[float] = []
+        firsts: dict[str, float] = {}
         for arm, found in self.predictions.items():
             if (arm, split) not in self.targets:
                 examples = self.arms[arm].source.split(split)
@@ -169,7 +171,7 @@ class Unifier(pl.LightningModule):
             named = {f"{split}/{arm}/{metric}": score for metric, score in scores.items()}
             self.log_dict(named)  # Lightning rounds to float32
             self.scores |= named
-            firsts.append(next(iter(scores.values())))
+            firsts[arm] = next(iter(scores.values()))
         return firsts
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
@@ -179,17 +181,19 @@ class Unifier(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["ledger"] = {"arms": self.ledger.by_arm(), "peak_memory_bytes": self.ledger.peak_memory_bytes}
         checkpoint["losses"] = self.losses
-        checkpoint["random_state"] = torch.get_rng_state()
+        checkpoint["random_states"] = [torch.get_rng_state()]
+        if torch.cuda.is_available():
+            checkpoint["random_states"].append(torch.cuda.get_rng_state())
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         spent = {arm: Spent(**kept) for arm, kept in checkpoint["ledger"]["arms"].items()}
         self.ledger = Ledger(spent, checkpoint["global_step"], checkpoint["ledger"]["peak_memory_bytes"])
         self.losses = checkpoint["losses"]
-        self.random_state = checkpoint["random_state"]
+        self.random_states = checkpoint["random_states"]
 
     def on_train_start(self) -> None:
-        if self.random_state is not None:  # a resumed run draws on where it stopped
-            torch.set_rng_state(self.random_state)
+        for state, put in zip(self.random_states, (torch.set_rng_state, torch.cuda.set_rng_state), strict=False):
+            put(state)  # a resumed run draws on where it stopped
         self.ledger.start()
 
     def configure_optimizers(self) -> Any:

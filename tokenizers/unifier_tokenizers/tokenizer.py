@@ -6,6 +6,7 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
+from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.tokens import Units
 
 
@@ -25,6 +26,8 @@ class Tokenizer(nn.Module, ABC):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
+        if dim < 1:
+            raise InputError(f"dim={dim}: columns of at least 1 row are needed")
         self.dim = dim
 
     @abstractmethod

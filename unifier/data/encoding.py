@@ -69,8 +69,11 @@ class Encoded:
         return self.targets[index][0] if self.scalar else self.targets[index]
 
     def lengths(self) -> NDArray[np.int32]:
-        """For each example the columns N, and the length L of its target: (n, 2)."""
-        return np.stack([self.values.lengths(), self.targets.lengths()], axis=1)
+        """For each example the columns N, and the length L of its target, 1 where that is a distribution: (n, 2)."""
+        lengths = np.stack([self.values.lengths(), self.targets.lengths()], axis=1)
+        if len(self) and self.targets[0].is_floating_point():
+            lengths[:, 1] = 1
+        return lengths
 
 
 Arrays = tuple[NDArray[Any], ...]

@@ -1,8 +1,9 @@
 """The examples of a split, each read when it is asked for."""
 
 import hashlib
+import inspect
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, final, overload
@@ -65,7 +66,7 @@ class Examples(Sequence[Example], Generic[Entry]):
         if self._target is None:
             return None
         try:
-            read = hashlib.sha256(pickle.dumps(self._read, protocol=5))
+            read = hashlib.sha256(pickle.dumps(self._read, protocol=5) + b"".join(map(_code, _functions(self._read))))
             origins = self._entries if self._origin is None else map(self._origin, self._entries)
             entries = [pickle.dumps(origin, protocol=5) for origin in origins]
         except (pickle.PicklingError, AttributeError, TypeError):  # a function that was made on the spot, an open file
@@ -94,6 +95,24 @@ def from_files(
 def from_pixels(file: Path, pixels: NDArray[np.uint8], targets: Sequence[Any], kept: Sequence[int]) -> Examples[int]:
     """The `kept` of the pictures (count, ...) that one file holds, with their targets."""
     return Examples(kept, partial(_picture, pixels, targets), partial(_numbered, file))
+
+
+def _functions(read: Any) -> Iterator[Any]:
+    """A function, and those that it was made of."""
+    if isinstance(read, partial):
+        for part in (read.func, *read.args, *read.keywords.values()):
+            yield from _functions(part)
+    elif callable(read):
+        yield read
+
+
+def _code(function: Any) -> bytes:
+    """The file that a function or an object's class stands in; a pickle of it says only its name."""
+    stands_in = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
+    try:
+        return Path(inspect.getfile(stands_in)).read_bytes()
+    except (OSError, TypeError):  # built in, or as good as that
+        return b""
 
 
 def _picture(pixels: NDArray[np.uint8], targets: Sequence[Any], index: int) -> Example:

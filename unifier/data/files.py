@@ -75,10 +75,15 @@ def read_table(path: Path, columns: Sequence[str]) -> list[Row]:
     if lacking := [column for column in columns if column not in there]:
         raise InputError(f"{path} has no column {', '.join(lacking)}; its columns are {', '.join(there) or 'none'}")
     rows: list[Row] = []
-    for cells in table:
-        if None in cells or None in cells.values():
-            raise InputError(f"{path}, line {table.line_num}: {len(there)} cells are expected, as in the first line")
-        rows.append(Row(table.line_num, cells))
+    try:
+        for cells in table:
+            if None in cells or None in cells.values():
+                raise InputError(
+                    f"{path}, line {table.line_num}: {len(there)} cells are expected, as in the first line"
+                )
+            rows.append(Row(table.line_num, cells))
+    except csv.Error as error:  # a quotation mark that is never closed makes the rest of the file one cell
+        raise InputError(f"{path}, line {table.line_num}: {error}") from error
     return rows
 
 

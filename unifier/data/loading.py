@@ -31,9 +31,12 @@ class Batch(NamedTuple):
     """(B,) int64: each example's place in its split."""
 
     def lengths(self) -> tuple[Tensor, Tensor]:
-        """For each example the columns N (B,), and the length L (B,) of its target, padding not counted; on the CPU."""
+        """For each example the columns N (B,), and the length L (B,) of its target, padding not counted; on the CPU.
+
+        L is 1 of a label, and of tags or another distribution, which is no text.
+        """
         columns = self.mask.sum(1).cpu()
-        if self.target.ndim == 1:
+        if self.target.ndim == 1 or self.target.is_floating_point():
             return columns, torch.ones_like(columns)
         return columns, (self.target.reshape(len(columns), -1, self.target.shape[-1])[:, 0] != IGNORED).sum(1).cpu()
 

@@ -57,7 +57,7 @@ def read_memory(path: Path, languages: tuple[str, str]) -> Memory:
                         target.write(f"{pair[1]}\n".encode())
                         numbers.append(np.array([number]))
                     body.clear()  # or the whole tree would grow in memory
-        except ElementTree.ParseError as error:
+        except (ElementTree.ParseError, LookupError, ValueError) as error:  # or of an encoding that expat cannot read
             raise InputError(f"{path}: no translation memory ({error})") from error
         closing.pop_all()
     return Memory(source, target, numbers, number - len(numbers))

@@ -31,6 +31,8 @@ class ClassificationHead(Head):
         self.index = {label: i for i, label in enumerate(self.labels)}
         if len(self.index) != len(self.labels) or len(self.labels) < 2:
             raise InputError(f"two or more different labels are needed to classify, not {list(self.labels)}")
+        if not 0 <= label_smoothing < 1:
+            raise InputError(f"label_smoothing={label_smoothing}: a share of the probability is expected, below 1")
         self.pool = Pool(pooling, dim)
         self.reads = "first" if pooling == "first" else "all"
         self.label_smoothing = label_smoothing

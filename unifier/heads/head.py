@@ -23,6 +23,9 @@ class Head(nn.Module, ABC):
     """Which of the trunk's columns this head reads: the first is a class token's. One that reads none is given the
     columns as they enter the trunk, and puts that, which it is lent, to a use of its own."""
 
+    perfect: float = 100.0
+    """The highest that its first metric can be."""
+
     readings: int = 1
     """How often, one after the other along B, the trunk reads a training batch for this head's loss."""
 

@@ -17,6 +17,8 @@ from unifier_tokenizers import Dropout, InputError, Tokens
 class TaggingHead(Head):
     """A yes or no for each of C tags; a target is a collection of tags, a prediction C probabilities."""
 
+    perfect = 1.0
+
     def __init__(self, labels: Sequence[str], dim: int, *, pooling: Pooling = "mean", dropout: float = 0.0) -> None:
         super().__init__()
         self.labels = tuple(labels)

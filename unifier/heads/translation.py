@@ -9,6 +9,7 @@ from unifier.heads.writing import AttentiveHead, WritingOptions
 from unifier.trunks.attention import Cache
 from unifier.trunks.layers import Activation, Block, Norm, quieten
 from unifier.trunks.precision import working
+from unifier.trunks.trunk import check_depth
 from unifier_tokenizers import Dropout, PositionalEncoding, Tokens, Vocabulary
 
 
@@ -34,6 +35,7 @@ class TranslationHead(AttentiveHead):
     ) -> None:
         """The shape's options are as those of `Transformer`, and `projections` as that of `Attention`."""
         super().__init__(vocabulary, dim, **options)
+        check_depth(depth, 1)
         self.encoding = PositionalEncoding("sinusoid", dim, ())
         self.dropout = Dropout(dropout)
         self.blocks = nn.ModuleList(

@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any, final
 
+import lightning.pytorch as pl
 from lightning.pytorch.callbacks import ModelCheckpoint
+from torch import Tensor
 
 
 @final
@@ -24,6 +26,11 @@ class Checkpoint(ModelCheckpoint):
             enable_version_counter=False,
             save_on_train_epoch_end=False,
         )
+
+    def check_monitor_top_k(self, trainer: pl.Trainer, current: Tensor | None = None) -> bool:
+        """Whether weights of this score are the best; where no score is a number yet, the latest are."""
+        nothing_known = current is not None and self.best_model_score is not None and self.best_model_score.isneginf()
+        return super().check_monitor_top_k(trainer, current) or bool(nothing_known)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from what `state_dict` says of this file, whatever folder it was in."""

@@ -1,6 +1,7 @@
 """One experiment, from its function to its result: built, encoded, trained, tested, written down."""
 
 import logging
+import math
 import secrets
 import time
 import traceback
@@ -257,7 +258,7 @@ def train_and_test(
         max_epochs=1,
         val_check_interval=timedelta(seconds=training.seconds / training.validations)
         if training.seconds is not None
-        else max(len(batches) // (training.validations * training.accumulate), 1) * training.accumulate,
+        else math.ceil(len(batches) / training.accumulate / training.validations) * training.accumulate,
         accumulate_grad_batches=training.accumulate,
         logger=tracking,
         callbacks=[speed, best, last, Losses(), *together, *averaging, interruption, bar],

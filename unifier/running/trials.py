@@ -140,7 +140,9 @@ class Trials:
         if trial.mode == "solo":
             return experiment
         if trial.start is not None:
-            best = torch.load(self._start_of(trial).folder / "checkpoints" / "best.ckpt", weights_only=True)
+            best = torch.load(
+                self._start_of(trial).folder / "checkpoints" / "best.ckpt", map_location="cpu", weights_only=True
+            )
             weights = {n.removeprefix("trunk."): w for n, w in best["state_dict"].items() if n.startswith("trunk.")}
             load(experiment.trunk, weights, start=trial.start.__name__)
         if trial.shuffled:

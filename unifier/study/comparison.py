@@ -93,7 +93,7 @@ class Comparison:
     """That budget for each arm; None takes the experiments' own, which must agree."""
     vary: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
     """Settings tried with each of several values, all with all; each experiment varies those that it has. "share"
-    trains on nested shares of the training split."""
+    trains on nested shares of the training split; a vocabulary, mean and spread are still learned of all of it."""
     search: int | None = None
     """How many of each experiment's combinations of `vary` are tried, chosen by validation scores so far (Optuna); None
     tries all."""

@@ -63,8 +63,7 @@ class Training:
     precision: Precision = "float32"
     """"bf16" computes products in bfloat16 where the processor can, with weights and optimizer in float32."""
     validations: int = 8
-    """How often the validation split is scored, or a little more where it does not divide the steps; the best one's
-    weights are tested."""
+    """How often the validation split is scored at most, the last time at the end; the best one's weights are tested."""
     bad_examples: BadExamples = "stop"
     """Whether an example that cannot be read stops the run, or is skipped and counted."""
     workers: int | None = None

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import get_args
+from typing import Any, get_args
 
 from unifier.study.comparison import Match
 from unifier.study.experiment import Arm, Experiment, Training
+from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError
 
 UNITS: tuple[Match, ...] = get_args(Match)
@@ -16,8 +17,8 @@ def together(parts: Sequence[Experiment]) -> Experiment:
 
     With equal shares and batches of one size that is a batch of each, and every arm has as many steps as alone.
 
-    Raises InputError where two arms bear one name, the trunks are of different shapes, or the experiments train in
-    different ways, naming both.
+    Raises InputError where two arms bear one name, the trunks are of different shapes or makes, or the experiments
+    train in different ways, naming both.
     """
     first, arms = parts[0], dict[str, Arm]()
     for part in parts:
@@ -28,6 +29,13 @@ def together(parts: Sequence[Experiment]) -> Experiment:
         here, there = ({n: t.shape for n, t in one.trunk.state_dict().items()} for one in (first, part))
         if here != there:
             raise InputError(f"joint: the trunks of {first.name} and {part.name} are of different shapes")
+        here, there = makes_of(first.trunk), makes_of(part.trunk)
+        for name in here | there:
+            if here.get(name) != there.get(name):
+                raise InputError(
+                    f"joint: the trunks differ: {name} is {here.get(name)} in {first.name} and {there.get(name)} in "
+                    f"{part.name}"
+                )
         for setting in fields(Training):
             own, other = (getattr(one.training, setting.name) for one in (first, part))
             if setting.name not in UNITS and own != other:
@@ -42,6 +50,17 @@ def together(parts: Sequence[Experiment]) -> Experiment:
     training = replace(first.training, accumulate=first.training.accumulate * len(parts), **whole)
     tags = dict.fromkeys(tag for part in parts for tag in part.tags)
     return Experiment("joint", first.trunk, arms, training, tuple(tags))
+
+
+def makes_of(trunk: Trunk) -> dict[str, Any]:
+    """All that a trunk computes by but its weights: heads, dropout, rotation, by the place and name of each."""
+    found: dict[str, Any] = {}
+    for place, module in trunk.named_modules():
+        found[f"{place} kind".strip()] = type(module).__name__
+        for name, value in vars(module).items():
+            if isinstance(value, bool | int | float | str) and name != "training":
+                found[f"{place}.{name}".strip(".")] = value
+    return found
 
 
 def budget_of_arm(experiment: Experiment, unit: Match) -> float:

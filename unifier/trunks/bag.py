@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from unifier.trunks.attention import visibility
 from unifier.trunks.layers import Activation, FeedForward, initialise
 from unifier.trunks.precision import working
-from unifier.trunks.trunk import Trunk, Visible, check_columns, drawn_from_seed_alone
+from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone
 from unifier_tokenizers import Dropout, Tokens
 
 
@@ -24,6 +24,7 @@ class Bag(Trunk):
     ) -> None:
         """`hidden` is the width of the feed-forward part."""
         super().__init__()
+        check_depth(depth)
         self.dim = dim
         with drawn_from_seed_alone():
             self.blocks = nn.ModuleList(_Block(dim, hidden, activation, dropout) for _ in range(depth))

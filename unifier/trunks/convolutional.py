@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from unifier.trunks.layers import initialise
 from unifier.trunks.precision import working
-from unifier.trunks.trunk import Trunk, Visible, check_columns, drawn_from_seed_alone
+from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone
 from unifier_tokenizers import Dropout, InputError, Tokens
 from unifier_tokenizers.choice import choose
 
@@ -23,6 +23,7 @@ class Convolutional(Trunk):
     def __init__(self, dim: int, depth: int, *, width: int = 5, dropout: float = 0.0) -> None:
         """`width` is that of a kernel, in columns."""
         super().__init__()
+        check_depth(depth)
         if width < 1 or width % 2 == 0:
             raise InputError(f"a kernel of {width} columns has no middle: take an odd width")
         self.dim, self.width = dim, width

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from unifier.trunks.trunk import Trunk, Visible, check_columns, drawn_from_seed_alone
+from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone
 from unifier_tokenizers import Dropout, InputError, Tokens
 from unifier_tokenizers.choice import choose
 
@@ -46,6 +46,7 @@ class Recurrent(Trunk):
         self, dim: int, depth: int, *, both_ways: bool = True, cell: Cell = "lstm", dropout: float = 0.0
     ) -> None:
         super().__init__()
+        check_depth(depth)
         if both_ways and dim % 2:
             raise InputError(f"D = {dim} does not split into two directions: take an even one")
         self.dim, self.both_ways = dim, both_ways

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from unifier.trunks.attention import Cache, visibility
 from unifier.trunks.layers import Activation, Block, Norm, quieten
 from unifier.trunks.precision import working
-from unifier.trunks.trunk import Trunk, Visible, check_columns, drawn_from_seed_alone
+from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone
 from unifier_tokenizers import InputError, Tokens, rotary_angles
 from unifier_tokenizers.choice import choose
 
@@ -52,8 +52,7 @@ class Transformer(Trunk):
         `qk_norm` and `projections` are as `Attention` has them; `quiet` starts as `quieten` does.
         """
         super().__init__()
-        if depth < 0:
-            raise InputError(f"a depth of {depth} is none: take 0 or more blocks")
+        check_depth(depth)
         if not 0 <= stochastic_depth < 1:
             raise InputError(f"stochastic_depth={stochastic_depth}: a share from 0 up to, not with, 1 is expected")
         self.dim, self.rotary = dim, rotary

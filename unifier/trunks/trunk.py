@@ -43,6 +43,12 @@ class Trunk(nn.Module, ABC):
         return from_timm(name, pretrained=pretrained)
 
 
+def check_depth(depth: int, least: int = 0) -> None:
+    """Raise InputError for fewer layers than that."""
+    if depth < least:
+        raise InputError(f"a depth of {depth} is none: take {least} or more")
+
+
 def check_columns(tokens: Tokens, dim: int) -> None:
     """Raise InputError where columns do not have the D rows that a trunk reads."""
     if tokens.matrix.shape[1] != dim:

@@ -21,6 +21,8 @@ def chain(*augments: Augment) -> Augment:
             batch = augment(batch, generator)
         return batch
 
+    most = [left for augment in augments if (left := getattr(augment, "most", None)) is not None]
+    changed.most = min(most, default=None)  # pyright: ignore[reportFunctionMemberAccess]
     return changed
 
 

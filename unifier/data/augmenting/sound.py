@@ -53,6 +53,8 @@ def augment_sounds(
     if not (mixup or stretch or crop or shift or gain or time_masks or band_masks):
         return None
     tiles = tokenizer.tiles
+    if shift and shift * tiles.bands < 1:
+        raise InputError(f"shift={shift}: less than one of {tiles.bands} bands; take {1 / tiles.bands:.3g} or more")
     side, step = tiles.patch[0], tiles.stride[0]
     return ChangeSounds(
         tiles=tiles,

@@ -10,6 +10,7 @@ from unifier.heads.decoders.walk import State, WalkingHead
 from unifier.heads.writing import AttentiveHead, WritingOptions
 from unifier.trunks.layers import initialise
 from unifier.trunks.precision import working
+from unifier.trunks.trunk import check_depth
 from unifier_tokenizers import Dropout, InputError, PositionalEncoding, Tokens, Vocabulary
 
 
@@ -33,6 +34,7 @@ class ConvolutionalHead(WalkingHead, AttentiveHead):
     ) -> None:
         """`width` is that of a kernel, in tokens."""
         super().__init__(vocabulary, dim, **options)
+        check_depth(depth, 1)
         if width < 1:
             raise InputError(f"width={width}: a kernel is at least 1 token wide")
         self.width = width

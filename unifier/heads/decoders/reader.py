@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from unifier.trunks.recurrent import Cell, recurrent_layers
+from unifier.trunks.trunk import check_depth
 
 
 @final
@@ -15,6 +16,7 @@ class Reader(nn.Module):
     def __init__(self, inputs: int, dim: int, *, cell: Cell, depth: int, dropout: float) -> None:
         """`inputs` is the width of what it reads, `dropout` stands between layers."""
         super().__init__()
+        check_depth(depth, 1)
         self.dim, self.depth = dim, depth
         self.pair = cell == "lstm"
         self.layers = recurrent_layers(cell, inputs, dim, depth, dropout=dropout)

@@ -1,0 +1,52 @@
+"""Experiments become one on one trunk, or it is said why not."""
+
+from typing import Any
+
+import pytest
+
+from unifier import Experiment
+from unifier.data.embedded import Digits
+from unifier.heads.classification import ClassificationHead
+from unifier.study.experiment import Arm, Training
+from unifier.study.joint import together
+from unifier.trunks.bag import Bag
+from unifier.trunks.transformer import Transformer
+from unifier.trunks.trunk import Trunk
+from unifier_tokenizers import InputError, PatchTokenizer
+
+
+def pictures(name: str, trunk: Trunk) -> Experiment:
+    arm = Arm(Digits(), PatchTokenizer(8, channels=1), ClassificationHead(Digits.labels, 8))
+    return Experiment(name, trunk, {name: arm}, Training(steps=2))
+
+
+def test_the_first_ones_trunk_is_that_of_all() -> None:
+    parts = [pictures(name, Transformer(8, 1, 2, 8, dropout=0.1)) for name in ("one", "other")]
+    joint = together(parts)
+    assert joint.trunk is parts[0].trunk
+    assert list(joint.arms) == ["one", "other"]
+    assert joint.training.accumulate == 2
+
+
+@pytest.mark.parametrize(
+    ("makes", "said"),
+    [
+        ({"heads": 4}, "head_depth is 4 in one and 2 in other"),
+        ({"rotary": True}, "rotary is False in one and True in other"),
+        ({"dropout": 0.2}, "share is 0.0 in one and 0.2 in other"),
+        ({"activation": "relu"}, "kind is GELU in one and ReLU in other"),
+    ],
+    ids=str,
+)
+def test_trunks_that_compute_otherwise_are_not_taken_for_one(makes: dict[str, Any], said: str) -> None:
+    parts = [
+        pictures("one", Transformer(8, 1, heads=2, hidden=8)),
+        pictures("other", Transformer(**dict[str, Any](dim=8, depth=1, heads=2, hidden=8) | makes)),
+    ]
+    with pytest.raises(InputError, match=f"joint: the trunks differ: .*{said}"):
+        together(parts)
+
+
+def test_trunks_of_other_kinds() -> None:
+    with pytest.raises(InputError, match="joint: the trunks of one and other are of different shapes"):
+        together([pictures("one", Transformer(8, 1, 2, 8)), pictures("other", Bag(8, 1, 8))])
