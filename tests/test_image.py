@@ -220,3 +220,8 @@ def test_coordinates_are_pixels_from_middle_to_middle() -> None:
     units = tokenizer.encode(np.zeros((8, 6), np.uint8))
     middles = [[top + 2, left + 2] for top in (0, 2, 4) for left in (0, 2)]
     assert tokenizer.coordinates(units)[:, 1:].T.tolist() == middles
+
+
+def test_columns_have_rows() -> None:
+    with pytest.raises(InputError, match="dim=0: columns of at least 1 row are needed"):
+        PatchTokenizer(0)
