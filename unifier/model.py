@@ -117,9 +117,9 @@ class Unifier(pl.LightningModule):
         super().optimizer_step(*args, **kwargs)
         self._clock()
         self.ledger.step()
-        spent, seconds = self.ledger.all(), self.training_settings.seconds
+        seconds = self.training_settings.seconds
         # By the plan too, or what comes after the last validation that is due would never be validated.
-        if spent.steps >= self.planned_steps if seconds is None else spent.seconds >= seconds:
+        if self.ledger.steps >= self.planned_steps if seconds is None else self.ledger.all().seconds >= seconds:
             self.trainer.should_stop = True
 
     def _clock(self) -> None:
