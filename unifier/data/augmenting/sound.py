@@ -53,8 +53,10 @@ def augment_sounds(
     if not (mixup or stretch or crop or shift or gain or time_masks or band_masks):
         return None
     tiles = tokenizer.tiles
-    if shift and shift * tiles.bands < 1:
-        raise InputError(f"shift={shift}: less than one of {tiles.bands} bands; take {1 / tiles.bands:.3g} or more")
+    least = 1 / tiles.bands
+    for name, value in (("shift", shift), ("band_width", band_width if band_masks else 0)):
+        if 0 < value < least:
+            raise InputError(f"{name}={value}: less than one of {tiles.bands} bands; take {least:.3g} or more")
     side, step = tiles.patch[0], tiles.stride[0]
     return ChangeSounds(
         tiles=tiles,
