@@ -14,11 +14,9 @@ from unifier.cli import main
 from unifier.data.embedded import Digits
 from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
-from unifier.running.callbacks import Interrupted
 from unifier.running.fit import Place
 from unifier.running.load import load
 from unifier.running.trials import Trials
-from unifier.study.comparison import Trial
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer
@@ -208,76 +206,7 @@ def unmatched() -> Comparison:
 def test_nothing_is_trained_where_experiments_cannot_be_matched(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="fine stops at 4 steps an arm and longer at 6"):
         run(unmatched, out=tmp_path, track="off")
-    assert [folder.name for folder in tmp_path.iterdir()] == ["unmatched"]
-    assert not list((tmp_path / "unmatched").iterdir())
-
-
-def interrupted_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[Trial] = []
-    attempt = Trials.attempt
-
-    def stop(self: Trials, trial: Trial) -> None:
-        if len(done) == count:
-            raise KeyboardInterrupt
-        done.append(trial)
-        attempt(self, trial)
-
-    monkeypatch.setattr(Trials, "attempt", stop)
-
-
-def pair(*, seeds: tuple[int, ...] = (0,)) -> Comparison:
-    return Comparison("pair", [fine, coarse], seeds=seeds, modes=("solo", "joint"), match="steps")
-
-
-def test_what_has_finished_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        interrupted_after(2, patch)
-        with pytest.raises(Interrupted) as stop:
-            run(pair, out=tmp_path, track="off", seeds=(0, 1))
-    (folder,) = (tmp_path / "pair").iterdir()
-    assert str(stop.value) == str(folder)
-    before = content(folder)
-    assert before["status"] == "interrupted"
-    assert len(before["rows"]) == 2
-    results = run(pair, out=tmp_path, track="off", resume=folder)
-    after = content(folder)
-    assert after["status"] == "finished"
-    assert after["rows"][:2] == before["rows"]
-    assert len(results) == 6, "two experiments alone and one together, for both seeds that it began with"
-    assert len(list((tmp_path / "fine").iterdir())) == 2
-
-
-def test_what_was_moved_is_found_and_goes_on_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with monkeypatch.context() as patch:
-        interrupted_after(1, patch)
-        with pytest.raises(Interrupted):
-            run(pair, out="began", track="off")
-    (elsewhere := tmp_path / "elsewhere").mkdir()
-    (tmp_path / "began").rename(tmp_path / "moved")
-    monkeypatch.chdir(elsewhere)
-    (folder,) = (tmp_path / "moved" / "pair").iterdir()
-    (before,) = content(folder)["rows"]
-    run(pair, track="off", resume=folder)
-    after = content(folder)
-    assert (after["status"], after["problems"], len(after["rows"])) == ("finished", [], 4)
-    assert after["rows"][0]["result"] == before["result"]
-    runs = [path.parts[-3] for path in (tmp_path / "moved").glob("*/*/result.json")]
-    assert sorted(runs) == ["coarse", "fine", "joint"], "one each"
-    assert not list(elsewhere.iterdir())
-
-
-def test_a_broken_result_is_named_and_run_again(tmp_path: Path) -> None:
-    run(pair, out=tmp_path, track="off")
-    (folder,) = (tmp_path / "pair").iterdir()
-    broken = Path(content(folder)["rows"][0]["folder"]) / "result.json"
-    broken.write_text("{")
-    run(pair, out=tmp_path, track="off", resume=folder)
-    after = content(folder)
-    assert [problem for problem in after["problems"] if str(broken) in problem]
-    assert len(after["rows"]) == 4
-    assert len(list((tmp_path / "fine").iterdir())) == 2
-    assert len(list((tmp_path / "coarse").iterdir())) == 1
+    assert not list(tmp_path.iterdir())
 
 
 def hopeless() -> Comparison:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from unifier.report.page import write_report
@@ -35,7 +36,8 @@ def compare(
     """
     place = replace(place, group=comparison.name)
     trials = Trials(comparison, place, resume)
-    folder = resume or new_folder(place.out / comparison.name, time.strftime("%Y%m%d-%H%M%S"))
+    trials.check()
+    folder = resume or new_folder(place.out / comparison.name, f"{time.strftime('%Y%m%d-%H%M%S')}-{token_hex(2)}")
 
     def write(status: Status, **found: Any) -> dict[str, Any]:
         content = {
@@ -47,15 +49,14 @@ def compare(
             "seeds": list(comparison.seeds),
             "match": comparison.match,
             "problems": trials.problems,
+            "rows": trials.known_rows(),
             **found,
-            "rows": trials.rows,
         }
         write_json(folder / "comparison.json", content)
         return content
 
     write("running")
     try:
-        trials.check()
         planned = comparison.trials() if comparison.search is None else searched(comparison, trials.result)
         for trial in planned:
             trials.attempt(trial)
@@ -65,10 +66,7 @@ def compare(
             representation, unread = compare_representations([row for row in trials.rows if finished(row)])
         trials.problems += unread
         whole = all(finished(row) for row in trials.rows)
-        content = write("finished" if whole else "failed", representation=representation)
-        with spared(folder, "report.html"):
-            write_report(folder, content)
-        track(folder, content, place)
+        content = write("finished" if whole else "failed", rows=trials.rows, representation=representation)
     except BaseException as error:
         if isinstance(error, InputError) and not trials.rows and resume is None:
             shutil.rmtree(folder)
@@ -77,7 +75,14 @@ def compare(
             write("interrupted")
             raise Interrupted(folder) from None  # which is resumed, not the trial's
         write("failed")
+        error.add_note(str(folder))
         raise
+    try:
+        with spared(folder, "report.html"):
+            write_report(folder, content)
+        track(folder, content, place)
+    except KeyboardInterrupt:
+        raise Interrupted(folder) from None
     return trials.results, folder
 
 

@@ -77,6 +77,8 @@ def run_and_place(
         earlier = read_json(Path(resume) / ("comparison.json" if comparing else "settings.json"))
         if given := [*settings, *(["seed"] if seed is not None else [])]:
             raise InputError(f"{resume}: a resumed run keeps its settings; leave out {', '.join(given)}")
+        if name := earlier.get("comparison"):
+            raise InputError(f'{resume} is a run of the comparison "{name}": give --resume the folder of that one')
         if not comparing and not (Path(resume) / "checkpoints" / "last.ckpt").exists():
             raise InputError(f"{resume}: no checkpoint to resume from")
         settings, seed = earlier["settings"], earlier.get("seed")
@@ -89,7 +91,8 @@ def run_and_place(
         if seed is not None:
             raise InputError(f"seed={seed}: a comparison has seeds of its own; give one of its settings")
         described = experiment(**checked)
-        assert isinstance(described, Comparison)
+        if not isinstance(described, Comparison):
+            raise InputError(f"{resume} is a comparison, and {experiment.__name__} describes none")
         return compare(described, checked, place, Path(resume) if resume else None)
 
     def build() -> Experiment:

@@ -48,10 +48,12 @@ class Trials:
         self.rows: list[dict[str, Any]] = []
         self.problems: list[str] = []
         self.began = time.monotonic()
+        self._taken_up = 0
         self._done: dict[str, Result] = {}
         self._known: dict[tuple[tuple[str, str], ...], dict[str, EncodedArm]] = {}
         self._budgets: dict[Any, tuple[str, float]] = {}
         self._earlier: dict[str, Result] = {}
+        self._earlier_rows: list[dict[str, Any]] = []
         if resume is not None:
             self._take_up(resume)
         searched = (comparison.search or 0) * len(comparison.experiments) * len(comparison.seeds)
@@ -61,7 +63,13 @@ class Trials:
 
     def _take_up(self, folder: Path) -> None:
         """Read what the runs of a comparison's folder gave; one that is gone or broken is a problem, and run again."""
-        for row in read_json(folder / "comparison.json")["rows"]:
+        earlier = read_json(folder / "comparison.json")
+        if earlier["name"] != self.comparison.name:
+            raise InputError(
+                f'{folder} is a comparison "{earlier["name"]}", and cannot go on as one "{self.comparison.name}"'
+            )
+        self._earlier_rows = earlier["rows"]
+        for row in self._earlier_rows:
             try:
                 self._earlier[key_of(row)] = Result.read(run_folder(row["folder"], folder) or Path(row["folder"]))
             except InputError as error:
@@ -88,6 +96,7 @@ class Trials:
             return
         earlier = self._earlier.get(key)
         if earlier is not None and earlier.status == "finished":
+            self._taken_up += 1
             self._keep(trial, earlier)
             return
         if trial.start is not None and self._start_of(trial).status != "finished":
@@ -113,6 +122,10 @@ class Trials:
             raise
         self._keep(trial, result)
 
+    def known_rows(self) -> list[dict[str, Any]]:
+        """The rows so far, and those of a comparison that goes on whose trials have not been reached again."""
+        return [*self.rows, *(row for row in self._earlier_rows if key_of(row) not in self._done)]
+
     def _keep(self, trial: Trial, result: Result) -> None:
         self._done[key_of(trial.row())] = result
         self.results.append(result)
@@ -121,10 +134,10 @@ class Trials:
 
     def _left(self) -> str:
         """How long the rest will take, told by the runs so far."""
-        run = len(self.results)
+        run = len(self.results) - self._taken_up
         if not run:
             return ""
-        minutes = (time.monotonic() - self.began) / run * (self._planned - run) / 60
+        minutes = (time.monotonic() - self.began) / run * (self._planned - len(self.results)) / 60
         return f"; about {minutes:.0f} min left" if minutes >= 1 else ""
 
     def build(self, trial: Trial) -> Experiment:

@@ -1,0 +1,161 @@
+"""A comparison that ended early goes on: what has finished is not run again, and nothing is lost on the way."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unifier import Comparison, Experiment, run
+from unifier.data.embedded import Digits
+from unifier.data.subset import Subset
+from unifier.heads.classification import ClassificationHead
+from unifier.running import compare
+from unifier.running.callbacks import Interrupted
+from unifier.running.trials import Trials
+from unifier.study.comparison import Trial
+from unifier.study.experiment import Arm, Training
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import InputError, PatchTokenizer
+
+
+def study(name: str, patch: int) -> Experiment:
+    arm = Arm(Subset(Digits(), 0.02), PatchTokenizer(8, patch=patch, channels=1), ClassificationHead(Digits.labels, 8))
+    training = Training(steps=4, batch_tokens=128, validations=1, workers=0)
+    return Experiment(name, Transformer(8, 1, 2, 8), {name: arm}, training)
+
+
+def fine() -> Experiment:
+    return study("fine", 2)
+
+
+def coarse() -> Experiment:
+    return study("coarse", 4)
+
+
+def content(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "comparison.json").read_text())
+
+
+def interrupted_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Trial] = []
+    attempt = Trials.attempt
+
+    def stop(self: Trials, trial: Trial) -> None:
+        if len(done) == count:
+            raise KeyboardInterrupt
+        done.append(trial)
+        attempt(self, trial)
+
+    monkeypatch.setattr(Trials, "attempt", stop)
+
+
+def pair(*, seeds: tuple[int, ...] = (0,)) -> Comparison:
+    return Comparison("pair", [fine, coarse], seeds=seeds, modes=("solo", "joint"), match="steps")
+
+
+def test_what_has_finished_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        interrupted_after(2, patch)
+        with pytest.raises(Interrupted) as stop:
+            run(pair, out=tmp_path, track="off", seeds=(0, 1))
+    (folder,) = (tmp_path / "pair").iterdir()
+    assert str(stop.value) == str(folder)
+    before = content(folder)
+    assert before["status"] == "interrupted"
+    assert len(before["rows"]) == 2
+    results = run(pair, out=tmp_path, track="off", resume=folder)
+    after = content(folder)
+    assert after["status"] == "finished"
+    assert after["rows"][:2] == before["rows"]
+    assert len(results) == 6, "two experiments alone and one together, for both seeds that it began with"
+    assert len(list((tmp_path / "fine").iterdir())) == 2
+
+
+def test_rows_that_a_resumed_comparison_has_not_reached_again_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(pair, out=tmp_path, track="off")
+    (folder,) = (tmp_path / "pair").iterdir()
+    before = content(folder)["rows"]
+    for stop in (0, 1):
+        with monkeypatch.context() as patch:
+            interrupted_after(stop, patch)
+            with pytest.raises(Interrupted):
+                run(pair, out=tmp_path, track="off", resume=folder)
+        assert content(folder)["rows"] == before
+
+    def check(self: Trials) -> None:
+        raise InputError("no data")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trials, "check", check)
+        with pytest.raises(InputError, match="no data"):
+            run(pair, out=tmp_path, track="off", resume=folder)
+    assert content(folder)["rows"] == before
+
+
+def lone(*, seeds: tuple[int, ...] = (0,)) -> Experiment:
+    return fine()
+
+
+def paired(*, seeds: tuple[int, ...] = (0,)) -> Comparison:
+    return Comparison("paired", [fine, coarse], seeds=seeds, match="steps")
+
+
+def test_another_comparison_writes_over_nothing(tmp_path: Path) -> None:
+    (result, *_) = run(pair, out=tmp_path, track="off")
+    (folder,) = (tmp_path / "pair").iterdir()
+    before = content(folder)
+    with pytest.raises(InputError, match=f'{folder} is a comparison "pair", and cannot go on as one "paired"'):
+        run(paired, out=tmp_path, track="off", resume=folder)
+    with pytest.raises(InputError, match="is a comparison, and lone describes none"):
+        run(lone, out=tmp_path, track="off", resume=folder)
+    with pytest.raises(InputError, match=f'{result.folder} is a run of the comparison "pair": give --resume'):
+        run(fine, out=tmp_path, track="off", resume=result.folder)
+    assert content(folder) == before
+
+
+def test_a_comparison_stopped_after_its_last_run_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare, "track", stop)
+    with pytest.raises(Interrupted):
+        run(pair, out=tmp_path, track="off")
+    (folder,) = (tmp_path / "pair").iterdir()
+    assert content(folder)["status"] == "finished"
+    assert content(folder)["representation"]
+
+
+def test_what_was_moved_is_found_and_goes_on_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        interrupted_after(1, patch)
+        with pytest.raises(Interrupted):
+            run(pair, out="began", track="off")
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    (tmp_path / "began").rename(tmp_path / "moved")
+    monkeypatch.chdir(elsewhere)
+    (folder,) = (tmp_path / "moved" / "pair").iterdir()
+    (before,) = content(folder)["rows"]
+    run(pair, track="off", resume=folder)
+    after = content(folder)
+    assert (after["status"], after["problems"], len(after["rows"])) == ("finished", [], 4)
+    assert after["rows"][0]["result"] == before["result"]
+    runs = [path.parts[-3] for path in (tmp_path / "moved").glob("*/*/result.json")]
+    assert sorted(runs) == ["coarse", "fine", "joint"], "one each"
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_broken_result_is_named_and_run_again(tmp_path: Path) -> None:
+    run(pair, out=tmp_path, track="off")
+    (folder,) = (tmp_path / "pair").iterdir()
+    broken = Path(content(folder)["rows"][0]["folder"]) / "result.json"
+    broken.write_text("{")
+    run(pair, out=tmp_path, track="off", resume=folder)
+    after = content(folder)
+    assert [problem for problem in after["problems"] if str(broken) in problem]
+    assert len(after["rows"]) == 4
+    assert len(list((tmp_path / "fine").iterdir())) == 2
+    assert len(list((tmp_path / "coarse").iterdir())) == 1
