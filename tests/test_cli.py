@@ -1,6 +1,7 @@
 """The command line: what it prints, what it returns, and how a run is stopped and resumed."""
 
 import csv
+import errno
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 import torch
 
@@ -134,6 +136,21 @@ def test_a_run_that_breaks_prints_why_and_its_folder(
     assert "Traceback" in printed.err
     assert "the hook breaks" in printed.err
     assert result(last_line(printed.out))["status"] == "failed"
+
+
+@pytest.mark.parametrize("name", ["small_study", "pair"])
+def test_the_folder_is_printed_last_where_the_disk_is_full(
+    name: str, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pl.Trainer, "save_checkpoint", full)
+    settings = ["steps=2"] if name == "small_study" else []
+    assert main(["run", f"{file}:{name}", *settings, "--out", str(tmp_path), "--track", "off"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[-1] == "unifier: the disk: No space left on device"
+    assert last_line(printed.out).parent == tmp_path / name
 
 
 def test_a_comparison_of_which_one_run_breaks_is_not_done(

@@ -1,6 +1,9 @@
 """What examples are known by outlives a run, and changes with the code that reads them."""
 
 import importlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,3 +25,35 @@ def test_the_function_that_reads_is_known_by_its_file(tmp_path: Path, monkeypatc
     assert identities() == before
     (tmp_path / "reading_of_mine.py").write_text("def load(path):\n    return path.stem\n")
     assert set(identities() or []).isdisjoint(before)
+
+
+HASH = """
+import torch
+from unifier.data.source import Example
+from unifier.running.result import sha256_of
+
+class Tensors:
+    name, labels = "tensors", ("calm", "sad", "tender")
+
+    def split(self, name):
+        wide = torch.arange(6, dtype=torch.bfloat16).reshape(2, 3)
+        return [Example((wide.mT, torch.tensor(CHANGED)), {"sad", "calm", "tender"})]
+
+print(sha256_of(Tensors()))
+"""
+
+
+def test_data_of_tensors_and_sets_has_one_hash_in_every_process() -> None:
+    def hashed(changed: float, seed: int) -> str:
+        program = HASH.replace("CHANGED", str(changed))
+        ballast = f"import torch; kept = torch.zeros({1 + seed * 100_000})\n"
+        return subprocess.run(
+            [sys.executable, "-c", ballast + program],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    assert hashed(0.5, 0) == hashed(0.5, 1) == hashed(0.5, 2)
+    assert hashed(0.5, 0) != hashed(0.25, 0)

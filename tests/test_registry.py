@@ -51,6 +51,23 @@ def test_an_experiment_is_a_function_that_says_it_returns_one(tmp_path: Path) ->
         experiment(f"{path}:helper")
 
 
+def test_a_path_may_have_colons(tmp_path: Path) -> None:
+    (tmp_path / "12:30").mkdir()
+    path = written(tmp_path / "12:30", "study_timed.py", ONE.format(name="timed"))
+    assert experiment(str(path)).__name__ == "timed"
+    assert experiment(f"{path}:timed").__name__ == "timed"
+
+
+def test_what_is_imported_for_type_checkers_alone_is_no_trouble_but_to_experiments(tmp_path: Path) -> None:
+    helper = "def helper(x: 'Nowhere') -> 'Nowhere': ...\n"
+    path = written(tmp_path, "study_typed.py", ONE.format(name="typed") + helper)
+    assert list(experiments(path)) == ["typed"]
+    unread = "from __future__ import annotations\ndef unread(*, x: Nowhere = None) -> Experiment: ...\n"
+    path = written(tmp_path, "study_unread.py", unread)
+    with pytest.raises(InputError, match="the annotations of unread cannot be read: name 'Nowhere' is not defined"):
+        experiments(path)
+
+
 def test_of_several_the_one_called_as_its_file_or_the_one_that_is_named(tmp_path: Path) -> None:
     text = ONE.format(name="first") + ONE.format(name="study_several")
     path = written(tmp_path, "study_several.py", text)

@@ -123,6 +123,15 @@ def test_a_setting_without_a_default_must_be_given() -> None:
     assert check_settings(needs, {"folder": "here"}) == {"folder": "here", "dim": 1}
 
 
+def test_a_setting_without_a_type_is_read_as_its_default_s() -> None:
+    def untyped(*, dim=64, rate=0.5, flip=False, files=None) -> None: ...  # pyright: ignore
+
+    found = check_settings(untyped, {"dim": "32", "rate": "1", "flip": "true", "files": "a,b"})
+    assert found == {"dim": 32, "rate": 1.0, "flip": True, "files": "a,b"}
+    with pytest.raises(InputError, match="dim='big' does not fit"):
+        check_settings(untyped, {"dim": "big"})
+
+
 def test_values_from_python_are_checked_as_well() -> None:
     assert convert("dim", 3, int) == 3
     assert convert("seeds", [1, 2], tuple[int, ...]) == (1, 2)

@@ -44,11 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not isinstance(error, InputError):
             raise
         print(f"unifier: {error}", file=sys.stderr)
+        _print_folder(error)
         return 2
     except OSError as error:
         if error.errno not in MENDABLE:
             raise
         print(f"unifier: {error.filename2 or error.filename or 'the disk'}: {error.strerror}", file=sys.stderr)
+        _print_folder(error)
         return 2
     except BaseException as error:
         from unifier.running.callbacks import DivergedError, Interrupted
@@ -66,6 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             raise
         return 1
+
+
+def _print_folder(error: Exception) -> None:
+    """Print the folder that a run left which ended so: the last of those in the error's notes, the outermost."""
+    for folder in getattr(error, "__notes__", [])[-1:]:
+        print(folder)
 
 
 @final

@@ -161,6 +161,7 @@ def fit(
         finally:  # a tracker's process would outlive a disk that is full
             tracking.close(failed=True)
         if stopped or isinstance(error, (InputError, OSError)):
+            error.add_note(str(result.folder))
             raise
         raise RunFailed(result) from error
     result = replace(

@@ -11,6 +11,7 @@ import torch
 
 from unifier.model import Unifier
 from unifier.running.registry import experiment as find
+from unifier.running.registry import split_reference
 from unifier.running.settings import check_settings
 from unifier.study.comparison import SHARE
 from unifier.study.experiment import Experiment
@@ -39,7 +40,7 @@ def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, 
         raise InputError(f"{checkpoint}: {said}")
     if not (reference := reference or kept.get("study")):
         raise InputError(f"{folder}: it does not say which experiment it ran; name it: --experiment FILE")
-    if not Path(file := reference.partition(":")[0]).is_file():
+    if not Path(file := split_reference(reference)[0]).is_file():
         raise InputError(f"{folder}: its experiment {file} is not there; say where it is now: --experiment FILE")
     function = find(reference)
     # A comparison may have varied the share of the training split, which is none of the experiment's own settings.

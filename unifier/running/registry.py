@@ -24,10 +24,15 @@ def experiments(file: str | Path) -> dict[str, Callable[..., Experiment | Compar
     module = _load(path)
     found: dict[str, Callable[..., Experiment | Comparison]] = {}
     for name, function in inspect.getmembers(module, inspect.isfunction):
-        if function.__module__ == module.__name__ and get_type_hints(function).get("return") in (
-            Experiment,
-            Comparison,
-        ):
+        if function.__module__ != module.__name__:
+            continue
+        try:
+            returned = get_type_hints(function).get("return")
+        except NameError as error:  # imported for type checkers alone, it may be: a helper's does no harm
+            if str(function.__annotations__.get("return")) in ("Experiment", "Comparison"):
+                raise InputError(f"{file}: the annotations of {name} cannot be read: {error}") from error
+            continue
+        if returned in (Experiment, Comparison):
             found[name] = function
     if not found:
         raise InputError(f"{file}: no experiment in it; one is a function with '-> Experiment' or '-> Comparison'")
@@ -36,12 +41,18 @@ def experiments(file: str | Path) -> dict[str, Callable[..., Experiment | Compar
 
 def experiment(reference: str) -> Callable[..., Experiment | Comparison]:
     """The experiment that FILE or FILE:name names; without a name, the one called as its file, or the only one."""
-    file, _, name = reference.partition(":")
+    file, name = split_reference(reference)
     found = experiments(file)
     name = name or (Path(file).stem if len(found) > 1 else next(iter(found)))
     if name not in found:
         raise InputError(f"{file}: no experiment '{name}'; take {' or '.join(f'{file}:{one}' for one in found)}")
     return found[name]
+
+
+def split_reference(reference: str) -> tuple[str, str]:
+    """FILE:name or FILE as FILE and name, or nothing; other colons are of the file's path."""
+    file, _, name = reference.rpartition(":")
+    return (file, name) if file and name.isidentifier() else (reference, "")
 
 
 def _load(path: Path) -> Any:

@@ -1,15 +1,19 @@
 """What a run leaves in result.json."""
 
 import hashlib
+import io
 import os
 import pickle
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, final, get_args
+
+import torch
+from torch import Tensor
 
 from unifier.data.source import UNREADABLE, Source, SplitName
 from unifier.study.files import read_json, write_json
@@ -90,10 +94,26 @@ def sha256_of(source: Source) -> str:
         examples = source.split(split)
         for i in range(len(examples)):
             try:
-                hashed.update(pickle.dumps(tuple(examples[i]), protocol=5))
+                hashed.update(_pickled(*examples[i]))
             except (ValueError, OSError):  # one that was skipped
                 hashed.update(UNREADABLE.encode())
     return hashed.hexdigest()
+
+
+def _pickled(raw: Any, target: Any) -> bytes:
+    """An example in bytes that are the same in every process: a set's order is not, nor where torch keeps a tensor."""
+    file = io.BytesIO()
+    _Pickler(file, protocol=5).dump((raw, sorted(target) if isinstance(target, Set) else target))
+    return file.getvalue()
+
+
+@final
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        if not isinstance(obj, Tensor):
+            return NotImplemented
+        content = obj.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+        return tuple, ((str(obj.dtype), tuple(obj.shape), content),)
 
 
 def versions() -> dict[str, str]:
@@ -113,8 +133,6 @@ def commit() -> str:
 
 def machine() -> str:
     """Processor, cores and accelerator."""
-    import torch
-
     cpuinfo = Path("/proc/cpuinfo")
     models = (
         [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]

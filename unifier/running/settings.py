@@ -13,7 +13,8 @@ from unifier_tokenizers import InputError
 
 
 def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings of a function, defaults filled in; a text (from the command line) becomes what its type says.
+    """All settings of a function, defaults filled in; a text (from the command line) becomes what its type says,
+    or the default's where none is said.
 
     Raises InputError for a name that the signature lacks, a value of another type, and one that is missing.
     """
@@ -32,7 +33,8 @@ def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> di
     settings: dict[str, Any] = {}
     for name, parameter in parameters.items():
         if name in given:
-            settings[name] = convert(name, given[name], hints.get(name, Any))
+            unsaid = Any if parameter.default in (parameter.empty, None) else type(parameter.default)
+            settings[name] = convert(name, given[name], hints.get(name, unsaid))
         elif parameter.default is inspect.Parameter.empty:
             raise InputError(f"the setting '{name}' of {function.__name__} has no default: give {name}=VALUE")
         else:

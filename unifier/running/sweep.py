@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from unifier.running.registry import experiment
+from unifier.running.registry import experiment, split_reference
 from unifier.running.settings import check_settings, convert
 from unifier.running.tracking import wandb_mode
 from unifier.study.comparison import Comparison
@@ -48,7 +48,7 @@ def sweep_configuration(
 
     return {
         "name": function.__name__,
-        "project": Path(reference.partition(":")[0]).stem,
+        "project": Path(split_reference(reference)[0]).stem,
         "program": reference,
         "command": ["${env}", "unifier", "run", reference, "${args_no_hyphens}"],
         "method": method,

@@ -6,6 +6,7 @@ import os
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast, final
 
@@ -136,7 +137,7 @@ class WeightsAndBiases:
             with numbers.open(newline="") as file:
                 names, *lines = csv.reader(file)
             self.run.log({f"numbers/{numbers.stem}": wandb.Table(columns=list[Any](names), data=lines)})
-        for page in (*sorted((folder / "figures").glob("*.svg")), folder / "report.html"):
+        for page in (*sorted((folder / "figures").glob("*.svg")), *folder.glob("report.html")):
             self.run.log({page.stem: wandb.Html(page.read_text(encoding="utf-8"), inject=False)})
         self.run.summary.update(dict(metrics))
         if checkpoint.exists():
@@ -221,3 +222,6 @@ class Tracking(Logger):
                 raise  # a disk that is full is
             warnings.warn(f"tracking fails and is left out from here on: {error!r}", stacklevel=2)
             self.sinks = [other for other in self.sinks if other is not sink]
+            if sink is not None:
+                with suppress(Exception):  # or W&B would take the next run for this one
+                    sink.close(failed=True)
