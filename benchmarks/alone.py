@@ -25,8 +25,8 @@ STARTS = {
     "`unifier --help`": "from unifier.cli import main; main(['--help'])",
 }
 RUNS = {
-    "digits, float32": ["experiments/pictures.py", "tokens=600000"],
-    "grammar, bf16": ["experiments/translation.py", "tokens=300000", "r_drop=0", "beam_width=1"],
+    "digits, float32": ["experiments/pictures.py", "tokens=600000", "precision=float32"],
+    "grammar, bf16": ["experiments/translation.py", "tokens=300000", "r_drop=0", "beam_width=1", "precision=bf16"],
 }
 
 
@@ -46,7 +46,7 @@ def starts() -> Iterator[str]:
     yield row(["---", "---:"])
     for name, program in STARTS.items():
         command = [sys.executable, "-W", "ignore", "-c", program]
-        took = seconds(lambda command=command: subprocess.run(command, check=False, capture_output=True, cwd=ROOT))
+        took = seconds(lambda command=command: subprocess.run(command, check=True, capture_output=True, cwd=ROOT))
         yield row([name, f"{took:.2f}"])
 
 

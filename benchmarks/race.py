@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -41,8 +42,9 @@ class Runner:
     def __init__(self, contest: Contest, contestant: Contestant, folder: Path) -> None:
         self.contestant = contestant
         self.name = f"{contest.name}: {contestant.label}"
-        # Compiled anew, so that the seconds of the start mean the same each time.
-        environment = os.environ | QUIET | {"TORCHINDUCTOR_CACHE_DIR": str(folder / "compiled")}
+        # Each compiles anew, so that the seconds of the start mean the same each time.
+        compiled = folder / re.sub(r"\W+", "-", f"compiled {contestant.label}")
+        environment = os.environ | QUIET | {"TORCHINDUCTOR_CACHE_DIR": str(compiled)}
         command = [
             sys.executable,
             "-W",

@@ -19,7 +19,7 @@ from unifier.heads.head import Head
 from unifier.heads.tagging import TaggingHead
 from unifier.heads.translation import TranslationHead
 from unifier.running.fit import RunFailed
-from unifier.study.experiment import Arm, Precision, Training
+from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, SubwordTokenizer, Tokens, Vocabulary
 
@@ -45,8 +45,8 @@ def trunk(dropout: float = 0.1) -> Transformer:
     return Transformer(D, 1, 2, 16, dropout=dropout)
 
 
-def pictures(*, steps: int = 8, precision: Precision = "float32") -> Experiment:
-    training = Training(steps=steps, batch_tokens=128, validations=2, precision=precision)
+def pictures(*, steps: int = 8) -> Experiment:
+    training = Training(steps=steps, batch_tokens=128, validations=2)
     return Experiment("pictures", trunk(), {"digits": digits()}, training)
 
 
@@ -243,12 +243,6 @@ def test_the_seed_decides_everything(finished: Path, out: Path) -> None:
     (other,) = run(pictures, seed=1, out=out, track="off")
     assert other.seed == 1
     assert any(not torch.equal(first[name], part) for name, part in weights(other.folder).items())
-
-
-def test_products_in_bfloat16_train_weights_in_float32(out: Path) -> None:
-    (result,) = run(pictures, out=out, track="off", precision="bf16", steps="2")
-    assert result.status == "finished"
-    assert {part.dtype for part in weights(result.folder).values()} == {torch.float32}
 
 
 def test_three_modalities_train_one_trunk_in_equal_shares(out: Path) -> None:

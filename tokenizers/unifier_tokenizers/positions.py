@@ -68,7 +68,7 @@ class PositionalEncoding(nn.Module):
                 )
 
     def forward(self, columns: Tensor, positions: Tensor) -> Tensor:
-        """columns (B, D, N) at positions (B, A, N) -> (B, D, N)."""
+        """columns (B, D, N) at positions (B, A, N), or (1, A, N) the same for all -> (B, D, N)."""
         if self.kind == "sinusoid":
             return columns + sinusoid(positions, self.dim).to(columns.dtype)
         for axis, table in enumerate(self.tables):

@@ -72,7 +72,7 @@ class TranslationHead(AttentiveHead):
 
         With caches, ids are those not yet seen. `weights` receives each block's attention (B, H, L, N) to the columns.
         """
-        places = torch.arange(start, start + ids.shape[1], device=ids.device).expand(len(ids), 1, -1)
+        places = torch.arange(start, start + ids.shape[1], device=ids.device)[None, None]
         columns = self.encoding(self.embed(ids).transpose(1, 2), places)
         x = self.dropout(working(columns)).transpose(1, 2)
         seen = torch.ones(ids.shape[1], start + ids.shape[1], dtype=torch.bool, device=ids.device)

@@ -14,6 +14,7 @@ from unifier.heads.decoding import Decoder, Hypothesis, beam, check_length_penal
 from unifier.heads.head import IGNORED, Head
 from unifier.heads.sampling import sample
 from unifier.heads.text_scores import check_language, text_scores
+from unifier.trunks.precision import working
 from unifier_tokenizers import InputError, Tokens, Vocabulary
 from unifier_tokenizers.vocabulary import BEGIN, END, PAD
 
@@ -116,7 +117,7 @@ class WritingHead(Head):
         two is added.
         """
         real = target != IGNORED  # what is padding is not projected onto V
-        hidden = self.hidden(tokens, before(target))[real]
+        hidden = working(self.hidden(tokens, before(target)))[real]
         again = self.r_drop if self.training else 0.0
         return projected_cross_entropy(hidden, self.output.weight, target[real], self.label_smoothing, again)
 

@@ -287,5 +287,6 @@ def computes_bf16(training: Training) -> bool:
     if training.precision != "bf16":
         return False
     if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported()
-    return torch.ops.mkldnn._is_mkldnn_bf16_supported()  # the only way torch 2.11 has of asking
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    known = torch.cpu.get_capabilities()
+    return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))

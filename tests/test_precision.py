@@ -1,0 +1,33 @@
+"""What is computed in bfloat16, and where."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from unifier import Experiment, run
+from unifier.data.embedded import Digits
+from unifier.heads.classification import ClassificationHead
+from unifier.study.experiment import Arm, Training
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import PatchTokenizer
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="asks what a processor can do")
+@pytest.mark.parametrize(("can", "fast"), [({"avx512_bf16": True}, True), ({"avx512_bw": True}, False)])
+def test_products_are_in_bfloat16_where_the_processor_can_and_weights_in_float32(
+    can: dict[str, bool], fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = set[torch.dtype]()
+
+    def watched() -> Experiment:
+        source, trunk = Digits(val=20, test=20), Transformer(8, 1, 2, 8)
+        trunk.register_forward_hook(lambda *call: seen.add(call[2].matrix.dtype))
+        arm = Arm(source, PatchTokenizer(8, channels=1), ClassificationHead(source.labels, 8))
+        return Experiment("watched", trunk, {"digits": arm}, Training(steps=2, precision="bf16", validations=1))
+
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: can)
+    (result,) = run(watched, out=tmp_path, track="off")
+    assert (torch.bfloat16 in seen) == fast
+    last = torch.load(result.folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    assert {part.dtype for part in last.values()} == {torch.float32}
