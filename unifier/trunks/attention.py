@@ -36,9 +36,9 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
 PLAIN_BELOW = {torch.bfloat16: 1024}
 """On a CPU, for each type, the number of keys below which two products and a softmax beat the fused kernel.
 
-`python -m benchmarks.attention` measures it again. In bfloat16 the fused kernel took 1.9 to 3.6 times as long from 32 to
-512 keys (AMD EPYC, torch 2.11). At 1,024 it took 1.5 times as long by itself, yet whole steps were 1.3 times as fast with
-it (`python -m benchmarks.scaling`), for it keeps no weights for the backward pass. In float32 it won throughout.
+`python -m benchmarks.attention` measures it again. In bfloat16 the fused kernel took 1.9 to 3.6 times as long from 32
+to 512 keys (AMD EPYC, torch 2.11). At 1,024 it took 1.5 times as long by itself, yet whole steps were 1.3 times as fast
+with it (`python -m benchmarks.scaling`), for it keeps no weights for the backward pass. In float32 it won throughout.
 """
 
 
