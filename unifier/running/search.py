@@ -1,5 +1,7 @@
 """Which combinations of a comparison's varied settings to try next, told by the scores so far."""
 
+import itertools
+import random
 from collections.abc import Callable, Iterator
 
 from unifier.running.result import Result
@@ -8,10 +10,11 @@ from unifier_tokenizers import InputError
 
 
 def searched(comparison: Comparison, result: Callable[[Trial], Result | None]) -> Iterator[Trial]:
-    """For each experiment `comparison.search` combinations, each with every seed; `result` says what a trial gave.
+    """For each experiment `comparison.search` unlike combinations, each with every seed, or all if there are no more.
 
-    Chosen by the mean validation score with a tree-structured Parzen estimator (Bergstra et al. 2011), whose own seed
-    is 0: the same scores make the same search, so one that was interrupted goes the same way again.
+    `result` says what a trial gave. Chosen by the mean validation score with a tree-structured Parzen estimator
+    (Bergstra et al. 2011), whose own seed is 0: the same scores make the same search, so one that was interrupted goes
+    the same way again.
     """
     try:
         import optuna
@@ -24,8 +27,15 @@ def searched(comparison: Comparison, result: Callable[[Trial], Result | None]) -
             name: optuna.distributions.CategoricalDistribution(range(len(of_one))) for name, of_one in values.items()
         }
         study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
-        for _ in range(comparison.search or 0):
+        untried = list(itertools.product(*map(range, map(len, values.values()))))
+        draw = random.Random(0)
+        for _ in range(min(comparison.search or 0, len(untried))):
             asked = study.ask(dict(places))
+            if tuple(asked.params.values()) not in untried:  # the sampler may ask for one again
+                study.tell(asked, state=optuna.trial.TrialState.PRUNED)
+                study.enqueue_trial(dict(zip(values, draw.choice(untried), strict=True)))
+                asked = study.ask(dict(places))
+            untried.remove(tuple(asked.params.values()))
             varied = {name: values[name][place] for name, place in asked.params.items()}
             trials = [Trial(experiments=(make,), seed=seed, varied=varied) for seed in comparison.seeds]
             yield from trials
