@@ -56,8 +56,10 @@ class Trials:
         self._earlier_rows: list[dict[str, Any]] = []
         if resume is not None:
             self._take_up(resume)
-        searched = (comparison.search or 0) * len(comparison.experiments) * len(comparison.seeds)
-        self._planned = searched or sum(1 for _ in comparison.trials())
+        self._planned = sum(1 for _ in comparison.trials())
+        if comparison.search is not None:
+            most = comparison.search * len(comparison.experiments) * len(comparison.seeds)
+            self._planned = min(self._planned, most)
         for make in comparison.experiments:
             check_settings(make, comparison.settings_of(make, comparison.first()))
 
