@@ -226,13 +226,17 @@ def full_rows() -> list[dict[str, Any]]:
 def make_representation() -> list[dict[str, Any]]:
     """Similarity of four trunks with solo's, by layer."""
     found: list[dict[str, Any]] = []
+    solo = {"mode": "solo", "start": None, "shuffled": False, "tuned": "all", "varied": {}}
+    trained = solo | {"mode": "transfer", "start": "translation"}
+    random = solo | {"mode": "transfer", "tuned": "none"}
+    others = ((solo | {"mode": "joint"}, 0.8), (trained, 0.6), (random, 0.2))
     for seed in range(3):
         for arm in SCALES:
             for k, layer in enumerate(("columns", "blocks.0", "blocks.1")):
-                for b, cka in (("joint", 0.8), ("translation -> all", 0.6), ("random, frozen", 0.2)):
+                for b, cka in others:
                     near = {"neighbours": 0.5, "neighbours_chance": 0.04, "neighbours_calibrated": 0.48 - 0.1 * k}
                     like = {"cka": cka, "cka_chance": 0.15, "cka_calibrated": cka - 0.15 - 0.1 * k, "cka_p": 0.01}
-                    place = {"arm": arm, "seed": seed, "layer": layer, "a": "solo", "b": b}
+                    place = {"arm": arm, "seed": seed, "layer": layer, "a": solo, "b": b}
                     found.append({**place, **like, **near, "neighbours_p": 0.2})
     return found
 

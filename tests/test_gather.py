@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from unifier.cli import main
+from unifier.report.numbers.conditions import label
 from unifier.report.numbers.gather import read_study
 from unifier_tokenizers import InputError
 
@@ -143,6 +144,16 @@ def test_a_comparison_without_a_whole_row_says_so(tmp_path: Path, row: Rows, com
     page = (folder / "report.html").read_text()
     assert "No run ended with a score" in page
     assert "no whole result" in page
+
+
+def test_the_trunks_of_a_fold_are_named_as_its_conditions_are(
+    tmp_path: Path, row: Rows, comparison: Comparison
+) -> None:
+    own = row("digits", 80.0, varied={"fold": 1})
+    pair = {"a": own, "b": {**own, "mode": "joint"}}
+    folder = comparison(tmp_path, [own], representation=[pair])
+    for study in (read_study(folder), read_study(tmp_path)):
+        assert [label(study.representation[0][one]) for one in "ab"] == ["over folds", "joint, over folds"]
 
 
 @pytest.mark.parametrize("content", ['{"rows": []}', '{"name": "a", "status": "finished", "rows": [{}]}', "{"])

@@ -98,11 +98,15 @@ def test_figures_lie_beside_their_numbers_and_say_what_is_not_matched(page: Path
         letters = "".join(ElementTree.parse(page.parent / "figures" / f"{name}.svg").getroot().itertext())
         assert "not matched" in " ".join(letters.split()), name
     scores = {(line["arm"], line["condition"]): line for line in tables["scores"]}
-    for one in conditions(read_study(page.parent).rows):
+    found = conditions(read_study(page.parent).rows)
+    for one in found:
         assert float(scores[one.arm, one.label]["raw"]) == pytest.approx(one.score.mean)
     for name in ("curves-digits-tokens", "curves-music-seconds", "joint-less-solo", "gradients-blocks.0"):
         assert name in tables
     assert {"raw", "chance", "calibrated"} <= set(tables["representation-digits-cka"][0])
+    trunks = {one for line in tables["representation-digits-cka"] for one in line["trunks"].split(" and ")}
+    assert trunks == {"solo", "joint", "translation, all trained", "random, frozen"}
+    assert trunks <= {one.label for one in found if one.arm == "digits"}
     last = [line for line in tables["curves-digits-tokens"] if line["condition"] == "solo"][-1]
     assert float(last["least"]) <= float(last["mean"]) <= float(last["most"])
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from unifier.study.representation import linear_cka, mutual_neighbours
-from unifier.study.trunk_pairs import EXAMPLES, NEIGHBOURS, compare_representations, label
+from unifier.study.trunk_pairs import EXAMPLES, NEIGHBOURS, compare_representations
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -34,10 +34,12 @@ def test_each_pair_is_measured_at_every_layer_that_both_have(tmp_path: Path) -> 
     rows = [row(tmp_path / "a", one), row(tmp_path / "b", other, mode="joint"), frozen]
     found, problems = compare_representations(rows)
     assert problems == []
-    assert [(each["a"], each["b"]) for each in found[:2]] == [("solo", "joint"), ("solo", "random, frozen")]
+    solo = {"mode": "solo", "start": None, "shuffled": False, "tuned": "all", "varied": {}}
+    assert all(each["a"] == solo for each in found)
+    assert [each["b"] for each in found[:2]] == [solo | {"mode": "joint"}, solo | {"mode": "transfer", "tuned": "none"}]
     assert len(found) == 2 * 2
-    same, blocks = (each for each in found if (each["a"], each["b"]) == ("solo", "joint"))
-    assert (same["a"], same["b"], same["layer"], same["arm"], same["seed"]) == ("solo", "joint", "columns", "digits", 0)
+    same, blocks = (each for each in found if each["b"]["mode"] == "joint")
+    assert (same["layer"], same["arm"], same["seed"]) == ("columns", "digits", 0)
     for name in ("cka", "neighbours"):
         assert same[name] == pytest.approx(1, abs=1e-6)
         assert same[f"{name}_calibrated"] == pytest.approx(1, abs=1e-6)
@@ -61,7 +63,7 @@ def test_other_arms_seeds_and_settings_are_not_compared(tmp_path: Path) -> None:
     ]
     assert compare_representations(rows) == ([], [])
     found, _ = compare_representations([*rows, row(tmp_path / "e", both, arm="en-fr", mode="joint")])
-    assert {(each["arm"], each["a"], each["b"]) for each in found} == {("en-fr", "solo", "joint")}
+    assert {(each["arm"], each["a"]["mode"], each["b"]["mode"]) for each in found} == {("en-fr", "solo", "joint")}
 
 
 def test_rows_that_left_nothing_to_compare_are_named_and_the_rest_compared(tmp_path: Path) -> None:
@@ -76,7 +78,7 @@ def test_rows_that_left_nothing_to_compare_are_named_and_the_rest_compared(tmp_p
     ]
     (tmp_path / "broken" / "representations.npz").write_text("torn")
     found, problems = compare_representations(rows)
-    assert {(each["a"], each["b"]) for each in found} == {("solo", "joint")}
+    assert {(each["a"]["mode"], each["b"]["mode"]) for each in found} == {("solo", "joint")}
     expected = {
         "missing": "no such file",
         "broken": "broken",
@@ -96,20 +98,3 @@ def test_many_examples_are_thinned_evenly(tmp_path: Path) -> None:
     thinned = {name: kept[::3] for name, kept in many.items()}
     again, _ = compare_representations([row(tmp_path / "c", thinned), row(tmp_path / "d", thinned)])
     assert found == again
-
-
-LABELS: list[tuple[dict[str, Any], str]] = [
-    ({"mode": "solo"}, "solo"),
-    ({"mode": "joint"}, "joint"),
-    ({"start": "translation"}, "translation -> all"),
-    ({"start": "translation", "tuned": "norms"}, "translation -> norms"),
-    ({"start": "translation", "tuned": "none"}, "translation -> frozen"),
-    ({"start": "translation", "shuffled": True}, "translation, shuffled -> all"),
-    ({"tuned": "none"}, "random, frozen"),
-    ({"tuned": "none", "varied": {"patch": 4, "share": 0.1}}, "random, frozen, patch 4, share 0.1"),
-]
-
-
-@pytest.mark.parametrize(("changed", "name"), LABELS, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_trunk_has_a_name(changed: dict[str, Any], name: str, tmp_path: Path) -> None:
-    assert label(row(tmp_path / "a", None, mode="transfer") | changed) == name

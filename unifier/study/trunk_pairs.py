@@ -20,8 +20,14 @@ NEIGHBOURS = 10
 """How many nearest neighbours are looked at, as by Huh et al. 2024."""
 MEASURES = {"cka": likeness, "neighbours": partial(neighbours, k=NEIGHBOURS)}
 
+FACTS = ("mode", "start", "shuffled", "tuned", "varied")
+"""What of a row says how its trunk was trained."""
+
 Row = Mapping[str, Any]
 """A row of comparison.json."""
+
+Trunk = tuple[dict[str, Any], dict[str, Tensor]]
+"""How one was trained, and its representations (E, D) by layer."""
 
 
 def compare_representations(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -29,16 +35,17 @@ def compare_representations(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], 
 
     Two trunks are compared where they read the same arm from the same seed and nothing else was varied between them,
     at each layer that both have: the first of the rows, which is the arm's own trunk where there is one, with each of
-    the others. Both measures stand beside their chance.
+    the others, each named by its row's `FACTS`. Both measures stand beside their chance.
     """
     problems: list[str] = []
-    groups: dict[str, list[tuple[str, dict[str, Tensor]]]] = defaultdict(list)
+    groups: dict[str, list[Trunk]] = defaultdict(list)
     about: dict[str, dict[str, Any]] = {}
     for row in rows:
         key = repr((row["arm"], row["seed"], row.get("varied")))
         try:
             group = groups[key]
-            group.append((label(row), read_layers(row, like=group[0][1] if group else None)))
+            layers = read_layers(row, like=group[0][1] if group else None)
+            group.append(({name: row[name] for name in FACTS}, layers))
             about[key] = {"arm": row["arm"], "seed": row["seed"]}
         except InputError as error:
             problems.append(str(error))
@@ -46,16 +53,16 @@ def compare_representations(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], 
     return found, problems
 
 
-def compare_group(group: Sequence[tuple[str, dict[str, Tensor]]]) -> Iterator[dict[str, Any]]:
-    """The first of some named trunks with each of the others, at each layer that both have."""
+def compare_group(group: Sequence[Trunk]) -> Iterator[dict[str, Any]]:
+    """The first of some trunks with each of the others, at each layer that both have."""
     own, layers = group[0]
     for layer, one in layers.items():
-        others = {name: theirs[layer] for name, theirs in group[1:] if layer in theirs}
+        others = [(about, theirs[layer]) for about, theirs in group[1:] if layer in theirs]
         if not others:
             continue
-        held = list(others.values())
+        held = [theirs for _, theirs in others]
         measured = {name: calibrated_against(relation, one, held) for name, relation in MEASURES.items()}
-        for k, other in enumerate(others):
+        for k, (other, _) in enumerate(others):
             figures = {
                 f"{measure}{what}": figure
                 for measure, found in measured.items()
@@ -85,14 +92,3 @@ def read_layers(row: Row, like: Mapping[str, Tensor] | None) -> dict[str, Tensor
     if like and (others := len(next(iter(like.values())))) != -(-examples // step):
         raise InputError(f"{path}: {-(-examples // step)} examples of {row['arm']} beside {others} of another run")
     return thinned
-
-
-def label(row: Row) -> str:
-    """A row's trunk in a few words: "solo", "joint", "translation -> norms", "random, frozen"."""
-    if row["mode"] != "transfer":
-        name = row["mode"]
-    else:
-        start = (row["start"] or "random") + (", shuffled" if row["shuffled"] else "")
-        tuned = "frozen" if row["tuned"] == "none" else row["tuned"]
-        name = f"{start} -> {tuned}" if row["start"] else f"{start}, {tuned}"
-    return ", ".join([name, *(f"{setting} {value}" for setting, value in row.get("varied", {}).items())])

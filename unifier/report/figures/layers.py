@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from unifier.report.figures.drawing import COLOURS, SOFT, Drawn, End, Sheet, faded, label_ends, panel
-from unifier.report.numbers.conditions import TUNED
+from unifier.report.numbers.conditions import label
 from unifier.report.numbers.gather import Row
 
 MEASURES = {"cka": "linear CKA", "neighbours": "shared neighbours"}
@@ -22,12 +22,6 @@ def layer_name(layer: str) -> str:
     """What a person calls it: blocks.0 is block 1, and columns are what goes in."""
     part, _, number = layer.partition(".")
     return f"block {int(number) + 1}" if number.isdigit() else "in" if part == "columns" else layer
-
-
-def trunk_name(text: str) -> str:
-    """A trunk's label as conditions have it: translation -> all is translation, all trained."""
-    start, arrow, tuned = text.partition(" -> ")
-    return f"{start}, {TUNED.get(tuned, tuned)}" if arrow else text
 
 
 def draw_representation(found: Sequence[Mapping[str, Any]], sheet: Sheet) -> list[Drawn]:
@@ -75,7 +69,7 @@ def _likeness(found: Sequence[Mapping[str, Any]], measure: str) -> list[dict[str
     """A line for each pair of trunks and layer, means over seeds, the raw figure with its chance and calibrated."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for one in found:
-        groups[f"{trunk_name(one['a'])} and {trunk_name(one['b'])}", one["layer"]].append(one)
+        groups[f"{label(one['a'])} and {label(one['b'])}", one["layer"]].append(one)
     return [
         {
             "trunks": pair,

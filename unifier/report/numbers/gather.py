@@ -60,7 +60,7 @@ def study_of(folder: Path, content: Mapping[str, Any]) -> Study:
             question=content.get("question") or "",
             status=content["status"],
             problems=problems,
-            representation=list(content.get("representation", ())),
+            representation=_pairs(content),
             repeats=_repeats(content),
         )
     if lacking := [name for name in NEEDED if name not in content]:
@@ -84,7 +84,7 @@ def _study_of_all(folder: Path) -> Study:
             continue
         problems += map(str, content.get("problems", ()))
         repeats += _repeats(content)
-        representation += content.get("representation", ())
+        representation += _pairs(content)
     known = {row["folder"].resolve() for row in rows if row["folder"]}
     alone: list[Row] = []
     for run in sorted({path.parent for name in ("result.json", "settings.json") for path in folder.rglob(name)}):
@@ -113,6 +113,11 @@ def _repeats_of_run(folder: Path) -> list[tuple[str, Mapping[str, Any]]]:
     if content.get("comparison"):
         return []
     return [(study, {**settings, "seed": content["seed"]}) for study, settings in _repeats(content)]
+
+
+def _pairs(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The pairs of trunks that a comparison.json compares, each trunk told as rows are."""
+    return [{**pair, **{one: _of_fold(pair[one]) for one in "ab"}} for pair in content.get("representation", ())]
 
 
 def _rows(folder: Path, result: Mapping[str, Any]) -> list[Row]:
