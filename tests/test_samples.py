@@ -2,6 +2,7 @@
 
 import base64
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,6 +51,11 @@ def test_a_short_sound_at_a_low_rate_is_kept_whole() -> None:
     found, rate = soundfile.read(content(shown(Sound(wave, 8000))["audio"], "audio/flac"))
     assert rate == 8000
     np.testing.assert_allclose(found, wave.numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize("wave", [np.ones(800, np.int16), np.full(800, np.nan, np.float32), np.zeros(0, np.float32)])
+def test_a_waveform_that_no_tokenizer_takes_is_not_played(wave: np.ndarray[Any, Any]) -> None:
+    assert shown(Sound(wave, 8000)) == {}
 
 
 def test_a_mixture_shows_the_first_of_each_and_a_text_nothing() -> None:

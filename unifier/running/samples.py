@@ -16,7 +16,7 @@ from unifier.data.source import where
 from unifier.study.experiment import Arm
 from unifier_tokenizers import InputError
 from unifier_tokenizers.image import to_array
-from unifier_tokenizers.sound import Sound, resampling_ratio
+from unifier_tokenizers.sound import Sound, at_rate
 
 SAMPLES = 12
 """How many test examples of each arm are kept."""
@@ -57,10 +57,10 @@ def shown(raw: Any) -> dict[str, str]:
         for part in raw.values():
             found = {**shown(part), **found}
         return found
-    if isinstance(raw, Sound):
-        return {"audio": _flac(raw)}
-    if isinstance(raw, Image.Image | np.ndarray | torch.Tensor):
-        with suppress(InputError):  # an array that is no picture
+    with suppress(InputError):  # an array that is no picture, a waveform of whole numbers
+        if isinstance(raw, Sound):
+            return {"audio": _flac(raw)}
+        if isinstance(raw, Image.Image | np.ndarray | torch.Tensor):
             return {"image": _png(raw)}
     return {}
 
@@ -76,15 +76,9 @@ def _png(raw: Image.Image | np.ndarray | torch.Tensor) -> str:
 
 
 def _flac(sound: Sound) -> str:
-    from torchaudio.functional import resample
-
-    given = sound.waveform
-    waveform = (given if isinstance(given, torch.Tensor) else torch.from_numpy(np.array(given))).float()
-    waveform = waveform.mean(0) if waveform.ndim == 2 else waveform
-    waveform, rate = waveform[: round(SECONDS * sound.rate)], int(sound.rate)
-    if rate > RATE:
-        ratio = resampling_ratio(rate, RATE)
-        waveform, rate = resample(waveform, ratio.numerator, ratio.denominator), RATE
+    rate = min(int(sound.rate), RATE)
+    beginning = sound._replace(waveform=sound.waveform[..., : round(SECONDS * sound.rate)])
+    waveform = at_rate(beginning, rate, 1)
     data = io.BytesIO()
     soundfile.write(data, waveform.clamp(-1, 1).numpy(), rate, format="FLAC", subtype="PCM_16")
     return _url("audio/flac", data)
