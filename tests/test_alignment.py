@@ -10,7 +10,6 @@ from unifier.study.alignment import (
     alignment_error_rate,
     between_words,
     chance_error_rate,
-    cross_attention,
 )
 from unifier_tokenizers import Tokens, Vocabulary
 from unifier_tokenizers.vocabulary import BEGIN, END, PAD
@@ -38,17 +37,17 @@ def test_each_row_is_attention_before_its_token_is_known() -> None:
     translator, target = head(), torch.tensor([[7, 9, 5, END], [8, END, -100, -100]])
     mask = torch.tensor([[True] * N, [True] * 3 + [False] * 2])
     tokens = Tokens(torch.randn(2, D, N), mask, torch.arange(N).expand(2, 1, N))
-    found = cross_attention(translator, tokens, target)
+    found = translator.attention(tokens, before(target))
     assert found.shape == (2, 4, N)
     torch.testing.assert_close(found.sum(2), torch.ones(2, 4))
     assert not found[1, :, 3:].any()
     other = target.clone()
     other[0, 2] = 6
-    changed = cross_attention(translator, tokens, other)
+    changed = translator.attention(tokens, before(other))
     assert torch.equal(changed[0, :3], found[0, :3])
     assert not torch.equal(changed[0, 3], found[0, 3])
     alone = Tokens(tokens.matrix[1:, :, :3], mask[1:, :3], tokens.positions[1:, :, :3])
-    torch.testing.assert_close(cross_attention(translator, alone, target[1:, :2])[0], found[1, :2, :3])
+    torch.testing.assert_close(translator.attention(alone, before(target[1:, :2]))[0], found[1, :2, :3])
 
 
 def test_teacher_forcing_shows_the_token_before() -> None:

@@ -15,6 +15,7 @@ from unifier.data.source import SplitName, target_of
 from unifier.study.experiment import Experiment, Training
 from unifier.study.freezing import freeze
 from unifier.study.ledger import Cost, Ledger, Spent, flops_of_example
+from unifier.study.memory import forget_peak_memory
 from unifier.study.optimizing import make_optimizer
 from unifier_tokenizers import Tokens
 
@@ -194,7 +195,7 @@ class Unifier(pl.LightningModule):
     def on_train_start(self) -> None:
         for state, put in zip(self.random_states, (torch.set_rng_state, torch.cuda.set_rng_state), strict=False):
             put(state)  # a resumed run draws on where it stopped
-        self.ledger.start()
+        forget_peak_memory()
 
     def configure_optimizers(self) -> Any:
         training = self.training_settings

@@ -136,7 +136,7 @@ def machine() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     models = (
         [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        if (cpuinfo.exists())
+        if cpuinfo.exists()
         else []
     )
     parts = [models[0] if models else platform.processor() or platform.machine(), f"{os.cpu_count()} cores"]

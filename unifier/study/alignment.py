@@ -8,14 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from unifier.heads.writing import AttentiveHead, before
-from unifier_tokenizers import Tokens
-
-
-def cross_attention(head: AttentiveHead, tokens: Tokens, target: Tensor) -> Tensor:
-    """Where the decoder looks as it is about to write each token of target (B, L), given those before: (B, L, N)."""
-    return head.attention(tokens, before(target))
-
 
 def between_words(attention: Tensor, target_words: Sequence[int], source_words: Sequence[int]) -> Tensor:
     """Attention between tokens (L, N) as attention between words (target words, source words).

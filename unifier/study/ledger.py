@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from unifier.data.encoding import Encoded
 from unifier.data.loading import Augment, Batch, collate, lengths_read
 from unifier.study.experiment import Experiment
-from unifier.study.memory import forget_peak_memory, peak_memory
+from unifier.study.memory import peak_memory
 
 
 @final
@@ -46,10 +46,6 @@ class Ledger:
         self.peak_memory_bytes = peak_memory_bytes
         self._since: float | None = None
         self._in_step = set[str]()
-
-    def start(self) -> None:
-        """Begin to measure memory anew."""
-        forget_peak_memory()
 
     def go_on(self) -> None:
         """Start the clock, unless it runs already."""

@@ -10,8 +10,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from unifier.data.encoding import Encoded
 from unifier.data.loading import Batch, collate, cut
-from unifier.heads.writing import AttentiveHead
-from unifier.study.alignment import Aligned, between_words, cross_attention
+from unifier.heads.writing import AttentiveHead, before
+from unifier.study.alignment import Aligned, between_words
 from unifier.study.attention_statistics import STATISTICS, Attentive, attention_statistics
 from unifier.study.experiment import Arm
 from unifier.study.layers import by_layer, mean_columns
@@ -92,7 +92,7 @@ def aligned(trunk: Trunk, arm: Arm, split: Encoded, rows: Sequence[int]) -> dict
     gold = getattr(examples, "alignment", None)
     found: dict[int, Aligned] = {}
     for part, tokens, batch in batches(arm, split, rows):
-        attention = cross_attention(head, head.read(trunk, tokens), batch.target)
+        attention = head.attention(head.read(trunk, tokens), before(batch.target))
         for one, row in zip(attention, part, strict=True):
             index = int(split.indices[row])
             source, target = (WORD.findall(text) for text in examples[index])
