@@ -1,19 +1,25 @@
 """What is learned of a set's inputs holds no more of them than it must."""
 
-from collections.abc import Iterable
+import weakref
 from typing import Any
+
+import numpy as np
+import torch
 
 from unifier.data.kept import fit_once
 from unifier.data.source import Example, SplitName
+from unifier_tokenizers import FrameTokenizer
+from unifier_tokenizers.sound import Sound
 
 
 class Sounds:
-    """Six examples, and which of them have been read."""
+    """Six sounds, and the most waveforms that were held as another was read."""
 
     name = "sounds"
 
     def __init__(self) -> None:
-        self.read = list[int]()
+        self.given: list[weakref.ref[Any]] = []
+        self.held = 0
 
     def split(self, name: SplitName) -> Any:
         return self
@@ -22,29 +28,17 @@ class Sounds:
         return 6
 
     def __getitem__(self, index: int) -> Example:
-        self.read.append(index)
-        return Example(index, None)
+        self.held = max(self.held, sum(waveform() is not None for waveform in self.given))
+        waveform = np.random.default_rng(index).standard_normal(800).astype(np.float32) / 10
+        self.given.append(weakref.ref(waveform))
+        return Example(Sound(waveform, 8000), None)
 
 
-class Learner:
-    """How many examples had been read when each one came."""
-
-    def __init__(self, source: Sounds) -> None:
-        self.source = source
-        self.found = list[int]()
-
-    def fit(self, raws: Iterable[Any]) -> None:
-        self.found += [len(self.source.read) for _ in raws]
-
-    def encode(self, raw: Any) -> None: ...
-
-    def named_buffers(self) -> list[Any]:
-        return []
-
-    def encoding_key(self) -> None: ...
-
-
-def test_examples_are_learned_one_after_the_other() -> None:
-    learner = Learner(Sounds())
-    fit_once(learner, learner.source)
-    assert learner.found == [1, 2, 3, 4, 5, 6]
+def test_sounds_are_learned_one_after_the_other() -> None:
+    source, tokenizer = Sounds(), FrameTokenizer(8, rate=8000)
+    fit_once(tokenizer, source)
+    assert len(source.given) == 6
+    assert source.held <= 2, "the first, and the one before"
+    whole = FrameTokenizer(8, rate=8000).fit([source[index].input for index in range(6)])
+    assert torch.equal(tokenizer.normal.mean, whole.normal.mean)
+    assert torch.equal(tokenizer.normal.std, whole.normal.std)

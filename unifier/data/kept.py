@@ -4,13 +4,13 @@ import hashlib
 import inspect
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol, final, get_args
+from typing import Any, final, get_args
 
 import numpy as np
 import soundfile
@@ -26,11 +26,15 @@ from unifier.data.packed import Packed
 from unifier.data.source import BadExamples, Example, Source, SplitName, readable, where
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer
+from unifier_tokenizers.sound import SoundTokenizer
 
 CODE = (Path(__file__).parent, Path(unifier_tokenizers.__file__).parent)
 """Folders of what reads and encodes: whatever changes there, nothing kept before is used."""
 
 LIBRARIES = ("numpy", "pillow", "soundfile", "torch", "torchaudio")
+
+MOST = 50
+"""Sounds that say a set's mean and spread."""
 
 
 @final
@@ -122,41 +126,21 @@ class Unsure(Exception):  # noqa: N818  it is no error
         self.kept = kept
 
 
-class Fittable(Protocol):
-    """A tokenizer whose buffers are learned of raw inputs."""
-
-    def fit(self, raws: Iterable[Any], /) -> object:
-        """Set the buffers."""
-        ...
-
-    def encode(self, raw: Any, /) -> object:
-        """As a `Tokenizer`'s."""
-        ...
-
-    def named_buffers(self) -> Iterable[tuple[str, Tensor]]:
-        """What `fit` sets."""
-        ...
-
-    def encoding_key(self) -> Mapping[str, Any] | None:
-        """As a `Tokenizer`'s."""
-        ...
-
-
-def fit_once(tokenizer: Fittable, source: Source, *, bad_examples: BadExamples = "stop", most: int = 50) -> None:
-    """Fit a tokenizer to training examples, at most `most`, evenly spaced; what an earlier run kept of that is read.
+def fit_once(tokenizer: SoundTokenizer, source: Source, *, bad_examples: BadExamples = "stop") -> None:
+    """Fit a tokenizer to at most `MOST` training examples, evenly spaced; what an earlier run kept of that is read.
 
     Raises InputError at the first example that cannot be read or encoded, unless bad_examples is "skip".
     """
     examples, buffers = source.split("train"), dict(tokenizer.named_buffers())
     own, root = _identities(examples), cache()
     shapes = [f"{name} {tuple(buffer.shape)}" for name, buffer in buffers.items()]
-    key = _key(source, tokenizer, [*own, *shapes, bad_examples, str(most)]) if own else None
+    key = _key(source, tokenizer, [*own, *shapes, bad_examples]) if own else None
     if root is not None and key is not None and (place := find(root, key)):
         for name, found in torch.load(place / "buffers.pt", weights_only=True).items():
             buffers[name].copy_(found)
         return
     encodable = Examples(range(len(examples)), partial(_encodable, tokenizer, examples), partial(where, examples))
-    raws = (example.input for example in readable(encodable, bad_examples=bad_examples, most=most))
+    raws = (example.input for example in readable(encodable, bad_examples=bad_examples, most=MOST))
     if (first := next(raws, None)) is None:
         raise InputError(f"{source.name}: none of its training examples can be read")
     tokenizer.fit(chain([first], raws))
@@ -165,7 +149,7 @@ def fit_once(tokenizer: Fittable, source: Source, *, bad_examples: BadExamples =
             torch.save(buffers, folder / "buffers.pt")
 
 
-def _encodable(tokenizer: Fittable, examples: Sequence[Example], index: int) -> Example:
+def _encodable(tokenizer: SoundTokenizer, examples: Sequence[Example], index: int) -> Example:
     """An example; raises InputError with its name where it cannot be read or encoded."""
     try:
         example = examples[index]
@@ -184,7 +168,7 @@ def _identities(examples: Sequence[Example]) -> list[str]:
     return examples.identities() or [] if isinstance(examples, Examples) else []
 
 
-def _key(source: Source, tokenizer: Fittable | Tokenizer, what: Sequence[str]) -> str | None:
+def _key(source: Source, tokenizer: Tokenizer, what: Sequence[str]) -> str | None:
     """All that `what` is found from: files, settings, code; None where one of them is not known."""
     settings = tokenizer.encoding_key()
     if settings is None or (data := getattr(source, "sha256", None)) is None:
