@@ -18,6 +18,9 @@ Entry = TypeVar("Entry")
 
 SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
 
+ONE_IN = 10
+"""One example in so many is held out for a split, where nothing else is asked for."""
+
 
 def pick(entries: Sequence[Entry], parts: Sequence[SplitName], name: SplitName) -> list[Entry]:
     """The entries whose part is the split `name`, in their order."""
@@ -31,7 +34,7 @@ def hold_out(
     parts: Sequence[SplitName],
     *,
     groups: Sequence[str] | None = None,
-    one_in: int = 10,
+    one_in: int = ONE_IN,
 ) -> list[SplitName]:
     """The split of each example: every part named in `parts` gets one example in `one_in`, training keeps the rest.
 
@@ -51,15 +54,15 @@ def hold_out(
 
 
 def hold_out_rows(
-    what: str, count: int, parts: Sequence[SplitName], *, one_in: int = 10, most: int | None = None
+    what: str, count: int, parts: Sequence[SplitName], *, most: int | None = None
 ) -> dict[SplitName, NDArray[np.int32]]:
     """The rows of each split, in order: as `hold_out` draws them where there are neither labels nor groups.
 
     Of a great many examples it holds no more than some bytes each; `most` limits each of `parts`.
     """
     if count <= len(parts):
-        hold_out(what, [""] * count, parts, one_in=one_in)  # says what is wrong
-    size = min(max(1, round(count / one_in)), most or count)
+        hold_out(what, [""] * count, parts)  # says what is wrong
+    size = min(max(1, round(count / ONE_IN)), most or count)
     drawn = np.random.RandomState(0).permutation(np.arange(count, dtype=np.int32))
     ends = [size * k for k in range(len(parts) + 1)]
     rows: dict[SplitName, NDArray[np.int32]] = {"train": np.sort(drawn[ends[-1] :])}

@@ -10,7 +10,7 @@ from torchmetrics.functional.classification import binary_auroc, binary_average_
 
 from unifier.heads.head import Head
 from unifier.heads.pooling import Pool, Pooling
-from unifier_tokenizers import Dropout, InputError, Tokens
+from unifier_tokenizers import InputError, Tokens
 
 
 @final
@@ -19,7 +19,7 @@ class TaggingHead(Head):
 
     perfect = 1.0
 
-    def __init__(self, labels: Sequence[str], dim: int, *, pooling: Pooling = "mean", dropout: float = 0.0) -> None:
+    def __init__(self, labels: Sequence[str], dim: int, *, pooling: Pooling = "mean") -> None:
         super().__init__()
         self.labels = tuple(labels)
         self.index = {label: i for i, label in enumerate(self.labels)}
@@ -27,7 +27,6 @@ class TaggingHead(Head):
             raise InputError(f"one or more different tags are needed, not {list(self.labels)}")
         self.pool = Pool(pooling, dim)
         self.reads = "first" if pooling == "first" else "all"
-        self.dropout = Dropout(dropout)
         self.out = nn.Linear(dim, len(self.labels))
 
     def encode(self, target: Iterable[str]) -> Tensor:
@@ -42,7 +41,7 @@ class TaggingHead(Head):
 
     def logits(self, tokens: Tokens) -> Tensor:
         """Tokens (B, D, N) -> (B, C)."""
-        return self.out(self.dropout(self.pool(tokens)))
+        return self.out(self.pool(tokens))
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(self.logits(tokens).float(), target)

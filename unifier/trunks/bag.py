@@ -5,7 +5,7 @@ from typing import final
 from torch import Tensor, nn
 
 from unifier.trunks.attention import visibility
-from unifier.trunks.layers import Activation, FeedForward, initialise
+from unifier.trunks.layers import FeedForward, initialise
 from unifier.trunks.precision import working
 from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone
 from unifier_tokenizers import Dropout, Tokens
@@ -19,15 +19,13 @@ class Bag(Trunk):
     2017, section 3, are of this form).
     """
 
-    def __init__(
-        self, dim: int, depth: int, hidden: int, *, activation: Activation = "gelu", dropout: float = 0.0
-    ) -> None:
+    def __init__(self, dim: int, depth: int, hidden: int, *, dropout: float = 0.0) -> None:
         """`hidden` is the width of the feed-forward part."""
         super().__init__()
         check_depth(depth)
         self.dim = dim
         with drawn_from_seed_alone():
-            self.blocks = nn.ModuleList(_Block(dim, hidden, activation, dropout) for _ in range(depth))
+            self.blocks = nn.ModuleList(_Block(dim, hidden, dropout) for _ in range(depth))
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
@@ -42,12 +40,12 @@ class Bag(Trunk):
 
 @final
 class _Block(nn.Module):
-    def __init__(self, dim: int, hidden: int, activation: Activation, dropout: float) -> None:
+    def __init__(self, dim: int, hidden: int, dropout: float) -> None:
         super().__init__()
         self.mean_norm = nn.LayerNorm(dim)
         self.value = nn.Linear(dim, dim)
         self.feed_forward_norm = nn.LayerNorm(dim)
-        self.feed_forward = FeedForward(dim, hidden, activation, dropout)
+        self.feed_forward = FeedForward(dim, hidden, "gelu", dropout)
         self.dropout = Dropout(dropout)
         initialise(self)
 

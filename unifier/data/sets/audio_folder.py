@@ -29,15 +29,15 @@ class AudioFolder:
     group in one split: groups are held out whole, and a given split or fold that cuts one is refused.
     """
 
+    name = "audio_folder"
+
     def __init__(
         self,
         place: str | Path,
         *,
         task: Literal["label", "tags"] = "label",
         fold: int | None = None,
-        name: str = "audio_folder",
     ) -> None:
-        self.name = name
         self.task = choose("task", task, ("label", "tags"))
         self._place, self._fold = Path(place), fold
         self._table = None if self._place.is_dir() else self._place

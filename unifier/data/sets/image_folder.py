@@ -26,6 +26,8 @@ class ImageFolder:
     the name of the class. Files with other endings than a picture's, and hidden ones, are left out.
     """
 
+    name = "image_folder"
+
     def __init__(
         self,
         folder: str | Path,
@@ -33,12 +35,10 @@ class ImageFolder:
         channels: Literal[1, 3] = 3,
         size: int | None = None,
         fold: int | None = None,
-        name: str = "image_folder",
     ) -> None:
         """`channels` is 3 for colour, 1 for grey, whatever the files hold."""
         if size is not None and size < 1:
             raise InputError(f"size={size}: at least 1 pixel is needed")
-        self.name = name
         self._folder, self._channels, self._size, self._fold = Path(folder), channels, size, fold
 
     @property
