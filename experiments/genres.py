@@ -1,4 +1,4 @@
-"""Genres of music: spectrogram frames in, a label out, or moods as tags."""
+"""Classes of sounds, such as music's genres, spoken digits and noises: frames in, a label out, or moods as tags."""
 
 from functools import partial
 from typing import Any, Literal

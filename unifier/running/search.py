@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from unifier.running.result import Result
-from unifier.study.comparison import Comparison, Trial, of
+from unifier.study.comparison import Comparison, Trial, varied_of
 from unifier_tokenizers import InputError
 
 
@@ -22,7 +22,7 @@ def searched(comparison: Comparison, result: Callable[[Trial], Result | None]) -
         raise InputError("a search needs Optuna: pip install 'unifier[sweeps]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     for make in comparison.experiments:
-        values = {name: list(comparison.vary[name]) for name in of(comparison.vary, make)}
+        values = {name: list(comparison.vary[name]) for name in varied_of(comparison.vary, make)}
         places = {
             name: optuna.distributions.CategoricalDistribution(range(len(of_one))) for name, of_one in values.items()
         }

@@ -19,11 +19,11 @@ from unifier.running.fit import Place, RunFailed, fit
 from unifier.running.load import origin
 from unifier.running.result import Result
 from unifier.running.settings import check_settings
-from unifier.study.comparison import SHARE, Comparison, Make, Trial, of
+from unifier.study.comparison import SHARE, Comparison, Make, Trial, varied_of
 from unifier.study.experiment import Experiment
 from unifier.study.files import read_json
 from unifier.study.joint import budget_of_arm, limit, together
-from unifier.study.transfer import load, shuffle, tune
+from unifier.study.transfer import load_weights, shuffle, tune
 from unifier_tokenizers import InputError
 
 TOLD_APART_BY = ("experiment", "seed", "mode", "start", "shuffled", "tuned", "varied")
@@ -159,7 +159,7 @@ class Trials:
                 self._start_of(trial).folder / "checkpoints" / "best.ckpt", map_location="cpu", weights_only=True
             )
             weights = {n.removeprefix("trunk."): w for n, w in best["state_dict"].items() if n.startswith("trunk.")}
-            load(experiment.trunk, weights, start=trial.start.__name__)
+            load_weights(experiment.trunk, weights, start=trial.start.__name__)
         if trial.shuffled:
             shuffle(experiment.trunk, trial.seed)
         return tune(experiment, trial.tuned)
@@ -195,7 +195,9 @@ class Trials:
 
     def _data(self, trial: Trial) -> MutableMapping[str, EncodedArm]:
         """The encoded arms of a trial's experiments, as far as a run before it had the same ones."""
-        keys = tuple((make.__name__, json.dumps(of(trial.varied, make), default=str)) for make in trial.experiments)
+        keys = tuple(
+            (make.__name__, json.dumps(varied_of(trial.varied, make), default=str)) for make in trial.experiments
+        )
         alone = [(key,) for key in keys]
         for old in [known for known in self._known if known not in (keys, *alone)][: -len(self.comparison.experiments)]:
             del self._known[old]  # one value of what varies is done after the other
@@ -203,7 +205,7 @@ class Trials:
 
     def _start_of(self, trial: Trial) -> Result:
         assert trial.start is not None
-        start = Trial(experiments=(trial.start,), seed=trial.seed, varied=of(trial.varied, trial.start))
+        start = Trial(experiments=(trial.start,), seed=trial.seed, varied=varied_of(trial.varied, trial.start))
         return self._done[key_of(start.row())]
 
     def _origin(self, trial: Trial) -> str:

@@ -127,7 +127,7 @@ class Comparison:
 
     def settings_of(self, make: Make, varied: Mapping[str, Any]) -> dict[str, Any]:
         """The settings that one experiment is given: the shared ones, and those that it has of the `varied` ones."""
-        return {**self.settings, **{name: value for name, value in of(varied, make).items() if name != SHARE}}
+        return {**self.settings, **{name: value for name, value in varied_of(varied, make).items() if name != SHARE}}
 
     def first(self) -> dict[str, Any]:
         """What varies, with the first value of each."""
@@ -147,21 +147,23 @@ class Comparison:
     def _trials(self, varied: Mapping[str, Any], seed: int) -> Iterator[Trial]:
         if set(self.modes) & {"solo", "transfer"}:
             for make in self.experiments:
-                yield Trial(experiments=(make,), seed=seed, varied=of(varied, make))
+                yield Trial(experiments=(make,), seed=seed, varied=varied_of(varied, make))
         if "joint" in self.modes:
             makes = tuple(self.experiments)
-            yield Trial(experiments=makes, seed=seed, varied=of(varied, *makes), mode="joint")
+            yield Trial(experiments=makes, seed=seed, varied=varied_of(varied, *makes), mode="joint")
         if "transfer" not in self.modes:
             return
         for make, tuned in itertools.product(self.experiments, self.tuned):
             if tuned != "all":
-                yield Trial(experiments=(make,), seed=seed, varied=of(varied, make), tuned=tuned, mode="transfer")
+                yield Trial(
+                    experiments=(make,), seed=seed, varied=varied_of(varied, make), tuned=tuned, mode="transfer"
+                )
             for start, shuffled in itertools.product(self.experiments, (False, True)):
                 if start is not make:
                     yield Trial(
                         experiments=(make,),
                         seed=seed,
-                        varied=of(varied, make, start),
+                        varied=varied_of(varied, make, start),
                         start=start,
                         shuffled=shuffled,
                         tuned=tuned,
@@ -169,7 +171,7 @@ class Comparison:
                     )
 
 
-def of(varied: Mapping[str, Any], *makes: Make) -> dict[str, Any]:
+def varied_of(varied: Mapping[str, Any], *makes: Make) -> dict[str, Any]:
     """The varied settings that one of these experiments has."""
     known = {SHARE}.union(*(inspect.signature(make).parameters for make in makes))
     return {name: value for name, value in varied.items() if name in known}

@@ -26,7 +26,7 @@ def tune(experiment: Experiment, tuned: Tuned) -> Experiment:
     return replace(experiment, training=replace(training, frozen=tuple({*training.frozen, *frozen})))
 
 
-def load(trunk: Trunk, weights: Mapping[str, Tensor], *, start: str) -> None:
+def load_weights(trunk: Trunk, weights: Mapping[str, Tensor], *, start: str) -> None:
     """Give a trunk the weights of the experiment `start`'s; raises InputError where they are of another shape."""
     own = {name: tensor.shape for name, tensor in trunk.state_dict().items()}
     if own != {name: tensor.shape for name, tensor in weights.items()}:
