@@ -3,6 +3,7 @@
 import ast
 import importlib
 import importlib.metadata
+import re
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ OURS = [
     *SOURCES,
     *(path for folder in ("experiments", "benchmarks", "tests") for path in sorted((ROOT / folder).glob("**/*.py"))),
 ]
+PAGES = [path for folder in (".", "experiments", "benchmarks") for path in sorted((ROOT / folder).glob("*.md"))]
 
 
 def floor(module: str) -> int | None:
@@ -88,6 +90,22 @@ def test_an_upward_import_is_found_wherever_it_hides() -> None:
 def test_no_file_is_long() -> None:
     long = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in OURS}
     assert {name: lines for name, lines in long.items() if lines > 350} == {}
+
+
+def wide(text: str) -> list[str]:
+    """The lines of a Markdown page above 120 columns, but for tables and code."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    return [line for line in prose.splitlines() if len(line) > 120 and not line.startswith("|")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_prose_is_as_wide_as_code(page: Path) -> None:
+    assert not wide(page.read_text(encoding="utf-8"))
+
+
+def test_a_wide_line_is_found_but_in_tables_and_code() -> None:
+    line = 61 * "a "
+    assert wide(f"{line}\n| {line} |\n```sh\n{line}\n```\nshort\n{line}") == [line, line]
 
 
 def test_the_folder_tokenizers_shadows_nothing() -> None:
