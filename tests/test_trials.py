@@ -117,6 +117,13 @@ def test_the_plan_holds_every_pair_with_its_controls_once(whole: Path) -> None:
     assert content(whole)["question"] == "Whose trunk is worth what?"
 
 
+def test_a_trunk_that_several_trained_is_loaded_with_all_their_arms(whole: Path) -> None:
+    row = find(content(whole)["rows"], mode="joint", arm="fine")
+    experiment, model = load(row["folder"])
+    assert (experiment.name, list(experiment.arms)) == ("joint", ["fine", "coarse"])
+    assert all(torch.equal(part, weights(row)[name]) for name, part in model.trunk.state_dict().items())
+
+
 def test_a_frozen_trunk_is_the_trained_one_as_it_was(whole: Path) -> None:
     rows = content(whole)["rows"]
     given = weights(find(rows, experiment="fine", mode="solo"))

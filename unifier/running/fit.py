@@ -7,7 +7,7 @@ import time
 import traceback
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -53,8 +53,8 @@ class Place:
     job_type: str = "train"
     track: Track | None = None
     tensorboard: bool = False
-    origin: str = ""
-    """FILE:name of the experiment, by which `load` finds it again."""
+    origin: str | Sequence[str] = ""
+    """FILE:name of the experiment, by which `load` finds it again; of several trained together each one's."""
 
 
 @final

@@ -3,7 +3,7 @@
 import inspect
 import pickle
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from unifier.study.comparison import SHARE
 from unifier.study.experiment import Experiment
 from unifier.study.files import read_json
 from unifier.study.fitted import remembering
+from unifier.study.joint import together
 from unifier_tokenizers import InputError
 
 
@@ -28,8 +29,9 @@ def origin(function: Callable[..., Any]) -> str:
 def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, Unifier]:
     """The experiment of a run, and its model in evaluation mode; reads no more of the data than the experiment itself.
 
-    The file that describes the experiment is run again, with the settings and the vocabularies that the run kept;
-    `reference` (FILE:name) says where it is now, if it was moved. Nothing of the run's folder is run as a program.
+    The file that describes the experiment is run again, with the settings and the vocabularies that the run kept, and
+    those of all experiments that were trained together; `reference` (FILE:name) says where one is now, if it was moved.
+    Nothing of the run's folder is run as a program.
     Raises InputError where something lacks, or the experiment has changed since.
     """
     folder = Path(folder)
@@ -38,22 +40,37 @@ def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, 
     if not zipfile.is_zipfile(checkpoint):
         said = "broken" if checkpoint.exists() else "no such file; the run was stopped before its first validation"
         raise InputError(f"{checkpoint}: {said}")
-    if not (reference := reference or kept.get("study")):
-        raise InputError(f"{folder}: it does not say which experiment it ran; name it: --experiment FILE")
+    references = kept.get("study")
+    with remembering(folder):
+        if isinstance(references, list):
+            parts = [_described(folder, one, kept["settings"][split_reference(one)[1]]) for one in references]
+            experiment, reference = together(parts), " and ".join(references)
+        elif reference := reference or references:
+            experiment = _described(folder, reference, kept["settings"])
+        else:
+            raise InputError(f"{folder}: it does not say which experiment it ran; name it: --experiment FILE")
+    if experiment.name != kept["name"]:
+        raise InputError(f'{folder} is a run of "{kept["name"]}", and {reference} is "{experiment.name}"')
+    model = Unifier(experiment)
+    try:
+        weights = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
+        known = model.state_dict()  # a comparison may have weighed the losses
+        model.load_state_dict({n: w for n, w in weights.items() if n in known or not n.startswith("log_variances.")})
+    except (RuntimeError, KeyError, pickle.UnpicklingError) as error:
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise InputError(f"{checkpoint} does not fit {reference}; was that changed since? ({reason})") from error
+    return experiment, model.eval()
+
+
+def _described(folder: Path, reference: str, settings: Mapping[str, Any]) -> Experiment:
+    """The experiment of that name under a run's settings."""
     if not Path(file := split_reference(reference)[0]).is_file():
         raise InputError(f"{folder}: its experiment {file} is not there; say where it is now: --experiment FILE")
     function = find(reference)
     # A comparison may have varied the share of the training split, which is none of the experiment's own settings.
     known = inspect.signature(function).parameters
-    settings = {name: value for name, value in kept["settings"].items() if name != SHARE or name in known}
-    with remembering(folder):
-        experiment = function(**check_settings(function, settings))
-    if not isinstance(experiment, Experiment) or experiment.name != kept["name"]:
-        raise InputError(f'{folder} is a run of "{kept["name"]}", and {reference} is "{experiment.name}"')
-    model = Unifier(experiment)
-    try:
-        model.load_state_dict(torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"])
-    except (RuntimeError, KeyError, pickle.UnpicklingError) as error:
-        reason = str(error).strip().splitlines()[-1].strip()
-        raise InputError(f"{checkpoint} does not fit {reference}; was that changed since? ({reason})") from error
-    return experiment, model.eval()
+    own = {name: value for name, value in settings.items() if name != SHARE or name in known}
+    experiment = function(**check_settings(function, own))
+    if not isinstance(experiment, Experiment):
+        raise InputError(f"{folder} is a run of an experiment, and {reference} is a comparison")
+    return experiment

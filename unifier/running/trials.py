@@ -208,8 +208,9 @@ class Trials:
         start = Trial(experiments=(trial.start,), seed=trial.seed, varied=varied_of(trial.varied, trial.start))
         return self._done[key_of(start.row())]
 
-    def _origin(self, trial: Trial) -> str:
-        return "" if trial.mode == "joint" else origin(trial.experiments[0])
+    def _origin(self, trial: Trial) -> str | list[str]:
+        origins = [origin(make) for make in trial.experiments]
+        return origins if trial.mode == "joint" else origins[0]
 
     def _job(self, trial: Trial) -> str:
         if trial.mode == "transfer":

@@ -103,7 +103,8 @@ def _study_of_all(folder: Path) -> Study:
 
 def _repeats(content: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     """What repeats the whole of which a comparison.json or a settings.json tells; nothing where it does not say."""
-    return [(content["study"], content.get("settings", {}))] if content.get("study") else []
+    study = content.get("study")  # a list where several experiments were trained together, by a comparison
+    return [(study, content.get("settings", {}))] if study and isinstance(study, str) else []
 
 
 def _repeats_of_run(folder: Path) -> list[tuple[str, Mapping[str, Any]]]:
