@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from unifier.cli import main
-from unifier.report.numbers.conditions import label
+from unifier.report.numbers.conditions import conditions, label
 from unifier.report.numbers.gather import read_study
 from unifier_tokenizers import InputError
 
@@ -45,6 +45,34 @@ def test_runs_that_were_started_one_by_one_are_told_apart_by_their_settings(runs
     path.write_text(json.dumps({**result, "settings": {**result["settings"], "dim": 64}}))
     found = read_study(runs).rows
     assert [row["varied"] for row in found] == [{"dim": 64}, {"dim": 128}, {}, {}]
+
+
+def test_comparisons_under_other_settings_and_runs_by_themselves_are_no_repetitions(
+    tmp_path: Path, row: Rows, comparison: Comparison
+) -> None:
+    for budget, score in ((40_000, 80.0), (400_000, 90.0)):
+        solo = [row("digits", score, seed) for seed in range(2)]
+        joint = [row("digits", score - 2, seed, mode="joint", experiment="joint") for seed in range(2)]
+        settings = {"tokens": budget, "dim": 128, "seeds": [0, 1]}
+        folder = comparison(tmp_path / f"{budget}", [*solo, *joint], settings=settings)
+        shutil.rmtree(folder.parents[1] / "pictures")  # runs of one id would be one
+        shutil.rmtree(folder.parents[1] / "joint")
+    shutil.rmtree(comparison(tmp_path / "alone", [row("digits", 99.0)]))
+    found = conditions(read_study(tmp_path).rows)
+    assert {one.label: one.score.mean for one in found} == {
+        "tokens=40000, comparison=study": 80,
+        "joint, tokens=40000, comparison=study": 78,
+        "tokens=400000, comparison=study": 90,
+        "joint, tokens=400000, comparison=study": 88,
+        "tokens=64000, comparison=none": 99,
+    }
+
+
+def test_a_comparison_s_other_seeds_are_repetitions(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
+    for seed in range(2):
+        comparison(tmp_path / f"{seed}", [row("digits", 80.0 + seed, seed)], settings={"seeds": [seed]})
+    (found,) = conditions(read_study(tmp_path).rows)
+    assert (found.label, found.score.size) == ("solo", 2)
 
 
 @pytest.mark.parametrize(

@@ -72,29 +72,30 @@ def study_of(folder: Path, content: Mapping[str, Any]) -> Study:
 
 def _study_of_all(folder: Path) -> Study:
     problems: list[str] = []
-    rows: list[Row] = []
+    sources: list[tuple[Mapping[str, Any], list[Row]]] = []
     representation: list[Mapping[str, Any]] = []
     repeats: list[tuple[str, Mapping[str, Any]]] = []
     for path in sorted(folder.rglob("comparison.json")):
         try:
             content = read_json(path)
-            rows += _placed(content["rows"], path.parent)
+            rows = _placed(content["rows"], path.parent)
         except (InputError, KeyError) as error:
             problems.append(str(error) if isinstance(error, InputError) else f"{path}: broken (it lacks {error})")
             continue
+        sources.append(({**content.get("settings", {}), "comparison": content.get("name")}, rows))
         problems += map(str, content.get("problems", ()))
         repeats += _repeats(content)
         representation += _pairs(content)
-    known = {row["folder"].resolve() for row in rows if row["folder"]}
-    alone: list[Row] = []
+    known = {row["folder"].resolve() for _, rows in sources for row in rows if row["folder"]}
     for run in sorted({path.parent for name in ("result.json", "settings.json") for path in folder.rglob(name)}):
         if run.resolve() not in known:
             try:
-                alone += _rows(run, read_json(run / "result.json"))
+                result = read_json(run / "result.json")
+                sources.append(({**result.get("settings", {}), "comparison": "none"}, _rows(run, result)))
                 repeats += _repeats_of_run(run)
             except InputError as error:
                 problems.append(str(error))
-    rows = _sound(_once([*rows, *_told_apart(alone)], problems), problems)
+    rows = _sound(_once(_told_apart(sources), problems), problems)
     if not rows:
         said = f"; {problems[0]}" if problems else ""
         raise InputError(f"{folder}: holds no comparison.json and no finished result.json{said}; give a run's folder")
@@ -145,23 +146,30 @@ def run_folder(text: str, base: Path) -> Path | None:
     return next((path for path in candidates if path.is_dir()), None)
 
 
-def _told_apart(rows: list[Row]) -> list[Row]:
-    """Runs that were started one by one, with the settings in which those of one experiment differ."""
-    values: dict[tuple[str, str], set[str]] = {}
-    for row in rows:
-        for name, value in row["result"].get("settings", {}).items():
-            values.setdefault((row["experiment"], name), set()).add(str(value))
-    return [
-        {
-            **row,
-            "varied": {
-                name: value
-                for name, value in row["result"].get("settings", {}).items()
-                if len(values[row["experiment"], name]) > 1
-            },
-        }
-        for row in rows
-    ]
+def _told_apart(sources: Iterable[tuple[Mapping[str, Any], list[Row]]]) -> list[Row]:
+    """The rows of comparisons and of runs that were started alone, each under the settings of the whole.
+
+    All rows of one say in what it differs from others that trained the same arm of the same experiment. Whether a run
+    is of a comparison counts, since that has a budget which no setting of the run tells.
+    """
+    sources = [(_fixed(settings, rows), rows) for settings, rows in sources]
+    values: dict[tuple[str, str], dict[str, set[str]]] = {}
+    for settings, rows in sources:
+        for row in rows:
+            for name, value in settings.items():
+                values.setdefault((row["experiment"], row["arm"]), {}).setdefault(name, set()).add(str(value))
+    told: list[Row] = []
+    for settings, rows in sources:
+        own = [values.get((row["experiment"], row["arm"]), {}) for row in rows]
+        apart = {name: value for name, value in settings.items() if any(len(each.get(name, ())) > 1 for each in own)}
+        told += [{**row, "varied": {**apart, **row["varied"]}} for row in rows]
+    return told
+
+
+def _fixed(settings: Mapping[str, Any], rows: Iterable[Row]) -> dict[str, Any]:
+    """The settings that are the same in all these rows."""
+    varied = {"seeds"}.union(*(row["varied"] for row in rows))
+    return {name: value for name, value in settings.items() if name not in varied}
 
 
 def _once(rows: list[Row], problems: list[str]) -> list[Row]:
