@@ -141,8 +141,7 @@ def test_arms_of_a_run_whose_costs_are_not_told_apart_are_not_called_matched(row
 
 def test_the_answer_is_the_mean_paired_difference(two_ways: list[dict[str, Any]]) -> None:
     found = conditions(two_ways)
-    result = together(found)
-    assert result is not None
+    (result,) = together(found)
     jitter = np.array([-0.1, 0.0, 0.1])
     expected = estimate(100 * ((1 + jitter) / 88 + (jitter - 2) / 70) / 2)
     assert result.overall == pytest.approx(expected)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +92,7 @@ class Sheet:
             for kind in ("fill", "stroke")
         )
         dark = f"@media (prefers-color-scheme: dark){{{rules}}}"
-        path = at / f"{name}.svg"
+        path = at / (re.sub(r"[^\w.]+", "-", name) + ".svg")  # settings stand in names, and hold anything
         write_text(path, file.getvalue().replace("</style>", f"{dark}</style>", 1))
         rows = io.StringIO(newline="")
         writer = csv.DictWriter(rows, list(dict.fromkeys(key for row in table for key in row)), lineterminator="\n")

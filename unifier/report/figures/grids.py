@@ -14,10 +14,10 @@ SHADES = LinearSegmentedColormap.from_list("shades", ["#e8eff6", "#7fb2d9", "#0b
 
 
 def draw_grids(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
-    """One heat map for each of what was tuned, all in one scale; and one of the settings that several arms share."""
+    """One heat map for each of what was tuned and varied, all in one scale; one of the settings that arms share."""
     moved = transfer_grids(conditions)
     values = [cell for grid in moved for line in grid.cells for cell in line if cell is not None]
-    drawn = [_heat(grid, f"transfer-{grid.title.replace(' ', '-')}", "transfer", values, sheet) for grid in moved]
+    drawn = [_heat(grid, f"transfer-{grid.title}", "transfer", values, sheet) for grid in moved]
     if grid := setting_grid(conditions):
         values = [cell for line in grid.cells for cell in line if cell is not None]
         drawn.append(_heat(grid, "settings-by-arm", "sweeps", values, sheet))
@@ -43,7 +43,7 @@ def _heat(grid: Grid, name: str, section: str, values: Sequence[float], sheet: S
         text.set_color(SOFT if line in grid.controls else INK)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    axes.set_title(grid.title, pad=10)
+    axes.set_title(grid.title.replace(", ", "\n", 1), pad=10)
     table = [
         {"": line, **{arm: "" if cell is None else cell for arm, cell in zip(grid.columns, of_line, strict=True)}}
         for line, of_line in zip(grid.rows, grid.cells, strict=True)

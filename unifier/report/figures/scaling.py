@@ -45,11 +45,14 @@ def draw_efficiency(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn
             )
             for share, error in zip(one.shares, one.errors, strict=True)
         ]
-        name = "efficiency-" + "".join(letter if letter.isalnum() else "-" for letter in one.arm)
         note = f"Error: 100 less {'the normalised score' if one.unit == 'normalised' else plain(one.unit)}. " + (
             f"Law a n^-b + c: {law}" if law else "No law: too few shares, or none that fits"
         )
-        drawn.append(sheet.save(figure, name, "efficiency", f"error over share of examples, {one.arm}", table, note))
+        drawn.append(
+            sheet.save(
+                figure, f"efficiency-{one.arm}", "efficiency", f"error over share of examples, {one.arm}", table, note
+            )
+        )
     return drawn
 
 

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 
 from unifier.report.figures.curves import chosen_of, telling
 from unifier.report.figures.drawing import INK, SOFT, Drawn, Sheet, panel
-from unifier.report.numbers.answer import together
+from unifier.report.numbers.answer import Together, together
 from unifier.report.numbers.conditions import Condition
 from unifier.report.numbers.intervals import Estimate
 from unifier.report.numbers.wording import plain, plus_minus
@@ -62,9 +62,11 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
 
 def draw_joint(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     """What one trunk for all gains each arm over a trunk of its own."""
-    found = together(conditions)
-    if found is None:
-        return []
+    return [_joint(found, sheet) for found in together(conditions)]
+
+
+def _joint(found: Together, sheet: Sheet) -> Drawn:
+    title = ", ".join(part for part in ("joint less solo", found.settings) if part)
     lines = {**found.arms, "mean": found.overall}
     figure, axes = panel(3.2, 1.1 + 0.3 * len(lines))
     for k, (arm, gain) in enumerate(lines.items()):
@@ -80,14 +82,14 @@ def draw_joint(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     axes.axvline(0, color=SOFT, linewidth=1)
     axes.set_yticks([-k for k in range(len(lines))], list(lines))
     axes.set_ylim(0.6 - len(lines), 0.6)
-    axes.set(title="joint less solo", xlabel=found.unit)
+    axes.set(title=title.replace(", ", "\n", 1), xlabel=found.unit)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
     table = [{"arm": arm, **_cells(gain, "joint less solo")} for arm, gain in lines.items()]
     over = found.overall.unit
     note = f"Bar: 95 % interval, paired by {over}" if found.overall.half is not None else f"One {over}: no interval"
-    return [sheet.save(figure, "joint-less-solo", "answer", "joint less solo, arm by arm", table, note)]
+    return sheet.save(figure, title, "answer", f"{title}, arm by arm", table, note)
 
 
 def _dot(axes: Axes, shown: Estimate, height: float, colour: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from unifier.report.numbers.conditions import Condition, Contrast, contrast, contrasts
+from unifier.report.numbers.conditions import Condition, Contrast, contrast, contrasts, fullest, settings_of
 from unifier.report.numbers.intervals import Estimate, estimate
 from unifier.report.numbers.scaling import efficiencies
 from unifier.report.numbers.transfer import shares_kept
@@ -23,18 +23,24 @@ class Together(NamedTuple):
     overall: Estimate
     arms: Mapping[str, Estimate]
     unit: str
+    settings: str
+    """Those under which it was trained, where they differ; and which trunk it is, where there are several."""
 
 
-def together(found: Sequence[Condition]) -> Together | None:
-    """Joint less solo, normalised where every arm can be; None without both."""
-    pairs = [
-        one
-        for one in contrasts(found)
-        if one.condition.says(mode="joint") and one.baseline.says(mode="solo", start=None, tuned="all")
-    ]
-    pairs = list({one.condition.arm: one for one in reversed(pairs)}.values())[::-1]
-    if not pairs:
-        return None
+def together(found: Sequence[Condition]) -> list[Together]:
+    """Joint less solo for each trunk that was shared, normalised where every arm can be."""
+    trunks: dict[tuple[str, str], dict[str, Contrast]] = {}
+    for one in contrasts(found):
+        if one.condition.says(mode="joint") and one.baseline.says(mode="solo", start=None, tuned="all"):
+            trunk = one.condition.rows[0]["experiment"], settings_of(one.condition.varied)
+            trunks.setdefault(trunk, {}).setdefault(one.condition.arm, one)
+    several = len({experiment for experiment, _ in trunks}) > 1
+    named = [", ".join(part for part in (experiment * several, said) if part) for experiment, said in trunks]
+    each = [_together(list(of_arm.values()), said) for said, of_arm in zip(named, trunks.values(), strict=True)]
+    return [one for one in each if one]
+
+
+def _together(pairs: Sequence[Contrast], settings: str) -> Together | None:
     scaled = all(one.scaled for one in pairs)
     by_arm = {one.condition.arm: _by_unit(one, scaled) for one in pairs}
     over = pairs[0].raw.unit
@@ -44,7 +50,7 @@ def together(found: Sequence[Condition]) -> Together | None:
         return None
     unit = "points of normalised score" if scaled else "points"
     arms = {arm: estimate(values.values(), over) for arm, values in by_arm.items()}
-    return Together(estimate(overall, over), arms, unit)
+    return Together(estimate(overall, over), arms, unit, settings)
 
 
 def _by_unit(one: Contrast, scaled: bool) -> dict[int, float]:
@@ -54,10 +60,16 @@ def _by_unit(one: Contrast, scaled: bool) -> dict[int, float]:
     return {seed: first[seed] - second[seed] for seed in first if seed in second}
 
 
+def _under(settings: str, said: Sequence[str]) -> list[str]:
+    """Sentences, the first of which says under which settings they hold."""
+    return [f"With {settings}: {said[0][0].lower()}{said[0][1:]}", *said[1:]] if settings and said else [*said]
+
+
 def _joint(found: Sequence[Condition]) -> list[str]:
-    result = together(found)
-    if result is None:
-        return []
+    return [said for one in together(found) for said in _under(one.settings, _shared(one))]
+
+
+def _shared(result: Together) -> list[str]:
     mean, arms = result.overall, result.arms
     verb = "gains" if mean.mean > 0 else "costs"
     trunk = {1: "A shared trunk", 2: "One trunk for both arms"}.get(len(arms), f"One trunk for all {len(arms)} arms")
@@ -80,6 +92,12 @@ def _joint(found: Sequence[Condition]) -> list[str]:
 
 
 def _transfer(found: Sequence[Condition]) -> list[str]:
+    moved = [one for one in found if not one.says(start=None)]
+    groups = {settings_of(varied): [one for one in found if one.under(varied)] for varied in fullest(moved)}
+    return [said for settings, group in groups.items() for said in _under(settings, _moved(group))]
+
+
+def _moved(found: Sequence[Condition]) -> list[str]:
     kept = shares_kept(found)
     if not kept:
         return []

@@ -23,6 +23,11 @@ class Condition:
     rows: Sequence[Row]
 
     @property
+    def varied(self) -> Mapping[str, Any]:
+        """The settings that tell it from others."""
+        return self.rows[0]["varied"]
+
+    @property
     def unit(self) -> str:
         """What its scores are means over: folds where it has them, since seeds on one fold share their test."""
         return "fold" if "fold" in self.rows[0] else "seed"
@@ -59,6 +64,10 @@ class Condition:
         """Whether its rows have these values."""
         return all(self.rows[0][name] == value for name, value in facts.items())
 
+    def under(self, varied: Mapping[str, Any]) -> bool:
+        """Whether its settings are among these; an experiment has not every one that varies."""
+        return self.varied.items() <= varied.items()
+
     def _by_unit(self, read: Callable[[Row], float]) -> dict[int, float]:
         # Two runs of one seed are one: a repeated run adds nothing to what is known. Of a fold, seeds are averaged.
         found: dict[int, dict[int, list[float]]] = {}
@@ -91,13 +100,28 @@ def label(row: Row) -> str:
         said = f"{start.replace('_', ' ')}{' shuffled' if row['shuffled'] else ''}, {tuned}"
     if row["mode"] == "joint":
         said = "joint" if said == "solo" else f"joint, {said}"
-    settings = ", ".join(
-        f"{100 * float(value):g} % of the examples" if name == "share" else f"{name}={setting(value)}"
-        for name, value in row["varied"].items()
-    )
+    settings = settings_of(row["varied"])
     if "fold" in row:
         settings = f"{settings}, over folds" if settings else "over folds"
     return settings if settings and said == "solo" else f"{said}, {settings}" if settings else said
+
+
+def settings_of(varied: Mapping[str, Any]) -> str:
+    """What was varied, in a few words."""
+    return ", ".join(
+        f"{100 * float(value):g} % of the examples" if name == "share" else f"{name}={setting(value)}"
+        for name, value in varied.items()
+    )
+
+
+def fullest(found: Iterable[Condition]) -> list[Mapping[str, Any]]:
+    """The settings that tell conditions apart, but for those that are part of another's."""
+    each = [one.varied for one in found]
+    return [
+        own
+        for k, own in enumerate(each)
+        if own not in each[:k] and not any(own.items() < other.items() for other in each)
+    ]
 
 
 def setting(value: Any) -> str:
@@ -152,13 +176,14 @@ def contrasts(found: Sequence[Condition]) -> list[Contrast]:
         one
         for condition in found
         for baseline in found
-        if condition.arm == baseline.arm and _answers(condition.rows[0], baseline.rows[0])
+        if condition.arm == baseline.arm and baseline.under(condition.varied)
+        if _answers(condition.rows[0], baseline.rows[0])
         if (one := contrast(condition, baseline))
     ]
 
 
 def _answers(row: Row, other: Row) -> bool:
-    if row["varied"] != other["varied"] or row is other:
+    if row is other:
         return False
     solo = other["mode"] == "solo" and other["start"] is None and other["tuned"] == "all"
     if row["start"] is None or row["shuffled"]:

@@ -1,10 +1,11 @@
 """What a trunk that was trained on one experiment is worth to the others."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
-from unifier.report.numbers.conditions import TUNED, Condition
+from unifier.report.numbers.conditions import TUNED, Condition, fullest, settings_of
 from unifier.report.numbers.intervals import Estimate, estimate
 
 
@@ -23,7 +24,7 @@ class Grid:
 
 
 def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
-    """A grid for each of what was tuned: where the trunk began, controls below, by the arm it went to.
+    """A grid for each of what was tuned and varied: where the trunk began, controls below, by the arm it went to.
 
     In normalised scores where every arm has one, else in per cent of what the arm reaches with a trunk of its own.
     """
@@ -32,8 +33,8 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
     starts = list(dict.fromkeys(condition.rows[0]["start"] for condition in moved))
     scaled = all(condition.scaled for condition in found if condition.arm in arms)
 
-    def cell(arm: str, **facts: object) -> float | None:
-        mine = [condition for condition in found if condition.arm == arm and not condition.says(mode="joint")]
+    def cell(arm: str, varied: Mapping[str, Any], **facts: object) -> float | None:
+        mine = [one for one in found if one.arm == arm and one.under(varied) and not one.says(mode="joint")]
         here = next((condition for condition in mine if condition.says(**facts)), None)
         solo = next((condition for condition in mine if condition.says(start=None, tuned="all")), None)
         if here is None:
@@ -43,8 +44,8 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
         return 100 * here.score.mean / solo.score.mean if solo and solo.score.mean else None
 
     grids: list[Grid] = []
-    for tuned, said in reversed(TUNED.items()):
-        if not any(condition.says(tuned=tuned) for condition in moved):
+    for (tuned, said), varied in itertools.product(reversed(TUNED.items()), fullest(moved)):
+        if not any(condition.says(tuned=tuned) for condition in moved if condition.under(varied)):
             continue
         lines = {
             **{f"from {start}": {"start": start, "shuffled": False, "tuned": tuned} for start in starts},
@@ -54,11 +55,12 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
         }
         if tuned == "all":
             del lines["random, all trained"]
-        cells = {line.replace("_", " "): [cell(arm, **facts) for arm in arms] for line, facts in lines.items()}
+        cells = {line.replace("_", " "): [cell(arm, varied, **facts) for arm in arms] for line, facts in lines.items()}
         cells = {line: values for line, values in cells.items() if any(value is not None for value in values)}
         unit = "normalised score" if scaled else "per cent of solo's score"
         controls = [line for line in cells if not line.startswith("from ")]
-        grids.append(Grid(f"trunk {said}", list(cells), arms, list(cells.values()), unit, controls))
+        title = ", ".join(part for part in (f"trunk {said}", settings_of(varied)) if part)
+        grids.append(Grid(title, list(cells), arms, list(cells.values()), unit, controls))
     return grids
 
 
@@ -83,7 +85,8 @@ def shares_kept(found: Sequence[Condition]) -> list[Kept]:
             other
             for origin in (start, None)
             for other in found
-            if other.arm == frozen.arm and other.says(start=origin, tuned="all", shuffled=False)
+            if other.arm == frozen.arm and other.under(frozen.varied)
+            if other.says(start=origin, tuned="all", shuffled=False)
             if not other.says(mode="joint")
         ]
         if not tuned:
