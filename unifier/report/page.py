@@ -133,9 +133,9 @@ class Room:
 
 
 def _shown(found: Sequence[Condition]) -> dict[str, Row]:
-    """For each arm the run whose samples and attention are shown: the first seed's of its best trunk of its own."""
+    """For each arm the run whose samples and attention are shown: its own trunk's, best on validation, first seed."""
     shown: dict[str, Row] = {}
-    for condition in sorted(found, key=lambda one: (not one.says(mode="solo", tuned="all"), -one.score.mean)):
+    for condition in sorted(found, key=lambda one: (not one.says(mode="solo", tuned="all"), -one.validation)):
         for row in sorted(condition.rows, key=lambda row: row["seed"]):
             if row["folder"]:
                 shown.setdefault(condition.arm, row)

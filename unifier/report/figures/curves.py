@@ -30,8 +30,8 @@ class Curve(NamedTuple):
 
 
 def telling(conditions: Sequence[Condition], most: int) -> list[Condition]:
-    """Of an arm's conditions the first, usually solo, the joint one, and the best, `most` in all."""
-    best = sorted(conditions, key=lambda one: -one.score.mean)
+    """Of an arm's conditions the first, usually solo, the joint one, and the best on validation, `most` in all."""
+    best = sorted(conditions, key=lambda one: -one.validation)
     first = [*conditions[:1], *(one for one in conditions if one.says(mode="joint"))]
     chosen = list({id(one): one for one in [*first, *best]}.values())[:most]
     return [one for one in conditions if any(one is other for other in chosen)]
@@ -40,7 +40,7 @@ def telling(conditions: Sequence[Condition], most: int) -> list[Condition]:
 def chosen_of(conditions: Sequence[Condition], most: int) -> str:
     """What a figure says where it shows only the telling ones."""
     there = max(sum(other.arm == one.arm for other in conditions) for one in conditions)
-    return f"{most} of {there} conditions drawn, the best beside solo and joint" if there > most else ""
+    return f"{most} of {there} conditions drawn, the best on validation beside solo and joint" if there > most else ""
 
 
 def draw_curves(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:

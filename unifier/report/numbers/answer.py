@@ -1,5 +1,6 @@
 """The answer in a sentence or two, put together from the numbers."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -147,29 +148,27 @@ def _shares(found: Sequence[Condition]) -> list[str]:
 
 
 def _best(found: Sequence[Condition]) -> list[str]:
+    """What the condition that is best on validation reaches on the test split, which chooses nothing."""
     said: list[str] = []
     for arm in dict.fromkeys(condition.arm for condition in found):
         ranked = sorted(
-            (one for one in found if one.arm == arm and "share" not in one.rows[0]["varied"]),
-            key=lambda one: -one.score.mean,
+            (one for one in found if one.arm == arm and "share" not in one.varied and one.validation > -math.inf),
+            key=lambda one: -one.validation,
         )
         if len(ranked) < 2:
             continue
         first, second = ranked[:2]
         above = contrast(first, second)
-        reached = f"{figure(first.score.mean, decimals(first.score))} {plain(first.metric)}"
+        reached = f"{figure(first.score.mean, decimals(first.score))} {plain(first.metric)} on the test split"
+        chosen = f"For {arm}, {first.label} is chosen on validation: {reached}"
         if above is None:
-            said.append(f"For {arm}, {first.label} is best: {reached}; it shares no {first.unit} with {second.label}.")
+            said.append(f"{chosen}; it shares no {first.unit} with {second.label}.")
         elif above.raw.half is not None and not above.raw.sign:
-            said.append(
-                f"For {arm}, {first.label} has the highest mean ({reached}), "
-                f"and cannot be told apart from {second.label} {interval(above.raw)}."
-            )
+            said.append(f"{chosen}, which cannot be told apart from {second.label}, the next {interval(above.raw)}.")
         else:
-            lead = figure(above.raw.mean, max(decimals(above.raw), 1))
-            said.append(
-                f"For {arm}, {first.label} is best: {reached}, {lead} above {second.label} {interval(above.raw)}."
-            )
+            much = size(above.raw)
+            lead = f"{figure(much.mean, max(decimals(much), 1))} {'above' if above.raw.mean >= 0 else 'below'}"
+            said.append(f"{chosen}, {lead} {second.label}, the next {interval(much)}.")
     return said
 
 

@@ -1,5 +1,6 @@
 """Rows to conditions: what was trained how, with a score for every seed, or for every fold."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -36,6 +37,14 @@ class Condition:
     def raw(self) -> dict[int, float]:
         """The score on the test split, by seed or by fold."""
         return self._by_unit(lambda row: row["result"]["metrics"][f"test/{self.arm}/{self.metric}"])
+
+    @property
+    def validation(self) -> float:
+        """The mean score on the validation split, by which conditions are chosen; less than any where none is known."""
+        name = f"val/{self.arm}/{self.metric}"
+        if not all(name in row["result"]["metrics"] for row in self.rows):
+            return -math.inf
+        return fmean(self._by_unit(lambda row: row["result"]["metrics"][name]).values())
 
     @property
     def normalised(self) -> dict[int, float] | None:
