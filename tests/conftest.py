@@ -95,7 +95,7 @@ def make_row(arm: str = "digits", score: float = 90.0, seed: int = 0, **facts: A
     status, error = facts.pop("status", "finished"), facts.pop("error", "")
     row = {"experiment": experiment, "arm": arm, "seed": seed, "mode": "solo", "start": None, "shuffled": False}
     row |= {"tuned": "all", "varied": {}, "folder": "", **facts}
-    name = SCALES[arm]["metric"]
+    name, read = SCALES[arm]["metric"], {"sha256": "ab" * 32, "train": 4000, "val": 200, "test": 300}
     row["result"] = {
         "name": row["experiment"],
         "arms": list(SCALES) if row["mode"] == "joint" else [arm],
@@ -108,9 +108,7 @@ def make_row(arm: str = "digits", score: float = 90.0, seed: int = 0, **facts: A
         "arm_budgets": {arm: budget},
         "speed": {},
         "settings": {"dim": 128, "tokens": 64_000, "seeds": [0, 1]},
-        "data": {
-            arm: {"name": arm, "sha256": "ab" * 32, "train": 4000, "val": 200, "test": 300, "scale": dict(SCALES[arm])}
-        },
+        "data": {arm: {**read, "name": arm, "scale": dict(SCALES[arm]), "perfect": 100.0}},
         "versions": {"python": "3.11", "torch": "2.11.0", "unifier": "0.1.0"},
         "commit": "0123456789" * 4,
         "machine": "two cores",

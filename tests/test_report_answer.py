@@ -4,10 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from unifier.report.figures.curves import telling
-from unifier.report.numbers.answer import answer
+from unifier.report.numbers.answer import answer, together
 from unifier.report.numbers.conditions import conditions
-from unifier.report.page import report_on
+from unifier.report.numbers.scaling import efficiencies
+from unifier.report.numbers.transfer import transfer_grids
+from unifier.report.numbers.wording import plain
+from unifier.report.page import report_on, write_report
 
 Rows = Callable[..., dict[str, Any]]
 
@@ -38,3 +43,61 @@ def test_without_validation_scores_nothing_is_chosen(row: Rows) -> None:
     (said,) = answer(conditions(rows))
     assert "chosen" not in said
     assert "best" not in said
+
+
+def with_metric(row: dict[str, Any], metric: str, perfect: float | None) -> dict[str, Any]:
+    """The row with its score under another metric, of which no scale is known."""
+    scores = row["result"]["metrics"]
+    row["result"]["metrics"] = {name.replace("accuracy", metric): score for name, score in scores.items()}
+    row["result"]["data"][row["arm"]] |= {"scale": None, "perfect": perfect}
+    return row
+
+
+def test_scores_without_a_scale_in_common_have_no_mean(row: Rows, tmp_path: Path) -> None:
+    joint = {"mode": "joint", "experiment": "joint"}
+    rows = [row("digits", 90.0 + gain, seed, **more) for gain, more in ((0, {}), (2, joint)) for seed in range(2)]
+    rows += [
+        with_metric(row("music", 0.5 + gain, seed, **more), "macro_auc", 1.0)
+        for gain, more in ((0, {}), (0.25, joint))
+        for seed in range(2)
+    ]
+    (result,) = together(conditions(rows))
+    assert result.overall is None
+    assert {arm: gain.mean for arm, gain in result.arms.items()} == {"digits": 2, "music": 0.25}
+    (said,) = answer(conditions(rows))
+    assert "digits +2.0 ± 0.0 and music +0.25 ± 0.00; arms without a scale" in said
+    write_report(tmp_path, {"name": "study", "status": "finished", "rows": rows})
+    assert "mean" not in (tmp_path / "figures" / "joint-less-solo.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("metric", "perfect", "scores"),
+    [("macro_auc", 1.0, (0.5, 0.75)), ("bleu", 100.0, (0.5, 0.75)), ("negative_mse", 0.0, (-4, -2))],
+)
+def test_an_error_is_what_the_score_lacks_of_a_perfect_one(
+    row: Rows, tmp_path: Path, metric: str, perfect: float, scores: tuple[float, ...]
+) -> None:
+    rows = [
+        with_metric(row("digits", score, varied={"share": share}), metric, perfect)
+        for share, score in zip((0.1, 1.0), scores, strict=True)
+    ]
+    (found,) = efficiencies(conditions(rows))
+    assert [one.mean for one in found.errors] == [perfect - score for score in scores]
+    write_report(tmp_path, {"name": "study", "status": "finished", "rows": rows})
+    said = f"Error: {perfect:g} less {plain(metric)}"
+    assert said in (tmp_path / "figures" / "efficiency-digits.svg").read_text()
+    for one in rows:
+        one["result"]["data"]["digits"]["perfect"] = None
+    assert efficiencies(conditions(rows)) == []
+
+
+def test_a_grid_of_scores_below_zero_is_of_scores(row: Rows) -> None:
+    moved = {"mode": "transfer", "tuned": "none"}
+    rows = [row("digits", -2.0), row("digits", -4.0, start="genres", **moved), row("digits", -8.0, **moved)]
+    (grid,) = transfer_grids(conditions([with_metric(one, "negative_mse", 0.0) for one in rows]))
+    assert dict(zip(grid.rows, grid.cells, strict=True)) == {
+        "from genres": [-4],
+        "random, frozen": [-8],
+        "random, all trained (solo)": [-2],
+    }
+    assert grid.unit == "score, each in its own metric"

@@ -53,6 +53,8 @@ def test_a_joint_trunk_of_each_setting_is_held_against_solo_of_the_same(row: Row
     for one in found:
         one.rows[0]["result"]["data"].clear()
     narrow, wide = together(found)
+    assert narrow.overall is not None
+    assert wide.overall is not None
     assert (narrow.settings, narrow.overall.mean) == ("dim=8", pytest.approx(1))
     assert (wide.settings, wide.overall.mean) == ("dim=16", pytest.approx(2))
     said = " ".join(answer(found))

@@ -119,7 +119,7 @@ def fit(
         arm_budgets={},
         speed={},
         settings=settings,
-        data={arm: one.data for arm, one in encoded.items()},
+        data={arm: {**one.data, "perfect": experiment.arms[arm].head.perfect} for arm, one in encoded.items()},
         versions=versions(),
         commit=commit(),
         machine=machine(),

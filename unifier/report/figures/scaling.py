@@ -45,7 +45,7 @@ def draw_efficiency(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn
             )
             for share, error in zip(one.shares, one.errors, strict=True)
         ]
-        note = f"Error: 100 less {'the normalised score' if one.unit == 'normalised' else plain(one.unit)}. " + (
+        note = f"Error: {one.perfect:g} less {plain(one.unit)}. " + (
             f"Law a n^-b + c: {law}" if law else "No law: too few shares, or none that fits"
         )
         drawn.append(

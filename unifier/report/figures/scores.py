@@ -67,7 +67,7 @@ def draw_joint(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
 
 def _joint(found: Together, sheet: Sheet) -> Drawn:
     title = ", ".join(part for part in ("joint less solo", found.settings) if part)
-    lines = {**found.arms, "mean": found.overall}
+    lines = {**found.arms, **({"mean": found.overall} if found.overall else {})}
     figure, axes = panel(3.2, 1.1 + 0.3 * len(lines))
     for k, (arm, gain) in enumerate(lines.items()):
         _dot(axes, gain, -k, sheet.colours.get(arm, INK))
@@ -82,13 +82,17 @@ def _joint(found: Together, sheet: Sheet) -> Drawn:
     axes.axvline(0, color=SOFT, linewidth=1)
     axes.set_yticks([-k for k in range(len(lines))], list(lines))
     axes.set_ylim(0.6 - len(lines), 0.6)
-    axes.set(title=title.replace(", ", "\n", 1), xlabel=found.unit)
+    axes.set(
+        title=title.replace(", ", "\n", 1),
+        xlabel=found.unit if found.overall else f"{found.unit}, each arm in its own metric",
+    )
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
     table = [{"arm": arm, **_cells(gain, "joint less solo")} for arm, gain in lines.items()]
-    over = found.overall.unit
-    note = f"Bar: 95 % interval, paired by {over}" if found.overall.half is not None else f"One {over}: no interval"
+    over = next(iter(lines.values())).unit
+    several = any(gain.half is not None for gain in lines.values())
+    note = f"Bar: 95 % interval, paired by {over}" if several else f"One {over}: no interval"
     return sheet.save(figure, title, "answer", f"{title}, arm by arm", table, note)
 
 

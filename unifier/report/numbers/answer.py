@@ -21,7 +21,8 @@ def answer(found: Sequence[Condition]) -> list[str]:
 class Together(NamedTuple):
     """What one trunk for all gains over a trunk for each: the mean over arms, seed by seed."""
 
-    overall: Estimate
+    overall: Estimate | None
+    """None where their scores have no scale in common, or no seed."""
     arms: Mapping[str, Estimate]
     unit: str
     settings: str
@@ -37,21 +38,19 @@ def together(found: Sequence[Condition]) -> list[Together]:
             trunks.setdefault(trunk, {}).setdefault(one.condition.arm, one)
     several = len({experiment for experiment, _ in trunks}) > 1
     named = [", ".join(part for part in (experiment * several, said) if part) for experiment, said in trunks]
-    each = [_together(list(of_arm.values()), said) for said, of_arm in zip(named, trunks.values(), strict=True)]
-    return [one for one in each if one]
+    return [_together(list(of_arm.values()), said) for said, of_arm in zip(named, trunks.values(), strict=True)]
 
 
-def _together(pairs: Sequence[Contrast], settings: str) -> Together | None:
+def _together(pairs: Sequence[Contrast], settings: str) -> Together:
     scaled = all(one.scaled for one in pairs)
     by_arm = {one.condition.arm: _by_unit(one, scaled) for one in pairs}
     over = pairs[0].raw.unit
     seeds = set[int].intersection(*(set(values) for values in by_arm.values()))
     overall = [sum(values[seed] for values in by_arm.values()) / len(by_arm) for seed in sorted(seeds)]
-    if not overall:
-        return None
+    common = scaled or len({one.condition.metric for one in pairs}) == 1
     unit = "points of normalised score" if scaled else "points"
     arms = {arm: estimate(values.values(), over) for arm, values in by_arm.items()}
-    return Together(estimate(overall, over), arms, unit, settings)
+    return Together(estimate(overall, over) if overall and common else None, arms, unit, settings)
 
 
 def _by_unit(one: Contrast, scaled: bool) -> dict[int, float]:
@@ -72,6 +71,11 @@ def _joint(found: Sequence[Condition]) -> list[str]:
 
 def _shared(result: Together) -> list[str]:
     mean, arms = result.overall, result.arms
+    if mean is None:
+        each = join([f"{arm} {plus_minus(gain, signed=True)}" for arm, gain in arms.items()])
+        return [
+            f"One trunk for all less a trunk for each: {each}; arms without a scale or a seed in common have no mean."
+        ]
     verb = "gains" if mean.mean > 0 else "costs"
     trunk = {1: "A shared trunk", 2: "One trunk for both arms"}.get(len(arms), f"One trunk for all {len(arms)} arms")
     over = "over a trunk for each" if mean.mean > 0 else "against a trunk for each"

@@ -56,6 +56,13 @@ class Condition:
         return {each: 100 * (score - chance) / (reference - chance) for each, score in self.raw.items()}
 
     @property
+    def perfect(self) -> float | None:
+        """The highest that its score can be; None where its runs do not say, which they do of their first metric."""
+        row = self.rows[0]
+        own = row["result"].get("data", {}).get(self.arm, {}).get("perfect")
+        return own if self.metric == first_metric(row) else None
+
+    @property
     def score(self) -> Estimate:
         """The raw score over seeds or folds."""
         return estimate(self.raw.values(), self.unit)
@@ -140,9 +147,13 @@ def setting(value: Any) -> str:
 
 def metric_of(row: Row) -> str:
     """The metric an arm is judged by: its scale's, else its first."""
+    return scale_of(row).get("metric") or first_metric(row)
+
+
+def first_metric(row: Row) -> str:
+    """The metric that selects a run's weights."""
     prefix = f"test/{row['arm']}/"
-    first = next(name.removeprefix(prefix) for name in row["result"]["metrics"] if name.startswith(prefix))
-    return scale_of(row).get("metric") or first
+    return next(name.removeprefix(prefix) for name in row["result"]["metrics"] if name.startswith(prefix))
 
 
 def scale_of(row: Row) -> Mapping[str, Any]:

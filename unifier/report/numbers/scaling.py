@@ -35,6 +35,8 @@ class Efficiency:
 
     arm: str
     unit: str
+    perfect: float
+    """The score, in that unit, that leaves no error."""
     shares: Sequence[float]
     """Of the training split, rising, from 0 to 1."""
     errors: Sequence[Estimate]
@@ -43,32 +45,36 @@ class Efficiency:
 
 
 def efficiencies(found: Sequence[Condition]) -> list[Efficiency]:
-    """For each arm whose conditions differ in the share of examples alone."""
+    """For each arm whose conditions differ in the share of examples alone, if it is known what leaves no error."""
     groups: dict[tuple[str, str], list[tuple[float, Condition]]] = {}
     for condition in found:
         varied = dict(condition.rows[0]["varied"])
         if (share := varied.pop("share", None)) is not None:
             rest = ", ".join(f"{name}={value}" for name, value in varied.items())
             groups.setdefault((condition.arm, rest), []).append((float(share), condition))
-    return [
+    each = [
         _efficiency(f"{arm}, {rest}" if rest else arm, sorted(points, key=lambda point: point[0]))
         for (arm, rest), points in groups.items()
         if len({share for share, _ in points}) > 1
     ]
+    return [one for one in each if one]
 
 
-def _efficiency(arm: str, points: Sequence[tuple[float, Condition]]) -> Efficiency:
+def _efficiency(arm: str, points: Sequence[tuple[float, Condition]]) -> Efficiency | None:
     shares = [share for share, _ in points]
     scaled = [condition.normalised for _, condition in points]
     # Above the reference there is no error left of that kind: count from a perfect score instead.
     if all(scores is not None and max(scores.values()) < 100 for scores in scaled):
-        unit, scores = "normalised", [list(one.values()) for one in scaled if one is not None]
+        unit, perfect = "the normalised score", 100.0
+        scores = [list(one.values()) for one in scaled if one is not None]
     else:
-        unit, scores = points[0][1].metric, [list(condition.raw.values()) for _, condition in points]
-    perfect = 1 if max(map(max, scores)) <= 1 else 100  # areas under curves go to 1, all else is in per cent
+        unit, perfect = points[0][1].metric, points[0][1].perfect
+        scores = [list(condition.raw.values()) for _, condition in points]
+    if perfect is None:
+        return None
     errors = [estimate(perfect - score for score in of_share) for of_share in scores]
     law = fit_law(shares, [one.mean for one in errors]) if len(set(shares)) >= FEWEST else None
-    return Efficiency(arm, unit, shares, errors, law)
+    return Efficiency(arm, unit, perfect, shares, errors, law)
 
 
 def fit_law(n: Sequence[float], errors: Sequence[float]) -> Law | None:

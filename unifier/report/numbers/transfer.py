@@ -26,12 +26,16 @@ class Grid:
 def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
     """A grid for each of what was tuned and varied: where the trunk began, controls below, by the arm it went to.
 
-    In normalised scores where every arm has one, else in per cent of what the arm reaches with a trunk of its own.
+    In normalised scores where every arm has one, else in per cent of what the arm reaches with a trunk of its own, or
+    as they are where that is not above 0.
     """
     moved = [condition for condition in found if not condition.says(start=None)]
     arms = list(dict.fromkeys(condition.arm for condition in found if condition.arm in {one.arm for one in moved}))
     starts = list(dict.fromkeys(condition.rows[0]["start"] for condition in moved))
     scaled = all(condition.scaled for condition in found if condition.arm in arms)
+
+    solos = [one for one in found if one.arm in arms and one.says(mode="solo", start=None, tuned="all")]
+    shares = all(one.score.mean > 0 for one in solos)
 
     def cell(arm: str, varied: Mapping[str, Any], **facts: object) -> float | None:
         mine = [one for one in found if one.arm == arm and one.under(varied) and not one.says(mode="joint")]
@@ -41,7 +45,9 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
             return None
         if here.scaled and scaled:
             return here.scaled.mean
-        return 100 * here.score.mean / solo.score.mean if solo and solo.score.mean else None
+        if not shares:
+            return here.score.mean
+        return 100 * here.score.mean / solo.score.mean if solo else None
 
     grids: list[Grid] = []
     for (tuned, said), varied in itertools.product(reversed(TUNED.items()), fullest(moved)):
@@ -57,7 +63,8 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
             del lines["random, all trained"]
         cells = {line.replace("_", " "): [cell(arm, varied, **facts) for arm in arms] for line, facts in lines.items()}
         cells = {line: values for line, values in cells.items() if any(value is not None for value in values)}
-        unit = "normalised score" if scaled else "per cent of solo's score"
+        unit = "per cent of solo's score" if shares else "score, each in its own metric"
+        unit = "normalised score" if scaled else unit
         controls = [line for line in cells if not line.startswith("from ")]
         title = ", ".join(part for part in (f"trunk {said}", settings_of(varied)) if part)
         grids.append(Grid(title, list(cells), arms, list(cells.values()), unit, controls))
