@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy import stats
 
 from unifier.report.figures.curves import telling
 from unifier.report.numbers.answer import answer, together
@@ -101,3 +102,39 @@ def test_a_grid_of_scores_below_zero_is_of_scores(row: Rows) -> None:
         "random, all trained (solo)": [-2],
     }
     assert grid.unit == "score, each in its own metric"
+
+
+def moved(row: Rows, arm: str, start: str, scores: tuple[float, ...], tuned: str) -> list[dict[str, Any]]:
+    """A seed for each score of a trunk that was trained elsewhere."""
+    facts = {"mode": "transfer", "start": start, "tuned": tuned}
+    return [with_metric(row(arm, score, seed, **facts), "f1", 100.0) for seed, score in enumerate(scores)]
+
+
+def test_the_share_of_the_best_pair_has_the_interval_of_a_choice_and_says_of_what_it_is(row: Rows) -> None:
+    solo = [with_metric(row(arm, 80.0, seed), "f1", 100.0) for arm in ("digits", "music") for seed in range(3)]
+    frozen = moved(row, "digits", "genres", (60.0, 64.0, 68.0), "none")
+    other = moved(row, "music", "pictures", (10.0, 20.0, 30.0), "none")
+    low, high = stats.ttest_1samp([75, 80, 85], 0).confidence_interval(1 - 0.05 / 2)
+    (said,) = answer(conditions([*solo, *frozen, *other]))
+    ends = f"{low:.0f} to {high:.0f}".replace("-", "−")
+    assert said == (
+        f"On the best of 2 pairs, genres to digits, a frozen trunk keeps 80 % of solo's score "
+        f"(95 % interval {ends}, for the best of 2)."
+    )
+    tuned = moved(row, "digits", "genres", (80.0, 80.0, 80.0), "all")
+    assert "80 % of the tuned score" in answer(conditions([*solo, *frozen, *other, *tuned]))[0]
+    low, high = stats.ttest_1samp([75, 80, 85], 0).confidence_interval(0.95)
+    (said,) = answer(conditions([*solo, *frozen]))
+    assert said.startswith("From genres to digits, a frozen trunk keeps 80 % of solo's score (95 % interval ")
+    assert said.endswith(f"{low:.0f} to {high:.0f}).")
+
+
+def test_seeds_without_a_share_are_named(row: Rows) -> None:
+    frozen = moved(row, "digits", "genres", (60.0, 64.0, 68.0), "none")
+    tuned = moved(row, "digits", "genres", (80.0, 0.0, 80.0), "all")
+    said = answer(conditions([*frozen, *tuned]))
+    assert said[-1] == "No share is told where the tuned score is not above 0: genres to digits, seed 1."
+    for one in tuned:
+        one["result"]["metrics"]["test/digits/f1"] = 0.0
+    (said,) = answer(conditions([*frozen, *tuned]))
+    assert said.endswith("genres to digits, seed 0, 1 and 2.")

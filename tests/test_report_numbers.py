@@ -189,8 +189,10 @@ def test_the_share_that_a_frozen_trunk_keeps(row: Rows) -> None:
 
     rows = [moved(62.0, "pictures", "none"), moved(80.0, "pictures", "all"), moved(55.0, "translation", "none")]
     best, other = shares_kept(conditions([row("music", 76.0), *rows]))
+    assert best.share is not None
+    assert other.share is not None
     assert (best.start, best.share.mean) == ("pictures", pytest.approx(100 * 42 / 60))
-    assert (other.start, other.share.mean, other.tuned) == ("translation", pytest.approx(100 * 35 / 56), "solo")
+    assert (other.start, other.share.mean, other.tuned.label) == ("translation", pytest.approx(100 * 35 / 56), "solo")
 
 
 def test_the_matrix_holds_every_pair_and_its_controls(row: Rows) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from unifier.report.numbers.conditions import Condition, Contrast, contrast, contrasts, fullest, settings_of
 from unifier.report.numbers.intervals import Estimate, estimate
 from unifier.report.numbers.scaling import efficiencies
-from unifier.report.numbers.transfer import shares_kept
+from unifier.report.numbers.transfer import Kept, shares_kept
 from unifier.report.numbers.wording import count, decimals, figure, interval, join, plain, plus_minus, size
 
 
@@ -106,31 +106,53 @@ def _moved(found: Sequence[Condition]) -> list[str]:
     kept = shares_kept(found)
     if not kept:
         return []
-    best = kept[0]
-    share = best.share
-    said = [
-        f"On its best pair, {plain(best.start)} to {best.arm}, a frozen trunk keeps {figure(share.mean, 0)} % "
-        f"of the tuned score {interval(share)}."
-    ]
+    return [*_kept(kept, found), *_dropped(kept)]
+
+
+def _kept(kept: Sequence[Kept], found: Sequence[Condition]) -> list[str]:
+    """What the best pair keeps, with intervals as wide as the choice among all pairs makes them."""
+    best, pairs = kept[0], sum(one.share is not None for one in kept)
+    if best.share is None:
+        return []
+    share = best.share.among(pairs)
+    whole = "solo's score" if best.tuned.says(start=None) else "the tuned score"
+    pair = f"{plain(best.start)} to {best.arm}"
+    said = f"On the best of {pairs} pairs, {pair}," if pairs > 1 else f"From {pair},"
+    said = [f"{said} a frozen trunk keeps {figure(share.mean, 0)} % of {whole} {_among(share, pairs)}."]
     control = next(
         (
             one
             for one in contrasts(found)
-            if one.condition.arm == best.arm
-            and one.condition.says(start=best.start, tuned="none", shuffled=False)
-            and one.baseline.says(start=None, tuned="none")
+            if one.condition is best.frozen and one.baseline.says(start=None, tuned="none")
         ),
         None,
     )
     if control:
         gain, unit = (control.scaled, "points of normalised score") if control.scaled else (control.raw, "points")
+        gain = gain.among(pairs)
         if gain.half is not None and not gain.sign:
-            said.append(f"There, it cannot be told from a random frozen trunk {interval(gain)}.")
+            said.append(f"There, it cannot be told from a random frozen trunk {_among(gain, pairs)}.")
         else:
             much = size(gain)
             worth = f"{figure(much.mean, decimals(much))} {unit} {'above' if gain.mean > 0 else 'below'}"
-            said.append(f"That is {worth} a random frozen trunk {interval(much)}.")
+            said.append(f"That is {worth} a random frozen trunk {_among(much, pairs)}.")
     return said
+
+
+def _among(found: Estimate, choices: int) -> str:
+    """An interval, and that it was widened."""
+    said = interval(found)
+    return f"{said[:-1]}, for the best of {choices})" if choices > 1 and found.half is not None else said
+
+
+def _dropped(kept: Sequence[Kept]) -> list[str]:
+    """The seeds of which there is no share, by pair."""
+    said = [
+        f"{plain(one.start)} to {one.arm}, {one.frozen.unit} {join(list(map(str, one.dropped)))}"
+        for one in kept
+        if one.dropped
+    ]
+    return [f"No share is told where the tuned score is not above 0: {'; '.join(said)}."] if said else []
 
 
 def _shares(found: Sequence[Condition]) -> list[str]:

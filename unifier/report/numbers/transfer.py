@@ -1,6 +1,7 @@
 """What a trunk that was trained on one experiment is worth to the others."""
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
@@ -74,11 +75,22 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
 class Kept(NamedTuple):
     """The share, in per cent, of a tuned trunk's score that the same trunk keeps when it is frozen."""
 
-    start: str
-    arm: str
-    share: Estimate
-    tuned: str
-    """The label of the condition it is a share of."""
+    frozen: Condition
+    tuned: Condition
+    """What it is a share of."""
+    share: Estimate | None
+    dropped: Sequence[int]
+    """Seeds, or folds, whose tuned score is not above 0, so that there is no share of it."""
+
+    @property
+    def start(self) -> str:
+        """The experiment that trained the trunk."""
+        return self.frozen.rows[0]["start"]
+
+    @property
+    def arm(self) -> str:
+        """The arm that it was frozen for."""
+        return self.frozen.arm
 
 
 def shares_kept(found: Sequence[Condition]) -> list[Kept]:
@@ -87,23 +99,26 @@ def shares_kept(found: Sequence[Condition]) -> list[Kept]:
     for frozen in found:
         if frozen.says(start=None) or not frozen.says(tuned="none", shuffled=False):
             continue
-        start = frozen.rows[0]["start"]
-        tuned = [
-            other
-            for origin in (start, None)
-            for other in found
-            if other.arm == frozen.arm and other.under(frozen.varied)
-            if other.says(start=origin, tuned="all", shuffled=False)
-            if not other.says(mode="joint")
-        ]
-        if not tuned:
+        tuned = next(
+            (
+                other
+                for origin in (frozen.rows[0]["start"], None)
+                for other in found
+                if other.arm == frozen.arm and other.under(frozen.varied)
+                if other.says(start=origin, tuned="all", shuffled=False)
+                if not other.says(mode="joint")
+            ),
+            None,
+        )
+        if tuned is None:
             continue
-        ours, theirs = frozen.normalised or frozen.raw, tuned[0].normalised or tuned[0].raw
-        shared = [seed for seed in ours if theirs.get(seed, 0) > 0]
-        if shared:
-            share = estimate((100 * ours[seed] / theirs[seed] for seed in shared), frozen.unit)
-            kept.append(Kept(start, frozen.arm, share, tuned[0].label))
-    return sorted(kept, key=lambda one: -one.share.mean)
+        ours, theirs = frozen.normalised or frozen.raw, tuned.normalised or tuned.raw
+        shares = {seed: 100 * ours[seed] / theirs[seed] for seed in ours if theirs.get(seed, 0) > 0}
+        dropped = [seed for seed in ours if theirs.get(seed, 1) <= 0]
+        if shares or dropped:
+            share = estimate(shares.values(), frozen.unit) if shares else None
+            kept.append(Kept(frozen, tuned, share, dropped))
+    return sorted(kept, key=lambda one: -one.share.mean if one.share else math.inf)
 
 
 def setting_grid(found: Sequence[Condition]) -> Grid | None:
