@@ -5,7 +5,9 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -56,20 +58,25 @@ def test_every_rung_learns_the_grammar(rung: str) -> None:
     assert sum(losses[-10:]) / 10 < 0.65 * losses[0]
 
 
-def test_rungs_differ_in_nothing_but_encoder_and_decoder() -> None:
+def test_rungs_differ_in_nothing_but_encoder_and_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_rung: Any = function("one_rung")
+    other = partial(one_rung.__globals__["translation"], label_smoothing=0.2, length_penalty=0.7)
+    monkeypatch.setitem(one_rung.__globals__, "translation", other)
     told: list[object] = []
-    for rung in ("gru", "prefix"):
+    for rung in rungs():
         torch.manual_seed(0)
-        described = function("one_rung")(rung=rung, **SMALL)
+        described = one_rung(rung=rung, beam_width=3, **SMALL)
         assert isinstance(described, Experiment)
         ((name, arm),) = described.arms.items()
         assert isinstance(arm.tokenizer, SubwordTokenizer)
-        assert isinstance(arm.head, WritingHead)
-        assert arm.head.embedding is arm.tokenizer.embedding
+        head = arm.head
+        assert isinstance(head, WritingHead)
+        assert head.embedding is arm.tokenizer.embedding
+        assert (head.label_smoothing, head.beam_width, head.length_penalty, head.language) == (0.2, 3, 0.7, "fr"), rung
         told.append(
             (name, getattr(arm.source, "sha256", ""), described.training, arm.tokenizer.embedding.weight.tolist())
         )
-    assert told[0] == told[1]
+    assert all(one == told[0] for one in told)
 
 
 def test_the_comparison_runs_and_each_run_translates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -122,6 +122,29 @@ def test_predictions_of_an_example_s_views_are_averaged(study: Callable[[str], S
     torch.testing.assert_close(torch.stack(list(model.predictions[arm].values())), expected)
 
 
+def test_a_loss_is_weighed_by_what_is_learned_and_by_its_arms_weight(study: Callable[[str], Study]) -> None:
+    experiment = seeded(study("pictures"), dim=16, depth=1)
+    ((arm, one),) = experiment.arms.items()
+    fixed = replace(experiment, arms={arm: replace(one, weight=3.0)})
+    loss = torch.tensor(1.7)
+    assert Unifier(fixed).weigh(arm, loss).item() == pytest.approx(3 * 1.7)
+    learned = Unifier(replace(fixed, training=replace(fixed.training, weighting="uncertainty")))
+    learned.log_variances[arm].data.fill_(0.7)
+    assert learned.weigh(arm, loss).item() == pytest.approx(3 * (1.7 * math.exp(-0.7) + 0.35))
+
+
+@pytest.mark.parametrize(("norm", "clipped"), [(100.0, 2.5), (1.5, 1.5)])
+def test_gradients_are_as_long_as_clip_at_most(study: Callable[[str], Study], norm: float, clipped: float) -> None:
+    experiment = seeded(study("pictures"), dim=16, depth=1)
+    model = Unifier(replace(experiment, training=replace(experiment.training, clip=2.5)))
+    entries = sum(parameter.numel() for parameter in model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, norm / math.sqrt(entries))
+    model.configure_gradient_clipping(None)
+    found = torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
+    assert found.norm().item() == pytest.approx(clipped, rel=1e-3)
+
+
 def shares(schedule: Schedule, total: int, warmup: float = 0.1) -> list[float]:
     training = Training(steps=total, schedule=schedule, warmup=warmup)
     return [learning_rate_share(training, step, total) for step in range(total)]

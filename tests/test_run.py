@@ -193,15 +193,16 @@ def test_a_result_says_what_was_run_on_what_and_at_what_cost(finished: Path) -> 
     result = content(finished)
     check(SCHEMA, result)
     assert set(result) - set(SCHEMA) <= {"signatures", "error", "speed", "arm_budgets"}
-    speed = result["speed"]
+    speed, budget = result["speed"], result["budget"]
+    for unit in ("tokens", "flops"):
+        assert speed[f"{unit}_per_second"] == pytest.approx(budget[unit] / budget["seconds"])
     assert speed["mfu"] == pytest.approx(speed["flops_per_second"] / speed["peak_flops_per_second"])
     assert 0 < speed["share_waiting_for_data"] < speed["share_outside_steps"] < 1
     assert speed["computed_per_real_column"] == 1  # digits are all of one size
-    assert result["status"] == "finished"
-    assert result["error"] == ""
-    assert result["budget"]["steps"] == 8
-    assert result["budget"]["tokens"] == 8 * 8 * 16  # each batch is 8 digits of 16 columns
-    assert result["budget"]["peak_memory_bytes"] > 10**6
+    assert (result["status"], result["error"]) == ("finished", "")
+    assert budget["steps"] == 8
+    assert budget["tokens"] == 8 * 8 * 16  # each batch is 8 digits of 16 columns
+    assert budget["peak_memory_bytes"] > 10**6
     assert result["parameters"]["total"] == sum(result["parameters"][part] for part in ("tokenizer", "trunk", "head"))
     assert [result["data"]["digits"][split] for split in ("train", "val", "test")] == [40, 40, 40]
     assert len(result["data"]["digits"]["sha256"]) == 64
