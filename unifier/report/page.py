@@ -129,7 +129,7 @@ class Room:
         """What to say of it."""
         if not self.refused:
             return []
-        return [f"{count(self.refused, 'picture or sound')} left out to keep this page small; see the runs' folders"]
+        return [f"{self.refused} of the pictures and sounds left out to keep this page small; see the runs' folders"]
 
 
 def _shown(found: Sequence[Condition]) -> dict[str, Row]:
