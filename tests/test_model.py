@@ -184,17 +184,6 @@ def test_the_inverse_square_root_halves_in_four_times_the_steps() -> None:
     assert set(shares("constant", 50)[5:]) == {1.0}
 
 
-def test_matrices_alone_decay_and_every_parameter_is_learned_once(study: Callable[[str], Study]) -> None:
-    experiment = seeded(study("translation"), dim=16, depth=1, optimizer="adamw")
-    model = Unifier(experiment)
-    decayed, free = model.configure_optimizers()["optimizer"].param_groups
-    assert decayed["weight_decay"] > 0 == free["weight_decay"]
-    assert all(parameter.ndim >= 2 for parameter in decayed["params"])
-    assert all(parameter.ndim < 2 for parameter in free["params"])
-    learned = [parameter.numel() for group in (decayed, free) for parameter in group["params"]]
-    assert sum(learned) == sum(parameter.numel() for parameter in model.parameters())
-
-
 @pytest.mark.parametrize(("area", "score"), [(0.8, 60.0), (math.nan, 40.0)], ids=["known", "unknown"])
 def test_an_area_weighs_as_much_as_an_accuracy_where_weights_are_chosen(
     study: Callable[[str], Study], area: float, score: float, monkeypatch: pytest.MonkeyPatch
