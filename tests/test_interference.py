@@ -1,6 +1,7 @@
 """Gradients of arms that share a trunk are compared layer by layer."""
 
 import csv
+import resource
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from unifier.data.embedded import Digits
 from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
 from unifier.running.callbacks import Interrupted, Interruption
+from unifier.running.interference import Interference
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
@@ -89,6 +91,29 @@ def test_arms_that_want_the_same_agree_as_one_with_itself_and_arms_that_do_not_d
     for layer in ("blocks.0", "blocks.1"):
         assert mean(agreeing[layer, "one", "other"]) > mean(agreeing[layer, "one", "one"]) - 0.2
         assert mean(opposed[layer, "one", "other"]) < mean(opposed[layer, "one", "one"]) - 0.2
+
+
+def test_its_file_is_whole_though_the_disk_is_full(tmp_path: Path) -> None:
+    nobody: Any = None
+    found, path = Interference(tmp_path), tmp_path / "interference.csv"
+    found.on_train_end(nobody, nobody)
+    header = "step,tokens,layer,arm_a,arm_b,cosine\n"
+    assert path.read_bytes() == header.encode()
+    found.tokens[0] = 0, 128
+    found.sums[0]["blocks.0", ("one", "other")] = [0.25, 0.75]
+    found.on_train_end(nobody, nobody)
+    whole = path.read_bytes()
+    assert whole == f"{header}0,128,blocks.0,one,other,0.5\n".encode()
+    found.sums[0]["norm", ("one", "other")] = [1.0]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            found.on_train_end(nobody, nobody)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+    assert path.read_bytes() == whole
 
 
 def test_a_run_that_goes_on_keeps_what_it_found_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

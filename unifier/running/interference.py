@@ -1,6 +1,5 @@
 """Whether arms that share a trunk pull it the same way: cosines between their gradients."""
 
-import csv
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, final
@@ -11,11 +10,14 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from unifier.model import Unifier
+from unifier.study.files import write_table
 
 WINDOWS = 20
 """Parts of a run, over each of which cosines are averaged."""
 ROUNDS = 4
 """How many batches of each arm are compared in a window, from its beginning: more say little more, and cost time."""
+
+COLUMNS: tuple[str, ...] = ("step", "tokens", "layer", "arm_a", "arm_b", "cosine")
 
 Pair = tuple[str, str]
 
@@ -68,12 +70,12 @@ class Interference(Callback):
             self.sums[window][layer, pair] = cosines
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        with self.path.open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["step", "tokens", "layer", "arm_a", "arm_b", "cosine"])
-            for window, cosines in self.sums.items():
-                for (layer, pair), found in cosines.items():
-                    writer.writerow([*self.tokens[window], layer, *pair, sum(found) / len(found)])
+        rows = [
+            dict(zip(COLUMNS, (*self.tokens[window], layer, *pair, sum(found) / len(found)), strict=True))
+            for window, cosines in self.sums.items()
+            for (layer, pair), found in cosines.items()
+        ]
+        write_table(self.path, rows, COLUMNS)
 
 
 def gradients(model: Unifier) -> dict[str, Tensor]:

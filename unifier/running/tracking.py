@@ -1,7 +1,5 @@
 """Where a run's figures go while it runs: metrics.csv always, Weights & Biases, TensorBoard on request."""
 
-import csv
-import io
 import os
 import warnings
 from argparse import Namespace
@@ -13,7 +11,7 @@ from typing import Any, Literal, Protocol, cast, final
 from lightning.pytorch.loggers import Logger
 from requests.utils import get_netrc_auth
 
-from unifier.study.files import read_json, write_text
+from unifier.study.files import read_json, read_table, write_table
 
 Track = Literal["online", "offline", "off"]
 Mode = Literal["online", "offline", "disabled", "shared"]
@@ -45,20 +43,14 @@ class MetricsFile:
         self.earlier: list[Mapping[str, Any]] = []
         self.rows: list[Mapping[str, Any]] = []
         if path.exists():
-            with path.open(newline="") as file:
-                self.earlier = [{name: text for name, text in row.items() if text} for row in csv.DictReader(file)]
+            self.earlier = [{name: text for name, text in row.items() if text} for row in read_table(path)]
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         row = {"step": step, **metrics}
         # What was logged after the checkpoint that a run resumes from is logged anew.
         self.earlier = [old for old in self.earlier if (int(old["step"]), old.keys() == row.keys()) < (step, True)]
         self.rows.append(row)
-        rows = [*self.earlier, *self.rows]
-        file = io.StringIO(newline="")
-        writer = csv.DictWriter(file, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_text(self.path, file.getvalue())
+        write_table(self.path, [*self.earlier, *self.rows])
 
     def keep(self, folder: Path, metrics: Mapping[str, float]) -> None:
         """Nothing more: it is all in the folder."""
@@ -134,9 +126,9 @@ class WeightsAndBiases:
             table = wandb.Table(columns=list(rows[0]), data=[_cells(row) for row in rows])
             self.run.log({f"samples/{arm}": table})
         for numbers in sorted((folder / "figures").glob("*.csv")):
-            with numbers.open(newline="") as file:
-                names, *lines = csv.reader(file)
-            self.run.log({f"numbers/{numbers.stem}": wandb.Table(columns=list[Any](names), data=lines)})
+            lines = read_table(numbers)
+            table = wandb.Table(columns=list(lines[0]), data=[list(line.values()) for line in lines])
+            self.run.log({f"numbers/{numbers.stem}": table})
         for page in (*sorted((folder / "figures").glob("*.svg")), *folder.glob("report.html")):
             self.run.log({page.stem: wandb.Html(page.read_text(encoding="utf-8"), inject=False)})
         self.run.summary.update(dict(metrics))

@@ -1,7 +1,9 @@
 """Writing a run's files, each whole or not at all."""
 
+import csv
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,22 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON; what JSON has no word for is written as text."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[str] = ()) -> None:
+    """Write a CSV: the columns named, then those that rows have besides, in the order in which they come up."""
+    file = io.StringIO(newline="")
+    names = dict.fromkeys([*columns, *(name for row in rows for name in row)])
+    writer = csv.DictWriter(file, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, file.getvalue())
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV that a run left."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def read_json(path: Path) -> dict[str, Any]:

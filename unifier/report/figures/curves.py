@@ -1,9 +1,7 @@
 """Learning curves: scores on the validation split over what they cost."""
 
-import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +12,7 @@ from unifier.report.figures.drawing import Drawn, End, Sheet, faded, label_ends,
 from unifier.report.numbers.conditions import Condition, budget, scale_of
 from unifier.report.numbers.gather import Row
 from unifier.report.numbers.wording import plain
+from unifier.study.files import read_table
 
 AXES = {"tokens": "tokens read", "flops": "FLOPs", "seconds": "seconds of training"}
 MOST = 4
@@ -155,7 +154,4 @@ def _points(row: Row, column: str, axis: str) -> NDArray[np.float64] | None:
     return np.array(points).T if points else None
 
 
-@lru_cache(maxsize=512)
-def _logged(path: Path) -> list[Mapping[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+_logged = lru_cache(maxsize=512)(read_table)

@@ -1,6 +1,5 @@
 """What all figures share: colours, letters, and the SVG with its numbers beside it."""
 
-import csv
 import io
 import re
 import textwrap
@@ -14,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
-from unifier.study.files import write_text
+from unifier.study.files import write_table, write_text
 
 INK, SOFT = "#2b3138", "#6b737d"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b3589a", "#b07c00", "#3d95c9")
@@ -94,11 +93,7 @@ class Sheet:
         dark = f"@media (prefers-color-scheme: dark){{{rules}}}"
         path = at / (re.sub(r"[^\w.]+", "-", name) + ".svg")  # settings stand in names, and hold anything
         write_text(path, file.getvalue().replace("</style>", f"{dark}</style>", 1))
-        rows = io.StringIO(newline="")
-        writer = csv.DictWriter(rows, list(dict.fromkeys(key for row in table for key in row)), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(table)
-        write_text(path.with_suffix(".csv"), rows.getvalue())
+        write_table(path.with_suffix(".csv"), table)
         return Drawn(section, path, says)
 
 

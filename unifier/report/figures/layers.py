@@ -1,6 +1,5 @@
 """What differs by layer: how alike two trunks read, and how alike two arms pull."""
 
-import csv
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from unifier.report.figures.drawing import COLOURS, SOFT, Drawn, End, Sheet, faded, label_ends, panel
 from unifier.report.numbers.conditions import label
 from unifier.report.numbers.gather import Row
+from unifier.study.files import read_table
 
 MEASURES = {"cka": "linear CKA", "neighbours": "shared neighbours"}
 MOST = 4
@@ -87,9 +87,9 @@ def draw_gradients(rows: Sequence[Row], sheet: Sheet) -> list[Drawn]:
     """For a few layers: the cosine between two arms' gradients over tokens; two batches of one arm are the ceiling."""
     folders = dict.fromkeys(row["folder"] for row in rows if row["mode"] == "joint" and row["folder"])
     runs: dict[str, dict[tuple[str, str], list[list[tuple[float, float]]]]] = defaultdict(lambda: defaultdict(list))
-    for path in (folder / "interference.csv" for folder in folders):
+    for path in filter(Path.exists, (folder / "interference.csv" for folder in folders)):
         own: dict[tuple[str, tuple[str, str]], list[tuple[float, float]]] = defaultdict(list)
-        for line in _lines(path):
+        for line in read_table(path):
             own[line["layer"], (line["arm_a"], line["arm_b"])].append((float(line["tokens"]), float(line["cosine"])))
         for (layer, pair), found in own.items():
             runs[layer][pair].append(found)
@@ -130,10 +130,3 @@ def draw_gradients(rows: Sequence[Row], sheet: Sheet) -> list[Drawn]:
 def _means(runs: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:
     """Mean tokens and cosine at each place of several runs."""
     return [(fmean(at for at, _ in place), fmean(cosine for _, cosine in place)) for place in zip(*runs, strict=False)]
-
-
-def _lines(path: Path) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))

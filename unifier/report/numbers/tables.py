@@ -1,6 +1,5 @@
 """The tables of a page, each a list of lines with texts in them."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -10,7 +9,7 @@ from unifier.report.numbers.conditions import Condition, Contrast, contrasts
 from unifier.report.numbers.gather import Row
 from unifier.report.numbers.matching import MEASURES, unmatched
 from unifier.report.numbers.wording import amount, count, figure, plain, plus_minus
-from unifier.study.files import read_json
+from unifier.study.files import read_json, read_table
 
 Table = list[dict[str, str]]
 """A line maps a column's name to what stands there."""
@@ -128,14 +127,13 @@ def _attention(row: Row, arm: str) -> dict[str, Any]:
 
 def likeness_table(drawn: Sequence[Path]) -> dict[str, Table]:
     """The numbers of the representations' figures, by figure: raw, by chance, calibrated."""
-    tables: dict[str, Table] = {}
-    for path in drawn:
-        with path.with_suffix(".csv").open(newline="") as file:
-            tables[path.stem.partition("-")[2].replace("-", ", ")] = [
-                {**line, **{name: figure(float(line[name]), 2) for name in ("raw", "chance", "calibrated")}}
-                for line in csv.DictReader(file)
-            ]
-    return tables
+    return {
+        path.stem.partition("-")[2].replace("-", ", "): [
+            {**line, **{name: figure(float(line[name]), 2) for name in ("raw", "chance", "calibrated")}}
+            for line in read_table(path.with_suffix(".csv"))
+        ]
+        for path in drawn
+    }
 
 
 def run_table(rows: Sequence[Row], labels: Mapping[int, str]) -> Table:
