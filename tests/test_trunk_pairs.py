@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from unifier.study.representation import linear_cka, mutual_neighbours
-from unifier.study.trunk_pairs import EXAMPLES, NEIGHBOURS, compare_representations
+from unifier.study.trunk_pairs import EXAMPLES, MEASURES, NEIGHBOURS, compare_representations
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -48,8 +47,8 @@ def test_each_pair_is_measured_at_every_layer_that_both_have(tmp_path: Path) -> 
         wanted = (blocks[name] - blocks[f"{name}_chance"]) / (1 - blocks[f"{name}_chance"])
         assert blocks[f"{name}_calibrated"] == pytest.approx(wanted)
     x, y = (torch.from_numpy(each["digits/blocks.0"]) for each in (one, other))
-    assert blocks["cka"] == pytest.approx(linear_cka(x, y), abs=1e-6)
-    assert blocks["neighbours"] == pytest.approx(mutual_neighbours(x, y, NEIGHBOURS), abs=1e-6)
+    for name, relation in MEASURES.items():
+        assert blocks[name] == pytest.approx(float((relation(x) * relation(y)).sum()), abs=1e-6)
 
 
 def test_other_arms_seeds_and_settings_are_not_compared(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """How alike two representations of the same examples are, and how alike they would be by chance.
 
 A representation is a matrix (E, D) of E examples. Both measures here compare which examples are near each other, so
-that neither D nor its basis needs to be the same: a relation (E, E) is found within each, and the two are multiplied
-entry by entry.
+that neither D nor its basis needs to be the same: a relation (E, E) is found within each, and the measure is the sum
+of their products, entry by entry.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,32 +18,27 @@ Relation = Callable[[Tensor], Tensor]
 
 
 def likeness(x: Tensor) -> Tensor:
-    """The inner products (E, E) of centred examples, at norm 1; 0 where all examples are the same."""
+    """The inner products (E, E) of centred examples, at norm 1; 0 where all examples are the same.
+
+    Their measure is linear centred kernel alignment, 0 to 1 (Kornblith et al. 2019, section 3). With few examples of
+    many rows it is high for noise too: read it beside its chance.
+    """
     centred = (x - x.mean(0)).double()
     products = centred @ centred.T
     return products / products.norm().clamp(min=torch.finfo(torch.float64).tiny)
 
 
 def neighbours(x: Tensor, k: int) -> Tensor:
-    """Whether an example is one of another's k nearest by cosine (E, E), at norm 1."""
+    """Whether an example is one of another's k nearest by cosine (E, E), at norm 1.
+
+    Their measure is the mean share of an example's k nearest that are so in the other representation too (Huh et al.
+    2024, section 2).
+    """
     if not 0 < k < len(x):
         raise InputError(f"none of {len(x)} examples has {k} neighbours: take more examples, or fewer neighbours")
     directions = torch.nn.functional.normalize(x.double())
     cosines = (directions @ directions.T).fill_diagonal_(-torch.inf)
     return torch.zeros_like(cosines).scatter_(1, cosines.topk(k, dim=1).indices, (len(x) * k) ** -0.5)
-
-
-def linear_cka(x: Tensor, y: Tensor) -> float:
-    """Linear centred kernel alignment of (E, D1) and (E, D2), 0 to 1 (Kornblith et al. 2019, section 3).
-
-    With few examples of many rows it is high for noise too: read it beside its chance, as `calibrated` finds it.
-    """
-    return float((likeness(x) * likeness(y)).sum())
-
-
-def mutual_neighbours(x: Tensor, y: Tensor, k: int) -> float:
-    """The share of an example's k nearest in (E, D1) that are so in (E, D2) too, mean (Huh et al. 2024, section 2)."""
-    return float((neighbours(x, k) * neighbours(y, k)).sum())
 
 
 class Calibrated(NamedTuple):
@@ -58,18 +53,13 @@ class Calibrated(NamedTuple):
     """How often chance gives as much (Phipson and Smyth 2010: the order found counts as one of them)."""
 
 
-def calibrated(relation: Relation, x: Tensor, y: Tensor, *, permutations: int = 200, seed: int = 0) -> Calibrated:
-    """Compare the relations within (E, D1) and (E, D2), the same E examples, and again with y's examples shuffled.
-
-    `likeness` gives the linear CKA, and `neighbours` with its k the share of mutual neighbours.
-    """
-    return calibrated_against(relation, x, [y], permutations=permutations, seed=seed)[0]
-
-
-def calibrated_against(
+def calibrated(
     relation: Relation, one: Tensor, others: Sequence[Tensor], *, permutations: int = 200, seed: int = 0
 ) -> list[Calibrated]:
-    """As `calibrated`, for one representation against several, under the same permutations."""
+    """Compare the relations within (E, D1) and within each of several (E, D2), the same E examples.
+
+    Chance is what the first gives with its examples shuffled, in the same ways for all others.
+    """
     sizes = {len(x) for x in (one, *others)}
     if len(sizes) > 1:
         raise InputError(f"{min(sizes)} and {max(sizes)} examples cannot be compared: represent the same ones")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unifier.study.representation import calibrated_against, likeness, neighbours
+from unifier.study.representation import calibrated, likeness, neighbours
 from unifier_tokenizers import InputError
 
 EXAMPLES = 256
@@ -61,7 +61,7 @@ def compare_group(group: Sequence[Trunk]) -> Iterator[dict[str, Any]]:
         if not others:
             continue
         held = [theirs for _, theirs in others]
-        measured = {name: calibrated_against(relation, one, held) for name, relation in MEASURES.items()}
+        measured = {name: calibrated(relation, one, held) for name, relation in MEASURES.items()}
         for k, (other, _) in enumerate(others):
             figures = {
                 f"{measure}{what}": figure
