@@ -29,8 +29,7 @@ from torchaudio.transforms import MFCC
 
 from benchmarks.tables import row
 from unifier.data.sets.by_name import PICTURES, picture_source, sound_source
-from unifier.data.source import Example, LabelledSource, where
-from unifier.data.splitting import SPLITS
+from unifier.data.source import SPLITS, Example, LabelledSource, where
 from unifier.study.files import read_json, write_json
 from unifier_tokenizers import InputError, Sound
 

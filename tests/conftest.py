@@ -19,8 +19,7 @@ import pytest
 import soundfile
 from PIL import Image
 
-from unifier.data.source import Source
-from unifier.data.splitting import SPLITS
+from unifier.data.source import SPLITS, Source
 from unifier_tokenizers import InputError
 
 DATA = {".gz", ".xz", ".zip", ".wav", ".ogg", ".PNG", ".de"}

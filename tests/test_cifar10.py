@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from unifier.data.sets.cifar10 import CIFAR10
-from unifier.data.splitting import SPLITS
+from unifier.data.source import SPLITS
 from unifier_tokenizers import InputError
 
 

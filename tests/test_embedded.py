@@ -17,8 +17,7 @@ from sklearn.svm import SVC
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic, words
 from unifier.data.embedded.lexicon import ADJECTIVES, DETERMINERS, NOUNS, PRONOUNS, VERBS
 from unifier.data.embedded.music import GENRES, render
-from unifier.data.source import Example, Source
-from unifier.data.splitting import SPLITS
+from unifier.data.source import SPLITS, Example, Source
 from unifier_tokenizers import InputError
 
 Features = NDArray[np.floating]

@@ -11,7 +11,7 @@ import soundfile
 
 from unifier.data.sets.esc import ESC
 from unifier.data.sets.esc import FOLDERS as ESC10
-from unifier.data.splitting import SPLITS
+from unifier.data.source import SPLITS
 from unifier_tokenizers import InputError
 
 Size = Literal["esc10", "esc50"]

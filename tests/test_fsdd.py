@@ -12,7 +12,7 @@ import pytest
 import soundfile
 
 from unifier.data.sets.fsdd import FSDD, SPEAKERS
-from unifier.data.splitting import SPLITS
+from unifier.data.source import SPLITS
 from unifier_tokenizers import InputError
 
 

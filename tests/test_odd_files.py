@@ -15,7 +15,7 @@ from unifier.data.augmenting.sound import augment_sounds
 from unifier.data.loading import Augment
 from unifier.data.sets.audio_folder import AudioFolder
 from unifier.data.sets.image_folder import ImageFolder
-from unifier.data.splitting import SPLITS
+from unifier.data.source import SPLITS
 from unifier.running.registry import experiment
 from unifier.running.result import Result
 from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, Tokenizer, WaveformTokenizer

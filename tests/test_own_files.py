@@ -13,7 +13,7 @@ from unifier.data.files import SOUNDS
 from unifier.data.sets.audio_folder import AudioFolder
 from unifier.data.sets.image_folder import ImageFolder
 from unifier.data.sets.parallel_text import ParallelText
-from unifier.data.splitting import SPLITS
+from unifier.data.source import SPLITS
 from unifier_tokenizers import InputError
 
 

@@ -16,7 +16,7 @@ from unifier.data.cleaning import repeated, too_unlike
 from unifier.data.files import read_lines
 from unifier.data.lines import Lines, open_plain
 from unifier.data.sets.parallel_text import ParallelText
-from unifier.data.splitting import SPLITS
+from unifier.data.source import SPLITS
 from unifier.running.result import describe_data
 from unifier_tokenizers import InputError
 

@@ -13,7 +13,7 @@ from unifier import Experiment, run
 from unifier.data.encoding import encode_split
 from unifier.data.loading import collate
 from unifier.data.sets.image_folder import ImageFolder
-from unifier.data.splitting import SPLITS
+from unifier.data.source import SPLITS
 from unifier.data.usual import usual_side
 from unifier.running.load import load
 from unifier.running.registry import experiment

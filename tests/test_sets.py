@@ -20,7 +20,7 @@ from unifier.data.sets.image_folder import ImageFolder
 from unifier.data.sets.mnist import MNIST
 from unifier.data.sets.multi30k import FILES, Multi30k
 from unifier.data.sets.parallel_text import ParallelText
-from unifier.data.splitting import SPLITS
+from unifier.data.source import SPLITS
 from unifier_tokenizers import InputError, Sound
 
 

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from unifier.data.source import SplitName
-from unifier.data.splitting import SPLITS, hold_out, hold_out_rows, pick, refuse_leak, rotate_folds
+from unifier.data.source import SPLITS, SplitName
+from unifier.data.splitting import hold_out, hold_out_rows, pick, refuse_leak, rotate_folds
 from unifier_tokenizers import InputError
 
 LABELS = [label for label, count in (("rare", 1), ("few", 5), ("some", 37), ("many", 200)) for _ in range(count)]

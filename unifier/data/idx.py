@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from unifier.data.examples import Examples, from_pixels
 from unifier.data.files import read_bytes
-from unifier.data.source import SplitName
-from unifier.data.splitting import SPLITS, hold_out, pick
+from unifier.data.source import SPLITS, SplitName
+from unifier.data.splitting import hold_out, pick
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
 

@@ -10,7 +10,7 @@ from functools import partial
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import Any, final, get_args
+from typing import Any, final
 
 import numpy as np
 import soundfile
@@ -23,7 +23,7 @@ from unifier.data.encoding import Encoded, in_order, readable_of, reason
 from unifier.data.examples import Examples
 from unifier.data.files import hash_files
 from unifier.data.packed import Packed
-from unifier.data.source import BadExamples, Example, Source, SplitName, readable, where
+from unifier.data.source import SPLITS, BadExamples, Example, Source, readable, where
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer
 from unifier_tokenizers.sound import SoundTokenizer
@@ -76,7 +76,7 @@ def keep_units(
     None where they cannot be kept: the tokenizer has no key, the source no hash, an example no identity, the disk no
     room. Raises InputError as `encode_split` does.
     """
-    splits = {name: source.split(name) for name in get_args(SplitName)}
+    splits = {name: source.split(name) for name in SPLITS}
     identities = {name: _identities(examples) for name, examples in splits.items()}
     every = {one for some in identities.values() for one in some}
     root, key = cache(), _key(source, tokenizer, sorted(every)) if all(identities.values()) else None

@@ -3,11 +3,12 @@
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from unifier_tokenizers import InputError
 
 SplitName = Literal["train", "val", "test"]
+SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 
 BadExamples = Literal["stop", "skip"]
 """Whether an example that cannot be read is an error, or is left out."""

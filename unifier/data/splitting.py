@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold
 
-from unifier.data.source import SplitName
+from unifier.data.source import SPLITS, SplitName
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
 
 Entry = TypeVar("Entry")
-
-SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
 
 ONE_IN = 10
 """One example in so many is held out for a split, where nothing else is asked for."""

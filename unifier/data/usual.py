@@ -5,8 +5,7 @@ from statistics import median
 
 import soundfile
 
-from unifier.data.source import Example, Source, where
-from unifier.data.splitting import SPLITS
+from unifier.data.source import SPLITS, Example, Source, where
 
 Measure = Callable[[Sequence[Example], int], float]
 """What is measured of the example at that place in a split; ValueError or OSError where it cannot be read."""

@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, final, get_args
+from typing import Any, final
 
 from unifier.data.encoding import Encoded, encode_split
 from unifier.data.examples import Examples
 from unifier.data.kept import keep_units
-from unifier.data.source import SplitName
+from unifier.data.source import SPLITS, SplitName
 from unifier.running.result import describe_data
 from unifier.study.experiment import Experiment
 
@@ -32,7 +32,7 @@ def encode(experiment: Experiment, known: MutableMapping[str, EncodedArm]) -> di
         skipped: dict[str, int] = {}
         bad_examples, workers = training.bad_examples, training.workers
         kept = keep_units(one.source, one.tokenizer, bad_examples=bad_examples, workers=workers)
-        for split in get_args(SplitName):
+        for split in SPLITS:
             examples, said = one.source.split(split), f"{one.source.name}, {split}"
             if kept is not None and isinstance(examples, Examples):
                 splits[split], bad = kept.split(examples, one.head, bad_examples=bad_examples, said=said)

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, final, get_args
+from typing import Any, final
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ProgressBar
 
 from unifier.data.loading import EvaluationBatches, TrainingBatches, Unit, lengths_read
-from unifier.data.source import SplitName
+from unifier.data.source import SPLITS
 from unifier.model import Unifier
 from unifier.running.averaging import Averaging
 from unifier.running.callbacks import DivergedError, Interrupted, Interruption, Losses, progress
@@ -91,7 +91,7 @@ def fit(
         raise InputError(f'{resume} is a run of "{earlier}", and cannot go on as one of "{experiment.name}"')
     training = experiment.training
     encoded = encode(experiment, {} if known is None else known)
-    train, val, test = ({arm: one.splits[name] for arm, one in encoded.items()} for name in get_args(SplitName))
+    train, val, test = ({arm: one.splits[name] for arm, one in encoded.items()} for name in SPLITS)
     model = Unifier(experiment)
     model.prepare(train)
     augment = {arm: one.augment for arm, one in experiment.arms.items() if one.augment is not None}

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, final, get_args
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor
 
-from unifier.data.source import UNREADABLE, Source, SplitName
+from unifier.data.source import SPLITS, UNREADABLE, Source
 from unifier.study.files import read_json, write_json
 from unifier_tokenizers import InputError
 
@@ -71,8 +71,7 @@ class Result:
 
 def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
     """A source's name, hash, split sizes and scale, and how many examples of each split could not be read."""
-    splits: tuple[SplitName, ...] = get_args(SplitName)
-    sizes = {split: len(source.split(split)) for split in splits}
+    sizes = {split: len(source.split(split)) for split in SPLITS}
     scale, dropped = (getattr(source, name, None) for name in ("scale", "dropped"))
     return {
         "name": source.name,
@@ -90,7 +89,7 @@ def sha256_of(source: Source) -> str:
     if known is not None:
         return str(known)
     hashed = hashlib.sha256()
-    for split in get_args(SplitName):
+    for split in SPLITS:
         examples = source.split(split)
         for i in range(len(examples)):
             try:

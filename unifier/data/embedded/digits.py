@@ -9,8 +9,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from unifier.data.source import Example, SplitName, scale_of_accuracy
-from unifier.data.splitting import SPLITS
+from unifier.data.source import SPLITS, Example, SplitName, scale_of_accuracy
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
 

@@ -25,8 +25,7 @@ from unifier.data.embedded.lexicon import (
     VERBS,
     Verb,
 )
-from unifier.data.source import Example, Scale, SplitName
-from unifier.data.splitting import SPLITS
+from unifier.data.source import SPLITS, Example, Scale, SplitName
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
 from unifier_tokenizers.vocabulary import WORD

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.random import RandomState  # the one whose stream no version of NumPy may change
 from numpy.typing import NDArray
 
-from unifier.data.source import Example, Scale, SplitName, scale_of_accuracy
-from unifier.data.splitting import SPLITS
+from unifier.data.source import SPLITS, Example, Scale, SplitName, scale_of_accuracy
 from unifier_tokenizers import InputError, Sound
 from unifier_tokenizers.choice import choose
 

@@ -7,8 +7,8 @@ from typing import Literal, final
 from unifier.data.examples import Examples, Labelled, from_files
 from unifier.data.files import SOUNDS, Row, hash_files, read_groups, read_sound, read_table, read_whole
 from unifier.data.sets.class_folders import by_class, parts_of
-from unifier.data.source import UNKNOWN, UNREADABLE, Scale, SplitName, scale_of_accuracy
-from unifier.data.splitting import SPLITS, hold_out, pick, refuse_leak, rotate_folds
+from unifier.data.source import SPLITS, UNKNOWN, UNREADABLE, Scale, SplitName, scale_of_accuracy
+from unifier.data.splitting import hold_out, pick, refuse_leak, rotate_folds
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
 

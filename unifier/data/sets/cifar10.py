@@ -11,8 +11,8 @@ from unifier.data.archives import read_archive
 from unifier.data.download import Remote, obtain, require
 from unifier.data.examples import Examples, Labelled, from_files, from_pixels
 from unifier.data.files import hash_files, read_picture
-from unifier.data.source import UNKNOWN, SplitName, data_folder, scale_of_accuracy
-from unifier.data.splitting import SPLITS, hold_out, pick
+from unifier.data.source import SPLITS, UNKNOWN, SplitName, data_folder, scale_of_accuracy
+from unifier.data.splitting import hold_out, pick
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
 

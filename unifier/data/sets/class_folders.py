@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from unifier.data.examples import Labelled
-from unifier.data.source import SplitName
-from unifier.data.splitting import SPLITS, hold_out
+from unifier.data.source import SPLITS, SplitName
+from unifier.data.splitting import hold_out
 from unifier_tokenizers import InputError
 
 

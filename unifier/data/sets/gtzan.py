@@ -8,8 +8,8 @@ from typing import final
 from unifier.data.download import require
 from unifier.data.examples import Examples, Labelled, from_files
 from unifier.data.files import hash_files, read_lines, read_sound
-from unifier.data.source import UNKNOWN, SplitName, data_folder, scale_of_accuracy
-from unifier.data.splitting import SPLITS, pick, refuse_leak
+from unifier.data.source import SPLITS, UNKNOWN, SplitName, data_folder, scale_of_accuracy
+from unifier.data.splitting import pick, refuse_leak
 from unifier_tokenizers import InputError
 
 FOLDERS = ("genres_original", "genres")

@@ -14,8 +14,8 @@ from unifier.data.examples import Examples
 from unifier.data.files import hash_files
 from unifier.data.lines import Lines, open_plain
 from unifier.data.mapped import Mapped
-from unifier.data.source import UNKNOWN, Example, Scale, SplitName
-from unifier.data.splitting import SPLITS, hold_out_rows
+from unifier.data.source import SPLITS, UNKNOWN, Example, Scale, SplitName
+from unifier.data.splitting import hold_out_rows
 from unifier.data.tmx import read_memory
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
