@@ -10,7 +10,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from unifier_tokenizers.errors import InputError
+from unifier_tokenizers.errors import InputError, one_line
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import NOWHERE, Units, pad_columns
 
@@ -270,8 +270,7 @@ def _require_same_columns(cause: str, example: int, columns: Tensor, expected: T
 
 
 def _cannot(what: str, error: Exception, why: str) -> str:
-    """One sentence from an error, whose own message may run over several lines."""
-    return f"the tokenizer cannot {what} ({type(error).__name__}: {' '.join(str(error).split())}): {why}"
+    return f"the tokenizer cannot {what} ({type(error).__name__}: {one_line(error)}): {why}"
 
 
 def _same(units: Units, others: Units) -> bool:

@@ -1,4 +1,4 @@
-"""The one error that is the user's to mend."""
+"""The one error that is the user's to mend, and how others are told of."""
 
 from typing import final
 
@@ -9,3 +9,8 @@ class InputError(ValueError):
 
     The command line prints it as one line and ends with exit status 2; every other error keeps its traceback.
     """
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, which may run over several lines, in one; its kind where it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__

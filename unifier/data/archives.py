@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 
 from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import one_line
 
 _UNREADABLE = (OSError, EOFError, RuntimeError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error)
 
@@ -26,4 +27,4 @@ def read_archive(path: Path) -> dict[Path, bytes]:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except _UNREADABLE as error:
-        raise InputError(f"{path} cannot be read as an archive: {' '.join(str(error).split())}") from error
+        raise InputError(f"{path} cannot be read as an archive: {one_line(error)}") from error

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 
 from unifier.data.source import data_folder
 from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import one_line
 
 TIMEOUT = 30
 """Seconds a home may be silent."""
@@ -51,9 +52,9 @@ def obtain(name: str, home: str, files: Mapping[str, Remote], data: str | Path |
         except (OSError, HTTPException, ValueError) as error:
             if isinstance(error, HTTPError):
                 error.close()
-            reason = " ".join(str(error).split()) or type(error).__name__
             raise InputError(
-                f"{name} could not be downloaded: {home}{file}: {reason}; put {', '.join(lacking)} into {folder}"
+                f"{name} could not be downloaded: {home}{file}: {one_line(error)}; "
+                f"put {', '.join(lacking)} into {folder}"
             ) from error
     return folder
 

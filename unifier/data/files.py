@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import soundfile
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from unifier_tokenizers import InputError, Sound
+from unifier_tokenizers.errors import one_line
 
 PICTURES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 """The endings of the files that `read_picture` reads."""
@@ -35,7 +36,7 @@ def read_bytes(path: Path) -> bytes:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} cannot be read: {_one_line(error)}") from error
+        raise InputError(f"{path} cannot be read: {one_line(error)}") from error
 
 
 def read_lines(path: Path) -> list[str]:
@@ -152,7 +153,7 @@ def read_picture(path: Path, channels: int = 3, packed: Packed | None = None, si
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except _UNDECODABLE as error:
-        raise InputError(f"{path} cannot be read as a picture: {_one_line(error)}") from error
+        raise InputError(f"{path} cannot be read as a picture: {one_line(error)}") from error
     return pixels.reshape(*pixels.shape[:2], channels)
 
 
@@ -180,7 +181,7 @@ def read_sound(path: Path, packed: Packed | None = None) -> Sound:
             samples = np.asarray(file.read(dtype="float32", always_2d=True), np.float32)
             promised, log, rate = file.frames, file.extra_info, file.samplerate
     except (soundfile.LibsndfileError, OSError) as error:
-        reason = "no such file" if stream == path and not path.exists() else _one_line(error)
+        reason = "no such file" if stream == path and not path.exists() else one_line(error)
         raise InputError(f"{path} cannot be read as a sound: {reason}") from error
     # libsndfile reads what is left of a WAV, AIFF or Ogg file, and only its log tells.
     cut = _CUT.search(log)
@@ -204,11 +205,7 @@ def hash_files(files: Mapping[str, Path], *, unreadable: str | None = None) -> s
                 own = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             if unreadable is None:
-                raise InputError(f"{path} cannot be read: {_one_line(error)}") from error
+                raise InputError(f"{path} cannot be read: {one_line(error)}") from error
             own = unreadable
         whole.update(f"{own}  {name}\n".encode())
     return whole.hexdigest()
-
-
-def _one_line(error: Any) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -15,6 +15,7 @@ import numpy as np
 
 from unifier.data.mapped import Mapped
 from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import one_line
 
 BLOCK = 1 << 20
 """Bytes that are searched for ends of lines at a time."""
@@ -35,7 +36,7 @@ def open_plain(path: Path) -> BinaryIO:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+        raise InputError(f"{path} cannot be read: {one_line(error)}") from error
     return plain
 
 

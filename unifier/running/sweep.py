@@ -13,6 +13,7 @@ from unifier.study.comparison import Comparison
 from unifier.study.experiment import check_seed
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import one_line
 
 Method = Literal["grid", "random", "bayes"]
 
@@ -67,5 +68,4 @@ def start_sweep(configuration: Mapping[str, Any]) -> str:
         with redirect_stdout(sys.stderr):
             return wandb.sweep(dict(configuration))
     except Exception as error:  # W&B's own, and whatever its network raises
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"W&B did not make the sweep: {reason}") from error
+        raise InputError(f"W&B did not make the sweep: {one_line(error)}") from error

@@ -14,6 +14,7 @@ from unifier.running.result import Result
 from unifier.running.samples import samples
 from unifier.study.experiment import Experiment
 from unifier.study.files import write_json
+from unifier_tokenizers.errors import one_line
 
 
 @contextmanager
@@ -25,7 +26,7 @@ def spared(folder: Path, what: str) -> Generator[None]:
     try:
         yield
     except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = f"{type(error).__name__}: {one_line(error)}"
         warnings.warn(f"{folder} has its scores, but lacks {what}, which failed ({reason})", stacklevel=3)
 
 

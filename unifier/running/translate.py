@@ -18,6 +18,7 @@ from unifier.report.alignment import AlignmentPage
 from unifier.running.translator import Translation, Translator
 from unifier_tokenizers import InputError, Tokens, Units
 from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import one_line
 
 Long = Literal["translate", "refuse"]
 """What is done with a line that is longer than any text the model was trained on."""
@@ -105,7 +106,7 @@ def arriving(file: BufferedIOBase, name: str) -> Iterator[list[Line]]:
         try:
             block = file.read1(BLOCK)
         except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"{name} cannot be read: {error}") from error
+            raise InputError(f"{name} cannot be read: {one_line(error)}") from error
         *lines, rest = (rest + block).split(b"\n")
         if not block and rest:
             lines, rest = [rest], b""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import drawn_from_seed_alone
 from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import one_line
 
 OURS = {
     "blocks.0": (Block, "norms before each of two parts, one after the other"),
@@ -57,8 +58,7 @@ def from_timm(name: str, *, pretrained: bool = True) -> Transformer:
         with drawn_from_seed_alone():
             model = cast(Any, timm.create_model(name, pretrained=pretrained))
     except Exception as error:  # each way that weights may come raises errors of its own
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"timm's weights of {name} cannot be had: {reason}") from error
+        raise InputError(f"timm's weights of {name} cannot be had: {one_line(error)}") from error
     trunk = Transformer(
         model.embed_dim, len(model.blocks), model.blocks[0].attn.num_heads, model.blocks[0].mlp.fc1.out_features
     )
