@@ -28,7 +28,7 @@ def test_pieces_need_a_length() -> None:
     ("given", "said"),
     [
         ({"stretch": -0.1}, "stretch=-0.1: 0 or more"),
-        ({"shift": 1.0}, "shift=1.0: a share of the bands, from 0 to below 1"),
+        ({"shift": 1.0}, "shift=1.0: a number from 0 to below 1"),
         ({"shift": 0.01}, f"shift=0.01: less than one of {FRAMES.tiles.bands} bands"),
         ({"band_masks": 1, "band_width": 0.01}, f"band_width=0.01: less than one of {FRAMES.tiles.bands} bands"),
         ({"gain": math.inf}, "gain=inf: 0 or more"),

@@ -95,7 +95,7 @@ def test_a_short_runs_mean_is_not_its_first_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"ema": 1.0}, "ema=1.0: a decay"),
+        ({"ema": 1.0}, "ema=1.0: a number from 0 to below 1"),
         ({"ema": 0.9, "average": 2}, "averaged in one way"),
         ({"average": 0}, "average=0: at least 1"),
         ({"accumulate": 0}, "accumulate=0: at least 1"),

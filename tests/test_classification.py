@@ -139,5 +139,5 @@ def test_the_loss_of_a_mixed_target_is_the_mean_of_its_labels_losses() -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, 1.5])
 def test_a_smoothing_that_is_none(share: float) -> None:
-    with pytest.raises(InputError, match=f"label_smoothing={share}: a share of the probability"):
+    with pytest.raises(InputError, match=f"label_smoothing={share}: a number from 0"):
         ClassificationHead(["a", "b"], D, label_smoothing=share)

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -53,7 +55,7 @@ def test_rests_in_evaluation_and_at_zero() -> None:
     assert Dropout(0.0)(x) is x
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.0, 2])
+@pytest.mark.parametrize("share", [-0.1, 1.0, 2, math.nan])
 def test_a_share_that_is_none_is_refused(share: float) -> None:
     with pytest.raises(InputError, match=f"dropout={share}"):
         Dropout(share)

@@ -65,7 +65,7 @@ def test_the_generator_alone_decides() -> None:
 
 
 def test_what_it_cannot_cut() -> None:
-    with pytest.raises(InputError, match="probability from 0"):
+    with pytest.raises(InputError, match=r"bpe_dropout=1\.0: a number from 0"):
         BpeDropout(VOCABULARY, 1.0)
     with pytest.raises(InputError, match="level=bpe"):
         BpeDropout(Vocabulary.fit(TEXTS, size=400, level="word"), 0.1)

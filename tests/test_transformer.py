@@ -203,7 +203,7 @@ def test_an_example_that_is_left_out_everywhere_passes_as_it_is() -> None:
 
 def test_what_cannot_be_built_or_read() -> None:
     for share in (-0.1, 1.0):
-        with pytest.raises(InputError, match=f"stochastic_depth={share}: a share from 0"):
+        with pytest.raises(InputError, match=f"stochastic_depth={share}: a number from 0"):
             Transformer(D, 2, HEADS, HIDDEN, stochastic_depth=share)
     with pytest.raises(InputError, match="a depth of -1 is none"):
         trunk_of(depth=-1)

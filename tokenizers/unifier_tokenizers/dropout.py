@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier_tokenizers.errors import InputError
+from unifier_tokenizers.choice import check_share
 
 
 @final
@@ -19,9 +19,7 @@ class Dropout(nn.Module):
 
     def __init__(self, share: float) -> None:
         super().__init__()
-        if not 0 <= share < 1:
-            raise InputError(f"dropout={share}: the share of entries set to 0 is a number from 0 up to, not with, 1")
-        self.share = share
+        self.share = check_share("dropout", share)
 
     def forward(self, x: Tensor) -> Tensor:
         """x of any shape -> the same shape."""

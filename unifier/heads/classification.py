@@ -11,6 +11,7 @@ from torchmetrics.functional.classification import multiclass_f1_score
 from unifier.heads.head import Head
 from unifier.heads.pooling import Pool, Pooling
 from unifier_tokenizers import Dropout, InputError, Tokens
+from unifier_tokenizers.choice import check_share
 
 
 @final
@@ -31,11 +32,9 @@ class ClassificationHead(Head):
         self.index = {label: i for i, label in enumerate(self.labels)}
         if len(self.index) != len(self.labels) or len(self.labels) < 2:
             raise InputError(f"two or more different labels are needed to classify, not {list(self.labels)}")
-        if not 0 <= label_smoothing < 1:
-            raise InputError(f"label_smoothing={label_smoothing}: a share of the probability is expected, below 1")
         self.pool = Pool(pooling, dim)
         self.reads = "first" if pooling == "first" else "all"
-        self.label_smoothing = label_smoothing
+        self.label_smoothing = check_share("label_smoothing", label_smoothing)
         self.dropout = Dropout(dropout)
         self.out = nn.Linear(dim, len(self.labels))
 

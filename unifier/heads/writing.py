@@ -16,6 +16,7 @@ from unifier.heads.sampling import sample
 from unifier.heads.text_scores import check_language, text_scores
 from unifier.trunks.precision import working
 from unifier_tokenizers import InputError, Tokens, Vocabulary
+from unifier_tokenizers.choice import check_share
 from unifier_tokenizers.vocabulary import BEGIN, END, PAD
 
 
@@ -65,13 +66,11 @@ class WritingHead(Head):
             )
         self.embedding = embedding
         self.output = embedding if tied else table(vocabulary, dim)
-        if not 0 <= label_smoothing < 1:
-            raise InputError(f"label_smoothing={label_smoothing}: a share of the probability is expected, below 1")
         if beam_width < 1:
             raise InputError(f"beam_width={beam_width}: a beam holds at least 1 text, which is greedy decoding")
         if not 0 <= r_drop < math.inf:
             raise InputError(f"r_drop={r_drop}: 0 or more is needed")
-        self.label_smoothing, self.r_drop = label_smoothing, r_drop
+        self.label_smoothing, self.r_drop = check_share("label_smoothing", label_smoothing), r_drop
         self.readings = 2 if r_drop else 1
         self.beam_width, self.length_penalty = beam_width, check_length_penalty(length_penalty)
         self.language = check_language(language)

@@ -14,7 +14,7 @@ from unifier.heads.head import Head
 from unifier.study.freezing import PARTS, Part
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, Tokenizer
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.choice import check_share, choose
 
 Precision = Literal["float32", "bf16"]
 Schedule = Literal["cosine", "inverse_sqrt", "constant"]
@@ -106,8 +106,7 @@ class Training:
             raise InputError(f"temperature={self.temperature}: a number above 0 is needed")
         if not 0 <= self.warmup <= 1:
             raise InputError(f"warmup={self.warmup}: a share of the budget, from 0 to 1, is expected")
-        if not 0 <= self.ema < 1:
-            raise InputError(f"ema={self.ema}: a decay from 0 to below 1 is expected, such as 0.999")
+        check_share("ema", self.ema)
         if self.ema and self.average > 1:
             raise InputError(f"ema={self.ema} and average={self.average}: the weights are averaged in one way")
 

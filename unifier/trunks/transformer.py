@@ -9,7 +9,8 @@ from unifier.trunks.attention import Cache, visibility
 from unifier.trunks.layers import Activation, Block, Norm, quieten
 from unifier.trunks.precision import working
 from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone
-from unifier_tokenizers import InputError, Tokens, rotary_angles
+from unifier_tokenizers import Tokens, rotary_angles
+from unifier_tokenizers.choice import check_share
 
 
 @final
@@ -43,8 +44,7 @@ class Transformer(Trunk):
         """
         super().__init__()
         check_depth(depth)
-        if not 0 <= stochastic_depth < 1:
-            raise InputError(f"stochastic_depth={stochastic_depth}: a share from 0 up to, not with, 1 is expected")
+        check_share("stochastic_depth", stochastic_depth)
         self.dim, self.rotary = dim, rotary
         with drawn_from_seed_alone():
             self.blocks = nn.ModuleList(

@@ -11,6 +11,7 @@ from torch import Tensor
 from unifier.data.augmenting.mixing import Mixup
 from unifier.data.loading import Augment, Batch, Views
 from unifier_tokenizers import NOWHERE, InputError, WaveformTokenizer
+from unifier_tokenizers.choice import check_share
 from unifier_tokenizers.sound import SoundTokenizer
 from unifier_tokenizers.tiles import Tiles
 
@@ -39,8 +40,7 @@ def augment_sounds(
     for name, value in (("stretch", stretch), ("gain", gain), ("time_masks", time_masks), ("band_masks", band_masks)):
         if not 0 <= value < math.inf:
             raise InputError(f"{name}={value}: 0 or more is needed")
-    if not 0 <= shift < 1:
-        raise InputError(f"shift={shift}: a share of the bands, from 0 to below 1, is expected")
+    check_share("shift", shift)
     for name, value in (("time_width", time_width), ("band_width", band_width)):
         if not 0 < value <= 1:
             raise InputError(f"{name}={value}: a share, above 0 and at most 1, is expected")

@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from unifier.data.loading import Batch
 from unifier.heads.head import IGNORED
 from unifier_tokenizers import NOWHERE, InputError, Vocabulary
+from unifier_tokenizers.choice import check_share
 from unifier_tokenizers.vocabulary import END, PAD
 
 Word = tuple[int, ...]
@@ -31,15 +32,13 @@ class BpeDropout:
 
     def __init__(self, vocabulary: Vocabulary, dropout: float) -> None:
         """Raises InputError for a probability outside [0, 1), and for a vocabulary that was not learned by merging."""
-        if not 0 <= dropout < 1:
-            raise InputError(f"bpe_dropout={dropout}: a probability from 0 to below 1 is expected, such as 0.1")
         model = json.loads(vocabulary.codec.to_str())["model"]
         if not model.get("merges"):
             raise InputError("bpe_dropout needs a vocabulary that was learned by merging: fit it with level=bpe")
         self.ids: dict[str, int] = model["vocab"]
         self.spelled = {i: token for token, i in self.ids.items()}
         self.ranks = {(left, right): rank for rank, (left, right) in enumerate(model["merges"])}
-        self.dropout = dropout
+        self.dropout = check_share("bpe_dropout", dropout)
         self.ways = lru_cache(maxsize=1 << 16)(self._ways)
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
