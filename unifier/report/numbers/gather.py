@@ -63,8 +63,6 @@ def study_of(folder: Path, content: Mapping[str, Any]) -> Study:
             representation=_pairs(content),
             repeats=_repeats(content),
         )
-    if lacking := [name for name in NEEDED if name not in content]:
-        raise InputError(f"{folder / 'result.json'}: broken (it lacks {', '.join(lacking)})")
     problems: list[str] = []
     rows = _sound(_rows(folder, content), problems)
     return Study(content["name"], rows, status=content["status"], problems=problems, repeats=_repeats_of_run(folder))
