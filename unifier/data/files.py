@@ -20,10 +20,13 @@ from PIL import Image, ImageOps
 from unifier_tokenizers import InputError, Sound
 from unifier_tokenizers.errors import one_line
 
-PICTURES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+_JPEG = (".jfif", ".jpe", ".jpeg", ".jpg")
+PICTURES = frozenset(
+    {*_JPEG, ".avif", ".bmp", ".gif", ".jp2", ".pgm", ".png", ".ppm", ".tga", ".tif", ".tiff", ".webp"}
+)
 """The endings of the files that `read_picture` reads."""
 
-SOUNDS = frozenset({".aiff", ".au", ".flac", ".mp3", ".ogg", ".wav"})
+SOUNDS = frozenset({".aif", ".aiff", ".au", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav"})
 """The endings of the files that are sounds in a folder; `read_sound` reads more."""
 
 Pixels = NDArray[np.uint8]

@@ -17,8 +17,8 @@ from unifier_tokenizers.choice import choose
 class AudioFolder:
     """Sounds named by a CSV table with the columns file (from the table's folder) and label; or a folder of them.
 
-    The folder holds train/<class>/, val/<class>/ and test/<class>/, or <class>/ alone, and what lacks is held out, as
-    of an `ImageFolder`. Files with other endings than `SOUNDS`, and hidden ones, are left out.
+    The folder holds train/<class>/, val/<class>/ and test/<class>/, or <class>/ alone, and is read as an `ImageFolder`:
+    what lacks is held out. Files with other endings than `SOUNDS`, and hidden ones, are left out.
 
     The input is a `Sound`, float32 (samples,) or (channels, samples), at its file's own rate. The target is the label,
     or with task "tags" a tuple of labels, which the table separates by semicolons; it may be empty.

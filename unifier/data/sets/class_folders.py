@@ -1,6 +1,7 @@
 """Files of your own in a folder for each class, as pictures and sounds are often kept."""
 
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from unifier.data.examples import Labelled
@@ -8,30 +9,26 @@ from unifier.data.source import SPLITS, SplitName
 from unifier.data.splitting import hold_out
 from unifier_tokenizers import InputError
 
+LIKE_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing"})
+"""Names that folders of splits have, in capitals or not; of classes beside each other none is expected to."""
+
 
 def by_class(folder: Path, endings: Collection[str], what: str, such: str) -> dict[SplitName, list[Labelled]]:
     """The files of a folder by the split whose folder they are in, train, val or test; with no such folders all train.
 
-    They have one of the `endings` and the names of their folders as labels; hidden ones are left out. Raises InputError
-    where there are none, which calls them `what` and names `such` a file, or where other folders stand beside train.
+    They have one of the `endings` and lie in their class's folder at any depth, whose name is their label; hidden ones
+    are left out. Raises InputError where there are none, which calls them `what` and names `such` a file, where a class
+    has none, or where other folders stand beside train.
     """
     folders = _folders(folder, what)
     given: list[SplitName] = [part for part in SPLITS if part in folders]
-    if given and ("train" not in given or len(folders) > len(given)):
+    if any(name.lower() in LIKE_SPLITS for name in folders) and ("train" not in given or len(folders) > len(given)):
         raise InputError(
             f"{folder} has the folders {', '.join(folders)}: expected are train, val and test, "
             "of which only train must be there, or one for each class"
         )
     roots: dict[SplitName, Path] = {part: folder / part for part in given} or {"train": folder}
-    found: dict[SplitName, list[Labelled]] = {
-        part: [
-            Labelled(path, label)
-            for label in _folders(root, what)
-            for path in sorted((root / label).iterdir())
-            if path.suffix.lower() in endings and not path.name.startswith(".")
-        ]
-        for part, root in roots.items()
-    }
+    found: dict[SplitName, list[Labelled]] = {part: _labelled(root, endings, what) for part, root in roots.items()}
     if not any(found.values()):
         raise InputError(f"{folder} has no {what} in folders of classes, such as {folder / such}")
     return found
@@ -45,6 +42,22 @@ def parts_of(folder: Path, found: Mapping[SplitName, list[Labelled]]) -> list[Sp
         labels = [file.target for file in found["train"]]
         parts[: len(labels)] = hold_out(str(folder), labels, lacking)
     return parts
+
+
+def _labelled(folder: Path, endings: Collection[str], what: str) -> list[Labelled]:
+    found: list[Labelled] = []
+    for label in _folders(folder, what):
+        files = sorted(path for path in _inside(folder / label) if path.suffix.lower() in endings)
+        if not files:
+            raise InputError(f"{folder / label} has no {what} ({', '.join(sorted(endings))}): take it away, or fill it")
+        found += [Labelled(path, label) for path in files]
+    return found
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(place, name) for name in files if not name.startswith("."))
 
 
 def _folders(folder: Path, what: str) -> list[str]:

@@ -23,7 +23,8 @@ class ImageFolder:
     refused, and an empty cell is a group of its own.
 
     The input is uint8 H x W x `channels`, of any size, or shrunk so that no side is above `size` pixels; the target is
-    the name of the class. Files with other endings than a picture's, and hidden ones, are left out.
+    the name of the class, in whose folder pictures may lie in others. Files with other endings than a picture's, and
+    hidden ones, are left out; a class without a picture is refused.
     """
 
     name = "image_folder"

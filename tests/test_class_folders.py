@@ -1,0 +1,76 @@
+"""A folder for each class: all of its files are found, however they end and deep they lie, or it is named."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from PIL import Image
+
+from unifier.data.files import PICTURES, SOUNDS
+from unifier.data.sets.audio_folder import AudioFolder
+from unifier.data.sets.image_folder import ImageFolder
+from unifier.data.splitting import SPLITS
+from unifier_tokenizers import InputError
+
+
+def picture(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (3, 2)).save(path, format="JPEG" if path.suffix == ".jpe" else None)
+    return path
+
+
+def sound(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kind, subtype = {".aif": ("AIFF", None), ".oga": ("OGG", None), ".opus": ("OGG", "OPUS")}.get(
+        path.suffix, (None,) * 2
+    )
+    soundfile.write(path, np.zeros(4000), 8000, format=kind, subtype=subtype)
+    return path
+
+
+def found(source: ImageFolder | AudioFolder) -> set[tuple[Path, str]]:
+    splits = [source.split(name) for name in SPLITS]
+    return {(Path(split.where(i)), split[i].target) for split in splits for i in range(len(split))}
+
+
+def test_pictures_of_every_kind_are_found_and_read(tmp_path: Path) -> None:
+    there = {(picture(tmp_path / "ab"[k] / f"1{ending}"), "ab"[k]) for ending in PICTURES for k in (0, 1)}
+    assert found(ImageFolder(tmp_path)) == there
+
+
+def test_sounds_of_every_kind_are_found_and_read(tmp_path: Path) -> None:
+    there = {(sound(tmp_path / "ab"[k] / f"1{ending}"), "ab"[k]) for ending in SOUNDS for k in (0, 1)}
+    assert found(AudioFolder(tmp_path)) == there
+
+
+def test_files_lie_at_any_depth_of_their_class_and_none_that_is_hidden_counts(tmp_path: Path) -> None:
+    names = ("dog/1.png", "dog/2019/1.png", "dog/2019/may/1.png", "cat/2019/1.png")
+    there = {(picture(tmp_path / name), name[:3]) for name in names}
+    for hidden in (".thumbnails/1.png", "2019/.thumbnails/may/1.png", "2019/._1.png"):
+        picture(tmp_path / "dog" / hidden)
+    picture(tmp_path / ".elsewhere" / "4.png")
+    (tmp_path / "cat" / "2020").symlink_to(tmp_path / ".elsewhere")
+    assert found(ImageFolder(tmp_path)) == there | {(tmp_path / "cat" / "2020" / "4.png", "cat")}
+
+
+@pytest.mark.parametrize("part", ["", "test"])
+def test_a_class_without_a_file_is_named(tmp_path: Path, part: str) -> None:
+    for name in ("train", "test") if part else ("",):
+        for label in ("cat", "dog"):
+            picture(tmp_path / name / label / "1.png")
+    (tmp_path / part / "yeti" / ".thumbnails").mkdir(parents=True)
+    (tmp_path / part / "yeti" / "1.heic").write_text("a kind that is not read")
+    with pytest.raises(
+        InputError, match=r"/yeti has no pictures \(\.avif, .*\.webp\): take it away, or fill it"
+    ) as error:
+        _ = ImageFolder(tmp_path).labels
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("names", [("Training", "Testing"), ("Train", "Test"), ("valid", "dev")])
+def test_splits_of_other_names_are_no_classes(tmp_path: Path, names: tuple[str, str]) -> None:
+    for name in names:
+        picture(tmp_path / name / "cat" / "1.png")
+    with pytest.raises(InputError, match="expected are train, val and test"):
+        _ = ImageFolder(tmp_path).labels
