@@ -2,12 +2,13 @@
 
 import gzip
 import hashlib
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
-from PIL import Image, ImageOps
+from PIL import Image
 
 from unifier.data.files import hash_files, read_lines, read_number, read_picture, read_sound, read_table
 from unifier_tokenizers import InputError
@@ -89,6 +90,25 @@ def test_pictures_stand_upright(tmp_path: Path, orientation: int) -> None:
     assert np.array_equal(read_picture(tmp_path / "turned.png", 1)[:, :, 0], upright)
 
 
+def exif(*entries: tuple[int, int, int, bytes]) -> bytes:
+    """A block of EXIF with these entries: tag, type, count, and the four bytes of the value."""
+    packed = [struct.pack(">HHI4s", *entry) for entry in entries]
+    return b"Exif\0\0MM\0*\0\0\0\x08" + struct.pack(">H", len(packed)) + b"".join(packed) + bytes(4)
+
+
+@pytest.mark.parametrize("tag", [0x0100, 0x011A])
+def test_a_picture_with_odd_exif_stands_upright_too(tmp_path: Path, tag: int) -> None:
+    """Its width, or its resolution, is a text."""
+    content = exif((0x0112, 3, 1, b"\0\6\0\0"), (tag, 2, 3, b"72\0\0"))
+    painted("RGB").save(tmp_path / "odd.jpg", exif=content)
+    assert read_picture(tmp_path / "odd.jpg").shape == (6, 4, 3)
+
+
+def test_exif_that_cannot_be_read_turns_nothing(tmp_path: Path) -> None:
+    painted("RGB").save(tmp_path / "odd.jpg", exif=b"Exif\0\0no header")
+    assert read_picture(tmp_path / "odd.jpg").shape == (4, 6, 3)
+
+
 @pytest.mark.parametrize("ending", ["png", "jpg", "gif"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_large_pictures_are_shrunk_antialiased_and_others_left_alone(
@@ -106,8 +126,8 @@ def test_large_pictures_are_shrunk_antialiased_and_others_left_alone(
 
 
 def test_a_large_jpeg_is_not_decoded_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    turned, decoded = ImageOps.exif_transpose, list[tuple[int, int]]()
-    monkeypatch.setattr(ImageOps, "exif_transpose", lambda image: decoded.append(image.size) or turned(image))
+    turned, decoded = Image.Image.transpose, list[tuple[int, int]]()
+    monkeypatch.setattr(Image.Image, "transpose", lambda image, way: decoded.append(image.size) or turned(image, way))
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.new("RGB", (1600, 1000), RED).save(tmp_path / "photograph.jpg", exif=exif)
