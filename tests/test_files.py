@@ -71,8 +71,9 @@ def test_transparency_is_laid_on_white(tmp_path: Path) -> None:
     assert abs(int(read_picture(tmp_path / "half.png", 1)[0, 0, 0]) - 127) <= 1
 
 
+@pytest.mark.parametrize("ending", ["png", "tif"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_pictures_stand_upright(tmp_path: Path, orientation: int) -> None:
+def test_pictures_stand_upright(tmp_path: Path, orientation: int, ending: str) -> None:
     upright = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
     turned = {
         1: upright,
@@ -86,8 +87,8 @@ def test_pictures_stand_upright(tmp_path: Path, orientation: int) -> None:
     }[orientation]
     exif = Image.Exif()
     exif[0x0112] = orientation
-    Image.fromarray(np.ascontiguousarray(turned)).save(tmp_path / "turned.png", exif=exif)
-    assert np.array_equal(read_picture(tmp_path / "turned.png", 1)[:, :, 0], upright)
+    Image.fromarray(np.ascontiguousarray(turned)).save(tmp_path / f"turned.{ending}", exif=exif)
+    assert np.array_equal(read_picture(tmp_path / f"turned.{ending}", 1)[:, :, 0], upright)
 
 
 def exif(*entries: tuple[int, int, int, bytes]) -> bytes:

@@ -127,10 +127,6 @@ Packed = Mapping[Path, bytes]
 """The contents of files that lie in an archive, by the paths that stand for them."""
 
 
-def _stream(path: Path, packed: Packed | None) -> Path | BytesIO:
-    return BytesIO(packed[path]) if packed and path in packed else path
-
-
 def read_picture(path: Path, channels: int = 3, packed: Packed | None = None, size: int | None = None) -> Pixels:
     """A picture as uint8 H x W x `channels`, colour (3) or grey (1), upright as its EXIF orientation says.
 
@@ -138,7 +134,11 @@ def read_picture(path: Path, channels: int = 3, packed: Packed | None = None, si
     `packed` is read from there. One whose longer side is above `size` pixels is shrunk to it, antialiased.
     """
     try:
-        with Image.open(_stream(path, packed)) as file:
+        # From a stream, since Pillow maps an uncompressed TIFF of a path and scrambles one that is to be turned.
+        with (
+            BytesIO(packed[path]) if packed and path in packed else path.open("rb") as stream,
+            Image.open(stream) as file,
+        ):
             if size is not None:
                 file.draft(None, (2 * size, 2 * size))  # a JPEG is decoded at an eighth to a half, where that suffices
             image = _upright(file)
@@ -200,7 +200,7 @@ def read_sound(path: Path, packed: Packed | None = None) -> Sound:
 
     A file that was cut off is refused, though its beginning could be read. What is in `packed` is read from there.
     """
-    stream = _stream(path, packed)
+    stream = BytesIO(packed[path]) if packed and path in packed else path
     try:
         with soundfile.SoundFile(stream) as file:
             samples = np.asarray(file.read(dtype="float32", always_2d=True), np.float32)
