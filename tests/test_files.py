@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import os
 import struct
 from pathlib import Path
 
@@ -209,11 +210,12 @@ def test_a_sound_that_was_cut_off_is_refused(tmp_path: Path, ending: str) -> Non
     one_line(error, str(path), "cannot be read as a sound")
 
 
-def test_a_streamed_sound_of_unknown_length_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("promised", [0x7FFFF000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF])
+def test_a_streamed_sound_of_unknown_length_is_read(tmp_path: Path, promised: int) -> None:
     path = tmp_path / "streamed.wav"
     soundfile.write(path, wave(1), 8000)
     content = bytearray(path.read_bytes())
-    content[40:44] = b"\xff" * 4
+    content[40:44] = struct.pack("<I", promised)
     path.write_bytes(content)
     assert len(read_sound(path).waveform) == len(wave(1))
 
@@ -286,3 +288,11 @@ def test_the_hash_is_of_contents_not_of_places(tmp_path: Path) -> None:
     some = {"file": tmp_path / "a" / "file", "gone": tmp_path / "none"}
     there = hashlib.sha256((line + "unreadable  gone\n").encode()).hexdigest()
     assert hash_files(some, unreadable="unreadable") == there
+
+
+def test_a_name_that_is_no_utf8_is_hashed_as_it_is(tmp_path: Path) -> None:
+    name = b"caf\xe9"  # as an old system wrote it
+    path = tmp_path / os.fsdecode(name)
+    path.write_text("same")
+    line = hashlib.sha256(b"same").hexdigest().encode() + b"  " + name + b"\n"
+    assert hash_files({path.name: path}) == hashlib.sha256(line).hexdigest()

@@ -192,7 +192,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 _CUT = re.compile(r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE)
-_UNKNOWN_SIZE = 0xFFFFFFFF  # what a program writes that does not know the length of its stream
+_UNKNOWN_SIZE = 0x7FFFF000  # so much, or more, a program promises that does not know the length of its stream
 
 
 def read_sound(path: Path, packed: Packed | None = None) -> Sound:
@@ -210,7 +210,7 @@ def read_sound(path: Path, packed: Packed | None = None) -> Sound:
         raise InputError(f"{path} cannot be read as a sound: {reason}") from error
     # libsndfile reads what is left of a WAV, AIFF or Ogg file, and only its log tells.
     cut = _CUT.search(log)
-    short = cut is not None and int(cut[1]) != _UNKNOWN_SIZE and int(cut[2]) < 0.99 * int(cut[1])
+    short = cut is not None and int(cut[1]) < _UNKNOWN_SIZE and int(cut[2]) < 0.99 * int(cut[1])
     if short or "ended unexpectedly" in log or len(samples) < promised:
         raise InputError(f"{path} cannot be read as a sound: the file is cut off")
     if not samples.size or not np.isfinite(samples).all():
@@ -232,5 +232,5 @@ def hash_files(files: Mapping[str, Path], *, unreadable: str | None = None) -> s
             if unreadable is None:
                 raise InputError(f"{path} cannot be read: {one_line(error)}") from error
             own = unreadable
-        whole.update(f"{own}  {name}\n".encode())
+        whole.update(f"{own}  {name}\n".encode(errors="surrogateescape"))
     return whole.hexdigest()
