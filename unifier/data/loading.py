@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from unifier.data.encoding import Encoded
+from unifier.data.packed import Piece
 from unifier.heads.head import IGNORED
 from unifier_tokenizers import NOWHERE
 
@@ -46,7 +47,8 @@ Augment = Callable[[Batch, torch.Generator], Batch]
 
 It changes values before they are embedded, may leave columns out, and may mix examples: a target that was a label is
 then a distribution over C labels, (B, C, 1) float. One that leaves at most so many columns of an example says so as its
-attribute `most`.
+attribute `most`. One that begins by taking a `Piece` of each has that as a method of its own, `piece`, from the numbers
+of columns (B,) and the generator: then no more is gathered than the piece, which it is given in the whole's place.
 """
 
 Views = Callable[[Batch], Iterable[Batch]]
@@ -56,10 +58,10 @@ An example's predictions are averaged, so they must be tensors, such as probabil
 """
 
 
-def collate(split: Encoded, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
-    """The batch of a split's examples."""
-    values, mask = split.values.padded(rows, 0)
-    positions, _ = split.positions.padded(rows, NOWHERE)
+def collate(split: Encoded, rows: Sequence[int] | NDArray[np.int64], piece: Piece | None = None) -> Batch:
+    """The batch of a split's examples, or of a piece of each."""
+    values, mask = split.values.padded(rows, 0, piece)
+    positions, _ = split.positions.padded(rows, NOWHERE, piece)
     target, _ = split.targets.padded(rows, IGNORED)
     places = torch.from_numpy(split.indices[rows])
     return Batch(values, positions, mask, target[:, 0] if split.scalar else target, places)
@@ -202,16 +204,22 @@ class TrainingBatches:
         start = time.perf_counter()
         for step, (arm, rows) in enumerate(self._plan()):
             if step >= self.done:
-                batch = collate(self.splits[arm], rows)
+                batch = self._batch(arm, rows, step)
                 lengths = self.lengths[arm][rows, : 1 if self.splits[arm].scalar else 2]
                 self.real += int(lengths.sum())
                 self.computed += len(rows) * int(lengths.max(0).sum())
-                if arm in self.augment:  # by the step's own numbers, so that a resumed run draws the same
-                    own = np.random.SeedSequence((self.seed, step)).generate_state(1).item()
-                    batch = self.augment[arm](batch, torch.Generator().manual_seed(own))
                 self.seconds += time.perf_counter() - start
                 yield arm, batch
                 start = time.perf_counter()
+
+    def _batch(self, arm: str, rows: NDArray[np.int64], step: int) -> Batch:
+        split, augment = self.splits[arm], self.augment.get(arm)
+        if augment is None:
+            return collate(split, rows)
+        own = np.random.SeedSequence((self.seed, step)).generate_state(1).item()  # so that a resumed run draws the same
+        generator, take = torch.Generator().manual_seed(own), getattr(augment, "piece", None)
+        piece = take and take(torch.from_numpy(split.values.lengths(rows)).long(), generator)
+        return augment(collate(split, rows, piece), generator)
 
 
 @final

@@ -69,15 +69,23 @@ class Packed:
         columns, starts, ends = self._read()
         return columns[starts[index] : ends[index]].movedim(0, -1)
 
-    def lengths(self) -> NDArray[np.int32]:
-        """n of each of them."""
+    def lengths(self, indices: Sequence[int] | NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int32]:
+        """n of each of them, or of some."""
         _, starts, ends = self._read()
-        return (ends - starts).astype(np.int32)
+        return (ends[indices] - starts[indices]).astype(np.int32)
 
-    def padded(self, indices: Sequence[int] | NDArray[np.int64], fill: float) -> tuple[Tensor, Tensor]:
-        """Some of them side by side (B, ..., n), padded to the longest with `fill`; and where they are real (B, n)."""
+    def padded(
+        self, indices: Sequence[int] | NDArray[np.int64], fill: float, piece: "Piece | None" = None
+    ) -> tuple[Tensor, Tensor]:
+        """Some of them side by side (B, ..., n), padded to the longest with `fill`; and where they are real (B, n).
+
+        Of each no more than a `piece` is read, where one is given.
+        """
         rows, held = np.asarray(indices), self._read()
         starts, ends = torch.from_numpy(held.starts[rows]), torch.from_numpy(held.ends[rows])
+        if piece is not None:
+            starts = starts + piece.start
+            ends = ends.minimum(starts + piece.most)
         lengths = ends - starts
         place = torch.arange(int(lengths.max()))
         real = place < lengths[:, None]
@@ -92,6 +100,13 @@ class Packed:
             bounds = self._bounds.read()
             self._held = _Held(torch.from_numpy(self._columns.read()), bounds[:-1], bounds[1:])
         return self._held
+
+
+class Piece(NamedTuple):
+    """A stretch of each of some tensors (..., n): from `start` (B,) on, `most` of n or as many as there are."""
+
+    start: Tensor
+    most: int
 
 
 class _Held(NamedTuple):

@@ -23,6 +23,7 @@ def chain(*augments: Augment) -> Augment:
 
     most = [left for augment in augments if (left := getattr(augment, "most", None)) is not None]
     changed.most = min(most, default=None)  # pyright: ignore[reportFunctionMemberAccess]
+    changed.piece = getattr(augments[0], "piece", None) if augments else None  # pyright: ignore[reportFunctionMemberAccess]
     return changed
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from unifier.data.augmenting.mixing import Mixup
 from unifier.data.loading import Augment, Batch, Views
+from unifier.data.packed import Piece
 from unifier_tokenizers import NOWHERE, InputError, WaveformTokenizer
 from unifier_tokenizers.choice import check_share
 from unifier_tokenizers.sound import SoundTokenizer
@@ -88,15 +89,15 @@ def view_sounds(tokenizer: SoundTokenizer, count: int, *, crop: float | None = N
     def seen(batch: Batch) -> Iterator[Batch]:
         longer = (batch.mask.sum(1) - most).clamp(min=0) // across
         for piece in range(count):
-            yield window(batch, (longer * piece / (count - 1)).round().long() * across, most)
+            yield window(batch, Piece((longer * piece / (count - 1)).round().long() * across, most))
 
     return seen
 
 
-def window(batch: Batch, start: Tensor, most: int) -> Batch:
-    """The columns of each example from `start` (B,) on, `most` of them or as many as there are."""
-    columns = torch.arange(min(most, batch.mask.shape[1]), device=batch.mask.device)
-    places = start[:, None] + columns
+def window(batch: Batch, piece: Piece) -> Batch:
+    """A piece of each example's columns."""
+    columns = torch.arange(min(piece.most, batch.mask.shape[1]), device=batch.mask.device)
+    places = piece.start[:, None] + columns
     mask = places < batch.mask.sum(1, keepdim=True)
     places, hidden = places.where(mask, 0)[:, None], ~mask[:, None]
     values = batch.values.gather(2, places.expand(-1, batch.values.shape[1], -1))
@@ -138,14 +139,21 @@ class ChangeSounds:
         """The columns that are left of an example at most; None where none is cut."""
         return None if self.longest is None else int(self.tiles.times(torch.tensor(self.longest))) * self.tiles.across
 
+    def piece(self, columns: Tensor, generator: torch.Generator) -> Piece | None:
+        """What each example of so many columns (B,) is cut from, all else unread; None where that is all of each."""
+        if self.longest is None:
+            return None
+        tiles = self.tiles
+        frames = math.ceil(self.longest * (1 + self.stretch)) + tiles.stride[0]
+        most = int(tiles.times(torch.tensor(frames))) * tiles.across
+        longer = (columns - most).clamp(min=0) // tiles.across
+        return Piece(up_to(longer, generator) * tiles.across, most) if longer.any() else None
+
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
         tiles = self.tiles
-        if self.longest is not None:  # of a song no more is mixed and put together than its piece is cut from
-            frames = math.ceil(self.longest * (1 + self.stretch)) + tiles.stride[0]
-            most = int(tiles.times(torch.tensor(frames))) * tiles.across
-            if batch.mask.shape[1] > most:
-                longer = (batch.mask.sum(1) - most).clamp(min=0) // tiles.across
-                batch = window(batch, up_to(longer, generator) * tiles.across, most)
+        piece = self.piece(batch.mask.sum(1), generator)  # none is left to take where the loader has
+        if piece is not None:
+            batch = window(batch, piece)
         if self.mixup is not None:
             batch = self.mixup(batch, generator)
         times = batch.mask.sum(1) // tiles.across
