@@ -2,6 +2,8 @@
 
 import base64
 import io
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from unifier.data.embedded import Digits, SyntheticMusic
 from unifier.heads.classification import ClassificationHead
 from unifier.running.samples import SIDE, samples, shown
 from unifier.study.experiment import Arm
+from unifier.study.files import read_json, write_json
 from unifier_tokenizers import FrameTokenizer, PatchTokenizer
 from unifier_tokenizers.sound import Sound
 
@@ -79,3 +82,9 @@ def test_every_sample_says_what_was_expected_and_what_was_said() -> None:
     assert sorted(sample["target"] for sample in found["digits"]) == sorted(
         digits.split("test")[i].target for i in range(5)
     )
+
+
+def test_a_file_whose_name_is_no_utf8_is_a_sample_too(tmp_path: Path) -> None:
+    found = {"digits": [{"input": os.fsdecode(b"caf\xe9.png")}]}
+    write_json(tmp_path / "samples.json", found)
+    assert read_json(tmp_path / "samples.json") == found

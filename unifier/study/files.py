@@ -14,7 +14,8 @@ def write_text(path: Path, text: str) -> None:
     """Write a file under another name, then rename it, so that no reader finds half of it."""
     beside = path.with_name(f".{path.name}.part")
     try:
-        beside.write_text(text, encoding="utf-8")
+        # A file's name may be no UTF-8; what stands for its bytes is written as JSON would.
+        beside.write_text(text, encoding="utf-8", errors="backslashreplace")
         beside.replace(path)
     except OSError:
         beside.unlink(missing_ok=True)
