@@ -8,7 +8,7 @@ from unifier.data.augmenting.sound import augment_sounds, view_sounds
 from unifier.data.kept import fit_once
 from unifier.data.sets.by_name import sound_source
 from unifier.data.source import BadExamples
-from unifier.data.usual import usual_seconds
+from unifier.data.usual import longest_seconds, usual_seconds
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.tagging import TaggingHead
 from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Schedule, Training, enough_epochs
@@ -33,6 +33,8 @@ PLAIN: dict[str, Any] = {
 
 LONG, PIECE, PIECES = 10.0, 6.0, 5
 """Of sounds longer than so many seconds training reads pieces of so many, validation and test the mean of so many."""
+FAR = 3
+"""Where a sound is so many times as long as a piece, pieces are read too, and the usual sound is one of them, whole."""
 
 
 def genres(
@@ -95,8 +97,9 @@ def genres(
     batches as `augment_sounds` says (a `shift` of None is 0.1, and `band_masks` are 2, but of a waveform none), and
     `crops` is how many pieces of `crop` seconds are averaged in validation and test. By default sounds are whole (as
     with crop=0), but where the usual one is longer than 10 seconds training reads a piece of 6, another each time, and
-    5 are averaged. `epochs` are as many as `enough_epochs` says, by the sound, whole or not, and `tokens`, where given,
-    end training in their place. `trunk` is a name that `make_trunk` knows.
+    5 are averaged; so it does where one is 3 times as long as a piece, which then has room for the usual sound.
+    `epochs` are as many as `enough_epochs` says, by the sound, whole or not, and `tokens`, where given, end training in
+    their place. `trunk` is a name that `make_trunk` knows.
     """
     if label_smoothing and task == "tags":
         raise InputError(f"label_smoothing={label_smoothing}: tags have none; take task=genre")
@@ -113,8 +116,12 @@ def genres(
         shift = 0.0 if tokenizer == "waveform" else 0.1
     if band_masks is None:
         band_masks = 0 if tokenizer == "waveform" else 2
-    if crop is None and fitted(f"{source.name}-{task}-seconds", lambda: usual_seconds(source)) > LONG:
-        crop, crops = PIECE, PIECES if crops is None else crops
+    if crop is None:
+        usual = fitted(f"{source.name}-{task}-seconds", lambda: usual_seconds(source))
+        longest = fitted(f"{source.name}-{task}-longest", lambda: longest_seconds(source))
+        piece = PIECE if usual > LONG else max(PIECE, 1.1 * usual)  # a little more, since pieces end with a column
+        if usual > LONG or longest > FAR * piece:
+            crop, crops = piece, PIECES if crops is None else crops
     crop, crops = crop or None, 1 if crops is None else crops
     if epochs is None:
         epochs = enough_epochs(source)

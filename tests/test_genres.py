@@ -99,6 +99,22 @@ def test_of_long_sounds_pieces_are_read_unless_other_settings_are_given(table: P
         described(table, crops="3")
 
 
+@pytest.mark.parametrize(("usual", "longest", "piece"), [(1, 17, None), (1, 19, 600), (7, 22, None), (7, 24, 768)])
+def test_one_sound_that_is_far_longer_is_read_in_pieces_too(
+    tmp_path: Path, usual: int, longest: int, piece: int | None
+) -> None:
+    rows = ["file,label"]
+    for number in range(20):
+        soundfile.write(tmp_path / f"{number}.wav", np.zeros(4000 * (usual if number else longest)), 4000)
+        rows.append(f"{number}.wav,{'ab'[number % 2]}")
+    (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
+    arm = described(tmp_path / "table.csv")
+    assert (arm.augment.longest, arm.views is None) == (piece, piece is None)
+    if piece is not None:
+        split, _ = encode_split(list(arm.source.split("train"))[:9], arm.tokenizer, arm.head)
+        assert (split.lengths()[1:, 0] <= arm.augment.most).all(), "a usual one is left whole"
+
+
 def test_a_plain_experiment_reads_long_sounds_whole(songs: Path) -> None:
     """As the study of one trunk does, whatever the recipe is."""
     plain: dict[str, Any] = inspect.getmodule(GENRES).PLAIN  # pyright: ignore

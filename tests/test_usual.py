@@ -9,7 +9,7 @@ import soundfile
 from unifier.data.embedded import SyntheticMusic
 from unifier.data.sets.audio_folder import AudioFolder
 from unifier.data.source import Example, SplitName
-from unifier.data.usual import usual_seconds
+from unifier.data.usual import longest_seconds, usual_seconds
 from unifier_tokenizers import InputError, Sound
 
 
@@ -42,6 +42,16 @@ def test_few_of_many_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(asked) == 10
 
 
+def test_the_longest_of_many_is_found_by_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = table(tmp_path, [1.0] * 30 + [600.0] + [2.0] * 30)
+    (tmp_path / "059.wav").unlink()
+    asked, info = list[str](), soundfile.info
+    monkeypatch.setattr(soundfile, "info", lambda path: (asked.append(path), info(path))[1])  # pyright: ignore
+    assert longest_seconds(AudioFolder(place), most=10) == 600
+    assert len(asked) == 10
+    assert usual_seconds(AudioFolder(place)) < 3
+
+
 class Listed:
     """Sounds that no file holds, of 0.5, 1 and 3 s."""
 
@@ -52,11 +62,11 @@ class Listed:
 
 
 def test_sounds_without_a_file_are_read_unless_the_set_says_how_long_they_are() -> None:
-    assert usual_seconds(Listed()) == 1
+    assert (usual_seconds(Listed()), longest_seconds(Listed())) == (1, 3)
     music = SyntheticMusic(seconds=4.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.delattr(SyntheticMusic, "split")
-        assert usual_seconds(music) == 4
+        assert (usual_seconds(music), longest_seconds(music)) == (4, 4)
 
 
 def test_a_split_that_cannot_be_is_said(tmp_path: Path) -> None:

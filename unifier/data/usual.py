@@ -1,11 +1,13 @@
-"""How large a set's examples usually are: medians that are the same whichever fold is tested on."""
+"""How large a set's examples usually are, and how long at most: the same whichever fold is tested on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from heapq import nlargest
+from pathlib import Path
 from statistics import median
 
 import soundfile
 
-from unifier.data.source import SPLITS, Example, Source, where
+from unifier.data.source import SPLITS, Example, Source, SplitName, where
 
 Measure = Callable[[Sequence[Example], int], float]
 """What is measured of the example at that place in a split; ValueError or OSError where it cannot be read."""
@@ -22,17 +24,52 @@ def usual_seconds(source: Source, *, most: int = 50) -> float:
     return usual(source, _seconds, most) if known is None else known
 
 
+def longest_seconds(source: Source, *, most: int = 50) -> float:
+    """The longest sound among the largest files of all splits, read as `usual_seconds` reads it; 0 if none can be."""
+    known: float | None = getattr(source, "seconds", None)
+    if known is not None:
+        return known
+    splits = _splits(source)
+    largest = nlargest(most, _places(splits), key=lambda place: _size(place[0]))
+    return max(_measured(splits, _seconds, largest), default=0.0)
+
+
 def usual(source: Source, measure: Measure, most: int) -> float:
     """The median over at most so many examples of all splits, evenly spaced by their places; 0 if none can be read."""
-    splits = [source.split(name) for name in SPLITS]
-    places = sorted((where(split, index), k, index) for k, split in enumerate(splits) for index in range(len(split)))
+    splits = _splits(source)
+    places = _places(splits)
+    found = _measured(splits, measure, places[:: max(-(-len(places) // most), 1)])
+    return median(found) if found else 0.0
+
+
+_Splits = Mapping[SplitName, Sequence[Example]]
+_Place = tuple[str, SplitName, int]
+"""An example's name, its split and its place in there."""
+
+
+def _splits(source: Source) -> _Splits:
+    return {name: source.split(name) for name in SPLITS}
+
+
+def _places(splits: _Splits) -> list[_Place]:
+    return sorted((where(split, index), name, index) for name, split in splits.items() for index in range(len(split)))
+
+
+def _measured(splits: _Splits, measure: Measure, places: Sequence[_Place]) -> list[float]:
     found: list[float] = []
-    for _, k, index in places[:: max(-(-len(places) // most), 1)]:
+    for _, name, index in places:
         try:
-            found.append(measure(splits[k], index))
+            found.append(measure(splits[name], index))
         except (ValueError, OSError):
             continue
-    return median(found) if found else 0.0
+    return found
+
+
+def _size(name: str) -> int:
+    try:
+        return Path(name).stat().st_size
+    except OSError:  # no file of its own, or none any more
+        return 0
 
 
 def _seconds(split: Sequence[Example], index: int) -> float:

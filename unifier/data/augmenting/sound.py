@@ -88,7 +88,7 @@ def view_sounds(tokenizer: SoundTokenizer, count: int, *, crop: float | None = N
 
     def seen(batch: Batch) -> Iterator[Batch]:
         longer = (batch.mask.sum(1) - most).clamp(min=0) // across
-        for piece in range(count):
+        for piece in range(count if longer.any() else 1):  # all pieces of short sounds are one
             yield window(batch, Piece((longer * piece / (count - 1)).round().long() * across, most))
 
     return seen
