@@ -1,6 +1,8 @@
 """Log power is brought to mean 0 and spread 1: of all bands, of each band, or of each band in its example."""
 
 import math
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -86,6 +88,37 @@ def test_a_band_that_is_silent_where_it_was_fitted_is_not_blown_up() -> None:
     normal.fit([torch.cat([loud, torch.full_like(loud, math.log(1e-6))])])
     assert normal.std[0] == pytest.approx(loud.std().item())
     assert normal.std[1] > normal.std[0] / 10
+
+
+@pytest.mark.parametrize("kind", ["whole", "band", "example"])
+def test_statistics_are_those_of_all_sounds_together_and_one_is_held_at_a_time(kind: Any) -> None:
+    tokenizer = FrameTokenizer(D, **SHAPE, normalise=kind)
+    held: list[weakref.ref[Tensor]] = []
+    most = 0
+
+    def spectrograms() -> Iterator[Tensor]:
+        nonlocal most
+        for sound in SOUNDS:
+            power = tokenizer.spectrogram(sound)
+            held.append(weakref.ref(power))
+            yield power
+            del power
+            most = max(most, sum(one() is not None for one in held))
+
+    tokenizer.normal.fit(spectrograms())
+    assert most <= 1
+    given = [tokenizer.spectrogram(sound) for sound in SOUNDS]
+    together = torch.cat(given, 1)
+    mean = together.mean().expand(F) if kind == "whole" else together.mean(1)
+    less = torch.cat([one - one.mean(1, keepdim=True) for one in given], 1) if kind == "example" else together
+    std = together.std().expand(F) if kind == "whole" else less.std(1)
+    torch.testing.assert_close(tokenizer.normal.mean, mean)
+    torch.testing.assert_close(tokenizer.normal.std, std)
+
+
+def test_no_sound_has_no_mean() -> None:
+    with pytest.raises(InputError, match="a mean cannot be taken from no sound: give it at least one"):
+        FrameTokenizer(D, **SHAPE).fit([])
 
 
 def test_one_frame_is_enough_to_fit_to() -> None:

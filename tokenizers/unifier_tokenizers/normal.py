@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.tokens import NOWHERE
 
 Normalise = Literal["whole", "band", "example"]
@@ -38,14 +39,24 @@ class Normal(nn.Module):
         self.register_buffer("std", torch.full((bands,), 4.0))
 
     def fit(self, spectrograms: Iterable[Tensor]) -> None:
-        """Measure mean and standard deviation on log power, spectrograms (F, frames)."""
-        given = list(spectrograms)
-        together = torch.cat(given, dim=1)
-        self.mean.copy_(together.mean() if self.kind == "whole" else together.mean(1))
-        spread = together.std().clamp(min=1e-3)
+        """Measure mean and standard deviation on log power, spectrograms (F, frames), held one at a time.
+
+        Raises InputError where there is none.
+        """
+        count = 0
+        total, squares, within = torch.zeros(3, len(self.mean), dtype=torch.float64)
+        for one in spectrograms:
+            power = one.double().cpu()
+            count += power.shape[1]
+            total += power.sum(1)
+            squares += power.square().sum(1)
+            within += (power - power.mean(1, keepdim=True)).square().sum(1)
+        if not count:
+            raise InputError("a mean cannot be taken from no sound: give it at least one")
+        self.mean.copy_(total.mean() / count if self.kind == "whole" else total / count)
+        spread = _spread(total.sum(), squares.sum(), count * len(total)).clamp(min=1e-3)
         if self.kind != "whole":
-            less = given if self.kind == "band" else [one - one.mean(1, keepdim=True) for one in given]
-            own = torch.cat(less, dim=1).std(1, correction=int(together.shape[1] > 1))
+            own = _spread(total, squares, count) if self.kind == "band" else _spread(0 * total, within, count)
             spread = own.clamp(min=float(spread) / 10)  # a band that is silent here may not be so everywhere
         self.std.copy_(spread)
 
@@ -63,3 +74,8 @@ class Normal(nn.Module):
         else:
             power = power - mean
         return power / (std[row][:, :, None] if len(std) > 1 else std)
+
+
+def _spread(total: Tensor, squares: Tensor, count: int) -> Tensor:
+    """The standard deviation of `count` numbers, from their sum and that of their squares."""
+    return ((squares - total**2 / count).clamp(min=0) / max(count - 1, 1)).sqrt()
