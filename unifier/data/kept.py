@@ -10,6 +10,7 @@ from functools import partial
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, final
 
 import numpy as np
@@ -85,8 +86,10 @@ def keep_units(
     if place := find(root, key):
         with suppress(OSError):  # another process made room
             kept = _opened(place)
-            print(f"{source.name}: encoded before, and read from {place}")
-            return kept
+            if not _mended(kept.bad, splits, identities, tokenizer):
+                print(f"{source.name}: encoded before, and read from {place}")
+                return kept
+            rmtree(place, ignore_errors=True)
     try:
         with making(root, key) as folder:
             values, positions = Packed(folder / "values"), Packed(folder / "positions")
@@ -104,26 +107,29 @@ def keep_units(
                 bad |= {own[index]: why for index, why in skipped.items()}
             lengths = values.lengths().tolist()
             layout = {"values": _layout(values), "positions": _layout(positions)}
-            (folder / "index.json").write_text(json.dumps({"rows": rows, "lengths": lengths, **layout}))
+            (folder / "index.json").write_text(json.dumps({"rows": rows, "bad": bad, "lengths": lengths, **layout}))
             kept = Kept(values, positions, rows, bad)
-            if bad:
-                raise Unsure(kept)
     except OSError as error:
         print(f"{source.name}: not kept for later runs in {root}: {error.strerror}", file=sys.stderr)
         return None
-    except Unsure as unsure:
-        return unsure.kept
     print(f"{source.name}: encoded, and kept for later runs in {root}")
     return kept
 
 
-@final
-class Unsure(Exception):  # noqa: N818  it is no error
-    """Examples were left out, which a later run may be able to read: these units are for this run alone."""
-
-    def __init__(self, kept: Kept) -> None:
-        super().__init__()
-        self.kept = kept
+def _mended(
+    bad: Mapping[str, str],
+    splits: Mapping[SplitName, Sequence[Example]],
+    identities: Mapping[SplitName, Sequence[str]],
+    tokenizer: Tokenizer,
+) -> bool:
+    """Whether an example that could not be encoded can be now: it may have been a disk's fault."""
+    for name, examples in splits.items():
+        for index, own in enumerate(identities[name]):
+            if own in bad:
+                with suppress(ValueError, OSError):
+                    tokenizer.encode(examples[index].input)
+                    return True
+    return False
 
 
 def fit_once(tokenizer: SoundTokenizer, source: Source, *, bad_examples: BadExamples = "stop") -> None:
@@ -202,4 +208,4 @@ def _opened(place: Path) -> Kept:
         dtype, sides = index[name]["dtype"], index[name]["sides"]
         return Packed.over(np.memmap(place / name, dtype, "r", shape=(sum(index["lengths"]), *sides)), index["lengths"])
 
-    return Kept(packed("values"), packed("positions"), index["rows"], {})
+    return Kept(packed("values"), packed("positions"), index["rows"], index["bad"])
