@@ -74,3 +74,11 @@ def test_splits_of_other_names_are_no_classes(tmp_path: Path, names: tuple[str, 
         picture(tmp_path / name / "cat" / "1.png")
     with pytest.raises(InputError, match="expected are train, val and test"):
         _ = ImageFolder(tmp_path).labels
+
+
+@pytest.mark.parametrize("part", SPLITS)
+def test_a_split_without_folders_of_classes_is_named(tmp_path: Path, part: str) -> None:
+    for name in SPLITS:
+        picture(tmp_path / name / ("" if name == part else "cat") / "1.png")
+    with pytest.raises(InputError, match=f"/{part} has no pictures in folders of classes, such as .*/{part}/cat/1.png"):
+        ImageFolder(tmp_path).split("train")

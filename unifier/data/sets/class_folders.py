@@ -17,8 +17,8 @@ def by_class(folder: Path, endings: Collection[str], what: str, such: str) -> di
     """The files of a folder by the split whose folder they are in, train, val or test; with no such folders all train.
 
     They have one of the `endings` and lie in their class's folder at any depth, whose name is their label; hidden ones
-    are left out. Raises InputError where there are none, which calls them `what` and names `such` a file, where a class
-    has none, or where other folders stand beside train.
+    are left out. Raises InputError where a split has none, which calls them `what` and names `such` a file, where a
+    class has none, or where other folders stand beside train.
     """
     folders = _folders(folder, what)
     given: list[SplitName] = [part for part in SPLITS if part in folders]
@@ -29,8 +29,9 @@ def by_class(folder: Path, endings: Collection[str], what: str, such: str) -> di
         )
     roots: dict[SplitName, Path] = {part: folder / part for part in given} or {"train": folder}
     found: dict[SplitName, list[Labelled]] = {part: _labelled(root, endings, what) for part, root in roots.items()}
-    if not any(found.values()):
-        raise InputError(f"{folder} has no {what} in folders of classes, such as {folder / such}")
+    for part, files in found.items():
+        if not files:
+            raise InputError(f"{roots[part]} has no {what} in folders of classes, such as {roots[part] / such}")
     return found
 
 
