@@ -82,3 +82,23 @@ def test_a_split_without_folders_of_classes_is_named(tmp_path: Path, part: str) 
         picture(tmp_path / name / ("" if name == part else "cat") / "1.png")
     with pytest.raises(InputError, match=f"/{part} has no pictures in folders of classes, such as .*/{part}/cat/1.png"):
         ImageFolder(tmp_path).split("train")
+
+
+def test_a_class_that_nothing_trains_is_named(tmp_path: Path) -> None:
+    for name in ("train/cat", "train/dog", "test/cat", "test/yeti", "val/kraken"):
+        picture(tmp_path / "pictures" / name / "1.png")
+        sound(tmp_path / "sounds" / name / "1.wav")
+    rows = ["file,label,split"]
+    for k, (label, split) in enumerate((("cat", "train"), ("dog", "train"), ("yeti", "test"), ("kraken", "val"))):
+        sound(tmp_path / f"{k}.wav")
+        rows.append(f"{k}.wav,{label},{split}")
+    (tmp_path / "table.csv").write_text("\n".join(rows))
+    for source in (
+        ImageFolder(tmp_path / "pictures"),
+        AudioFolder(tmp_path / "sounds"),
+        AudioFolder(tmp_path / "table.csv"),
+    ):
+        with pytest.raises(InputError, match="nothing in train is of kraken, yeti, which val or test have") as error:
+            source.split("train")
+        assert "\n" not in str(error.value)
+    assert len(AudioFolder(tmp_path / "table.csv", task="tags").split("train")) == 2, "a tag may be rare"

@@ -139,3 +139,12 @@ def refuse_leak(what: str, groups: Sequence[str], parts: Sequence[str]) -> None:
     for group, part in zip(groups, parts, strict=True):
         if seen.setdefault(group, part) != part:
             raise InputError(f"{what} {group!r} is in {seen[group]} and in {part}: it may be in one only")
+
+
+def refuse_untrained(what: str, labels: Sequence[str], parts: Sequence[SplitName]) -> None:
+    """Raise InputError, naming them, where val or test have labels that no training example has."""
+    trained = set(pick(labels, parts, "train"))
+    lacking = sorted(set(labels) - trained)
+    if trained and lacking:
+        more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
+        raise InputError(f"{what}: nothing in train is of {', '.join(lacking[:5])}{more}, which val or test have")

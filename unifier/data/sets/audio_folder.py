@@ -8,7 +8,7 @@ from unifier.data.examples import Examples, Labelled, from_files
 from unifier.data.files import SOUNDS, Row, hash_files, read_groups, read_sound, read_table, read_whole
 from unifier.data.sets.class_folders import by_class, parts_of
 from unifier.data.source import SPLITS, UNKNOWN, UNREADABLE, Scale, SplitName, scale_of_accuracy
-from unifier.data.splitting import hold_out, pick, refuse_leak, rotate_folds
+from unifier.data.splitting import hold_out, pick, refuse_leak, refuse_untrained, rotate_folds
 from unifier_tokenizers import InputError
 from unifier_tokenizers.choice import choose
 
@@ -26,7 +26,8 @@ class AudioFolder:
     The split is the column split (train, val, test); or, with `fold` or without such a column, that of the column fold
     (numbers): `fold`, by default the first, is the test and the next one validates. With neither column a tenth is
     held out for each, the same every time, stratified by label. A column group (who speaks, who plays) keeps each
-    group in one split: groups are held out whole, and a given split or fold that cuts one is refused.
+    group in one split: groups are held out whole, and a given split or fold that cuts one is refused. So is a given
+    split with a label that train lacks.
     """
 
     name = "audio_folder"
@@ -132,6 +133,8 @@ class AudioFolder:
             ]
             if self._groups is not None:
                 refuse_leak(f"{self._place}: group", self._groups, [f"split {part}" for part in parts])
+            if self.task == "label":
+                refuse_untrained(str(self._place), [sound.target for sound in self._sounds], parts)
             return parts
         if self._numbers is not None:
             return rotate_folds(str(self._place), self._numbers, self._fold, groups=self._groups)

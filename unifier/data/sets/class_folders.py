@@ -6,7 +6,7 @@ from pathlib import Path
 
 from unifier.data.examples import Labelled
 from unifier.data.source import SPLITS, SplitName
-from unifier.data.splitting import hold_out
+from unifier.data.splitting import hold_out, refuse_untrained
 from unifier_tokenizers import InputError
 
 LIKE_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing"})
@@ -36,8 +36,12 @@ def by_class(folder: Path, endings: Collection[str], what: str, such: str) -> di
 
 
 def parts_of(folder: Path, found: Mapping[SplitName, list[Labelled]]) -> list[SplitName]:
-    """The split of each file, in their order: for what has no folder a tenth of every class is held out of training."""
+    """The split of each file, in their order: for what has no folder a tenth of every class is held out of training.
+
+    Raises InputError where val or test have a class that train lacks.
+    """
     parts: list[SplitName] = [part for part, files in found.items() for _ in files]
+    refuse_untrained(str(folder), [file.target for files in found.values() for file in files], parts)
     lacking: list[SplitName] = [part for part in SPLITS if part not in found]
     if lacking:
         labels = [file.target for file in found["train"]]

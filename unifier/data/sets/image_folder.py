@@ -24,7 +24,7 @@ class ImageFolder:
 
     The input is uint8 H x W x `channels`, of any size, or shrunk so that no side is above `size` pixels; the target is
     the name of the class, in whose folder pictures may lie in others. Files with other endings than a picture's, and
-    hidden ones, are left out; a class without a picture is refused.
+    hidden ones, are left out; a class without a picture is refused, as is one of val or test that train lacks.
     """
 
     name = "image_folder"
