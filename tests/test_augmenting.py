@@ -267,7 +267,34 @@ def test_the_experiment_trains_with_every_setting(tmp_path: Path) -> None:
     small: dict[str, Any] = {"dim": 16, "depth": 2, "heads": 2, "hidden": 16, "tokens": 5000, "validations": 1}
     (result,) = run(pictures, **settings, **regular, **small, out=tmp_path, track="off")
     assert result.status == "finished"
-    assert result.settings["cutmix"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "given", [{"crop": 2}, {"flip": True}, {"randaugment": 9}, {"erase": 0.5}, {"mixup": 0.8}, {"cutmix": 1.0}], ids=str
+)
+def test_the_experiment_changes_pictures_as_each_setting_says(given: dict[str, Any]) -> None:
+    pictures: Any = experiment(str(Path(__file__).parents[1] / "experiments" / "pictures.py"))
+    (arm,) = pictures(**{"crop": 0, **given}).arms.values()
+    batch = collate(encode_split(list(arm.source.split("train")[:20]), arm.tokenizer, arm.head)[0], range(20))
+    change = augment_pictures(arm.tokenizer, 10, **given)
+    assert change is not None
+    expected = change(batch, seeded())
+    assert all(map(torch.equal, arm.augment(batch, seeded()), expected))
+    assert not torch.equal(expected.values, batch.values)
+
+
+@pytest.mark.parametrize(("given", "count"), [({"crops": 3}, 3), ({"crops": 7, "flip": True}, 7), ({}, 1)], ids=str)
+def test_the_experiment_shows_as_many_views_as_asked_for(given: dict[str, Any], count: int) -> None:
+    pictures: Any = experiment(str(Path(__file__).parents[1] / "experiments" / "pictures.py"))
+    (arm,) = pictures(crop=2, **given).arms.values()
+    batch = collate(encode_split(list(arm.source.split("test")[:4]), arm.tokenizer, arm.head)[0], range(4))
+    seen = view_pictures(arm.tokenizer, count, crop=2, flip=given.get("flip", False))
+    assert (arm.views is None) == (seen is None) == (count == 1)
+    if seen is not None:
+        views = list(arm.views(batch))
+        assert len({view.values.numpy().tobytes() for view in views}) == count
+        for view, expected in zip(views, seen(batch), strict=True):
+            assert torch.equal(view.values, expected.values)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -107,3 +107,12 @@ def test_a_folder_of_which_nothing_can_be_read(tmp_path: Path) -> None:
         built(place, bad_examples="skip")
     with pytest.raises(InputError, match="cannot be read as a picture"):
         built(place)
+
+
+def test_pictures_are_made_normal_by_those_to_train_on(tmp_path: Path) -> None:
+    for name, grey in (("train", 51), ("val", 153), ("test", 255)):
+        for label in "ab":
+            (tmp_path / name / label).mkdir(parents=True)
+            Image.new("L", (8, 8), grey).save(tmp_path / name / label / "1.png")
+    tokenizer = built(tmp_path)
+    torch.testing.assert_close(tokenizer.mean, torch.full((3,), 51 / 255))
