@@ -33,6 +33,8 @@ def one_of(*augments: Augment) -> Augment:
     def changed(batch: Batch, generator: torch.Generator) -> Batch:
         return augments[int(torch.randint(len(augments), (), generator=generator))](batch, generator)
 
+    most = [left for augment in augments if (left := getattr(augment, "most", None)) is not None]
+    changed.most = max(most) if len(most) == len(augments) else None  # pyright: ignore[reportFunctionMemberAccess]
     return changed
 
 
