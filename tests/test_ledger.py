@@ -20,7 +20,7 @@ from unifier.heads.tagging import TaggingHead
 from unifier.heads.translation import TranslationHead
 from unifier.model import Unifier
 from unifier.study.experiment import Arm, Experiment, Training
-from unifier.study.ledger import Ledger, Spent, count_parameters, flops_of_example, plain_memory
+from unifier.study.ledger import Ledger, Spent, count_parameters, distinct, flops_of_example, plain_memory
 from unifier.trunks.attention import PLAIN_BELOW
 from unifier.trunks.bag import Bag
 from unifier.trunks.convolutional import Convolutional
@@ -172,6 +172,14 @@ def test_long_examples_are_told_from_their_beginnings(road: Road, monkeypatch: p
     assert max(read) <= longest < split.lengths().max()
     for row in range(len(split)):
         assert cost(*split.lengths()[row]) == pytest.approx(counted(model, split, row), rel=1e-9)
+
+
+def test_examples_are_told_apart_in_blocks_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = np.random.RandomState(0).randint(1, 9, (500, 2)).astype(np.int32)
+    expected = np.unique(lengths, axis=0, return_index=True)
+    monkeypatch.setattr("unifier.study.ledger.BLOCK", 70)
+    for found, wanted in zip(distinct(lengths), expected, strict=True):
+        assert found.tolist() == wanted.tolist()
 
 
 def test_of_a_cropped_sound_no_more_than_a_piece_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

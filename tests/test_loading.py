@@ -13,7 +13,18 @@ import torch
 from numpy.typing import NDArray
 
 from unifier.data.encoding import Encoded
-from unifier.data.loading import Batch, EvaluationBatches, Lengths, TrainingBatches, Unit, collate, cut, epoch, epochs
+from unifier.data.loading import (
+    Batch,
+    Cost,
+    EvaluationBatches,
+    Lengths,
+    TrainingBatches,
+    Unit,
+    collate,
+    cut,
+    epoch,
+    epochs,
+)
 from unifier.heads.head import IGNORED
 from unifier_tokenizers import Units
 
@@ -115,9 +126,9 @@ def test_epochs_follow_each_other_each_in_another_order() -> None:
 def batches(
     splits: dict[str, Encoded], seed: int = 0, temperature: float = math.inf, **budget: float
 ) -> TrainingBatches:
-    flops = {arm: 2 * split.lengths()[:, 0].astype(np.float64) for arm, split in splits.items()}
+    costs: dict[str, Cost] = {arm: lambda n, _: 2.0 * np.asarray(n) for arm in splits}
     asked: dict[Unit, float] = {unit: budget[unit] for unit in get_args(Unit) if unit in budget}
-    return TrainingBatches(splits, columns=100, seed=seed, budget=asked, flops=flops, temperature=temperature)
+    return TrainingBatches(splits, columns=100, seed=seed, budget=asked, costs=costs, temperature=temperature)
 
 
 @pytest.mark.parametrize("steps", [1, 7, 500])

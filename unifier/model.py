@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from unifier.data.encoding import Encoded
-from unifier.data.loading import Batch
+from unifier.data.loading import Batch, Cost
 from unifier.data.source import SplitName, target_of
 from unifier.study.experiment import Experiment, Training
 from unifier.study.freezing import freeze
-from unifier.study.ledger import Cost, Ledger, Spent, flops_of_example
+from unifier.study.ledger import Ledger, Spent, flops_of_example
 from unifier.study.memory import forget_peak_memory
 from unifier.study.optimizing import make_optimizer
 from unifier_tokenizers import Tokens

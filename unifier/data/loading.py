@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, final, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from unifier.data.encoding import Encoded
@@ -131,6 +131,9 @@ def epochs(lengths: Lengths, columns: int, seed: int) -> Iterator[NDArray[np.int
         yield from epoch(lengths, columns, generator)
 
 
+Cost = Callable[[ArrayLike, ArrayLike], NDArray[np.float64]]
+"""Operations, forward and backward, of examples of so many columns N and targets of so many tokens L."""
+
 Unit = Literal["tokens", "flops", "steps", "epochs"]
 """What a plan of batches can count: columns that are no padding, operations, batches, passes over a split."""
 
@@ -151,22 +154,22 @@ class TrainingBatches:
         columns: int,
         seed: int,
         budget: Mapping[Unit, float],
-        flops: Mapping[str, NDArray[np.float64]] | None = None,
+        costs: Mapping[str, Cost] | None = None,
         temperature: float = math.inf,
         augment: Mapping[str, Augment] | None = None,
         together: int = 1,
     ) -> None:
         """`budget` is what all arms together may use, whatever unit is reached first; an empty one has no end.
 
-        `flops` holds each example's operations, for a budget that counts them; `augment` what is done to an arm's
-        batches, after the budget has counted them. There are a multiple of `together` batches: a step takes so many.
+        `costs` says what an arm's examples cost, for a budget in operations; `augment` what is done to its batches,
+        after the budget has counted them. There are a multiple of `together` batches: a step takes so many.
         """
         self.splits = splits
         self.augment = augment or {}
         self.together = together
         self.lengths = {arm: lengths_read(split, self.augment.get(arm)) for arm, split in splits.items()}
         self.columns, self.seed, self.budget = columns, seed, budget
-        self.flops = flops or {}
+        self.costs = costs or {}
         self.shares = {arm: len(split) ** (1 / temperature) for arm, split in splits.items()}
         self.done = 0
         """Batches already trained on, which iterating leaves out: a resumed run sets it."""
@@ -192,7 +195,7 @@ class TrainingBatches:
             examples[arm] += len(rows)
             had[arm]["epochs"] = examples[arm] / len(self.lengths[arm])
             if "flops" in self.budget:
-                had[arm]["flops"] += float(self.flops[arm][rows].sum())
+                had[arm]["flops"] += float(self.costs[arm](*self.lengths[arm][rows].T).sum())
             yield arm, rows
 
     def __len__(self) -> int:

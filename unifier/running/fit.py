@@ -17,7 +17,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ProgressBar
 
-from unifier.data.loading import EvaluationBatches, TrainingBatches, Unit, lengths_read
+from unifier.data.loading import EvaluationBatches, TrainingBatches, Unit
 from unifier.data.source import SPLITS
 from unifier.model import Unifier
 from unifier.running.averaging import Averaging
@@ -94,15 +94,14 @@ def fit(
     train, val, test = ({arm: one.splits[name] for arm, one in encoded.items()} for name in SPLITS)
     model = Unifier(experiment)
     model.prepare(train)
-    augment = {arm: one.augment for arm, one in experiment.arms.items() if one.augment is not None}
     batches = TrainingBatches(
         train,
         columns=training.batch_tokens,
         seed=seed,
         budget=budget_in_batches(training),
-        flops={arm: model.costs[arm](*lengths_read(split, augment.get(arm)).T) for arm, split in train.items()},
+        costs=model.costs,
         temperature=training.temperature,
-        augment=augment,
+        augment={arm: one.augment for arm, one in experiment.arms.items() if one.augment is not None},
         together=training.accumulate,
     )
     steps = None if batches.total is None else batches.total // training.accumulate

@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from unifier.data.encoding import Encoded
-from unifier.data.loading import Augment, Batch, collate, lengths_read
+from unifier.data.loading import BLOCK, Augment, Batch, Cost, Lengths, collate, lengths_read
 from unifier.study.experiment import Experiment
 from unifier.study.memory import peak_memory
 
@@ -109,10 +109,6 @@ def count_parameters(experiment: Experiment) -> dict[str, int]:
     return {**counts, "total": sum(counts.values())}
 
 
-Cost = Callable[[ArrayLike, ArrayLike], NDArray[np.float64]]
-"""Operations, forward and backward, of examples of so many columns N and targets of so many tokens L."""
-
-
 LONGEST = 1024
 """The most columns N, and tokens of a target, that are counted at once: attention keeps N x N weights."""
 
@@ -124,9 +120,9 @@ def flops_of_example(loss: Callable[[Batch], Tensor], split: Encoded, augment: A
     in N and L. It is exact for every layer that treats columns alike or in pairs. Where examples are longer than
     `LONGEST`, or than what `augment` leaves of them, the beginnings of some are counted in their place.
     """
-    read = lengths_read(split, augment).clip(max=LONGEST)
-    pairs, rows = np.unique(read, axis=0, return_index=True)
-    if (read < split.lengths()).any():  # three lengths of each tell a polynomial of degree 2
+    read = lengths_read(split, augment)
+    pairs, rows = distinct(np.minimum(read, LONGEST, out=read))
+    if (pairs.max(0) < split.lengths().max(0)).any():  # three lengths of each tell a polynomial of degree 2
         shares = np.array([(n, length) for n in (1, 2, 4) for length in (1, 2, 4)])
         pairs, rows = (pairs // shares[:, None]).clip(min=1).reshape(-1, 2), np.tile(rows, len(shares))
     chosen = _independent(_terms(*pairs.T) / _terms(*pairs.T).max(0))
@@ -139,6 +135,17 @@ def flops_of_example(loss: Callable[[Batch], Tensor], split: Encoded, augment: A
     largest = terms.max(0)
     coefficients = np.linalg.lstsq(terms / largest, np.array(counts), rcond=None)[0] / largest
     return lambda n, length: _terms(n, length) @ coefficients
+
+
+def distinct(lengths: Lengths) -> tuple[Lengths, NDArray[np.intp]]:
+    """The rows that are unlike each other, sorted, and where each first stands: little memory, since in blocks."""
+    found, places = lengths[:0], np.empty(0, np.intp)
+    for start in range(0, len(lengths), BLOCK):
+        some = lengths[start : start + BLOCK]
+        places = np.concatenate([places, np.arange(start, start + len(some))])
+        found, first = np.unique(np.concatenate([found, some]), axis=0, return_index=True)
+        places = places[first]
+    return found, places
 
 
 def _beginning(batch: Batch, columns: int, tokens: int) -> Batch:
