@@ -17,6 +17,8 @@ from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
 from unifier_tokenizers.choice import choose
 
 Tied = Literal["all", "source", "target", "none"]
+LEARNED_FROM = 1_000_000
+"""The most pairs that a vocabulary is learned from, evenly spaced: more take time and teach it hardly anything."""
 PLAIN: dict[str, Any] = {"dropout": 0.1, "qk_norm": False, "quiet": False, "r_drop": 0.0, "beam_width": 1}
 """The settings of `translation` without its recipe: blocks as those of other modalities, batches read and texts written
 once."""
@@ -98,7 +100,7 @@ def translation(
         pairs = Extended(pairs, own(extra))
 
     def learn() -> Vocabulary:
-        train = readable(pairs.split("train"), bad_examples=bad_examples)
+        train = readable(pairs.split("train"), bad_examples=bad_examples, most=LEARNED_FROM)
         return Vocabulary.fit((text for pair in train for text in (pair.input, pair.target)), size=vocabulary)
 
     subwords = fitted(f"{source}-{target}", learn)

@@ -1,6 +1,6 @@
 """Each setting of the translation experiment reaches what it names."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from unifier.running.registry import experiments
 from unifier.study.experiment import Arm, Experiment
 from unifier.trunks.attention import Attention
 from unifier.trunks.transformer import Transformer
-from unifier_tokenizers import InputError, SubwordTokenizer
+from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
 
 FILE = Path(__file__).parents[1] / "experiments" / "translation.py"
 
@@ -99,6 +99,23 @@ def test_pairs_of_ones_own_are_read_and_cleaned(tmp_path: Path) -> None:
         source = arm(data=data, target="de", length_ratio=3.0, duplicates="drop")[0].source
         assert isinstance(source, ParallelText)
         assert source.dropped == {"length_ratio": 1, "duplicates": 1}
+
+
+def test_a_vocabulary_is_learned_from_no_more_pairs_than_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, make = tmp_path / "both.tsv", experiments(FILE)["translation"]
+    table.write_text("".join(f"{k}\t{k}\n" for k in range(50)))
+    learned, digits = list[str](), Vocabulary.fit(["0123456789"], size=300)
+
+    def learn(texts: Iterable[str], **_: int) -> Vocabulary:
+        learned.extend(texts)
+        return digits
+
+    monkeypatch.setattr(Vocabulary, "fit", learn)
+    monkeypatch.setitem(make.__globals__, "LEARNED_FROM", 10)
+    train = arm(data=str(table))[0].source.split("train")
+    assert learned == [text for pair in train[::4] for text in pair]
 
 
 def test_further_pairs_are_trained_on_and_cleaned(tmp_path: Path) -> None:
