@@ -67,6 +67,14 @@ def test_each_text_is_in_the_group_of_its_length_and_scored_there() -> None:
         assert (one["bleu"] > 99) == (one["to"] < 8)
 
 
+def test_texts_of_one_word_can_be_right() -> None:
+    source: Any = SimpleNamespace(split=lambda name: [Example(f"w{k}", f"m{k}") for k in range(20)])
+    short = {"en-fr": replace(arms()["en-fr"], source=source)}
+    for said, bleu in ((lambda k: f"m{k}", 100), (lambda k: f"m{k}" if k % 2 else "rien", 50), (lambda k: "rien", 0)):
+        (group,) = by_length(short, {"en-fr": {k: said(k) for k in range(20)}})["en-fr"]
+        assert group["bleu"] == pytest.approx(bleu, abs=3)
+
+
 def test_texts_of_one_length_are_one_group() -> None:
     pairs = list(PAIRS.split("test"))
     length = len(WORD.findall(pairs[0].input))

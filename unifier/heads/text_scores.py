@@ -55,3 +55,8 @@ def text_scores(predictions: Sequence[str], references: Sequence[str], language:
         "bleu_moses_lower": str(lower.get_signature()).replace("tok:none", tokens),
     }
     return {name: TextScore(score, signatures[name]) for name, score in scores.items()}
+
+
+def bleu_of_few(predictions: Sequence[str], references: Sequence[str]) -> float:
+    """The "bleu" of `text_scores`, but where no text has as many as 4 tokens, of the n-grams that there are, not 0."""
+    return BLEU(effective_order=True).corpus_score(predictions, [references]).score

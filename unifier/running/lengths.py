@@ -3,11 +3,10 @@
 from bisect import bisect_right
 from collections.abc import Mapping
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
-from unifier.heads.text_scores import text_scores
+from unifier.heads.text_scores import bleu_of_few
 from unifier.heads.writing import WritingHead
 from unifier.study.experiment import Arm
 from unifier_tokenizers.vocabulary import WORD
@@ -44,13 +43,8 @@ def by_length(
                 "from": min(lengths[k] for k in group),
                 "to": max(lengths[k] for k in group),
                 "examples": len(group),
-                "bleu": _bleu([texts[k] for k in group], arm.head.language),
+                "bleu": bleu_of_few([texts[k][1] for k in group], [texts[k][0].target for k in group]),
             }
             for group in groups
         ]
     return found
-
-
-def _bleu(texts: list[tuple[Any, str]], language: str) -> float:
-    written, wanted = [said for _, said in texts], [pair.target for pair, _ in texts]
-    return text_scores(written, wanted, language)["bleu"].score
