@@ -146,10 +146,27 @@ def test_no_duplicate_is_on_two_sides_of_a_split(tmp_path: Path) -> None:
     source = ParallelText(path, duplicates="drop")
     pairs = [pair for name in SPLITS for pair in source.split(name)]
     assert len(pairs) == len(set(pairs)) == 40
+    with pytest.raises(InputError, match=r"some\.tsv, 400 pairs, of which 0 occur once: too few .* duplicates=drop"):
+        ParallelText(path).split("train")
+
+
+def test_of_duplicates_that_stay_none_is_held_out(tmp_path: Path) -> None:
+    numbers = [*range(300), *range(0, 300, 2), *range(0, 300, 3)]
+    path = written(tmp_path / "some.tsv", "".join(f"{k}\t{k}\n" for k in numbers))
+    train, val, test = (list(ParallelText(path).split(name)) for name in SPLITS)
+    assert len(val) == len(test) == 50  # half of those that occur once, of which there are fewer than two tenths
+    assert len(train) == len(numbers) - 100
+    assert not set(train) & {*val, *test}
+
+
+def test_where_none_is_repeated_the_split_is_that_of_cleaned_pairs(tmp_path: Path) -> None:
+    path = written(tmp_path / "some.tsv", "".join(f"{k}\t{k}\n" for k in range(300)))
+    one, other = ParallelText(path), ParallelText(path, duplicates="drop")
+    assert all(list(one.split(name)) == list(other.split(name)) for name in SPLITS)
 
 
 def test_of_many_pairs_no_more_are_held_out_than_can_be_translated_time_and_again(tmp_path: Path) -> None:
-    path = written(tmp_path / "many.tsv", "a\tb\n" * 30_000)
+    path = written(tmp_path / "many.tsv", "".join(f"{k}\t{k}\n" for k in range(30_000)))
     source = ParallelText(path)
     assert [len(source.split(name)) for name in SPLITS] == [26_000, 2_000, 2_000]
 
@@ -160,9 +177,11 @@ def test_what_has_occurred_before_is_what_a_set_has_seen(monkeypatch: pytest.Mon
     pairs += [(b"1\t2", b"3"), (b"1", b"2\t3"), (b"12", b"3"), (b"1", b"23")]
     seen: set[tuple[bytes, bytes]] = set()
     expected = [pair in seen or seen.add(pair) is not None for pair in pairs]
+    several = [pairs.count(pair) > 1 for pair in pairs]
     for together in (1 << 18, 100):
         monkeypatch.setattr("unifier.data.cleaning.TOGETHER", together)
         assert repeated(pairs).tolist() == expected
+        assert repeated(pairs, first_too=True).tolist() == several
     assert too_unlike([(b"ab", b"abcd"), (b"abc", b"a"), (b"", b""), (b"", b"a")], 2).tolist() == [0, 1, 0, 1]
 
 

@@ -26,8 +26,8 @@ def _unlike(source: bytes, target: bytes, ratio: float) -> bool:
     return longer > ratio * shorter
 
 
-def repeated(pairs: Iterable[tuple[bytes, bytes]]) -> NDArray[np.bool_]:
-    """Which pairs have occurred before; a bool a pair.
+def repeated(pairs: Iterable[tuple[bytes, bytes]], *, first_too: bool = False) -> NDArray[np.bool_]:
+    """Which pairs have occurred before, or also occur again (`first_too`); a bool a pair.
 
     Eight bytes a pair are kept, in a mapped array: a hash of 64 bits. Of ten million unlike pairs, two have the same
     one with a chance of 3 in a million.
@@ -37,10 +37,13 @@ def repeated(pairs: Iterable[tuple[bytes, bytes]]) -> NDArray[np.bool_]:
         digest = blake2b(b"%d\t%b%b" % (len(source), source, target), digest_size=8).digest()
         hashes.append(np.frombuffer(digest, np.uint64))
     found = hashes.read()
-    seen_before = np.zeros(len(found), np.bool_)
+    copies = np.zeros(len(found), np.bool_)
     parts = len(found) // TOGETHER + 1
     for part in range(parts):  # equal hashes are all in one part
         rows = np.flatnonzero(found % np.uint64(parts) == part)
         order = rows[np.argsort(found[rows], kind="stable")]
-        seen_before[order[1:][found[order[1:]] == found[order[:-1]]]] = True
-    return seen_before
+        alike = found[order[1:]] == found[order[:-1]]
+        copies[order[1:][alike]] = True
+        if first_too:
+            copies[order[:-1][alike]] = True
+    return copies

@@ -3,7 +3,7 @@
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from itertools import compress, pairwise
+from itertools import compress
 from typing import TypeVar
 
 import numpy as np
@@ -52,21 +52,35 @@ def hold_out(
 
 
 def hold_out_rows(
-    what: str, count: int, parts: Sequence[SplitName], *, most: int | None = None
+    what: str,
+    count: int,
+    parts: Sequence[SplitName],
+    *,
+    most: int | None = None,
+    alone: NDArray[np.bool_] | None = None,
 ) -> dict[SplitName, NDArray[np.int32]]:
     """The rows of each split, in order: as `hold_out` draws them where there are neither labels nor groups.
 
-    Of a great many examples it holds no more than some bytes each; `most` limits each of `parts`.
+    Of a great many examples it holds no more than some bytes each; `most` limits each of `parts`. Where `alone` is
+    given, only rows that it is true of are held out: those that occur once.
     """
     if count <= len(parts):
         hold_out(what, [""] * count, parts)  # says what is wrong
     size = min(max(1, round(count / ONE_IN)), most or count)
     drawn = np.random.RandomState(0).permutation(np.arange(count, dtype=np.int32))
-    ends = [size * k for k in range(len(parts) + 1)]
-    rows: dict[SplitName, NDArray[np.int32]] = {"train": np.sort(drawn[ends[-1] :])}
-    for part, (start, end) in zip(parts, pairwise(ends), strict=True):
-        rows[part] = np.sort(drawn[start:end])
-    return rows
+    if alone is not None:
+        drawn = drawn[alone[drawn]]
+        size = min(size, len(drawn) // len(parts))
+        if not size:
+            raise InputError(
+                f"{what}, of which {len(drawn):,} occur once: too few to hold out {' and '.join(parts)}, which are to "
+                "share none with train; give duplicates=drop, or splits of your own"
+            )
+    stays, rows = np.ones(count, np.bool_), dict[SplitName, NDArray[np.int32]]()
+    for k, part in enumerate(parts):
+        rows[part] = np.sort(drawn[k * size : (k + 1) * size])
+        stays[rows[part]] = False
+    return {"train": np.flatnonzero(stays).astype(np.int32), **rows}
 
 
 def _by_label(labels: Sequence[str], parts: Sequence[SplitName], one_in: int) -> list[SplitName]:

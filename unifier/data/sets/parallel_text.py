@@ -34,7 +34,7 @@ class ParallelText:
     """Sentence pairs from UTF-8 text files, packed (.gz) or not; input and target are texts.
 
     Where `val` or `test` is not given, a tenth of the pairs of `train` is held out for it, 2,000 at most, the same
-    every time.
+    every time; none of which `train` keeps a copy.
     A pair with an empty side, or no UTF-8, raises InputError when it is read, so that such pairs can be left out.
     Pairs stay on disk until they are read: a few bytes are kept of each.
     """
@@ -122,7 +122,9 @@ class ParallelText:
         lacking: list[SplitName] = [part for part in SPLITS if part not in rows]
         if lacking:
             whole, what = rows["train"], f"{self._files['train'][0]}, {len(rows['train']):,} pairs"
-            held = hold_out_rows(what, len(whole), lacking, most=HELD_OUT)
+            raw = self._pairs["train"].raw()
+            alone = None if self._duplicates == "drop" else ~repeated(raw, first_too=True)[whole]
+            held = hold_out_rows(what, len(whole), lacking, most=HELD_OUT, alone=alone)
             rows |= {part: whole[some] for part, some in held.items()}
         return {part: cast("Sequence[int]", Mapped.of(np.asarray(one))) for part, one in rows.items()}
 
