@@ -7,7 +7,7 @@ from unifier.data.cleaning import Duplicates
 from unifier.data.embedded import GrammarPairs
 from unifier.data.extended import Extended
 from unifier.data.sets.multi30k import Multi30k
-from unifier.data.sets.parallel_text import ParallelText
+from unifier.data.sets.parallel_text import ParallelText, Texts
 from unifier.data.source import BadExamples, Source, readable
 from unifier.heads.translation import TranslationHead
 from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Schedule, Training
@@ -28,6 +28,8 @@ def translation(
     *,
     data: str = "embedded",
     extra: str | None = None,
+    val: str | None = None,
+    test: str | None = None,
     source: str = "en",
     target: str = "fr",
     vocabulary: int = 9500,
@@ -67,8 +69,9 @@ def translation(
 
     Of your own: a file with a sentence, a tab and its translation on each line, two files with a comma between whose
     lines correspond, or a translation memory (.tmx). `source` and `target` name the arm and the memory's languages;
-    scores go by the rules of `target`. `extra` names such files too, with further pairs to train on: what runs have
-    translated, say. `length_ratio` and `duplicates` clean what is trained on, of files of your own.
+    scores go by the rules of `target`. `val` and `test` name such files too, and are held out of `data` where they are
+    not given; of multi30k, `test` is a year, 2016 or 2017. `extra` names some with further pairs to train on: what runs
+    have translated, say. `length_ratio` and `duplicates` clean what is trained on, of files of your own.
     Both languages share one vocabulary; one table of it is shared by encoder, decoder and output projection
     (tied="all"), by the first two ("source") or the last two ("target"), or each has its own ("none"). `tokens`, where
     given, ends training in place of `epochs`. `trunk` is a name that `make_trunk` knows; `qk_norm` and `quiet` are of
@@ -79,11 +82,16 @@ def translation(
         raise InputError(f"r_drop={r_drop} compares two readings that dropout=0 makes the same: give r_drop=0 too")
     if data in ("embedded", "multi30k") and not extra and (length_ratio is not None or duplicates == "drop"):
         raise InputError(f"length_ratio and duplicates clean files of your own: leave them out with data={data}")
+    if (test is not None and data == "embedded") or (val is not None and data in ("embedded", "multi30k")):
+        raise InputError(
+            f"data={data} has its own val and test: give them with files of your own, or test=2017 with multi30k"
+        )
 
-    def own(files: str) -> ParallelText:
-        first, comma, second = files.partition(",")
+    def own(train: str, val: str | None = None, test: str | None = None) -> ParallelText:
         return ParallelText(
-            (first, second) if comma else files,
+            sides(train),
+            val and sides(val),
+            test and sides(test),
             languages=(source, target),
             length_ratio=length_ratio,
             duplicates=duplicates,
@@ -93,9 +101,9 @@ def translation(
     if data == "embedded":
         pairs = GrammarPairs(source=source, target=target)
     elif data == "multi30k":
-        pairs = Multi30k(source, target)
+        pairs = Multi30k(source, target, test=test or "2016")
     else:
-        pairs = own(data)
+        pairs = own(data, val, test)
     if extra:
         pairs = Extended(pairs, own(extra))
 
@@ -147,6 +155,12 @@ def translation(
         ),
         tags=("text", "translation"),
     )
+
+
+def sides(files: str) -> Texts:
+    """One file, or two with a comma between."""
+    source, comma, target = files.partition(",")
+    return (source, target) if comma else files
 
 
 if __name__ == "__main__":

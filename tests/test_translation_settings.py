@@ -1,5 +1,6 @@
 """Each setting of the translation experiment reaches what it names."""
 
+import gzip
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
@@ -8,6 +9,7 @@ import pytest
 
 from unifier.data.augmenting.subwords import BpeDropout
 from unifier.data.sets.parallel_text import ParallelText
+from unifier.data.source import SPLITS
 from unifier.heads.translation import TranslationHead
 from unifier.running.registry import experiments
 from unifier.study.experiment import Arm, Experiment
@@ -99,6 +101,36 @@ def test_pairs_of_ones_own_are_read_and_cleaned(tmp_path: Path) -> None:
         source = arm(data=data, target="de", length_ratio=3.0, duplicates="drop")[0].source
         assert isinstance(source, ParallelText)
         assert source.dropped == {"length_ratio": 1, "duplicates": 1}
+
+
+def test_what_is_validated_and_tested_on_may_be_of_ones_own(tmp_path: Path) -> None:
+    files = {name: tmp_path / name for name in ("train.tsv", "val.tsv", "test.en", "test.de")}
+    for name, file in files.items():
+        second = "\tx" if name.endswith("tsv") else ""
+        file.write_text("".join(f"{name} {k}{second}\n" for k in range(9)))
+    train, val, *test = map(str, files.values())
+    source = arm(data=train, val=val, test=",".join(test))[0].source
+    found = [source.split(name)[8] for name in SPLITS]
+    assert found == [("train.tsv 8", "x"), ("val.tsv 8", "x"), ("test.en 8", "test.de 8")]
+    assert [len(arm(data=train, test=val)[0].source.split(name)) for name in SPLITS] == [8, 1, 9]
+
+
+def test_the_test_of_multi30k_is_a_year(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "multi30k").mkdir()
+    for stem in ("train", "val", "test_2016_flickr", "test_2017_flickr"):
+        for language in ("en", "fr"):
+            (tmp_path / "multi30k" / f"{stem}.{language}.gz").write_bytes(gzip.compress(stem.encode()))
+    monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))
+    for settings, year in (({}, 2016), ({"test": "2016"}, 2016), ({"test": "2017"}, 2017)):
+        assert arm(data="multi30k", **settings)[0].source.split("test")[0].input == f"test_{year}_flickr"
+    with pytest.raises(InputError, match="no test '2018': choose one of 2016, 2017"):
+        arm(data="multi30k", test="2018")
+
+
+@pytest.mark.parametrize(("data", "part"), [("embedded", "val"), ("embedded", "test"), ("multi30k", "val")])
+def test_sets_with_their_own_val_and_test_take_none(data: str, part: str) -> None:
+    with pytest.raises(InputError, match=f"data={data} has its own val and test: give them with files of your own"):
+        arm(data=data, **{part: "some.tsv"})
 
 
 def test_a_vocabulary_is_learned_from_no_more_pairs_than_it_takes(
