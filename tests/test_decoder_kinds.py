@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from unifier.data.embedded import GrammarPairs
 from unifier.heads.decoders.additive import AdditiveHead
 from unifier.heads.decoders.convolutional import ConvolutionalHead
-from unifier.heads.decoders.hard import HardHead
+from unifier.heads.decoders.hard import HardHead, reinforce
 from unifier.heads.decoders.luong import LuongHead
 from unifier.heads.decoders.prefix import PrefixHead
 from unifier.heads.decoders.recurrent import RecurrentHead
@@ -66,6 +66,16 @@ def test_the_bottleneck_is_torchs_layers_from_one_column_read_with_each_token(ce
     read = torch.cat([words, vectors[:, None].expand_as(words)], 2)
     expected = peer(read, states if cell == "gru" else (states[:2], states[2:]))[0]
     torch.testing.assert_close(head.hidden(tokens, IDS), expected)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@torch.no_grad()
+def test_the_top_of_a_state_is_what_the_last_layer_gave_last(cell: Cell) -> None:
+    """By it additive attention asks before each token."""
+    reader = AdditiveHead(VOCABULARY, D, depth=2, cell=cell).reader
+    shout(reader)
+    answer, after = reader(torch.randn(3, 4, 2 * D), reader.start(torch.randn(3, D)))
+    torch.testing.assert_close(reader.top(after), answer[:, -1])
 
 
 @torch.no_grad()
@@ -165,6 +175,19 @@ def test_reinforce_is_on_average_the_gradient_of_the_expected_loss(monkeypatch: 
     assert mean == pytest.approx(exact.item(), rel=1e-4)
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-3)
+
+
+def test_a_draws_baseline_is_the_mean_loss_of_the_others() -> None:
+    losses, logs = torch.rand(3, 4), torch.randn(3, 4, requires_grad=True)
+    even = losses[:, :1].expand(3, 4)
+    torch.testing.assert_close(torch.autograd.grad(reinforce(even, logs), logs)[0], torch.zeros(3, 4))
+    value = reinforce(losses, logs)
+    (found,) = torch.autograd.grad(value, logs)
+    assert value.item() == pytest.approx(losses.mean().item())
+    for r in range(3):
+        for k in range(4):
+            others = [losses[r, other].item() for other in range(4) if other != k]
+            assert found[r, k].item() == pytest.approx((losses[r, k].item() - sum(others) / 3) / 12, abs=1e-7)
 
 
 @torch.no_grad()
