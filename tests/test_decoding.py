@@ -140,6 +140,33 @@ def test_finished_rows_leave_the_batch() -> None:
     assert decoder.sizes == [4, 3, 3, 2, 1, 1]
 
 
+def chances(of: dict[tuple[int, int], float]) -> Tensor:
+    """A row's table out of what a token makes likely."""
+    table = torch.full((V, V), -math.inf)
+    for (token, following), chance in of.items():
+        table[token, following] = math.log(chance)
+    return table
+
+
+def test_a_beam_waits_for_a_text_that_is_better_than_what_has_ended() -> None:
+    """Two poor texts end before the third token; a better one ends with it."""
+    table = chances({(BEGIN, 4): 0.7, (BEGIN, END): 0.3, (4, 5): 0.6, (4, END): 0.4, (5, END): 1.0}).expand(V, V, V)
+    decoder = Markov(table[None])
+    (found,) = beam(decoder, torch.tensor([20]), 2)
+    assert [text.ids for text in found] == [[4, 5], [4]]
+    assert [text.score for text in found] == pytest.approx([math.log(0.42) / 3, math.log(0.28) / 2])
+    assert len(decoder.sizes) == 3
+
+
+def test_a_beam_stops_where_no_text_can_be_better_than_the_worst_that_has_ended() -> None:
+    """After two tokens two texts have ended, of 0.6 and 0.12; 0.4 * 0.7 ** 4 is the first that is less likely."""
+    table = chances({(BEGIN, END): 0.6, (BEGIN, 4): 0.4, (4, 4): 0.7, (4, END): 0.3}).expand(V, V, V)
+    decoder = Markov(table[None])
+    (found,) = beam(decoder, torch.tensor([20]), 2, length_penalty=0)
+    assert [text.ids for text in found] == [[], [4]]
+    assert len(decoder.sizes) == 5
+
+
 def test_a_beam_ends_where_nothing_can_go_on() -> None:
     """Only one text has any probability: a wide beam holds that one, and nothing that cannot be."""
     found = beam(Markov(until_end(2)[None]), torch.tensor([6]), 3)

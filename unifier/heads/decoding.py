@@ -107,8 +107,8 @@ def beam(decoder: Decoder, limits: Tensor, width: int, *, length_penalty: float 
     Each row keeps `width` partial texts. It is done when as many have ended and no partial one scores better, at its
     present length, than the worst of them; at its limit a partial text is taken as it is.
     """
-    device = limits.device
-    ended: list[list[Hypothesis]] = [[] for _ in range(len(limits))]
+    device, most = limits.device, limits.tolist()
+    ended: list[list[Hypothesis]] = [[] for _ in most]
     rows = torch.arange(len(limits), device=device)
     scores = torch.zeros(len(rows), 1, device=device)  # of one text each, from which the first step makes `width`
     texts = torch.empty(len(rows), 1, 0, dtype=torch.long, device=device)
@@ -125,24 +125,24 @@ def beam(decoder: Decoder, limits: Tensor, width: int, *, length_penalty: float 
         texts = torch.cat([texts.gather(1, origin[:, :, None].expand(-1, -1, texts.shape[2])), token[:, :, None]], 2)
         length = texts.shape[2]
         ends = token == END
+        numbers, gained = rows.tolist(), set[int]()
         for r, k in (ends[:, :width] & best[:, :width].isfinite()).nonzero().tolist():
-            ended[int(rows[r])].append(
-                Hypothesis(texts[r, k, :-1].tolist(), best[r, k].item() / length**length_penalty)
-            )
+            found = Hypothesis(texts[r, k, :-1].tolist(), best[r, k].item() / length**length_penalty)
+            ended[numbers[r]].append(found)
+            gained.add(r)
         order = (best.masked_fill(ends, -torch.inf)).topk(width, dim=1)
         scores, kept = order.values, order.indices
         texts = texts.gather(1, kept[:, :, None].expand(-1, -1, length))
         origin = origin.gather(1, kept)
         going: list[int] = []
-        for r, row in enumerate(rows.tolist()):
-            ended[row] = sorted(ended[row], key=lambda found: -found.score)[:width]
-            bound = scores[r, 0].item() / length**length_penalty
-            if length >= int(limits[row]):
+        for r, (row, likeliest) in enumerate(zip(numbers, scores[:, 0].tolist(), strict=True)):
+            if cut := length >= most[row]:
                 live = scores[r].isfinite()  # a wide beam has fewer texts than places at first
                 partial = zip(texts[r][live].tolist(), scores[r][live].tolist(), strict=True)
                 ended[row] += [Hypothesis(text, score / length**length_penalty) for text, score in partial]
+            if cut or r in gained:
                 ended[row] = sorted(ended[row], key=lambda found: -found.score)[:width]
-            elif len(ended[row]) < width or bound > ended[row][-1].score:
+            if not cut and (len(ended[row]) < width or likeliest / length**length_penalty > ended[row][-1].score):
                 going.append(r)
         keep = torch.tensor(going, dtype=torch.long, device=device)
         decoder.select((keep[:, None] * beams + origin[keep]).flatten())
