@@ -6,7 +6,8 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Iterable
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -17,15 +18,16 @@ from unifier.data.files import read_lines
 from unifier.data.lines import Lines, open_plain
 from unifier.data.sets.parallel_text import ParallelText
 from unifier.data.source import SPLITS
+from unifier.data.tmx import read_memory
 from unifier.running.result import describe_data
 from unifier_tokenizers import InputError
 
 PAIRS = [(f"sentence {k} of «many»", f"Satz\u00a0{(k + 1) * 'x'} & <mehr>") for k in range(30)]
 
 
-def tmx(units: Sequence[str]) -> str:
+def tmx(units: Iterable[str], namespace: str = "") -> str:
     return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4">'
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4"{namespace}>'
         f'<header srclang="en" segtype="sentence"/><body>{"".join(units)}</body></tmx>'
     )
 
@@ -77,8 +79,10 @@ def test_a_memory_is_read_without_its_codes_and_units_without_both_languages(
         ParallelText(path).split("train")
     with pytest.raises(InputError, match=r"some\.TMX holds both languages, and .*some\.tmx stands beside it"):
         ParallelText((written(tmp_path / "some.TMX", ""), path), languages=("en", "de")).split("train")
-    with pytest.raises(InputError, match=r"some\.tmx, 0 pairs: too few examples to hold out val and test"):
+    with pytest.raises(InputError, match=r"some\.tmx: none of its 4 units has both en and cs$"):
         ParallelText(path, languages=("en", "cs")).split("train")
+    named = written(tmp_path / "named.tmx", tmx(units, ' xmlns="http://www.lisa.org/tmx14"'))
+    assert list(ParallelText(named, path, path, languages=("en", "de")).split("train")) == list(split)
     torn = written(tmp_path / "torn.tmx", tmx(units)[:-30])
     foreign = tmp_path / "foreign.tmx"
     foreign.write_bytes(tmx([]).replace("UTF-8", "GB2312").encode())
@@ -86,6 +90,21 @@ def test_a_memory_is_read_without_its_codes_and_units_without_both_languages(
         ParallelText(foreign, languages=("en", "de")).split("train")
     with pytest.raises(InputError, match=re.escape(f"{torn}: no translation memory (")):
         ParallelText(torn, languages=("en", "de")).split("train")
+
+
+def test_a_memory_of_any_size_takes_as_much_memory(tmp_path: Path) -> None:
+    taken: list[int] = []
+    for count in (2_000, 20_000):
+        units = (unit(("en", f"dog {k}"), ("de", f"Hund {k}")) for k in range(count))
+        path = written(tmp_path / "some.tmx", tmx(units))
+        tracemalloc.start()
+        memory = read_memory(path, ("en", "de"))
+        taken.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert len(memory.numbers) == count
+        memory.source.close()
+        memory.target.close()
+    assert taken[1] - taken[0] < 18_000
 
 
 @pytest.mark.parametrize(
@@ -107,6 +126,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     torn.write_bytes(gzip.compress(b"a\tb\n" * 1000)[:30])
     with pytest.raises(InputError, match=r"torn\.gz cannot be read"):
         ParallelText(torn).split("train")
+    with pytest.raises(InputError, match=r"nothing is empty$"):
+        _ = ParallelText(written(tmp_path / "nothing", "")).whole
     latin = tmp_path / "latin"
     latin.write_bytes(b"one\teins\nM\xfcnchen\tx\n")
     split = ParallelText(latin, latin, latin).split("train")

@@ -37,7 +37,7 @@ def read_memory(path: Path, languages: tuple[str, str]) -> Memory:
     """The texts of two languages, from a .tmx or .tmx.gz, which is read unit by unit.
 
     A language also stands for its variants: en for en-GB. Of several texts in one language, the first is taken.
-    Raises InputError for what is no XML.
+    Raises InputError for what is no XML, and where no unit has both.
     """
     numbers, number = Mapped(np.int64), 0
     with ExitStack() as closing, open_plain(path) as file:
@@ -47,8 +47,8 @@ def read_memory(path: Path, languages: tuple[str, str]) -> Memory:
             body: ElementTree.Element | None = None
             for event, element in ElementTree.iterparse(file, events=("start", "end")):
                 if event == "start":
-                    body = element if element.tag == "body" else body
-                elif element.tag == "tu" and body is not None:
+                    body = element if _name(element) == "body" else body
+                elif _name(element) == "tu" and body is not None:
                     number += 1
                     texts = _texts(element)
                     pair = [next((text for key, text in texts if _is(key, language)), "") for language in languages]
@@ -59,8 +59,15 @@ def read_memory(path: Path, languages: tuple[str, str]) -> Memory:
                     body.clear()  # or the whole tree would grow in memory
         except (ElementTree.ParseError, LookupError, ValueError) as error:  # or of an encoding that expat cannot read
             raise InputError(f"{path}: no translation memory ({error})") from error
+        if not len(numbers):
+            raise InputError(f"{path}: none of its {number:,} units has both {' and '.join(languages)}")
         closing.pop_all()
     return Memory(source, target, numbers, number - len(numbers))
+
+
+def _name(element: ElementTree.Element) -> str:
+    """What an element is called, whatever namespace the file gives its elements."""
+    return element.tag.rpartition("}")[2]
 
 
 def _is(key: str, language: str) -> bool:
@@ -72,14 +79,16 @@ def _texts(unit: ElementTree.Element) -> list[tuple[str, str]]:
     """Language and text of each variant of a unit."""
     return [
         (variant.get(LANGUAGE) or variant.get("lang") or "", SPACES.sub(" ", "".join(_spoken(segment))).strip())
-        for variant in unit.iter("tuv")
-        if (segment := variant.find("seg")) is not None
+        for variant in unit.iter()
+        if _name(variant) == "tuv"
+        for segment in variant
+        if _name(segment) == "seg"
     ]
 
 
 def _spoken(element: ElementTree.Element) -> Iterator[str]:
     """The pieces of a text without its codes."""
-    if element.tag not in CODES:
+    if _name(element) not in CODES:
         yield element.text or ""
         for inner in element:
             yield from _spoken(inner)

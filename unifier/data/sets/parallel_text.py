@@ -71,7 +71,7 @@ class ParallelText:
     def split(self, name: SplitName) -> Examples[int]:
         """The pairs of one split.
 
-        Raises InputError for a file that lacks or cannot be read, and for two files of unlike length.
+        Raises InputError for a file that lacks, cannot be read or is empty, and for two files of unlike length.
         """
         choose("split", name, SPLITS)
         read = self._pairs[name if name in self._files else "train"]
@@ -153,6 +153,8 @@ class _Pairs:
                 f"{files[0]} has {len(self.sides[0]):,} lines and {files[-1]} {len(self.sides[-1]):,}: "
                 "line by line they cannot be translations of each other"
             )
+        if not len(self):
+            raise InputError(f"{files[0]} is empty")
 
     def __reduce__(self) -> Any:
         return _Pairs, (self.files, self.languages)  # open files do not travel
