@@ -76,6 +76,15 @@ def test_tokens_come_as_often_as_their_probability_says(temperature: float) -> N
     assert (drawn - expected).abs().max() < 4 * math.sqrt(0.25 / count)
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-40, 1e-38, 1e38, 1e40, 1e300])
+def test_no_temperature_draws_what_cannot_be(temperature: float) -> None:
+    logs = torch.tensor([[-math.inf, -2.0, -math.inf, -1.0, -3.0]]).log_softmax(1)
+    kept, tokens = shares(logs, temperature, None, 1.0)
+    assert tokens[0].tolist() == [3, 1, 4, 0, 2]
+    expected = [1.0, 0.0, 0.0] if temperature < 1 else [1 / 3] * 3
+    assert kept[0].tolist() == pytest.approx([*expected, 0.0, 0.0])
+
+
 def test_top_k_and_top_p_leave_the_right_share() -> None:
     logs = torch.tensor([[0.1, 0.4, 0.3, 0.2], [0.25, 0.25, 0.25, 0.25]]).log()
 
@@ -108,6 +117,7 @@ def test_the_nucleus_is_the_smallest_that_holds_its_share() -> None:
     [
         ({"temperature": 0}, "temperature=0: a number above 0"),
         ({"temperature": math.nan}, "temperature=nan: a number above 0"),
+        ({"temperature": math.inf}, "temperature=inf: a number above 0, not infinite"),
         ({"top_k": 0}, "top_k=0: at least 1 token"),
         ({"top_p": 0}, "top_p=0: a share"),
         ({"top_p": 1.5}, "top_p=1.5: a share"),

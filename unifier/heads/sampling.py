@@ -1,5 +1,6 @@
 """From a model of the next token to texts drawn by chance."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -24,8 +25,10 @@ def sample(
     So a text does not depend on those beside it. `temperature`, `top_k` and `top_p` are those of `shares`; scores are
     of the model as it is, whatever they are.
     """
-    if not temperature > 0:
-        raise InputError(f"temperature={temperature}: a number above 0 is expected; a beam of 1 takes the likeliest")
+    if not 0 < temperature < math.inf:
+        raise InputError(
+            f"temperature={temperature}: a number above 0, not infinite, is expected; a beam of 1 takes the likeliest"
+        )
     if top_k is not None and top_k < 1:
         raise InputError(f"top_k={top_k}: at least 1 token must be left to draw from")
     if not 0 < top_p <= 1:
@@ -49,8 +52,10 @@ def shares(logs: Tensor, temperature: float, top_k: int | None, top_p: float) ->
     those stay that begin below the first `top_p` of their probability (Holtzman et al. 2020, section 3.1), and always
     the likeliest; the others get 0.
     """
-    ordered, tokens = (logs / temperature).sort(dim=1, descending=True, stable=True)
-    probabilities = ordered[:, :top_k].softmax(1)
+    ordered, tokens = logs.sort(dim=1, descending=True, stable=True)
+    # Beyond these, float32 has no inverse, and what is impossible or likeliest would become no number.
+    below = (ordered - ordered[:, :1]) / min(max(temperature, 1e-30), 1e30)
+    probabilities = below[:, :top_k].softmax(1)
     before = probabilities.cumsum(1) - probabilities
     outside = before >= top_p
     outside[:, 0] = False
