@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+import time
 from contextlib import redirect_stdout
 from pathlib import Path
 from shutil import copytree
@@ -100,6 +101,17 @@ def test_lines_are_cut_from_a_file_whatever_its_blocks(monkeypatch: pytest.Monke
         assert [number for number, _ in lines] == list(range(1, 502))
         assert [line.decode() for _, line in lines] == text.split("\n")
         assert max(map(len, chunks)) <= chunk
+
+
+def test_a_very_long_line_takes_as_long_as_many_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "BLOCK", 64)
+    seconds: list[float] = []
+    for line in (b"x" * 63 + b"\n", b"x" * 64):
+        start = time.process_time()
+        found = [text for chunk in arriving(io.BytesIO(16_000 * line), "input") for _, text in chunk]
+        seconds.append(time.process_time() - start)
+        assert b"".join(found) == 16_000 * line.removesuffix(b"\n")
+    assert seconds[1] < 5 * seconds[0]
 
 
 def test_n_best_is_number_score_and_text_best_first(translator: Translator) -> None:

@@ -101,15 +101,18 @@ def opened(path: str | None) -> BufferedIOBase:
 
 def arriving(file: BufferedIOBase, name: str) -> Iterator[list[Line]]:
     """The lines of a file, as many together as have come and are no more than `CHUNK`; only a line feed ends one."""
-    number, rest = 0, b""
+    number, rest = 0, list[bytes]()
     while True:
         try:
             block = file.read1(BLOCK)
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(f"{name} cannot be read: {one_line(error)}") from error
-        *lines, rest = (rest + block).split(b"\n")
-        if not block and rest:
-            lines, rest = [rest], b""
+        *lines, last = block.split(b"\n")
+        if lines:
+            lines[0], rest = b"".join([*rest, lines[0]]), []
+        rest.append(last)
+        if not block and any(rest):
+            lines = [b"".join(rest)]
         for start in range(0, len(lines), CHUNK):
             chunk = [line.removesuffix(b"\r") for line in lines[start : start + CHUNK]]
             if not number:
