@@ -24,7 +24,7 @@ from unifier.data.encoding import Encoded, in_order, readable_of, reason
 from unifier.data.examples import Examples
 from unifier.data.files import hash_files
 from unifier.data.packed import Packed
-from unifier.data.source import SPLITS, BadExamples, Example, Source, readable, where
+from unifier.data.source import SPLITS, BadExamples, Example, Source, SplitName, readable, where
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer
 from unifier_tokenizers.sound import SoundTokenizer
