@@ -1,5 +1,6 @@
 """A search tries as many unlike combinations as it is asked to, and goes where scores are better."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from unifier import Comparison, Experiment, Result
-from unifier.running.search import searched
+from unifier.running.search import searched, validation_score
 from unifier.study.comparison import Trial
 
 GRID = {"dim": (8, 16, 32, 64), "depth": (1, 2, 3), "rate": (0.1, 0.2, 0.3)}
@@ -42,10 +43,24 @@ def tried(search: int, grid: dict[str, Any], seeds: tuple[int, ...] = (0,)) -> l
 
     def result(trial: Trial) -> Result:
         score = trial.varied["dim"] + 10.0 * trial.varied.get("depth", 0)
-        return replace(NOTHING, metrics={"val/digits/accuracy": score, "test/digits/accuracy": -score})
+        metrics = {"val/digits/accuracy": score, "test/digits/accuracy": -score}
+        return replace(NOTHING, metrics=metrics, data={"digits": {"perfect": 100.0}})
 
     comparison = Comparison("made", [made], seeds=seeds, vary=grid, search=search)
     return list(searched(comparison, result))
+
+
+def test_arms_count_by_what_is_perfect_in_each_and_not_where_there_is_no_number() -> None:
+    perfect = {"digits": {"perfect": 100.0}, "moods": {"perfect": 1.0}}
+    both = replace(NOTHING, arms=["digits", "moods"], data=perfect)
+    metrics = {
+        "test/digits/accuracy": 0.0,
+        "val/digits/accuracy": 60.0,
+        "val/moods/macro_auc": 0.8,
+        "val/moods/map": 0.1,
+    }
+    assert validation_score(replace(both, metrics=metrics)) == pytest.approx(70)
+    assert validation_score(replace(both, metrics={**metrics, "val/moods/macro_auc": math.nan})) == 60
 
 
 @pytest.mark.parametrize("search", [1, 12, 30, 36])

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from unifier.data.encoding import Encoded
 from unifier.data.loading import Batch, Cost
 from unifier.data.source import SplitName, target_of
+from unifier.heads.head import mean_share
 from unifier.study.experiment import Experiment, Training
 from unifier.study.freezing import freeze
 from unifier.study.ledger import Ledger, Spent, flops_of_example
@@ -152,9 +153,7 @@ class Unifier(pl.LightningModule):
         self.predictions = {}
 
     def on_validation_epoch_end(self) -> None:
-        scores = [100 * first / self.arms[arm].head.perfect for arm, first in self._score("val").items()]
-        known = [score for score in scores if not math.isnan(score)]  # as an area is where all targets are alike
-        self.score = sum(known) / len(known) if known else math.nan
+        self.score = mean_share((first, self.arms[arm].head.perfect) for arm, first in self._score("val").items())
         self.log("val/score", self.score)
 
     def on_test_epoch_end(self) -> None:

@@ -1,7 +1,8 @@
 """The contract of a head: what the trunk read becomes a loss in training and an answer in use."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, final
 
 from torch import Tensor, nn
@@ -69,3 +70,12 @@ class Head(nn.Module, ABC):
     def signatures(self) -> Mapping[str, str]:
         """For a metric with variants, the variant used: sacreBLEU's signature under "bleu"."""
         return {}
+
+
+def mean_share(scores: Iterable[tuple[float, float]]) -> float:
+    """What several arms' scores are together: the mean of each in per cent of what is perfect, which stands beside it.
+
+    One that is no number does not count, as an area under a curve is none where all targets are alike.
+    """
+    shares = [100 * score / perfect for score, perfect in scores if not math.isnan(score)]
+    return sum(shares) / len(shares) if shares else math.nan

@@ -1,9 +1,11 @@
 """Which combinations of a comparison's varied settings to try next, told by the scores so far."""
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterator
 
+from unifier.heads.head import mean_share
 from unifier.running.result import Result
 from unifier.study.comparison import Comparison, Trial, varied_of
 from unifier_tokenizers import InputError
@@ -40,13 +42,13 @@ def searched(comparison: Comparison, result: Callable[[Trial], Result | None]) -
             trials = [Trial(experiments=(make,), seed=seed, varied=varied) for seed in comparison.seeds]
             yield from trials
             scores = [validation_score(found) for found in map(result, trials) if found and found.status == "finished"]
-            if scores:
+            if scores and not math.isnan(sum(scores)):
                 study.tell(asked, sum(scores) / len(scores))
             else:
                 study.tell(asked, state=optuna.trial.TrialState.FAIL)
 
 
 def validation_score(result: Result) -> float:
-    """The mean over arms of the metric that selects a run's weights: the first of each."""
+    """What selected the run's weights: the `mean_share` of the first metric of each arm."""
     firsts = {arm: next(m for m in result.metrics if m.startswith(f"val/{arm}/")) for arm in result.arms}
-    return sum(result.metrics[name] for name in firsts.values()) / len(firsts)
+    return mean_share((result.metrics[name], result.data[arm]["perfect"]) for arm, name in firsts.items())
