@@ -4,7 +4,7 @@ import hashlib
 import inspect
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
@@ -24,7 +24,7 @@ from unifier.data.encoding import Encoded, in_order, readable_of, reason
 from unifier.data.examples import Examples
 from unifier.data.files import hash_files
 from unifier.data.packed import Packed
-from unifier.data.source import SPLITS, BadExamples, Example, Source, SplitName, readable, where
+from unifier.data.source import SPLITS, BadExamples, Example, Source, readable, where
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer
 from unifier_tokenizers.sound import SoundTokenizer
@@ -86,7 +86,8 @@ def keep_units(
     if place := find(root, key):
         with suppress(OSError):  # another process made room
             kept = _opened(place)
-            if not _mended(kept.bad, splits, identities, tokenizer):
+            listed = zip(splits.values(), identities.values(), strict=True)
+            if not any(_mended(kept.bad, examples, own, tokenizer) for examples, own in listed):
                 print(f"{source.name}: encoded before, and read from {place}")
                 return kept
             rmtree(place, ignore_errors=True)
@@ -116,19 +117,13 @@ def keep_units(
     return kept
 
 
-def _mended(
-    bad: Mapping[str, str],
-    splits: Mapping[SplitName, Sequence[Example]],
-    identities: Mapping[SplitName, Sequence[str]],
-    tokenizer: Tokenizer,
-) -> bool:
+def _mended(bad: Collection[str], examples: Sequence[Example], identities: Sequence[str], tokenizer: Tokenizer) -> bool:
     """Whether an example that could not be encoded can be now: it may have been a disk's fault."""
-    for name, examples in splits.items():
-        for index, own in enumerate(identities[name]):
-            if own in bad:
-                with suppress(ValueError, OSError):
-                    tokenizer.encode(examples[index].input)
-                    return True
+    for index, own in enumerate(identities):
+        if own in bad:
+            with suppress(ValueError, OSError):
+                tokenizer.encode(examples[index].input)
+                return True
     return False
 
 
