@@ -10,7 +10,7 @@ from PIL import Image
 from unifier.data.files import PICTURES, SOUNDS
 from unifier.data.sets.audio_folder import AudioFolder
 from unifier.data.sets.image_folder import ImageFolder
-from unifier.data.splitting import SPLITS
+from unifier.data.source import SPLITS
 from unifier_tokenizers import InputError
 
 

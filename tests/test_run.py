@@ -156,7 +156,7 @@ def test_a_run_leaves_its_files_and_no_others(finished: Path) -> None:
     drawn = {f"figures/{name}.{kind}" for name in ("curves-digits-tokens", "loss") for kind in ("svg", "csv")}
     assert left == files | drawn | {f"figures/attention-digits-{k}.svg" for k in (0, 1)}
     assert all((finished / name).stat().st_mtime_ns <= (finished / "result.json").stat().st_mtime_ns for name in files)
-    settings = {"steps": 8, "precision": "float32"}
+    settings = {"steps": 8}
     found = {"study": f"{Path(__file__).resolve()}:pictures", "comparison": None, "longest": {"digits": 16}}
     assert content(finished, "settings.json") == {"name": "pictures", "seed": 0, "settings": settings, **found}
 
