@@ -1,5 +1,6 @@
 """Classes of sounds, such as music's genres, spoken digits and noises: frames in, a label out, or moods as tags."""
 
+import math
 from functools import partial
 from typing import Any, Literal
 
@@ -89,15 +90,16 @@ def genres(
     of Emotify, whose artists are heard there alone, 1 to 5 of ESC, 0 to 5 of FSDD, each a speaker (None is its official
     split), or of your table; folds=5 in its place tests on each of five in turn.
 
-    Sounds are resampled to `rate` Hz. A column is a stack of `stack` frames of 10 ms (None is 8), or a patch of the
-    spectrogram, `patch` and `stride` in (frames, bands); tokenizer="waveform" makes the frames by filters that learn.
-    A stack is read by the convolutions of a `stem` over the spectrogram (auto is strided, and none of a patch), or by
-    one linear map. `normalise` is over all bands (whole), for each (band), or for each of each sound (example), which
-    is for voices and microphones that training has not heard. `mixup` (an alpha) to `band_width` change training
-    batches as `augment_sounds` says (a `shift` of None is 0.1, and `band_masks` are 2, but of a waveform none), and
-    `crops` is how many pieces of `crop` seconds are averaged in validation and test. By default sounds are whole (as
-    with crop=0), but where the usual one is longer than 10 seconds training reads a piece of 6, another each time, and
-    5 are averaged; so it does where one is 3 times as long as a piece, which then has room for the usual sound.
+    Sounds are resampled to `rate` Hz. A column is a stack of `stack` frames of 10 ms (None takes 2, 4 or 8, to cut a
+    usual sound into about ten), or a patch of the spectrogram, `patch` and `stride` in (frames, bands);
+    tokenizer="waveform" makes the frames by filters that learn. A stack is read by the convolutions of a `stem` over
+    the spectrogram (auto is strided, and none of a patch), or by one linear map. `normalise` is over all bands (whole),
+    for each (band), or for each of each sound (example), which is for voices and microphones that training has not
+    heard. `mixup` (an alpha) to `band_width` change training batches as `augment_sounds` says (a `shift` of None is
+    0.1, and `band_masks` are 2, but of a waveform none), and `crops` is how many pieces of `crop` seconds are averaged
+    in validation and test. By default sounds are whole (as with crop=0), but where the usual one is longer than 10
+    seconds training reads a piece of 6, another each time, and 5 are averaged; so it does where one is 3 times as long
+    as a piece, which then has room for the usual sound.
     `epochs` are as many as `enough_epochs` says, by the sound, whole or not, and `tokens`, where given, end training in
     their place. `trunk` is a name that `make_trunk` knows.
     """
@@ -108,8 +110,9 @@ def genres(
     if tokenizer == "waveform" and (patch or stride):
         raise InputError("a patch is of a spectrogram: with tokenizer=waveform, stack says how long a column is")
     source = sound_source(data, task=task, fold=fold)
+    usual = fitted(f"{source.name}-{task}-seconds", lambda: usual_seconds(source))
     if stack is None:
-        stack = 1 if patch else 8
+        stack = 1 if patch else 1 << min(round(math.log2(max(usual, 0.2) / 0.1)), 3)
     if stem == "auto":
         stem = None if patch else "strided"
     if shift is None:
@@ -117,7 +120,6 @@ def genres(
     if band_masks is None:
         band_masks = 0 if tokenizer == "waveform" else 2
     if crop is None:
-        usual = fitted(f"{source.name}-{task}-seconds", lambda: usual_seconds(source))
         longest = fitted(f"{source.name}-{task}-longest", lambda: longest_seconds(source))
         piece = PIECE if usual > LONG else max(PIECE, 1.1 * usual)  # a little more, since pieces end with a column
         if usual > LONG or longest > FAR * piece:

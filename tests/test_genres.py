@@ -54,7 +54,7 @@ def test_by_default_sounds_go_through_a_stem_and_are_changed(table: Path) -> Non
     arm = described(table)
     assert isinstance(arm.tokenizer, FrameTokenizer)
     assert arm.tokenizer.rate == 16000
-    assert arm.tokenizer.tiles.patch == arm.tokenizer.tiles.stride == (8, 64)
+    assert arm.tokenizer.tiles.patch == arm.tokenizer.tiles.stride == (4, 64)
     assert isinstance(arm.tokenizer.project, FrameStem)
     assert arm.tokenizer.normal.kind == "band"
     changed = arm.augment
@@ -113,6 +113,15 @@ def test_one_sound_that_is_far_longer_is_read_in_pieces_too(
     if piece is not None:
         split, _ = encode_split(list(arm.source.split("train"))[:9], arm.tokenizer, arm.head)
         assert (split.lengths()[1:, 0] <= arm.augment.most).all(), "a usual one is left whole"
+
+
+@pytest.mark.parametrize(("seconds", "stack"), [(0.05, 2), (0.2, 2), (0.42, 4), (0.6, 8), (5.0, 8)])
+def test_short_sounds_are_cut_into_enough_columns(seconds: float, stack: int, tmp_path: Path) -> None:
+    for number in range(6):
+        sound = np.random.default_rng(number).normal(size=round(4000 * seconds)) * 0.1
+        (tmp_path / "ab"[number % 2]).mkdir(exist_ok=True)
+        soundfile.write(tmp_path / "ab"[number % 2] / f"{number}.wav", sound, 4000)
+    assert described(tmp_path).tokenizer.tiles.patch[0] == stack
 
 
 def test_a_plain_experiment_reads_long_sounds_whole(songs: Path) -> None:
