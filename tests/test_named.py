@@ -43,7 +43,7 @@ def test_another_name_is_refused_with_those_there_are() -> None:
 
 
 def test_a_model_of_timm_s_says_its_own_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    def untrained(name: str, *, pretrained: bool = True) -> Trunk:
+    def untrained(name: str, *, pretrained: bool) -> Trunk:
         assert pretrained
         return from_timm(name, pretrained=False)
 

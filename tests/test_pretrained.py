@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from unifier import Trunk
 from unifier.trunks import pretrained
-from unifier.trunks.pretrained import from_timm
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, Tokens
 
@@ -52,7 +51,7 @@ def test_a_trunk_computes_what_timm_s_blocks_do(name: str, monkeypatch: pytest.M
     torch.manual_seed(0)
     model = loudened(cast(Any, timm.create_model(name, depth=2)))
     monkeypatch.setattr(pretrained.timm, "create_model", lambda *_, **__: model)
-    trunk = from_timm(name, pretrained=False)
+    trunk = Trunk.from_timm(name, pretrained=False)
     torch.testing.assert_close(*compared(trunk, model), atol=1e-5, rtol=1e-5)
 
 
@@ -64,7 +63,7 @@ def test_epsilon_is_the_model_s() -> None:
         nn.init.zeros_(part.weight)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pretrained.timm, "create_model", lambda *_, **__: model)
-        trunk = from_timm("test_vit", pretrained=False)
+        trunk = Trunk.from_timm("test_vit", pretrained=False)
     torch.testing.assert_close(*compared(trunk, model, loudness=1e-3), atol=1e-5, rtol=1e-5)
 
 
@@ -73,7 +72,7 @@ def test_every_weight_arrives_once_and_nothing_else_does() -> None:
     model = cast(Any, timm.create_model("test_vit"))
     torch.manual_seed(0)
     torch.randn(5)  # the seed says what is drawn, not what was drawn since
-    trunk = from_timm("test_vit", pretrained=False)
+    trunk = Trunk.from_timm("test_vit", pretrained=False)
     theirs = [*model.blocks.parameters(), *model.norm.parameters()]
     assert isinstance(trunk, Transformer)
     assert sum(map(torch.numel, trunk.parameters())) == sum(map(torch.numel, theirs))
@@ -100,7 +99,7 @@ def test_every_weight_arrives_once_and_nothing_else_does() -> None:
 )
 def test_a_model_that_computes_something_else_is_refused_before_it_is_fetched(name: str, reason: str) -> None:
     with pytest.raises(InputError, match=reason) as refused:
-        from_timm(name)
+        Trunk.from_timm(name)
     assert name in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -125,11 +124,11 @@ def test_an_unknown_name_brings_those_that_are_like_it() -> None:
     with pytest.raises(
         InputError, match=r"timm has no model 'vit_tiny_patch16_225'; did you mean vit_tiny_patch16_224"
     ):
-        from_timm("vit_tiny_patch16_225")
+        Trunk.from_timm("vit_tiny_patch16_225")
     with pytest.raises(InputError, match=r"did you mean .*vit_tiny_patch16_224\.augreg_in21k"):
-        from_timm("vit_tiny_patch16_224.augreg_in21")
+        Trunk.from_timm("vit_tiny_patch16_224.augreg_in21")
     with pytest.raises(InputError, match=r"timm has no model '%'; timm\.list_models"):
-        from_timm("%")
+        Trunk.from_timm("%")
 
 
 def test_weights_out_of_reach_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +137,7 @@ def test_weights_out_of_reach_are_one_line(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("timm.models._builder.load_pretrained", unreachable)
     with pytest.raises(InputError, match=r"^timm's weights of test_vit cannot be had: no route to the hub$"):
-        from_timm("test_vit")
+        Trunk.from_timm("test_vit")
 
 
 def test_pretrained_weights_are_those_that_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,5 +146,5 @@ def test_pretrained_weights_are_those_that_arrive(monkeypatch: pytest.MonkeyPatc
             nn.init.constant_(parameter, 0.25)
 
     monkeypatch.setattr("timm.models._builder.load_pretrained", loaded)
-    for parameter in from_timm("test_vit").parameters():
+    for parameter in Trunk.from_timm("test_vit").parameters():
         assert (parameter == 0.25).all()

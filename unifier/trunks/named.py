@@ -39,7 +39,7 @@ def make_trunk(
 
     Equal numbers are not equal sizes: layers of attention, of means, of memory and of convolution differ in their
     parameters, and nothing widens the smaller ones; the ledger counts them. "timm:" and the name of a model is
-    `from_timm` with its trained weights; all numbers are then the model's.
+    `Trunk.from_timm` with its trained weights; all numbers are then the model's.
     Raises InputError for another name, a model of another D, and for rotary positions, `stochastic_depth`, `qk_norm`
     and `quiet` with any but "transformer".
     """
@@ -49,9 +49,7 @@ def make_trunk(
         if given and name != "transformer":
             raise InputError(f"{option} is for trunk=transformer alone, and this is {name}: leave it out")
     if name.startswith("timm:"):
-        from unifier.trunks.pretrained import from_timm  # timm takes seconds to import
-
-        trunk = from_timm(name.removeprefix("timm:"))
+        trunk = Trunk.from_timm(name.removeprefix("timm:"))
         if trunk.dim != dim:
             raise InputError(f"the trunk {name} reads D = {trunk.dim}, and dim={dim}: take dim={trunk.dim}")
         return trunk

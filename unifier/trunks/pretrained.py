@@ -39,14 +39,8 @@ NAMES = {
 """timm's name of a map, and ours."""
 
 
-def from_timm(name: str, *, pretrained: bool = True) -> Transformer:
-    """A trunk that computes what the blocks and the last norm of timm's vision transformer `name` do.
-
-    Its patch embedding, class token and positions stay behind; D is the model's, 192 for vit_tiny_patch16_224;
-    biases that its attention lacks begin at 0. With `pretrained` the weights are downloaded once, else drawn as
-    timm draws them, from the seed alone. Raises InputError for a model that computes something else than a
-    `Transformer`, an unknown name, and weights that cannot be had.
-    """
+def from_timm(name: str, *, pretrained: bool) -> Transformer:
+    """The blocks and the last norm of timm's vision transformer `name`; see `Trunk.from_timm`."""
     known = {*timm.list_models(), *timm.list_models(pretrained=True)}
     if name not in known:
         close = difflib.get_close_matches(name, sorted(known), n=3)

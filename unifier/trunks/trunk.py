@@ -29,6 +29,19 @@ class Trunk(nn.Module, ABC):
         """The first column alone (B, D, 1), such as a class token's; a trunk that finds it for less says how."""
         return Tokens(*(part[..., :1] for part in self(tokens, visible)))
 
+    @staticmethod
+    def from_timm(name: str, *, pretrained: bool = True) -> "Trunk":
+        """A trunk that computes what the blocks and the last norm of timm's vision transformer `name` do.
+
+        Its patch embedding, class token and positions stay behind; D is the model's, 192 for vit_tiny_patch16_224;
+        biases that its attention lacks begin at 0. With `pretrained` the weights are downloaded once, else drawn as
+        timm draws them, from the seed alone. Raises InputError for a model that computes something else than a
+        `Transformer`, an unknown name, and weights that cannot be had.
+        """
+        from unifier.trunks.pretrained import from_timm  # which knows this contract, and takes seconds to import timm
+
+        return from_timm(name, pretrained=pretrained)
+
 
 def check_depth(depth: int, least: int = 0) -> None:
     """Raise InputError for fewer layers than that."""
