@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unifier.trunks.layers import Activation, Block, Norm, StochasticDepth
-from unifier.trunks.transformer import Transformer
+from unifier.trunks.transformer import SIZES, Size, Transformer
 from unifier.trunks.trunk import Visible, drawn_from_seed_alone
 from unifier_tokenizers import NOWHERE, InputError, Tokens
 
@@ -212,10 +212,29 @@ def test_what_cannot_be_built_or_read() -> None:
             Transformer(D, DEPTH, heads, HIDDEN)
     with pytest.raises(InputError, match=f"columns of D = {N} rows reach a trunk of D = {D}"):
         trunk_of()(tokens_of([N])._replace(matrix=torch.randn(1, N, D)))
+    with pytest.raises(InputError, match=r"no size .huge.: choose one of tiny, small, base"):
+        Transformer.preset("huge")  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="an even head depth of at least 2, not 3"):
         Transformer(9, 1, 3, HIDDEN, rotary=True)(
             Tokens(torch.randn(1, 9, 2), torch.ones(1, 2) > 0, torch.zeros(1, 1, 2))
         )
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_presets_have_their_sizes(size: Size) -> None:
+    with torch.device("meta"):
+        trunk = Transformer.preset(size)
+    width, depth, heads, hidden = SIZES[size]
+    assert (trunk.dim, len(trunk.blocks)) == (width, depth)
+    assert all(isinstance(block, Block) and block.attention.heads == heads for block in trunk.blocks)
+    a_block = 4 * (width * width + width) + 2 * width * hidden + hidden + width + 4 * width
+    assert sum(parameter.numel() for parameter in trunk.parameters()) == depth * a_block + 2 * width
+
+
+def test_the_base_size_is_that_of_the_2017_transformer() -> None:
+    peer = nn.TransformerEncoder(nn.TransformerEncoderLayer(512, 8, 2048), 6, enable_nested_tensor=False)
+    trunk = Transformer.preset("base", norm="post")
+    assert sum(map(Tensor.numel, trunk.parameters())) == sum(map(Tensor.numel, peer.parameters()))
 
 
 def test_quiet_residual_paths_end_in_weights_divided_by_the_root_of_their_number() -> None:
@@ -270,6 +289,7 @@ REFUSED: dict[str, Callable[[], object]] = {
     "norm": lambda: Transformer(D, 1, HEADS, HIDDEN, norm="before"),  # pyright: ignore[reportArgumentType]
     "activation": lambda: Transformer(D, 1, HEADS, HIDDEN, activation="swish"),  # pyright: ignore[reportArgumentType]
     "visible": lambda: Transformer(D, 1, HEADS, HIDDEN)(tokens_of([3]), "causal"),  # pyright: ignore[reportArgumentType]
+    "size": lambda: Transformer.preset("huge"),  # pyright: ignore[reportArgumentType]
 }
 
 

@@ -1,7 +1,7 @@
 """The transformer trunk."""
 
 from collections.abc import Sequence
-from typing import final
+from typing import Literal, final
 
 from torch import Tensor, nn
 
@@ -10,7 +10,16 @@ from unifier.trunks.layers import Activation, Block, Norm, quieten
 from unifier.trunks.precision import working
 from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone
 from unifier_tokenizers import Tokens, rotary_angles
-from unifier_tokenizers.choice import check_share
+from unifier_tokenizers.choice import check_share, choose
+
+Size = Literal["tiny", "small", "base"]
+
+SIZES: dict[Size, tuple[int, int, int, int]] = {
+    "tiny": (128, 4, 4, 256),
+    "small": (256, 6, 4, 1024),
+    "base": (512, 6, 8, 2048),
+}
+"""D, depth, heads and hidden width; "base" is that of Vaswani et al. 2017, table 3."""
 
 
 @final
@@ -65,6 +74,11 @@ class Transformer(Trunk):
                 quieten(self.blocks)
         self.head_depth = dim // heads
         self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
+
+    @classmethod
+    def preset(cls, size: Size, *, norm: Norm = "pre", dropout: float = 0.0, rotary: bool = False) -> "Transformer":
+        """A trunk of one of `SIZES`."""
+        return cls(*SIZES[choose("size", size, tuple(SIZES))], norm=norm, dropout=dropout, rotary=rotary)
 
     def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
         return self._read(tokens, visibility(tokens.mask, visible))
