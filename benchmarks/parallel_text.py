@@ -1,7 +1,7 @@
 """`python -m benchmarks.parallel_text [PAIRS ...]`: seconds and memory from files of so many pairs to batches.
 
 Each size goes the whole way: the file's lines found and cleaned, some read at random, all encoded, the batches of a run
-planned and the first put together. A million pairs took some three minutes; ten million should take half an hour.
+planned and the first put together.
 """
 
 import subprocess

@@ -47,7 +47,9 @@ def tried(search: int, grid: dict[str, Any], seeds: tuple[int, ...] = (0,)) -> l
         return replace(NOTHING, metrics=metrics, data={"digits": {"perfect": 100.0}})
 
     comparison = Comparison("made", [made], seeds=seeds, vary=grid, search=search)
-    return list(searched(comparison, result))
+    trials = list(searched(comparison, result))
+    assert comparison.runs() == len(trials)
+    return trials
 
 
 def test_arms_count_by_what_is_perfect_in_each_and_not_where_there_is_no_number() -> None:

@@ -3,6 +3,7 @@
 import json
 from collections import deque
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -122,6 +123,19 @@ def test_a_trunk_that_several_trained_is_loaded_with_all_their_arms(whole: Path)
     experiment, model = load(row["folder"])
     assert (experiment.name, list(experiment.arms)) == ("joint", ["fine", "coarse"])
     assert all(torch.equal(part, weights(row)[name]) for name, part in model.trunk.state_dict().items())
+
+
+def test_how_losses_were_weighed_is_no_part_of_what_is_loaded(whole: Path, tmp_path: Path) -> None:
+    folder = copytree(find(content(whole)["rows"], mode="joint", arm="fine")["folder"], tmp_path / "weighed")
+    path = folder / "checkpoints" / "best.ckpt"
+    kept = torch.load(path, weights_only=True)
+    kept["state_dict"]["log_variances.fine"] = torch.zeros(())
+    torch.save(kept, path)
+    assert load(folder)[0].name == "joint"
+    kept["state_dict"]["unknown.fine"] = torch.zeros(())
+    torch.save(kept, path)
+    with pytest.raises(InputError, match="does not fit"):
+        load(folder)
 
 
 def test_a_frozen_trunk_is_the_trained_one_as_it_was(whole: Path) -> None:

@@ -126,9 +126,9 @@ class WeightsAndBiases:
             table = wandb.Table(columns=list(rows[0]), data=[_cells(row) for row in rows])
             self.run.log({f"samples/{arm}": table})
         for numbers in sorted((folder / "figures").glob("*.csv")):
-            lines = read_table(numbers)
-            table = wandb.Table(columns=list(lines[0]), data=[list(line.values()) for line in lines])
-            self.run.log({f"numbers/{numbers.stem}": table})
+            if lines := read_table(numbers):
+                table = wandb.Table(columns=list(lines[0]), data=[list(line.values()) for line in lines])
+                self.run.log({f"numbers/{numbers.stem}": table})
         for page in (*sorted((folder / "figures").glob("*.svg")), *folder.glob("report.html")):
             self.run.log({page.stem: wandb.Html(page.read_text(encoding="utf-8"), inject=False)})
         self.run.summary.update(dict(metrics))

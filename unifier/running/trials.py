@@ -56,10 +56,7 @@ class Trials:
         self._earlier_rows: list[dict[str, Any]] = []
         if resume is not None:
             self._take_up(resume)
-        self._planned = sum(1 for _ in comparison.trials())
-        if comparison.search is not None:
-            most = comparison.search * len(comparison.experiments) * len(comparison.seeds)
-            self._planned = min(self._planned, most)
+        self._planned = comparison.runs()
         for make in comparison.experiments:
             check_settings(make, comparison.settings_of(make, comparison.first()))
 

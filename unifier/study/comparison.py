@@ -133,6 +133,13 @@ class Comparison:
         """What varies, with the first value of each."""
         return {name: values[0] for name, values in self.vary.items()}
 
+    def runs(self) -> int:
+        """How many there will be, if none fails; of a search without looking at every combination."""
+        if self.search is None:
+            return sum(1 for _ in self.trials())
+        grids = [math.prod(map(len, varied_of(self.vary, make).values())) for make in self.experiments]
+        return sum(min(self.search, grid) for grid in grids) * len(self.seeds)
+
     def trials(self) -> Iterator[Trial]:
         """All runs, each after those whose trunks it begins from."""
         planned: list[dict[str, Any]] = []
