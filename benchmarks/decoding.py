@@ -51,7 +51,7 @@ def unifier(size: Size, task: Task, width: int, precision: Precision, weights: P
     own.save(model, weights)
     vocabulary.save(weights.with_suffix(".json"))
     split = sentences(task, vocabulary)
-    batches = [batch for _, batch in EvaluationBatches({own.ARM: split}, columns=task.batch * longest(split))]
+    batches = [collate(split, rows) for rows in as_ours(split, task.batch)]
     return Workload(
         lambda: void(own.decode(model, batches, width)),
         units=len(split),
@@ -70,6 +70,11 @@ def by_length(split: Encoded, batch: int) -> list[list[int]]:
     """The longest sources first."""
     rows = sorted(range(len(split)), key=lambda row: tuple(split.lengths()[row]), reverse=True)
     return [rows[i : i + batch] for i in range(0, len(rows), batch)]
+
+
+def as_ours(split: Encoded, batch: int) -> list[list[int]]:
+    """The batches that ours evaluates in: the longest sources first, and the more of them the shorter they are."""
+    return [rows.tolist() for _, rows in EvaluationBatches({"arm": split}, columns=batch * longest(split)).batches]
 
 
 def marian(size: Size, task: Task, width: int, order: Order, batch: int, weights: Path) -> Workload:
@@ -106,6 +111,7 @@ def contest(name: str, title: str, width: int, size: Size = SIZE, task: Task = T
     peers: tuple[tuple[Role, str, Order, int], ...] = (
         ("as it comes", "transformers' Marian", at_random, task.batch),
         ("best", "transformers' Marian, sorted", by_length, task.batch),
+        ("best", "transformers' Marian, our batches", as_ours, task.batch),
         ("best", "transformers' Marian, sorted, one batch", by_length, task.sentences),
     )
     contestants = tuple(

@@ -12,6 +12,7 @@ import torch
 
 from benchmarks.contest import Contest
 from benchmarks.timing import Timing, ratios
+from unifier.running.result import commit
 
 PEERS = ("timm", "transformers", "x-transformers")
 
@@ -61,7 +62,12 @@ def results(found: Sequence[tuple[Contest, Sequence[Timing]]], before: Results |
     here = machine()
     kept: Results = before if before and before["machine"] == here else {"ratios": {}, "contests": {}}
     own = {
-        contest.name: {"title": contest.title, "unit": contest.unit, "contestants": [*map(entry, timings)]}
+        contest.name: {
+            "title": contest.title,
+            "unit": contest.unit,
+            "commit": commit(),
+            "contestants": [*map(entry, timings)],
+        }
         for contest, timings in found
     }
     shares = {key: share for key, share in kept["ratios"].items() if key.partition("/")[0] not in own}

@@ -120,6 +120,7 @@ def peer(
     plan: Captions,
     batching: Batching,
     precision: Precision,
+    compiled: bool,
     weights: Path,
 ) -> Workload:
     """One peer in one precision and batching, with a copy of our weights."""
@@ -134,22 +135,31 @@ def peer(
         logits = kind.logits(run, batch).flatten(0, 1).float()
         return functional.cross_entropy(logits, batch.target.flatten(), label_smoothing=LABEL_SMOOTHING)
 
-    return training(model, loss, batches, precision, units=real_tokens(batches), outputs=outputs)
+    return training(model, loss, batches, precision, compiled=compiled, units=real_tokens(batches), outputs=outputs)
 
 
 def contest(size: Size = SIZE, plan: Captions = CAPTIONS) -> Contest:
-    entries: tuple[tuple[Peer, str, Role, Precision, Batching], ...] = (
-        (MARIAN, "", "as it comes", "bf16", their_batches),
-        (TORCH, "", "as it comes", "bf16", their_batches),
-        (MARIAN, ", our batches", "best", "bf16", our_batches),
-        (PLAIN, ", our batches", "best", "bf16", our_batches),
-        (TORCH, ", our batches", "best", "bf16", our_batches),
-        (MARIAN, "", "float32", "float32", their_batches),
-        (TORCH, "", "float32", "float32", their_batches),
+    entries: tuple[tuple[Peer, str, Role, Precision, Batching, bool], ...] = (
+        (MARIAN, "", "as it comes", "bf16", their_batches, False),
+        (TORCH, "", "as it comes", "bf16", their_batches, False),
+        (MARIAN, ", our batches", "best", "bf16", our_batches, False),
+        (PLAIN, ", our batches", "best", "bf16", our_batches, False),
+        (PLAIN, ", our batches, compiled", "best", "bf16", our_batches, True),
+        (TORCH, ", our batches", "best", "bf16", our_batches, False),
+        (TORCH, ", our batches, compiled", "best", "bf16", our_batches, True),
+        (MARIAN, "", "float32", "float32", their_batches, False),
+        (TORCH, "", "float32", "float32", their_batches, False),
     )
     peers = tuple(
-        Contestant(kind.name + how, role, precision, kind.library, partial(peer, kind, size, plan, batching, precision))
-        for kind, how, role, precision, batching in entries
+        Contestant(
+            kind.name + how,
+            role,
+            precision,
+            kind.library,
+            partial(peer, kind, size, plan, batching, precision, compiled),
+            compiled,
+        )
+        for kind, how, role, precision, batching, compiled in entries
     )
     return Contest(
         "translation",

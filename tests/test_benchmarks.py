@@ -22,6 +22,7 @@ from benchmarks.grammar import Task
 from benchmarks.report import results
 from benchmarks.sequences import Size
 from benchmarks.timing import Timing, ratios
+from unifier.running.result import commit
 from unifier.study.experiment import Precision
 
 FOLDER = Path(race.__file__).parent
@@ -248,6 +249,7 @@ def test_what_is_not_run_again_is_kept_if_the_machine_is_the_same() -> None:
     assert list(both["contests"]) == ["before", "made up"]
     assert both["ratios"].items() > before["ratios"].items()
     assert both["ratios"]["made up/mfu"] == 0.6
+    assert both["contests"]["made up"]["commit"] == commit()
     elsewhere = results([(contest, RACED)], {**before, "machine": {}})
     assert list(elsewhere["contests"]) == ["made up"]
     assert not any(key.startswith("before") for key in elsewhere["ratios"])
