@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from benchmarks.tables import keep, row
 from unifier.study.memory import keep_freed_memory
-from unifier.trunks.attention import PLAIN_BELOW, plain_attention
+from unifier.trunks.attention import PLAIN_BELOW, PlainAttention
 
 COLUMNS = (32, 64, 128, 256, 512, 1024, 2048)
 HEADS, DEPTH = 4, 64
@@ -22,7 +22,8 @@ Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
 def plain(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    return plain_attention(query, key, value, mask)[0]
+    answer: Tensor = PlainAttention.apply(query, key, value, mask)  # pyright: ignore[reportAssignmentType]
+    return answer
 
 
 def fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:

@@ -135,18 +135,19 @@ def test_every_path_honours_the_mask_and_is_near_a_float64_reference(
 
 def test_the_rule_picks_by_type_and_number_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[str] = []
+    fused = functional.scaled_dot_product_attention
 
-    def plain(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        taken.append("plain")
-        return plain_attention(query, key, value, mask)
+    def recorded(*parts: Tensor, attn_mask: Tensor | None) -> Tensor:
+        taken.append("fused")
+        return fused(*parts, attn_mask=attn_mask)
 
-    monkeypatch.setattr(module, "plain_attention", plain)
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", recorded)
     monkeypatch.setitem(module.PLAIN_BELOW, torch.bfloat16, 6)
     for dtype, keys in ((torch.bfloat16, 5), (torch.bfloat16, 6), (torch.float32, 5)):
         one = torch.randn(1, 1, keys, 4, dtype=dtype)
         attention(one, one, one, None)
         taken.append(f"{dtype} {keys}")
-    assert taken == ["plain", "torch.bfloat16 5", "torch.bfloat16 6", "torch.float32 5"]
+    assert taken == ["torch.bfloat16 5", "fused", "torch.bfloat16 6", "fused", "torch.float32 5"]
 
 
 def peer_of(layer: Attention) -> torch.nn.MultiheadAttention:

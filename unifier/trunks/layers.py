@@ -6,6 +6,7 @@ from typing import Literal, final, get_args
 from torch import Tensor, nn
 
 from unifier.trunks.attention import Attention, Cache
+from unifier.trunks.linear import Linear
 from unifier_tokenizers import Dropout
 from unifier_tokenizers.choice import choose
 
@@ -20,7 +21,7 @@ class FeedForward(nn.Sequential):
     def __init__(self, dim: int, hidden: int, activation: Activation, dropout: float) -> None:
         choose("activation", activation, get_args(Activation))
         nonlinearity = nn.GELU() if activation == "gelu" else nn.ReLU()
-        super().__init__(nn.Linear(dim, hidden), nonlinearity, Dropout(dropout), nn.Linear(hidden, dim))
+        super().__init__(Linear(dim, hidden), nonlinearity, Dropout(dropout), Linear(hidden, dim))
 
 
 @final
