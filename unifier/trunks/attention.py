@@ -57,7 +57,7 @@ class PlainAttention(Function):
         scores = _product(query, key.mT, ctx.scale)
         if mask is not None:
             scores.unflatten(0, heads).add_(_added(mask, scores.dtype))
-        weights = scores.softmax(-1)
+        weights = torch.softmax(scores, -1, out=scores)
         ctx.save_for_backward(query, key, value, weights)
         return (weights @ value).unflatten(0, heads)
 
@@ -68,7 +68,8 @@ class PlainAttention(Function):
     ) -> tuple[Tensor, Tensor, Tensor, None]:
         query, key, value, weights = ctx.saved_tensors
         heads, errors = gradient.shape[:2], gradient.flatten(0, 1)
-        to_scores = torch.ops.aten._softmax_backward_data(errors @ value.mT, weights, -1, weights.dtype)
+        to_scores = errors @ value.mT
+        torch.ops.aten._softmax_backward_data.out(to_scores, weights, -1, weights.dtype, grad_input=to_scores)
         to_query, to_key = _product(to_scores, key, ctx.scale), _product(to_scores.mT, query, ctx.scale)
         to_value = weights.mT @ errors
         return to_query.unflatten(0, heads), to_key.unflatten(0, heads), to_value.unflatten(0, heads), None
