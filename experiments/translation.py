@@ -49,7 +49,7 @@ def translation(
     bpe_dropout: float = 0.0,
     beam_width: int = 5,
     length_penalty: float = 1.2,
-    epochs: float = 28.0,
+    epochs: float = 40.0,
     tokens: int | None = None,
     batch_tokens: int = 2048,
     accumulate: int = 1,
