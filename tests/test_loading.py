@@ -258,21 +258,30 @@ def test_augmented_batches_depend_on_the_seed_and_the_step_alone() -> None:
     assert not torch.equal(whole[0].flatten()[:2], drawn(seed=1)[0].flatten()[:2])
 
 
-def test_waiting_for_data_counts_augmentation_and_nothing_that_is_done_between_batches() -> None:
+@pytest.mark.parametrize(("between", "least", "most"), [(0.0, 0.1, 0.3), (0.06, 0.02, 0.05)])
+def test_training_waits_for_a_batch_no_longer_than_it_takes_beyond_the_step_before(
+    between: float, least: float, most: float
+) -> None:
     def slow(batch: Batch, generator: torch.Generator) -> Batch:
         time.sleep(0.02)
         return batch
 
-    waited: dict[bool, float] = {}
-    for augmented in (False, True):
-        batches = TrainingBatches(
-            {"a": split_of([3, 4, 5])}, columns=6, seed=0, budget={"steps": 5}, augment={"a": slow} if augmented else {}
-        )
-        for _ in batches:
-            time.sleep(0.02)
-        waited[augmented] = batches.seconds
-    assert waited[False] < 0.05
-    assert waited[True] >= 0.1
+    split = split_of([3, 4, 5])
+    batches = TrainingBatches({"a": split}, columns=6, seed=0, budget={"steps": 5}, augment={"a": slow})
+    for _ in batches:
+        time.sleep(between)
+    assert least <= batches.seconds < most
+
+
+def test_what_fails_in_a_batch_made_ahead_fails_where_its_turn_comes_and_takes_no_thread_from_torch() -> None:
+    def failing(batch: Batch, generator: torch.Generator) -> Batch:
+        raise ValueError(f"made with {torch.get_num_threads()} thread")
+
+    threads = torch.get_num_threads()
+    made = TrainingBatches({"a": split_of([1])}, columns=6, seed=0, budget={"steps": 5}, augment={"a": failing})
+    with pytest.raises(ValueError, match="made with 1 thread"):
+        next(iter(made))
+    assert torch.get_num_threads() == threads
 
 
 @pytest.mark.parametrize("together", [1, 4, 7])

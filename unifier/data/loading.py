@@ -3,8 +3,9 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import Literal, NamedTuple, final, get_args
+from typing import Literal, NamedTuple, TypeVar, final, get_args
 
 import numpy as np
 import torch
@@ -138,6 +139,18 @@ Unit = Literal["tokens", "flops", "steps", "epochs"]
 """What a plan of batches can count: columns that are no padding, operations, batches, passes over a split."""
 
 
+Item = TypeVar("Item")
+
+
+def ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """The items, each made by a thread while the one before it is in use."""
+    with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as thread:
+        coming = thread.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(next, items, None)
+            yield item
+
+
 @final
 class TrainingBatches:
     """The batches of a whole training run, in order: which arm's turn it is, and which of its examples.
@@ -174,7 +187,7 @@ class TrainingBatches:
         self.done = 0
         """Batches already trained on, which iterating leaves out: a resumed run sets it."""
         self.seconds = 0.0
-        """Time spent putting batches together, in which training waited."""
+        """Time in which training waited for a batch."""
         self.real = self.computed = 0
         """Columns and target tokens put into batches so far, without padding and with it."""
         self.total = sum(1 for _ in self._plan()) if budget else None
@@ -205,15 +218,18 @@ class TrainingBatches:
 
     def __iter__(self) -> Iterator[tuple[str, Batch]]:
         start = time.perf_counter()
+        for arm, rows, batch in ahead(self._batches()):
+            lengths = self.lengths[arm][rows, : 1 if self.splits[arm].scalar else 2]
+            self.real += int(lengths.sum())
+            self.computed += len(rows) * int(lengths.max(0).sum())
+            self.seconds += time.perf_counter() - start
+            yield arm, batch
+            start = time.perf_counter()
+
+    def _batches(self) -> Iterator[tuple[str, NDArray[np.int64], Batch]]:
         for step, (arm, rows) in enumerate(self._plan()):
             if step >= self.done:
-                batch = self._batch(arm, rows, step)
-                lengths = self.lengths[arm][rows, : 1 if self.splits[arm].scalar else 2]
-                self.real += int(lengths.sum())
-                self.computed += len(rows) * int(lengths.max(0).sum())
-                self.seconds += time.perf_counter() - start
-                yield arm, batch
-                start = time.perf_counter()
+                yield arm, rows, self._batch(arm, rows, step)
 
     def _batch(self, arm: str, rows: NDArray[np.int64], step: int) -> Batch:
         split, augment = self.splits[arm], self.augment.get(arm)
