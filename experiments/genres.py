@@ -80,6 +80,7 @@ def genres(
     weight_decay: float = 0.01,
     ema: float = 0.0,
     validations: int = 8,
+    refit: bool = False,
     precision: Precision = "bf16",
     bad_examples: BadExamples = "stop",
 ) -> Experiment:
@@ -101,7 +102,8 @@ def genres(
     seconds training reads a piece of 6, another each time, and 5 are averaged; so it does where one is 3 times as long
     as a piece, which then has room for the usual sound.
     `epochs` are as many as `enough_epochs` says, by the sound, whole or not, and `tokens`, where given, end training in
-    their place. `trunk` is a name that `make_trunk` knows.
+    their place. `refit` trains on the validation split too, once settings are chosen on it. `trunk` is a name that
+    `make_trunk` knows.
     """
     if label_smoothing and task == "tags":
         raise InputError(f"label_smoothing={label_smoothing}: tags have none; take task=genre")
@@ -169,6 +171,7 @@ def genres(
             weight_decay=weight_decay,
             ema=ema,
             validations=validations,
+            refit=refit,
             precision=precision,
             bad_examples=bad_examples,
         ),

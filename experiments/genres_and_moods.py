@@ -21,6 +21,7 @@ def genres_and_moods(
     batch_tokens: int = 2048,
     learning_rate: float = 5e-3,
     validations: int = 8,
+    refit: bool = False,
 ) -> Experiment:
     """Label and tag `data`, which has both ("embedded", "emotify"); settings are those of `genres`."""
 
@@ -38,6 +39,7 @@ def genres_and_moods(
             batch_tokens=batch_tokens,
             learning_rate=learning_rate,
             validations=validations,
+            refit=refit,
         )
         (arm,) = alone.arms.values()
         return replace(alone, arms={name: arm})

@@ -51,6 +51,7 @@ def pictures(
     weight_decay: float = 0.01,
     ema: float = 0.0,
     validations: int = 8,
+    refit: bool = False,
     precision: Precision = "bf16",
     bad_examples: BadExamples = "stop",
 ) -> Experiment:
@@ -62,7 +63,8 @@ def pictures(
     reads patches by convolutions over the picture, None by one linear map. `trunk` is a name that `make_trunk` knows.
     `crop` (None is an eighth of a picture's sides) to `cutmix` are what `augment_pictures` does to training pictures,
     and `crops` says how many views of each picture are averaged in validation and test. `epochs` are as many as
-    `enough_epochs` says, and `tokens`, where given, end training in their place.
+    `enough_epochs` says, and `tokens`, where given, end training in their place. `refit` trains on the validation split
+    too, once settings are chosen on it.
     """
     source = picture_source(data, fold=fold, size=size)
 
@@ -113,6 +115,7 @@ def pictures(
             weight_decay=weight_decay,
             ema=ema,
             validations=validations,
+            refit=refit,
             precision=precision,
             bad_examples=bad_examples,
         ),

@@ -29,6 +29,15 @@ class WithoutTest:
         return [Example(example.input, self.labels[0]) for example in examples] if name == "test" else examples
 
 
+class WithoutHalf:
+    """Digits of which training has seen the first five alone."""
+
+    name, labels = "half", Digits.labels
+
+    def split(self, name: SplitName) -> Sequence[Example]:
+        return [one for one in Digits().split(name) if name != "train" or one.target in "01234"]
+
+
 @pytest.mark.parametrize("rate", [8000, 16000, 44100])
 def test_a_sounds_statistics_know_neither_loudness_nor_channels_nor_length(rate: int) -> None:
     features = baselines.describe(Sound(NOISE, rate))
@@ -52,7 +61,12 @@ def test_validation_chooses_and_the_test_does_not() -> None:
     figure, blind = baselines.baseline(source), baselines.baseline(WithoutTest(source))
     assert figure.test > 0.95
     assert blind.test < 0.2
-    assert blind._replace(test=0) == figure._replace(test=0)
+    assert blind._replace(test=0, refit=0) == figure._replace(test=0, refit=0)
+
+
+def test_a_refit_learns_from_validation_too() -> None:
+    figure = baselines.baseline(WithoutHalf())
+    assert figure.test < 0.55 < 0.7 < figure.refit
 
 
 def test_no_more_pictures_are_trained_on_than_said(monkeypatch: pytest.MonkeyPatch) -> None:

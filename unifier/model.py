@@ -153,14 +153,17 @@ class Unifier(pl.LightningModule):
         self.predictions = {}
 
     def on_validation_epoch_end(self) -> None:
+        if self.training_settings.refit:  # on examples that are trained on
+            self._score("val", said="train")
+            return
         self.score = mean_share((first, self.arms[arm].head.perfect) for arm, first in self._score("val").items())
         self.log("val/score", self.score)
 
     def on_test_epoch_end(self) -> None:
         self._score("test")
 
-    def _score(self, split: SplitName) -> dict[str, float]:
-        """Log each arm's metrics; returns the first of each."""
+    def _score(self, split: SplitName, *, said: SplitName | None = None) -> dict[str, float]:
+        """Log each arm's metrics, under the split's name or what is `said` in its place; returns the first of each."""
         firsts: dict[str, float] = {}
         for arm, found in self.predictions.items():
             if (arm, split) not in self.targets:
@@ -168,7 +171,7 @@ class Unifier(pl.LightningModule):
                 self.targets[arm, split] = {i: target_of(examples, i) for i in found}
             targets = self.targets[arm, split]
             scores = self.arms[arm].head.metrics(list(found.values()), [targets[i] for i in found])
-            named = {f"{split}/{arm}/{metric}": score for metric, score in scores.items()}
+            named = {f"{said or split}/{arm}/{metric}": score for metric, score in scores.items()}
             self.log_dict(named)  # Lightning rounds to float32
             self.scores |= named
             firsts[arm] = next(iter(scores.values()))

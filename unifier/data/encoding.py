@@ -76,6 +76,15 @@ class Encoded:
         return lengths
 
 
+def joined(*splits: Encoded) -> Encoded:
+    """Their examples one after the other, each under its place in its own split."""
+    whole = Encoded()
+    for split in splits:
+        for index, place in enumerate(split.indices.tolist()):
+            whole.add(split.units(index), split.target(index), place)
+    return whole
+
+
 Arrays = tuple[NDArray[Any], ...]
 """Values, positions and perhaps the target of one example, as they travel between processes."""
 

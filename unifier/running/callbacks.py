@@ -137,6 +137,10 @@ class Lines(Callback):
             self._say(trainer, pl_module, "train/", "")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, Unifier)
+        if pl_module.training_settings.refit:
+            self._say(trainer, pl_module, "train/", "the validation split, trained on: ")
+            return
         fitting = trainer.state.fn == TrainerFn.FITTING
         self._say(trainer, pl_module, "val/", "validation: " if fitting else "best weights, validation: ")
 

@@ -17,6 +17,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ProgressBar
 
+from unifier.data.encoding import joined
 from unifier.data.loading import EvaluationBatches, TrainingBatches, Unit
 from unifier.data.source import SPLITS
 from unifier.model import Unifier
@@ -92,6 +93,8 @@ def fit(
     training = experiment.training
     encoded = encode(experiment, {} if known is None else known)
     train, val, test = ({arm: one.splits[name] for arm, one in encoded.items()} for name in SPLITS)
+    if training.refit:
+        train = {arm: joined(split, val[arm]) for arm, split in train.items()}
     model = Unifier(experiment)
     model.prepare(train)
     batches = TrainingBatches(
@@ -175,7 +178,8 @@ def fit(
     try:
         tell(result, experiment, model, val)
         found = {f"speed/{name}": value for name, value in speed.found.items()}
-        tracking.keep(result.folder, {**metrics, "val/score": model.score, **found})  # sweeps read the last one
+        score = {} if training.refit else {"val/score": model.score}  # sweeps read the last one
+        tracking.keep(result.folder, {**metrics, **score, **found})
     except KeyboardInterrupt:
         raise Interrupted(result.folder) from None
     finally:
@@ -237,8 +241,8 @@ def train_and_test(
     speed: Speed,
     resumed: bool,
 ) -> dict[str, float]:
-    """Train, then score the weights that did best in validation on both held-out splits."""
-    best = Checkpoint(folder, "best", monitor="val/score")
+    """Train, then score the weights that did best in validation on both held-out splits; of a refit the last ones."""
+    best = Checkpoint(folder, "best", monitor="step" if training.refit else "val/score")
     last = Checkpoint(folder, "last")  # Lightning's own save_last leaves out what is no better than the best
     together = [Interference(folder)] if len(model.arms) > 1 else []
     averaged = training.ema or training.average > 1
@@ -274,9 +278,10 @@ def train_and_test(
     with interruption:
         trainer.fit(model, batches, held_out["val"], ckpt_path=start)
         model.load_state_dict(torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"])
-        trainer.loggers = []  # these scores are logged already, where they were found
-        trainer.validate(model, held_out["val"], verbose=False)
-        trainer.loggers = [tracking]
+        if not training.refit:
+            trainer.loggers = []  # these scores are logged already, where they were found
+            trainer.validate(model, held_out["val"], verbose=False)
+            trainer.loggers = [tracking]
         trainer.test(model, held_out["test"], verbose=False)
     return model.scores
 

@@ -164,6 +164,8 @@ class Trials:
     def _part(self, make: Make, trial: Trial) -> Experiment:
         """One experiment with the budget that all arms have."""
         experiment = make(**self._own(make, trial))
+        if self.comparison.search is not None and experiment.training.refit:
+            raise InputError(f"search={self.comparison.search}: with refit=true no validation is left to choose by")
         if SHARE in trial.varied:
             share = trial.varied[SHARE]
             arms = {name: replace(arm, source=Subset(arm.source, share)) for name, arm in experiment.arms.items()}

@@ -64,6 +64,8 @@ class Training:
     """"bf16" computes products in bfloat16 where the processor can, with weights and optimizer in float32."""
     validations: int = 8
     """How often the validation split is scored at most, the last time at the end; the best one's weights are tested."""
+    refit: bool = False
+    """Whether to train on the validation split too, once settings are chosen: then the last weights are tested."""
     bad_examples: BadExamples = "stop"
     """Whether an example that cannot be read stops the run, or is skipped and counted."""
     workers: int | None = None
