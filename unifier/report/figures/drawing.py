@@ -121,6 +121,8 @@ class End(NamedTuple):
     height: float
     text: str
     colour: str
+    at: float | None = None
+    """Where on the horizontal axis it ends, if not at the right; a thin line then leads to what is written."""
 
 
 def label_ends(axes: Axes, ends: Sequence[End]) -> None:
@@ -139,8 +141,11 @@ def label_ends(axes: Axes, ends: Sequence[End]) -> None:
     for end, height in zip(order, heights, strict=True):
         axes.annotate(
             end.text,
+            (1.02, height) if end.at is None else (end.at, end.height),
             (1.02, height),
-            xycoords=("axes fraction", "data"),
+            xycoords=("axes fraction" if end.at is None else "data", "data"),
+            textcoords=("axes fraction", "data"),
+            arrowprops=None if end.at is None else {"arrowstyle": "-", "color": SOFT, "alpha": 0.4, "linewidth": 0.6},
             va="center",
             color=end.colour,
             fontsize=8,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 
-from unifier.report.figures.drawing import SOFT, Drawn, Sheet, panel
+from unifier.report.figures.drawing import SOFT, Drawn, End, Sheet, label_ends, panel
 from unifier.report.numbers.conditions import Condition
 from unifier.report.numbers.scaling import efficiencies, sweeps
 from unifier.report.numbers.wording import figure as number
@@ -65,17 +65,16 @@ def draw_sweeps(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
             x = [getattr(point, axis) for point in points]
             if max(x) < 1.02 * min(x):
                 continue
-            figure, axes = panel()
+            figure, axes = panel(4.0, max(2.3, 0.25 * len(points)))
             heights = [point.score.mean for point in points]
             halves = [point.score.half or 0.0 for point in points]
             axes.errorbar(x, heights, yerr=halves, fmt="o", color=sheet.colours[arm], elinewidth=1.5)
-            for at, height, point in zip(x, heights, points, strict=True):
-                axes.annotate(point.label, (at, height), (5, 5), textcoords="offset points", color=SOFT, fontsize=8)
             axes.set(xscale="log", title=arm, xlabel=said, ylabel=f"test {plain(metric)}")
             axes.margins(x=0.2)
             axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
             axes.xaxis.set_minor_formatter(NullFormatter())
+            label_ends(axes, [End(y, point.label, SOFT, at) for point, at, y in zip(points, x, heights, strict=True)])
             table = [
                 {"setting": point.label, axis: at, metric: height, "half interval": half}
                 for point, at, height, half in zip(points, x, heights, halves, strict=True)
