@@ -6,12 +6,14 @@ from typing import Literal
 from genres import genres
 from unifier.study.experiment import Experiment
 from unifier.study.joint import together
+from unifier_tokenizers.normal import Normalise
 
 
 def genres_and_moods(
     *,
     data: str = "embedded",
     fold: int | None = None,
+    normalise: Normalise = "band",
     crop: float | None = None,
     crops: int | None = None,
     dim: int = 128,
@@ -30,6 +32,7 @@ def genres_and_moods(
             data=data,
             task=task,
             fold=fold,
+            normalise=normalise,
             crop=crop,
             crops=crops,
             dim=dim,
