@@ -36,6 +36,10 @@ LONG, PIECE, PIECES = 10.0, 6.0, 5
 """Of sounds longer than so many seconds training reads pieces of so many, validation and test the mean of so many."""
 FAR = 3
 """Where a sound is so many times as long as a piece, pieces are read too, and the usual sound is one of them, whole."""
+SHORT = 0.2
+"""Shorter sounds, in seconds, are thought of as of so many."""
+FRAMES = 100
+"""In a second."""
 
 
 def genres(
@@ -101,8 +105,8 @@ def genres(
     in validation and test. By default sounds are whole (as with crop=0), but where the usual one is longer than 10
     seconds training reads a piece of 6, another each time, and 5 are averaged; so it does where one is 3 times as long
     as a piece, which then has room for the usual sound.
-    `epochs` are as many as `enough_epochs` says, by the sound, whole or not, and `tokens`, where given, end training in
-    their place. `refit` trains on the validation split too, once settings are chosen on it. `trunk` is a name that
+    `epochs` are as many as `enough_epochs` says, by the sound, whole or not, and by the columns of a step; `tokens`,
+    where given, end training in their place. `refit` trains on the validation split too, once settings are chosen on it. `trunk` is a name that
     `make_trunk` knows.
     """
     if label_smoothing and task == "tags":
@@ -112,9 +116,9 @@ def genres(
     if tokenizer == "waveform" and (patch or stride):
         raise InputError("a patch is of a spectrogram: with tokenizer=waveform, stack says how long a column is")
     source = sound_source(data, task=task, fold=fold)
-    usual = fitted(f"{source.name}-{task}-seconds", lambda: usual_seconds(source))
+    usual = max(fitted(f"{source.name}-{task}-seconds", lambda: usual_seconds(source)), SHORT)
     if stack is None:
-        stack = 1 if patch else 1 << min(round(math.log2(max(usual, 0.2) / 0.1)), 3)
+        stack = 1 if patch else 1 << min(round(math.log2(usual / 0.1)), 3)
     if stem == "auto":
         stem = None if patch else "strided"
     if shift is None:
@@ -128,7 +132,8 @@ def genres(
             crop, crops = piece, PIECES if crops is None else crops
     crop, crops = crop or None, 1 if crops is None else crops
     if epochs is None:
-        epochs = enough_epochs(source)
+        frames = FRAMES * min(usual, crop or usual)
+        epochs = enough_epochs(source, together=batch_tokens * stack / frames)
     kind = WaveformTokenizer if tokenizer == "waveform" else partial(FrameTokenizer, patch=patch, stride=stride)
     columns = kind(
         dim,

@@ -159,11 +159,26 @@ def test_every_fold_hears_alike_and_a_run_goes_on_as_it_began(songs: Path, tmp_p
 def test_a_small_set_is_read_more_often(table: Path) -> None:
     sounds: Any = SyntheticMusic(train=500), SyntheticMusic(train=5000)
     assert [enough_epochs(source) for source in sounds] == [100, 30]
+    assert [enough_epochs(source, together=100) for source in sounds] == [300, 30]
+    assert enough_epochs(sounds[0], together=10**6) == 1500, "a step reads no example twice"
     assert GENRES(data=str(table)).training.epochs == enough_epochs(AudioFolder(table))
     assert GENRES(data=str(table), epochs=3).training.epochs == 3
     assert GENRES(data=str(table), tokens=100).training.epochs is None
     with pytest.raises(InputError, match="epochs=0: a number above 0"):
         GENRES(data=str(table), epochs=0)
+
+
+@pytest.mark.parametrize("seconds", [0.2, 0.4, 2.0])
+def test_a_set_of_short_sounds_has_as_many_steps_as_one_of_long_ones(seconds: float, tmp_path: Path) -> None:
+    for number in range(400):
+        (tmp_path / "ab"[number % 2]).mkdir(exist_ok=True)
+        sound = np.random.default_rng(number).normal(size=round(4000 * seconds)) * 0.1
+        soundfile.write(tmp_path / "ab"[number % 2] / f"{number}.wav", sound, 4000)
+    experiment = GENRES(data=str(tmp_path))
+    (arm,) = experiment.arms.values()
+    split, _ = encode_split(arm.source.split("train"), arm.tokenizer, arm.head)
+    plan = TrainingBatches({"a": split}, columns=2048, seed=0, budget={"epochs": experiment.training.epochs or 0})
+    assert 1200 < len(plan) < 3000
 
 
 def test_what_normalisation_takes_away_is_not_asked_for(table: Path) -> None:
