@@ -73,7 +73,7 @@ def one_rung(
     tokens: int = 600_000,
     batch_tokens: int = 1024,
     optimizer: Optimization = "adamw",
-    learning_rate: float = 2e-3,
+    learning_rate: float = 5e-3,
     validations: int = 4,
     precision: Precision = "bf16",
 ) -> Experiment:
@@ -156,7 +156,7 @@ def ladder(
     tokens: int = 600_000,
     batch_tokens: int = 1024,
     optimizer: Optimization = "adamw",
-    learning_rate: float = 2e-3,
+    learning_rate: float = 5e-3,
     validations: int = 4,
     precision: Precision = "bf16",
     seeds: tuple[int, ...] = (0,),
