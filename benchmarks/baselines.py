@@ -119,7 +119,7 @@ def baseline(source: LabelledSource, known: dict[str, Example] | None = None) ->
         MultiLabelBinarizer(classes=source.labels).fit_transform(own) if tags else np.array(own) for own in targets
     ]
 
-    def fit(cost: float, width: float, splits: int = 1) -> Any:
+    def fit(cost: float, width: float, splits: int = 1) -> tuple[Any, int]:
         """A machine for the features of so many splits, and how many of them it was fitted to."""
         inputs, outputs = np.concatenate(features[:splits]), np.concatenate(wanted[:splits])
         drawn = np.arange(len(inputs))

@@ -106,8 +106,8 @@ def genres(
     seconds training reads a piece of 6, another each time, and 5 are averaged; so it does where one is 3 times as long
     as a piece, which then has room for the usual sound.
     `epochs` are as many as `enough_epochs` says, by the sound, whole or not, and by the columns of a step; `tokens`,
-    where given, end training in their place. `refit` trains on the validation split too, once settings are chosen on it. `trunk` is a name that
-    `make_trunk` knows.
+    where given, end training in their place. `refit` trains on the validation split too, once settings are chosen on
+    it. `trunk` is a name that `make_trunk` knows.
     """
     if label_smoothing and task == "tags":
         raise InputError(f"label_smoothing={label_smoothing}: tags have none; take task=genre")
