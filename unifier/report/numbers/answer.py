@@ -119,13 +119,11 @@ def _kept(kept: Sequence[Kept], found: Sequence[Condition]) -> list[str]:
     pair = f"{plain(best.start)} to {best.arm}"
     said = f"On the best of {pairs} pairs, {pair}," if pairs > 1 else f"From {pair},"
     said = [f"{said} a frozen trunk keeps {figure(share.mean, 0)} % of {whole} {_among(share, pairs)}."]
-    against = [one for one in contrasts(found) if one.condition is best.frozen]
-    controls = {
-        "a random frozen trunk": [one for one in against if one.baseline.says(start=None, tuned="none")],
-        "its own weights shuffled": [one for one in against if one.baseline.says(shuffled=True)],
-    }
-    for name, contrast in ((name, one) for name, some in controls.items() for one in some):
-        gain, unit = (contrast.scaled, "points of normalised score") if contrast.scaled else (contrast.raw, "points")
+    for control in contrasts(found):
+        if control.condition is not best.frozen or control.baseline.says(tuned="all"):
+            continue
+        name = "its own weights shuffled" if control.baseline.says(shuffled=True) else "a random frozen trunk"
+        gain, unit = (control.scaled, "points of normalised score") if control.scaled else (control.raw, "points")
         gain = gain.among(pairs)
         if gain.half is not None and not gain.sign:
             said.append(f"There, it cannot be told from {name} {_among(gain, pairs)}.")
