@@ -119,27 +119,27 @@ def baseline(source: LabelledSource, known: dict[str, Example] | None = None) ->
         MultiLabelBinarizer(classes=source.labels).fit_transform(own) if tags else np.array(own) for own in targets
     ]
 
-    def fit(cost: float, width: float, splits: int = 1) -> tuple[Any, int]:
-        """A machine for the features of so many splits, and how many of them it was fitted to."""
+    @lru_cache
+    def scaled(splits: int) -> tuple[Any, NDArray[np.floating], Any]:
+        """The scale that fits so many splits, their features by it, and their targets."""
         inputs, outputs = np.concatenate(features[:splits]), np.concatenate(wanted[:splits])
         drawn = np.arange(len(inputs))
         scale: Any = StandardScaler()
         if pictures:
             drawn = np.sort(np.random.RandomState(0).permutation(drawn)[:MOST])
             scale = PCA(min(COMPONENTS, inputs.shape[1]), random_state=0)
-        scaled = scale.fit_transform(inputs[drawn])
-        machine = SVC(C=cost, gamma=width / (scaled.shape[1] * scaled.var()))
-        machine = (OneVsRestClassifier(machine) if tags else machine).fit(scaled, outputs[drawn])
-        return make_pipeline(scale, machine), len(drawn)
+        return scale, scale.fit_transform(inputs[drawn]), outputs[drawn]
 
-    tried = [
-        (_quality(fit(*pair)[0], features[1], wanted[1]), pair) for pair in ((c, w) for c in COSTS for w in WIDTHS)
-    ]
+    def fit(cost: float, width: float, splits: int = 1) -> Any:
+        """A machine for the features of so many splits."""
+        scale, inputs, outputs = scaled(splits)
+        machine = SVC(C=cost, gamma=width / (inputs.shape[1] * inputs.var()))
+        return make_pipeline(scale, (OneVsRestClassifier(machine) if tags else machine).fit(inputs, outputs))
+
+    tried = [(_quality(fit(*pair), features[1], wanted[1]), pair) for pair in ((c, w) for c in COSTS for w in WIDTHS)]
     validation, chosen = max(tried, key=lambda one: one[0])  # the first of equals
-    machine, trained = fit(*chosen)
-    refitted, _ = fit(*chosen, splits=2)
-    test, refit = (_quality(one, features[2], wanted[2]) for one in (machine, refitted))
-    return Figure(test, refit, validation, *chosen, trained)
+    test, refit = (_quality(fit(*chosen, splits=splits), features[2], wanted[2]) for splits in (1, 2))
+    return Figure(test, refit, validation, *chosen, len(scaled(1)[1]))
 
 
 def table(found: dict[str, Any]) -> str:
