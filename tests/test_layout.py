@@ -150,3 +150,10 @@ def test_it_starts_at_once(seconds: float, arguments: list[str]) -> None:
         took.append(time.perf_counter() - began)
     assert "torch" not in {line.rpartition("|")[2].strip() for line in told}
     assert min(took) < seconds
+
+
+@pytest.mark.parametrize("module", ["unifier.heads.translation", "unifier.data.embedded", "unifier.data.splitting"])
+def test_what_nobody_asked_for_takes_no_memory(module: str) -> None:
+    asked = f"import sys, {module}; print(*{{'sklearn', 'sacrebleu', 'sacremoses'}} & sys.modules.keys())"
+    found = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == ""

@@ -5,7 +5,8 @@ import sacrebleu
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from unifier.heads.text_scores import check_language, moses, text_scores
+from unifier.heads.text_scores import moses, text_scores
+from unifier.heads.writing import check_language
 from unifier_tokenizers import InputError
 
 WRITTEN = ["Zwei Hunde laufen durch den Schnee.", "ein Mädchen sieht zwei Hunde, die rennen", "Ein rot-weißer Hut", ""]

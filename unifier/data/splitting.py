@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import StratifiedGroupKFold
 
 from unifier.data.source import SPLITS, SplitName
 from unifier_tokenizers import InputError
@@ -119,6 +118,8 @@ def _draw_groups(
     folds = min(one_in, len(set(among)), max(Counter(own).values(), default=0))
     if folds <= len(parts):
         return splits
+    from sklearn.model_selection import StratifiedGroupKFold  # 20 MB that nobody needs whose data have no groups
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of labels rarer than folds
         draw = StratifiedGroupKFold(folds, shuffle=True, random_state=0)

@@ -1,6 +1,5 @@
 """How near written texts are to their references, by the field's scores."""
 
-import re
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NamedTuple
@@ -9,8 +8,6 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-from unifier_tokenizers import InputError
-
 
 class TextScore(NamedTuple):
     """A score of a whole set of texts, from 0 to 100."""
@@ -18,13 +15,6 @@ class TextScore(NamedTuple):
     score: float
     signature: str
     """Which variant of the score it is, as sacreBLEU writes it."""
-
-
-def check_language(language: str) -> str:
-    """The language, or an InputError where it is no code; rules that no language of that code has are English's."""
-    if not re.fullmatch("[a-z]{2,3}", language):
-        raise InputError(f"language={language!r}: a code of ISO 639 in small letters is expected, such as en or de")
-    return language
 
 
 def moses(texts: Sequence[str], language: str) -> list[str]:

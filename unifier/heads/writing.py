@@ -1,6 +1,7 @@
 """The contract of a head that writes a text, and what all of them share: their loss, searches and scores."""
 
 import math
+import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TypedDict
@@ -13,7 +14,6 @@ from unifier.heads.cross_entropy import projected_cross_entropy
 from unifier.heads.decoding import Decoder, Hypothesis, beam, check_length_penalty, greedy
 from unifier.heads.head import IGNORED, Head
 from unifier.heads.sampling import sample
-from unifier.heads.text_scores import check_language, text_scores
 from unifier.trunks.precision import working
 from unifier_tokenizers import InputError, Tokens, Vocabulary
 from unifier_tokenizers.choice import check_share
@@ -35,6 +35,13 @@ class WritingOptions(TypedDict, total=False):
     """Whether the output projection is the embedding's transpose (Press and Wolf 2017)."""
     language: str
     """The code of the target's, by whose rules it is scored."""
+
+
+def check_language(language: str) -> str:
+    """The language, or an InputError where it is no code; rules that no language of that code has are English's."""
+    if not re.fullmatch("[a-z]{2,3}", language):
+        raise InputError(f"language={language!r}: a code of ISO 639 in small letters is expected, such as en or de")
+    return language
 
 
 class WritingHead(Head):
@@ -103,10 +110,12 @@ class WritingHead(Head):
         """(..., D) -> (..., V)."""
         return functional.linear(hidden, self.output.weight)
 
+    @torch.no_grad()
     def upcoming(self, hidden: Tensor) -> Tensor:
         """Log-probabilities (R, V) of what may follow columns (R, D): no padding, and no second beginning."""
-        logs = self.project(hidden).float().log_softmax(-1)
-        logs[:, [PAD, BEGIN]] = -math.inf
+        logits = self.project(hidden).float()
+        logs = torch.log_softmax(logits, -1, out=logits)
+        logs[:, PAD] = logs[:, BEGIN] = -math.inf
         return logs
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
@@ -152,6 +161,8 @@ class WritingHead(Head):
 
     def metrics(self, predictions: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
         """Corpus BLEU and chrF, and BLEU in small letters on Moses tokens; 0 to 100."""
+        from unifier.heads.text_scores import text_scores  # 12 MB that nobody needs who only writes
+
         found = text_scores(predictions, targets, self.language)
         self._signatures = {name: one.signature for name, one in found.items()}
         return {name: one.score for name, one in found.items()}

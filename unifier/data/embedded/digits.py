@@ -6,8 +6,6 @@ from functools import cached_property
 from typing import Any, cast, final
 
 import numpy as np
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 from unifier.data.source import SPLITS, Example, SplitName, scale_of_accuracy
 from unifier_tokenizers import InputError
@@ -59,6 +57,9 @@ class Digits:
 
     @cached_property
     def _splits(self) -> dict[SplitName, list[Example]]:
+        from sklearn.datasets import load_digits  # 20 MB that other sets do without
+        from sklearn.model_selection import train_test_split
+
         digits = cast(Any, load_digits())
         pictures = (digits.images * 255 / GREY_LEVELS).round().astype(np.uint8)
         examples = [Example(picture, str(label)) for picture, label in zip(pictures, digits.target, strict=True)]
