@@ -36,12 +36,13 @@ def press(trunk: nn.Module, tokens: Any, answer: Any) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def pictures(*, accumulate: int = 1, ema: float = 0.0, average: int = 1) -> Experiment:
+def pictures(*, accumulate: int = 1, ema: float = 0.0, average: int = 1, refit: bool = False) -> Experiment:
     source = Digits(val=480, test=480)
     arm = Arm(source, PatchTokenizer(8, channels=1), ClassificationHead(source.labels, 8))
     trunk = Transformer(8, 1, 2, 8, dropout=0.2)
     trunk.register_forward_hook(press)
-    training = Training(steps=STEPS, batch_tokens=128, validations=3, accumulate=accumulate, ema=ema, average=average)
+    means: dict[str, Any] = {"accumulate": accumulate, "ema": ema, "average": average}
+    training = Training(steps=STEPS, batch_tokens=128, validations=3, refit=refit, **means)
     return Experiment("pictures", trunk, {"digits": arm}, training)
 
 
@@ -87,11 +88,17 @@ def test_a_run_stopped_anywhere_ends_as_if_it_had_not_been(whole: Any, tmp_path:
     the_same(started(tmp_path, resume=folder), whole)
 
 
-@pytest.mark.parametrize("settings", [{"average": 2}, {"accumulate": 2, "ema": 0.9}], ids=["average", "accumulate"])
-def test_so_does_one_that_averages_weights_or_gradients(settings: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [{"average": 2}, {"accumulate": 2, "ema": 0.9}, {"refit": True}],
+    ids=["average", "accumulate", "refit"],
+)
+def test_so_does_one_that_averages_weights_or_gradients_or_validates_nothing(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
     whole = started(tmp_path, **settings)
     assert whole.budget["steps"] == STEPS
-    for at in (5, 13):  # within a step, and after a validation
+    for at in (5, 13):  # within a step, and after a validation or, where there is none, in the test
         with pytest.raises(Interrupted) as stop:
             started(tmp_path, at, **settings)
         the_same(started(tmp_path, resume=Path(str(stop.value))), whole)

@@ -27,7 +27,14 @@ from unifier.data.embedded import Digits
 from unifier_tokenizers import PatchTokenizer
 
 def swept(
-    *, steps: int = 2, dim: int = 8, rate: float = 1e-3, stem: bool = False, patch: int | None = None, title: str = ""
+    *,
+    steps: int = 2,
+    dim: int = 8,
+    rate: float = 1e-3,
+    stem: bool = False,
+    patch: int | None = None,
+    title: str = "",
+    refit: bool = False,
 ) -> Experiment:
     source = Digits(val=100, test=100)
     tokenizer = PatchTokenizer(dim, patch=patch or 4, channels=1, stem="strided" if stem else None)
@@ -152,6 +159,7 @@ def test_the_score_swept_for_is_a_plain_number_at_the_end(file: Path, tmp_path: 
         ({"dim": "8,"}, {}, "the setting dim='' does not fit"),
         ({"seed": "0,-1"}, {}, "seed=-1: a number from 0 to"),
         ({"seed": "0,x"}, {}, "the setting seed='x' does not fit"),
+        ({"refit": "false,true"}, {}, "refit=true: no validation is left"),
         ({"dim": "8"}, {"method": "guess"}, "no method 'guess': choose one of grid, random, bayes"),
         ({"dim": "8"}, {"method": "bayes"}, "method bayes never ends by itself: give --runs N"),
         ({"dim": "8"}, {"runs": 0}, "--runs 0: at least 1"),

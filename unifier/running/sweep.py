@@ -47,6 +47,9 @@ def sweep_configuration(
             return check_seed(convert(name, text, int))
         return check_settings(function, first | {name: text})[name]
 
+    parameters = {name: [read(name, text) for text in texts] for name, texts in values.items()}
+    if True in parameters.get("refit", ()):
+        raise InputError("refit=true: no validation is left for a sweep to choose by; refit what it found")
     return {
         "name": function.__name__,
         "project": Path(split_reference(reference)[0]).stem,
@@ -54,7 +57,7 @@ def sweep_configuration(
         "command": ["${env}", "unifier", "run", reference, "${args_no_hyphens}"],
         "method": method,
         "metric": {"name": metric, "goal": "maximize"},
-        "parameters": {name: {"values": [read(name, text) for text in texts]} for name, texts in values.items()},
+        "parameters": {name: {"values": several} for name, several in parameters.items()},
     } | ({"run_cap": runs} if runs is not None else {})
 
 
