@@ -1,8 +1,10 @@
 """A report is made of what is whole; each run that is not is named in a line."""
 
 import json
+import math
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from unifier.cli import main
 from unifier.report.numbers.conditions import conditions, label
 from unifier.report.numbers.gather import read_study
+from unifier.running.result import Result
 from unifier_tokenizers import InputError
 
 Rows = Callable[..., dict[str, Any]]
@@ -120,6 +123,19 @@ def test_a_diverged_run_is_named_and_kept_out_of_the_means(tmp_path: Path, row: 
         assert "seed 2" in problem
     rows[-1] = row("digits", float("nan"), 2)
     (problem,) = read_study(comparison(tmp_path / "again", rows)).problems
+    assert "a score is not a number" in problem
+
+
+def test_a_score_that_is_not_a_number_is_null_in_the_file_and_named(runs: Path) -> None:
+    shutil.rmtree(runs / "study")
+    folder = folders(runs)[0]
+    result = Result.read(folder)
+    first = next(iter(result.metrics))
+    replace(result, metrics={**result.metrics, first: math.nan}).write()
+    written = json.loads((folder / "result.json").read_text(), parse_constant=pytest.fail)
+    assert written["metrics"][first] is None
+    assert math.isnan(Result.read(folder).metrics[first])
+    (problem,) = read_study(runs).problems
     assert "a score is not a number" in problem
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import math
 import os
 import pickle
 import platform
@@ -50,9 +51,10 @@ class Result:
     folder: Path
 
     def content(self) -> dict[str, Any]:
-        """What result.json holds: all but the folder."""
+        """What result.json holds: all but the folder, and null for a score that is not a number."""
         content = asdict(self)
         del content["folder"]
+        content["metrics"] = {name: None if math.isnan(score) else score for name, score in self.metrics.items()}
         return content
 
     @classmethod
@@ -60,8 +62,9 @@ class Result:
         """What a run left in its folder; raises InputError naming the file where it is missing or broken."""
         content = read_json(folder / "result.json")
         try:
-            return cls(**content, folder=folder)
-        except TypeError as error:
+            scores = {name: math.nan if score is None else score for name, score in content.pop("metrics").items()}
+            return cls(**content, metrics=scores, folder=folder)
+        except (KeyError, TypeError) as error:
             raise InputError(f"{folder / 'result.json'}: broken ({error})") from error
 
     def write(self) -> None:
