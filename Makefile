@@ -24,6 +24,7 @@ types: .venv/installed
 
 bench: .venv/installed  ## ours beside its peers, in one run; an hour on two cores
 	.venv/bin/python -m benchmarks
+	.venv/bin/python -m benchmarks.products
 	.venv/bin/python -m benchmarks.attention
 	.venv/bin/python -m benchmarks.scaling
 	.venv/bin/python -m benchmarks.alone

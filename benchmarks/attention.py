@@ -1,14 +1,14 @@
 """`python -m benchmarks.attention`: both ways to compute attention, from which the rule is read."""
 
-import time
 from collections.abc import Callable, Iterator
-from statistics import median
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.tables import keep, row
+from benchmarks.timing import in_turn
 from unifier.study.memory import keep_freed_memory
 from unifier.trunks.attention import PLAIN_BELOW, PlainAttention
 
@@ -16,7 +16,6 @@ COLUMNS = (32, 64, 128, 256, 512, 1024, 2048)
 HEADS, DEPTH = 4, 64
 AT_ONCE = 1 << 14
 """Columns in a batch, of whatever length."""
-ROUNDS = 5
 
 Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
@@ -38,13 +37,11 @@ def seconds(kernels: list[Kernel], columns: int, dtype: torch.dtype, padded: boo
     parts = [torch.randn(batch, columns, HEADS, DEPTH).to(dtype).transpose(1, 2).requires_grad_() for _ in range(3)]
     lengths = torch.randint(columns // 2, columns + 1, (batch, 1))
     mask = (torch.arange(columns) < lengths)[:, None, None] if padded else None
-    found: list[list[float]] = [[] for _ in kernels]
-    for _ in range(ROUNDS + 1):
-        for kernel, own in zip(kernels, found, strict=True):
-            start = time.perf_counter()
-            kernel(parts[0], parts[1], parts[2], mask).sum().backward()
-            own.append(time.perf_counter() - start)
-    return [median(own[1:]) for own in found]
+    return in_turn([partial(work, kernel, *parts, mask) for kernel in kernels])
+
+
+def work(kernel: Kernel, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+    kernel(query, key, value, mask).sum().backward()
 
 
 def table() -> Iterator[str]:

@@ -6,30 +6,32 @@ import torch
 
 from benchmarks.contest import Contestant, Workload
 from unifier.study.experiment import Precision
+from unifier.study.memory import keep_freed_memory
+from unifier.trunks.linear import product
 
 SIDE = 2048
 PRODUCTS = 10
 
 
-def product(precision: Precision) -> Workload:
+def bare_product(precision: Precision) -> Workload:
     """Products of SIDE x SIDE matrices, counted in floating-point operations."""
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     left, right = torch.randn(2, SIDE, SIDE).to(dtype)
-    answer = torch.empty_like(left)
+    keep_freed_memory()
 
     def work() -> None:
         for _ in range(PRODUCTS):
-            torch.mm(left, right, out=answer)
+            product(left, right)
 
     return Workload(work, units=2 * SIDE**3 * PRODUCTS)
 
 
 def _bf16(_: Path) -> Workload:
-    return product("bf16")
+    return bare_product("bf16")
 
 
 def _float32(_: Path) -> Workload:
-    return product("float32")
+    return bare_product("float32")
 
 
 PEAKS = (

@@ -1,12 +1,26 @@
 """From seconds to ratios."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import final
 
 from benchmarks.contest import Role
 from unifier.study.experiment import Precision
+
+ROUNDS = 5
+
+
+def in_turn(works: Sequence[Callable[[], None]]) -> list[float]:
+    """The seconds of each, the median of rounds in which they take turns, after one that is not counted."""
+    found: list[list[float]] = [[] for _ in works]
+    for _ in range(ROUNDS + 1):
+        for work, own in zip(works, found, strict=True):
+            start = time.perf_counter()
+            work()
+            own.append(time.perf_counter() - start)
+    return [median(own[1:]) for own in found]
 
 
 @final

@@ -10,7 +10,19 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import attention, decoding, grammar, race, scaling, spectrogram, tables, translation, vit, worker
+from benchmarks import (
+    attention,
+    decoding,
+    grammar,
+    products,
+    race,
+    scaling,
+    spectrogram,
+    tables,
+    translation,
+    vit,
+    worker,
+)
 from benchmarks.agreement import far_apart, texts_differ
 from benchmarks.contest import Contest, Contestant, Role, Workload
 from benchmarks.contests import CONTESTS
@@ -280,7 +292,7 @@ def test_the_page_shows_what_was_measured() -> None:
 
 def test_what_is_measured_alone_is_on_the_page() -> None:
     page = (FOLDER / "README.md").read_text()
-    for name in ("attention", "scaling", "alone"):
+    for name in ("products", "attention", "scaling", "alone"):
         part = page.partition(f"<!-- {name} -->")[2].partition(f"<!-- end of {name} -->")[0]
         assert "| ---" in part, f"{name} was not measured"
 
@@ -290,6 +302,7 @@ def test_the_kernels_that_are_timed_are_alike() -> None:
     mask = (torch.arange(7) < torch.tensor([[7], [3]]))[:, None, None]
     torch.testing.assert_close(attention.plain(query, key, value, mask), attention.fused(query, key, value, mask))
     assert all(took > 0 for took in attention.seconds([attention.plain, attention.fused], 8, torch.bfloat16, True))
+    assert all(took > 0 for learning in (False, True) for took in products.seconds(8, 4, 6, torch.float32, learning))
 
 
 def test_a_size_of_the_scaling_is_a_contest_of_three() -> None:

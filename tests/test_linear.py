@@ -1,13 +1,17 @@
 """A linear map is torch's, whichever way its products go."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from unifier.study.ledger import plain_memory
 from unifier.trunks import linear as module
-from unifier.trunks.linear import Linear, linear
+from unifier.trunks.linear import Linear, linear, product
 
 B, N = 3, 7
+BOTH = [torch.float32, torch.bfloat16]
 
 
 @pytest.fixture(autouse=True)
@@ -18,69 +22,98 @@ def seed() -> None:
 
 @pytest.fixture
 def gone(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """The shapes of what goes our own way, which all does here that may: nothing, on a processor without bfloat16."""
+    """The shapes of what goes to oneDNN, as all does here that may: nothing, on a processor without it."""
     shapes: list[tuple[int, ...]] = []
-    apply = module.OnePass.apply
+    go = module._by_onednn  # pyright: ignore[reportPrivateUsage]
 
-    def recorded(x: Tensor, *parts: Tensor) -> Tensor:
+    def recorded(x: Tensor, *parts: Tensor | None) -> Tensor:
         shapes.append(tuple(x.shape))
-        return apply(x, *parts)
+        return go(x, *parts)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(module.OnePass, "apply", recorded)
-    monkeypatch.setattr(module, "LARGE", 1)
+    monkeypatch.setattr(module, "_by_onednn", recorded)
+    monkeypatch.setattr(module, "LARGE", dict.fromkeys(BOTH, 1))
     return shapes
 
 
-def near(found: Tensor | None, wanted: Tensor | None) -> bool:
+def here(dtype: torch.dtype) -> bool:
+    return module.adds_within() if dtype == torch.bfloat16 else torch.backends.mkldnn.is_available()
+
+
+def precision(dtype: torch.dtype) -> torch.autocast | nullcontext[None]:
+    return torch.autocast("cpu", dtype) if dtype == torch.bfloat16 else nullcontext()
+
+
+def near(found: Tensor | None, wanted: Tensor | None, dtype: torch.dtype) -> bool:
     assert found is not None
     assert wanted is not None
-    return bool((found.double() - wanted).norm() <= 1e-2 * wanted.norm())
+    return bool((found.double() - wanted).norm() <= (1e-2 if dtype == torch.bfloat16 else 1e-6) * wanted.norm())
 
 
+@pytest.mark.parametrize("dtype", BOTH)
 @pytest.mark.parametrize(("dim", "out"), [(8, 24), (24, 8), (8, 8)])
 @pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
 def test_answer_and_gradients_are_near_a_float64_reference(
-    dim: int, out: int, turned: bool, gone: list[tuple[int, ...]]
+    dim: int, out: int, turned: bool, bias: bool, dtype: torch.dtype, gone: list[tuple[int, ...]]
 ) -> None:
-    map_ = nn.Linear(dim, out)
+    map_ = nn.Linear(dim, out, bias=bias)
     x = torch.randn(B, dim, N).mT if turned else torch.randn(B, N, dim)
-    x, errors = x.bfloat16().requires_grad_(), torch.randn(B, N, out).bfloat16()
-    with torch.autocast("cpu", torch.bfloat16):
+    x, errors = x.to(dtype).requires_grad_(), torch.randn(B, N, out).to(dtype)
+    with precision(dtype):
         found = linear(x, map_.weight, map_.bias)
+        assert gone == [(B, N, dim)] * here(dtype)
+        with torch.no_grad():
+            assert torch.equal(linear(x, map_.weight, map_.bias), found)
     found.backward(errors)
-    assert gone == [(B, N, dim)] * module.adds_within()
-    assert found.dtype == torch.bfloat16
-    leaves = [part.detach().double().requires_grad_() for part in (x, map_.weight, map_.bias)]
-    wanted = leaves[0] @ leaves[1].T + leaves[2]
+    assert found.dtype == dtype
+    parts = [x, *map_.parameters()]
+    leaves = [part.detach().double().requires_grad_() for part in parts]
+    wanted = nn.functional.linear(*leaves)
     wanted.backward(errors.double())
-    assert near(found, wanted)
-    for part, leaf in zip((x, map_.weight, map_.bias), leaves, strict=True):
+    assert near(found, wanted, dtype)
+    for part, leaf in zip(parts, leaves, strict=True):
         assert part.grad is not None
         assert part.grad.dtype == part.dtype
-        assert near(part.grad, leaf.grad)
+        assert near(part.grad, leaf.grad, dtype)
 
 
+@pytest.mark.parametrize("dtype", BOTH)
 @pytest.mark.parametrize("frozen", ["x", "weight", "bias"])
-def test_what_is_frozen_has_no_gradient(frozen: str, gone: list[tuple[int, ...]]) -> None:
-    parts = {"x": torch.randn(N, 8).bfloat16(), "weight": torch.randn(6, 8), "bias": torch.randn(6)}
+def test_what_is_frozen_has_no_gradient(frozen: str, dtype: torch.dtype, gone: list[tuple[int, ...]]) -> None:
+    parts = {"x": torch.randn(N, 8).to(dtype), "weight": torch.randn(6, 8), "bias": torch.randn(6)}
     for name, part in parts.items():
         part.requires_grad_(name != frozen)
-    with torch.autocast("cpu", torch.bfloat16):
+    with precision(dtype):
         found = linear(parts["x"], parts["weight"], parts["bias"])
+    assert gone == [(N, 8)] * here(dtype)
     found.sum().backward()
-    assert gone == [(N, 8)] * module.adds_within()
     assert [name for name, part in parts.items() if part.grad is None] == [frozen]
 
 
-def test_small_answers_and_other_types_go_torchs_way(
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_product_is_near_a_float64_reference(turned: bool, gone: list[tuple[int, ...]]) -> None:
+    left, right = (torch.randn(8, N).T, torch.randn(5, 8).T) if turned else (torch.randn(N, 8), torch.randn(8, 5))
+    assert near(product(left, right), left.double() @ right.double(), torch.float32)
+    assert gone == [(N, 8)] * here(torch.float32)
+    assert torch.equal(product(left.bfloat16(), right.bfloat16()), left.bfloat16() @ right.bfloat16())
+    assert len(gone) == here(torch.float32), "torch itself asks oneDNN for these"
+
+
+def test_small_products_and_other_types_go_torchs_way(
     gone: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     map_, x = Linear(8, 6), torch.randn(N, 8)
-    assert torch.equal(map_(x), nn.functional.linear(x, map_.weight, map_.bias))
-    assert not gone
-    monkeypatch.setattr(module, "LARGE", 6 * N)
+    assert torch.equal(linear(x.double(), map_.weight.double()), nn.functional.linear(x.double(), map_.weight.double()))
     with torch.autocast("cpu", torch.bfloat16):
-        map_(x[1:].bfloat16())
-        assert not gone
-        map_(x.bfloat16())
-    assert gone == [(N, 8)] * module.adds_within()
+        assert map_(x).dtype == torch.bfloat16, "torch casts what comes in float32"
+    with plain_memory():  # as operations are counted
+        map_(x)
+    assert not gone
+    monkeypatch.setattr(module, "LARGE", {torch.float32: 6 * N * 8, torch.bfloat16: 6 * N})
+    for dtype in BOTH:
+        with precision(dtype):
+            map_(x[1:].to(dtype))
+            assert not gone
+            map_(x.to(dtype))
+            assert gone == [(N, 8)] * here(dtype)
+        gone.clear()

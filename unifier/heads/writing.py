@@ -14,6 +14,7 @@ from unifier.heads.cross_entropy import projected_cross_entropy
 from unifier.heads.decoding import Decoder, Hypothesis, beam, check_length_penalty, greedy
 from unifier.heads.head import IGNORED, Head
 from unifier.heads.sampling import sample
+from unifier.trunks.linear import linear
 from unifier.trunks.precision import working
 from unifier_tokenizers import InputError, Tokens, Vocabulary
 from unifier_tokenizers.choice import check_share
@@ -108,7 +109,7 @@ class WritingHead(Head):
 
     def project(self, hidden: Tensor) -> Tensor:
         """(..., D) -> (..., V)."""
-        return functional.linear(hidden, self.output.weight)
+        return linear(hidden, self.output.weight)
 
     @torch.no_grad()
     def upcoming(self, hidden: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A linear map of every column, its products in the order that a processor likes best."""
+"""A linear map of every column, its products by the library and in the order that a processor likes best."""
 
 from functools import cache
 from typing import Any, final
@@ -19,23 +19,48 @@ class Linear(nn.Linear):
         return linear(input, self.weight, self.bias)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """torch's `linear`: x (..., D), weight (L, D) and bias (L,) -> (..., L).
 
-    In bfloat16 on a CPU, torch writes the bias down for each column before it adds the product to it, and finds the
-    weight's gradient as (L, columns) by (columns, D), which takes 1.2 times as long as its transpose where L is above
-    D. Where the answer is `LARGE`, the bias is added within the product here, and the gradient found the faster way
-    round.
+    On a CPU in float32, torch leaves products to MKL, where oneDNN takes half as long (an AMD EPYC with AVX-512, torch
+    2.11; `python -m benchmarks.products` measures it again). In bfloat16, torch writes the bias down for each column
+    before it adds the product to it, and finds the weight's gradient as (L, columns) by (columns, D), which takes 1.2
+    times as long as its transpose where L is above D. So here oneDNN has the large ones, adds the bias within the
+    product, and finds the gradient the faster way round.
     """
-    large = x.numel() // x.shape[-1] * len(weight) >= LARGE
-    if large and x.dtype == torch.bfloat16 and x.device.type == "cpu" and adds_within():
-        answer: Tensor = OnePass.apply(x, weight, bias)  # pyright: ignore[reportAssignmentType]
-        return answer
+    if _large(x, len(weight)):
+        if torch.is_grad_enabled():
+            answer: Tensor = OneDnn.apply(x, weight, bias)  # pyright: ignore[reportAssignmentType]
+            return answer
+        return _by_onednn(x, weight, bias)
     return functional.linear(x, weight, bias)
 
 
-LARGE = 1 << 20
-"""Numbers of an answer: 2 MiB of bfloat16, more than a core's own cache holds; below it, Python's part costs more."""
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """left (R, K) @ right (K, M), by the same rule."""
+    if left.dtype == torch.float32 and _large(left, right.shape[1]):  # in bfloat16 torch asks oneDNN by itself
+        return _by_onednn(left, right.T)
+    return left @ right
+
+
+LARGE = {torch.bfloat16: 1 << 20, torch.float32: 1 << 21}
+"""Below these, Python's part costs more: in bfloat16 numbers of the answer, which fill more than a core's own cache; in
+float32 multiplications."""
+
+
+def _large(x: Tensor, out: int) -> bool:
+    """Whether a product of x (..., D) and (D, `out`) is oneDNN's."""
+    if x.device.type != "cpu" or x.dtype not in LARGE:
+        return False
+    numbers = x.numel() // x.shape[-1] * out
+    if x.dtype == torch.bfloat16:
+        return numbers >= LARGE[x.dtype] and adds_within()
+    return (
+        numbers * x.shape[-1] >= LARGE[x.dtype]
+        and torch.backends.mkldnn.enabled
+        and torch.backends.mkldnn.is_available()
+        and not torch.is_autocast_enabled("cpu")
+    )
 
 
 @cache
@@ -44,15 +69,20 @@ def adds_within() -> bool:
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
+def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    weight, bias = weight.to(x.dtype), None if bias is None else bias.to(x.dtype)
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
 @final
-class OnePass(Function):
+class OneDnn(Function):
     """The large one, with its gradients written out."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        weight, bias = weight.to(x.dtype), bias.to(x.dtype)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        weight = weight.to(x.dtype)
         ctx.save_for_backward(x, weight)
-        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+        return _by_onednn(x, weight, bias)
 
     @staticmethod
     @once_differentiable
@@ -64,7 +94,7 @@ class OnePass(Function):
         to_x, to_weight, to_bias = ctx.needs_input_grad
         wide = len(weight) > weight.shape[1]
         return (
-            (errors @ weight).view_as(x) if to_x else None,
-            ((columns.T @ errors).T if wide else errors.T @ columns) if to_weight else None,
+            product(errors, weight).view_as(x) if to_x else None,
+            (product(columns.T, errors).T if wide else product(errors.T, columns)) if to_weight else None,
             errors.sum(0) if to_bias else None,
         )
