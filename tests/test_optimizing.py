@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim import AdamW, Muon, Optimizer
 
 from unifier.study.experiment import Training
+from unifier.study.muon import orthogonal
 from unifier.study.optimizing import make_optimizer
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError
@@ -56,6 +57,18 @@ def test_muon_takes_the_trunks_matrices_and_each_weight_moves_as_its_own_optimiz
         walk(whole, one)
     for (name, found), expected in zip(parts.named_parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(found, expected, msg=name)
+
+
+@pytest.mark.parametrize("can", [{"avx512_bf16": True}, {"avx2": True}], ids=["fast", "slow"])
+def test_muon_multiplies_in_bfloat16_where_that_is_fast(can: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: can)
+    matrices = torch.randn(3, 2 * D, D, generator=torch.Generator().manual_seed(0))
+    found = orthogonal(matrices, (3.4445, -4.775, 2.0315), 5, 1e-7)
+    assert found.dtype == (torch.bfloat16 if "avx512_bf16" in can else torch.float32)
+    left, values, right = torch.linalg.svd(matrices, full_matrices=False)
+    along = (left.mT @ found.float() @ right.mT).diagonal(dim1=1, dim2=2)
+    assert ((along > 0.6) & (along < 1.3)).all(), "as near to 1 as Jordan et al. 2024 have them"
+    assert values.min() < 2 < values.max()
 
 
 def test_a_schedule_and_a_checkpoint_reach_both() -> None:

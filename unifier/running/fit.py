@@ -35,6 +35,7 @@ from unifier.study.files import new_folder, read_json, write_json
 from unifier.study.fitted import keep, remembering
 from unifier.study.ledger import count_parameters
 from unifier.study.memory import keep_freed_memory
+from unifier.trunks.precision import fast_bfloat16
 from unifier_tokenizers import InputError
 
 WITHOUT_GRADIENTS = 4
@@ -288,9 +289,4 @@ def train_and_test(
 
 def computes_bf16(training: Training) -> bool:
     """Whether products of bfloat16 are asked for, and fast here."""
-    if training.precision != "bf16":
-        return False
-    if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    known = torch.cpu.get_capabilities()
-    return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    return training.precision == "bf16" and fast_bfloat16("cuda" if torch.cuda.is_available() else "cpu")

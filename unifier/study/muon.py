@@ -7,6 +7,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from unifier.trunks.precision import fast_bfloat16
+
 
 @final
 class Muon(torch.optim.Muon):
@@ -41,10 +43,14 @@ class Muon(torch.optim.Muon):
 
 
 def orthogonal(matrices: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
-    """Matrices (K, A, B), singular values brought near 1 by Newton and Schulz's iteration: (K, A, B) in bfloat16."""
+    """Matrices (K, A, B), singular values brought near 1 by Newton and Schulz's iteration: (K, A, B).
+
+    In bfloat16, as torch does, but where its products are slow: many times as slow as those of float32.
+    """
     a, b, c = coefficients
     tall = matrices.shape[1] > matrices.shape[2]
-    found = (matrices.mT if tall else matrices).bfloat16()
+    dtype = torch.bfloat16 if fast_bfloat16(matrices.device.type) else torch.float32
+    found = (matrices.mT if tall else matrices).to(dtype)
     found = found / torch.linalg.matrix_norm(found, keepdim=True).clamp(min=eps)
     for _ in range(steps):
         gram = found @ found.mT
