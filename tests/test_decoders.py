@@ -94,7 +94,7 @@ class Uncached:
 
     def step(self, ids: Tensor) -> Tensor:
         self.past = torch.cat([self.past, ids[:, None]], 1)
-        return self.head.upcoming(self.head.hidden(self.tokens, self.past)[:, -1])
+        return self.head.upcoming()(self.head.hidden(self.tokens, self.past)[:, -1])
 
     def select(self, rows: Tensor) -> None:
         self.past, self.tokens = self.past[rows], Tokens(*(part[rows] for part in self.tokens))

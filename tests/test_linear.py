@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from unifier.study.ledger import plain_memory
 from unifier.trunks import linear as module
-from unifier.trunks.linear import Linear, linear, product
+from unifier.trunks.linear import Linear, linear, packed, product
 
 B, N = 3, 7
 BOTH = [torch.float32, torch.bfloat16]
@@ -117,3 +117,16 @@ def test_small_products_and_other_types_go_torchs_way(
             map_(x.to(dtype))
             assert gone == [(N, 8)] * here(dtype)
         gone.clear()
+
+
+@pytest.mark.parametrize("dtype", BOTH)
+@pytest.mark.parametrize(("dim", "out"), [(8, 24), (7, 5), (16, 1000)])
+def test_a_packed_weight_serves_every_number_of_columns(dim: int, out: int, dtype: torch.dtype) -> None:
+    weight = torch.randn(out, dim, requires_grad=True)
+    with precision(dtype), torch.no_grad():
+        through = packed(weight)
+        for columns in (1, 3, 64, 100):
+            x = torch.randn(columns, dim).to(dtype)
+            assert near(through(x), x.double() @ weight.double().T, dtype)
+            assert through(x).dtype == dtype
+            assert near(through(x.float()), x.double() @ weight.double().T, dtype), "the other type is none of its own"

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from unifier.heads.writing import AttentiveHead, WritingOptions
-from unifier.trunks.attention import Cache
+from unifier.trunks.attention import Cache, visibility
 from unifier.trunks.layers import Activation, Block, Norm, quieten
 from unifier.trunks.precision import working
 from unifier.trunks.trunk import check_depth
@@ -77,7 +77,7 @@ class TranslationHead(AttentiveHead):
         x = self.dropout(working(columns)).transpose(1, 2)
         seen = torch.ones(ids.shape[1], start + ids.shape[1], dtype=torch.bool, device=ids.device)
         past = seen.tril(start) if len(seen) > 1 else None
-        memory, memory_mask = tokens.matrix.transpose(1, 2), tokens.mask[:, None, None]
+        memory, memory_mask = tokens.matrix.transpose(1, 2), visibility(tokens.mask, "all")
         for i, block in enumerate(self.blocks):
             own = caches[i] if caches else None
             x = block(x, past, memory=memory, memory_mask=memory_mask, caches=own, weights=weights)
@@ -101,13 +101,14 @@ class _Walk:
 
     def __init__(self, head: TranslationHead, tokens: Tokens) -> None:
         self.head, self.tokens, self.length = head, tokens, 0
+        self.upcoming = head.upcoming()
         self.rows = len(tokens.mask)
         self.caches = [(Cache(grows=True), Cache(grows=False)) for _ in head.blocks]
 
     def step(self, ids: Tensor) -> Tensor:
         hidden = self.head.hidden(self.tokens, ids[:, None], self.caches, self.length)
         self.length += 1
-        return self.head.upcoming(hidden[:, 0])
+        return self.upcoming(hidden[:, 0])
 
     def select(self, rows: Tensor) -> None:
         sources = len(self.tokens.mask)

@@ -3,7 +3,7 @@
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypedDict
 
 import torch
@@ -14,7 +14,7 @@ from unifier.heads.cross_entropy import projected_cross_entropy
 from unifier.heads.decoding import Decoder, Hypothesis, beam, check_length_penalty, greedy
 from unifier.heads.head import IGNORED, Head
 from unifier.heads.sampling import sample
-from unifier.trunks.linear import linear
+from unifier.trunks.linear import linear, packed
 from unifier.trunks.precision import working
 from unifier_tokenizers import InputError, Tokens, Vocabulary
 from unifier_tokenizers.choice import check_share
@@ -111,13 +111,21 @@ class WritingHead(Head):
         """(..., D) -> (..., V)."""
         return linear(hidden, self.output.weight)
 
-    @torch.no_grad()
-    def upcoming(self, hidden: Tensor) -> Tensor:
-        """Log-probabilities (R, V) of what may follow columns (R, D): no padding, and no second beginning."""
-        logits = self.project(hidden).float()
-        logs = torch.log_softmax(logits, -1, out=logits)
-        logs[:, PAD] = logs[:, BEGIN] = -math.inf
-        return logs
+    def upcoming(self) -> Callable[[Tensor], Tensor]:
+        """For one search: of columns (R, D) the log-probabilities (R, V) of what may follow them.
+
+        No padding, and no second beginning; and no gradient goes through it.
+        """
+        project = packed(self.output.weight)
+
+        @torch.no_grad()
+        def follow(hidden: Tensor) -> Tensor:
+            logits = project(hidden).float()
+            logs = torch.log_softmax(logits, -1, out=logits)
+            logs[:, PAD] = logs[:, BEGIN] = -math.inf
+            return logs
+
+        return follow
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         """Cross-entropy of each next token given the true ones before it (teacher forcing), smoothed over V.

@@ -1,6 +1,7 @@
 """A linear map of every column, its products by the library and in the order that a processor likes best."""
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, final
 
 import torch
@@ -42,6 +43,21 @@ def product(left: Tensor, right: Tensor) -> Tensor:
         return _by_onednn(left, right.T)
     return left @ right
 
+
+def packed(weight: Tensor) -> Callable[[Tensor], Tensor]:
+    """`linear` without a bias, for many x (R, D) and no gradients, by a weight (L, D) that stays as it is meanwhile.
+
+    oneDNN puts a weight into an order of its own for each product; here it is put there once.
+    """
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available() or dtype not in LARGE:
+        return partial(linear, weight=weight)
+    own = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype), ROWS)
+    return lambda x: _by_onednn(x, own) if x.dtype == dtype else linear(x, weight)
+
+
+ROWS = 64
+"""For about so many columns is the order of a packed weight the best; it serves all."""
 
 LARGE = {torch.bfloat16: 1 << 20, torch.float32: 1 << 21}
 """Below these, Python's part costs more: in bfloat16 numbers of the answer, which fill more than a core's own cache; in

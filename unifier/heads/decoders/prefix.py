@@ -76,7 +76,7 @@ class _Walk:
 
     def __init__(self, head: PrefixHead, tokens: Tokens) -> None:
         self.head, self.tokens, self.length = head, tokens, 0
-        self.seen = tokens.mask
+        self.seen, self.upcoming = tokens.mask, head.upcoming()
         self.caches = [Cache(grows=True) for _ in head.trunk.blocks]
         head.trunk.go_on(tokens, self.seen, self.caches)
 
@@ -85,7 +85,7 @@ class _Walk:
         self.length += 1
         self.seen = functional.pad(self.seen, (0, 1), value=True)
         hidden = self.head.trunk.go_on(columns, self.seen, self.caches).matrix[:, :, 0]
-        return self.head.upcoming(hidden)
+        return self.upcoming(hidden)
 
     def select(self, rows: Tensor) -> None:
         self.seen = self.seen[rows]

@@ -35,11 +35,11 @@ class Walk:
     """A search's rows, one state for all."""
 
     def __init__(self, head: WalkingHead, state: State) -> None:
-        self.head, self.state = head, state
+        self.head, self.state, self.upcoming = head, state, head.upcoming()
 
     def step(self, ids: Tensor) -> Tensor:
         hidden, self.state = self.head.advance(ids[:, None], self.state)
-        return self.head.upcoming(hidden[:, 0])
+        return self.upcoming(hidden[:, 0])
 
     def select(self, rows: Tensor) -> None:
         self.state = tuple(part[rows] for part in self.state)
