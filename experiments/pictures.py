@@ -40,7 +40,7 @@ def pictures(
     erase: float = 0.0,
     mixup: float = 0.0,
     cutmix: float = 0.0,
-    crops: int = 1,
+    crops: int | None = None,
     epochs: float | None = None,
     tokens: int | None = None,
     batch_tokens: int = 4096,
@@ -62,9 +62,9 @@ def pictures(
     `patch` is in pixels; None takes the power of 2 that cuts a `usual_side` into about eight, and at least 2. `stem`
     reads patches by convolutions over the picture, None by one linear map. `trunk` is a name that `make_trunk` knows.
     `crop` (None is an eighth of a picture's sides) to `cutmix` are what `augment_pictures` does to training pictures,
-    and `crops` says how many views of each picture are averaged in validation and test. `epochs` are as many as
-    `enough_epochs` says, and `tokens`, where given, end training in their place. `refit` trains on the validation split
-    too, once settings are chosen on it.
+    and `crops` says how many views of each picture are averaged in validation and test (None is 5 where pictures are
+    shifted in training, else 1). `epochs` are as many as `enough_epochs` says, and `tokens`, where given, end training
+    in their place. `refit` trains on the validation split too, once settings are chosen on it.
     """
     source = picture_source(data, fold=fold, size=size)
 
@@ -99,6 +99,7 @@ def pictures(
         mixup=mixup,
         cutmix=cutmix,
     )
+    crops = (1 if crop == 0 else 5) if crops is None else crops
     views = view_pictures(tokenizer, crops, crop=crop, flip=flip)
     return Experiment(
         "pictures",

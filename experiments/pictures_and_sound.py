@@ -14,6 +14,7 @@ def photographs(*, dim: int, depth: int, tokens: int, batch_tokens: int) -> Expe
         stem=None,
         flip=True,
         crop=4,
+        crops=1,
         dim=dim,
         depth=depth,
         tokens=tokens,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from unifier.study.ledger import plain_memory
 from unifier.trunks import linear as module
-from unifier.trunks.linear import Linear, linear, packed, product
+from unifier.trunks.linear import Linear, has_onednn, linear, packed, product
 
 B, N = 3, 7
 BOTH = [torch.float32, torch.bfloat16]
@@ -35,10 +35,6 @@ def gone(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     return shapes
 
 
-def here(dtype: torch.dtype) -> bool:
-    return module.adds_within() if dtype == torch.bfloat16 else torch.backends.mkldnn.is_available()
-
-
 def precision(dtype: torch.dtype) -> torch.autocast | nullcontext[None]:
     return torch.autocast("cpu", dtype) if dtype == torch.bfloat16 else nullcontext()
 
@@ -61,7 +57,7 @@ def test_answer_and_gradients_are_near_a_float64_reference(
     x, errors = x.to(dtype).requires_grad_(), torch.randn(B, N, out).to(dtype)
     with precision(dtype):
         found = linear(x, map_.weight, map_.bias)
-        assert gone == [(B, N, dim)] * here(dtype)
+        assert gone == [(B, N, dim)] * has_onednn(dtype)
         with torch.no_grad():
             assert torch.equal(linear(x, map_.weight, map_.bias), found)
     found.backward(errors)
@@ -85,7 +81,7 @@ def test_what_is_frozen_has_no_gradient(frozen: str, dtype: torch.dtype, gone: l
         part.requires_grad_(name != frozen)
     with precision(dtype):
         found = linear(parts["x"], parts["weight"], parts["bias"])
-    assert gone == [(N, 8)] * here(dtype)
+    assert gone == [(N, 8)] * has_onednn(dtype)
     found.sum().backward()
     assert [name for name, part in parts.items() if part.grad is None] == [frozen]
 
@@ -94,9 +90,9 @@ def test_what_is_frozen_has_no_gradient(frozen: str, dtype: torch.dtype, gone: l
 def test_a_product_is_near_a_float64_reference(turned: bool, gone: list[tuple[int, ...]]) -> None:
     left, right = (torch.randn(8, N).T, torch.randn(5, 8).T) if turned else (torch.randn(N, 8), torch.randn(8, 5))
     assert near(product(left, right), left.double() @ right.double(), torch.float32)
-    assert gone == [(N, 8)] * here(torch.float32)
+    assert gone == [(N, 8)] * has_onednn(torch.float32)
     assert torch.equal(product(left.bfloat16(), right.bfloat16()), left.bfloat16() @ right.bfloat16())
-    assert len(gone) == here(torch.float32), "torch itself asks oneDNN for these"
+    assert len(gone) == has_onednn(torch.float32), "torch itself asks oneDNN for these"
 
 
 def test_small_products_and_other_types_go_torchs_way(
@@ -115,7 +111,7 @@ def test_small_products_and_other_types_go_torchs_way(
             map_(x[1:].to(dtype))
             assert not gone
             map_(x.to(dtype))
-            assert gone == [(N, 8)] * here(dtype)
+            assert gone == [(N, 8)] * has_onednn(dtype)
         gone.clear()
 
 

@@ -54,7 +54,7 @@ class Result:
         """What result.json holds: all but the folder, and null for a score that is not a number."""
         content = asdict(self)
         del content["folder"]
-        content["metrics"] = {name: None if math.isnan(score) else score for name, score in self.metrics.items()}
+        content["metrics"] = {name: score if math.isfinite(score) else None for name, score in self.metrics.items()}
         return content
 
     @classmethod

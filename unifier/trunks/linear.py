@@ -50,7 +50,7 @@ def packed(weight: Tensor) -> Callable[[Tensor], Tensor]:
     oneDNN puts a weight into an order of its own for each product; here it is put there once.
     """
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available() or dtype not in LARGE:
+    if weight.device.type != "cpu" or not has_onednn(dtype):
         return partial(linear, weight=weight)
     own = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype), ROWS)
     return lambda x: _by_onednn(x, own) if x.dtype == dtype else linear(x, weight)
@@ -66,23 +66,21 @@ float32 multiplications."""
 
 def _large(x: Tensor, out: int) -> bool:
     """Whether a product of x (..., D) and (D, `out`) is oneDNN's."""
-    if x.device.type != "cpu" or x.dtype not in LARGE:
+    if x.device.type != "cpu" or not has_onednn(x.dtype):
         return False
     numbers = x.numel() // x.shape[-1] * out
     if x.dtype == torch.bfloat16:
-        return numbers >= LARGE[x.dtype] and adds_within()
-    return (
-        numbers * x.shape[-1] >= LARGE[x.dtype]
-        and torch.backends.mkldnn.enabled
-        and torch.backends.mkldnn.is_available()
-        and not torch.is_autocast_enabled("cpu")
-    )
+        return numbers >= LARGE[x.dtype]
+    wanted = not torch.is_autocast_enabled("cpu") and bool(torch.backends.mkldnn.enabled)
+    return wanted and numbers * x.shape[-1] >= LARGE[x.dtype]
 
 
 @cache
-def adds_within() -> bool:
-    """Whether this processor has bfloat16 products that end in a sum."""
-    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+def has_onednn(dtype: torch.dtype) -> bool:
+    """Whether oneDNN is here, and multiplies this type on this processor."""
+    if dtype not in LARGE or not torch.backends.mkldnn.is_available():
+        return False
+    return dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -207,7 +207,9 @@ def _sound(rows: Iterable[Row], problems: list[str]) -> list[Row]:
             said = f"{row['experiment']}, seed {row['seed']}: {result.get('error') or result['status']}; left out"
         elif not any(name.startswith(f"test/{arm}/") for name in result["metrics"]):
             said = f"{who}: no score on the test split; left out"
-        elif any(score is None or math.isnan(score) for name, score in result["metrics"].items() if f"/{arm}/" in name):
+        elif any(
+            score is None or not math.isfinite(score) for name, score in result["metrics"].items() if f"/{arm}/" in name
+        ):
             said = f"{who}: a score is not a number; left out"
         else:
             kept.append(_of_fold(row))
