@@ -283,10 +283,14 @@ def test_the_experiment_changes_pictures_as_each_setting_says(given: dict[str, A
     assert not torch.equal(expected.values, batch.values)
 
 
-@pytest.mark.parametrize(("given", "count"), [({"crops": 3}, 3), ({"crops": 7, "flip": True}, 7), ({}, 1)], ids=str)
-def test_the_experiment_shows_as_many_views_as_asked_for(given: dict[str, Any], count: int) -> None:
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [({"crops": 3}, 3), ({"crops": 7, "flip": True}, 7), ({"crops": 1}, 1), ({}, 5), ({"crop": 0}, 1)],
+    ids=str,
+)
+def test_the_experiment_shows_as_many_views_as_asked_for_or_five(given: dict[str, Any], count: int) -> None:
     pictures: Any = experiment(str(Path(__file__).parents[1] / "experiments" / "pictures.py"))
-    (arm,) = pictures(crop=2, **given).arms.values()
+    (arm,) = pictures(**{"crop": 2} | given).arms.values()
     batch = collate(encode_split(list(arm.source.split("test")[:4]), arm.tokenizer, arm.head)[0], range(4))
     seen = view_pictures(arm.tokenizer, count, crop=2, flip=given.get("flip", False))
     assert (arm.views is None) == (seen is None) == (count == 1)

@@ -109,8 +109,7 @@ def test_predictions_of_an_example_s_views_are_averaged(study: Callable[[str], S
         some = Batch(*(part[3:] for part in batch))
         return [batch, some._replace(values=some.values * 0)]
 
-    once = Unifier(experiment).eval()
-    model = Unifier(replace(experiment, arms={arm: replace(one, views=views)})).eval()
+    once, model = (Unifier(replace(experiment, arms={arm: replace(one, views=seen)})).eval() for seen in (None, views))
     with torch.no_grad():
         once.validation_step((arm, whole), 0)
         model.validation_step((arm, whole), 0)

@@ -99,14 +99,6 @@ def test_the_learning_rate_goes_as_it_is_told() -> None:
     assert (plain.training.schedule, plain.training.warmup) == ("cosine", 0.1)
 
 
-@pytest.mark.parametrize(("settings", "views"), [({}, 5), ({"crop": 0}, 1), ({"crops": 3}, 3), ({"crops": 1}, 1)])
-def test_views_are_averaged_where_pictures_are_shifted(settings: dict[str, Any], views: int) -> None:
-    (arm,) = PICTURES(**SMALL, **settings).arms.values()
-    encoded, _ = encode_split(arm.source.split("val")[:2], arm.tokenizer, arm.head)
-    batch = collate(encoded, range(2))
-    assert len([batch] if arm.views is None else list(arm.views(batch))) == views
-
-
 def test_a_folder_of_which_nothing_can_be_read(tmp_path: Path) -> None:
     place = folder(tmp_path, *[8] * 12)
     for path in place.glob("*/*.png"):
