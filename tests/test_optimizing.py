@@ -68,7 +68,7 @@ def test_muon_multiplies_in_bfloat16_where_that_is_fast(can: dict[str, bool], mo
     left, values, right = torch.linalg.svd(matrices, full_matrices=False)
     along = (left.mT @ found.float() @ right.mT).diagonal(dim1=1, dim2=2)
     assert ((along > 0.6) & (along < 1.3)).all(), "as near to 1 as Jordan et al. 2024 have them"
-    assert values.min() < 2 < values.max()
+    assert values.max() > 2, "or there was nothing to bring near"
 
 
 def test_a_schedule_and_a_checkpoint_reach_both() -> None:

@@ -10,6 +10,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from unifier.trunks.precision import working
+
 
 @final
 class Linear(nn.Linear):
@@ -49,10 +51,11 @@ def packed(weight: Tensor) -> Callable[[Tensor], Tensor]:
 
     oneDNN puts a weight into an order of its own for each product; here it is put there once.
     """
-    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
-    if weight.device.type != "cpu" or not has_onednn(dtype):
+    cast = working(weight.detach())
+    dtype = cast.dtype
+    if cast.device.type != "cpu" or not has_onednn(dtype):
         return partial(linear, weight=weight)
-    own = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype), ROWS)
+    own = torch.ops.mkldnn._reorder_linear_weight(cast, ROWS)
     return lambda x: _by_onednn(x, own) if x.dtype == dtype else linear(x, weight)
 
 
