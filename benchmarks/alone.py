@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 ROUNDS = 5
 STARTS = {
     "`import unifier`": "import unifier",
+    "`import unifier.running.translate`, with torch": "import unifier.running.translate",
     "`import unifier.model`, with torch and Lightning": "import unifier.model",
     "`import timm`": "import timm",
     "`import transformers`, and Marian's model": "from transformers import MarianMTModel",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from benchmarks import sequence_weights, sequences
 from benchmarks.agreement import texts_differ
-from benchmarks.contest import SEED, Contest, Contestant, Role, Workload, ours, with_memory_kept
+from benchmarks.contest import SEED, Contest, Contestant, Role, Workload, autocast, ours, with_memory_kept
 from benchmarks.copying import fill, read
 from benchmarks.grammar import TASK, Task, sentences, trained
 from benchmarks.sequences import SIZE, Size
@@ -47,16 +47,17 @@ def unifier(size: Size, task: Task, width: int, precision: Precision, weights: P
     """Through our head's search, in the batches that ours evaluates in."""
     from benchmarks import ours as own
 
-    model, vocabulary = trained(size, task, precision)
+    model, vocabulary = trained(size, task)
     own.save(model, weights)
     vocabulary.save(weights.with_suffix(".json"))
     split = sentences(task, vocabulary)
     batches = [collate(split, rows) for rows in as_ours(split, task.batch)]
-    return Workload(
-        lambda: void(own.decode(model, batches, width)),
-        units=len(split),
-        outputs=as_table(own.decode(model, batches, width), split),
-    )
+
+    def decode() -> dict[int, list[int]]:
+        with autocast(precision):
+            return own.decode(model, batches, width)
+
+    return Workload(lambda: void(decode()), units=len(split), outputs=as_table(decode(), split))
 
 
 def at_random(split: Encoded, batch: int) -> list[list[int]]:

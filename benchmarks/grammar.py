@@ -15,12 +15,11 @@ from unifier.data.embedded import GrammarPairs
 from unifier.data.encoding import Encoded
 from unifier.data.loading import TrainingBatches
 from unifier.data.source import SplitName
-from unifier.study.experiment import Precision
 from unifier_tokenizers import Units, Vocabulary
 from unifier_tokenizers.vocabulary import END
 
 if TYPE_CHECKING:
-    from unifier.model import Unifier
+    from unifier.network import Network
 
 
 class Task(NamedTuple):
@@ -72,15 +71,15 @@ def learn(size: Size, task: Task, words: Vocabulary, file: Path) -> None:
     from benchmarks import ours as own
 
     torch.manual_seed(SEED)
-    model = sequences.ours(words, size, "bf16", steps=task.steps)
-    step = own.stepper(model, "bf16")
+    model = sequences.ours(words, size)
+    step = own.stepper(model, "bf16", steps=task.steps)
     splits = {own.ARM: encoded(task, "train", words)}
     for _, batch in TrainingBatches(splits, columns=task.tokens, seed=SEED, budget={"steps": task.steps}):
         step(batch)
     torch.save(model.state_dict(), file)
 
 
-def trained(size: Size, task: Task, precision: Precision) -> "tuple[Unifier, Vocabulary]":
+def trained(size: Size, task: Task) -> "tuple[Network, Vocabulary]":
     """Our model and its vocabulary; where it has not been trained before, that takes a minute."""
     words = vocabulary(size, task)
     file = kept(size, task, words)
@@ -89,6 +88,6 @@ def trained(size: Size, task: Task, precision: Precision) -> "tuple[Unifier, Voc
         # In a process of its own, so that its memory is not held against the one that only writes.
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
             process.submit(learn, size, task, words, file).result()
-    model = sequences.ours(words, size, precision)
+    model = sequences.ours(words, size)
     model.load_state_dict(torch.load(file, weights_only=True))
     return model.eval(), words

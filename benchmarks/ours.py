@@ -1,6 +1,6 @@
 """Ours: how a model of this project is put together, stepped and read here.
 
-What the inside of `unifier` asks of one who trains without Lightning stands in `stepper`, and nowhere else.
+What the inside of `unifier` asks of one who trains without Lightning, as the peers do here, stands in `stepper`.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,10 +19,11 @@ from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head
 from unifier.heads.translation import TranslationHead
 from unifier.heads.writing import before
-from unifier.model import Unifier
+from unifier.network import Network
 from unifier.study.experiment import Arm, Experiment, Precision, Training
 from unifier.study.ledger import flops_of_example
 from unifier.study.memory import keep_freed_memory
+from unifier.study.optimizing import make_optimizer, make_schedule
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import Tokenizer, Units
@@ -40,19 +41,17 @@ class Ready:
         return []
 
 
-def assemble(trunk: Trunk, tokenizer: Tokenizer, head: Head, precision: Precision, *, steps: int = 1) -> Unifier:
-    """The model of one arm; the learning rate rises over the first tenth of `steps`."""
+def assemble(trunk: Trunk, tokenizer: Tokenizer, head: Head) -> Network:
+    """The network of one arm."""
     keep_freed_memory()
-    settings = Training(steps=steps, learning_rate=LEARNING_RATE, schedule="constant", clip=CLIP, precision=precision)
-    model = Unifier(Experiment("benchmark", trunk, {ARM: Arm(Ready(), tokenizer, head)}, settings))
-    model.planned_steps = steps
-    return model
+    return Network(Experiment("benchmark", trunk, {ARM: Arm(Ready(), tokenizer, head)}, Training(steps=1)))
 
 
-def stepper(model: Unifier, precision: Precision) -> Callable[[Batch], Tensor]:
-    """How ours takes one training step; returns the loss."""
-    found = model.configure_optimizers()
-    optimizer, scheduler = found["optimizer"], found["lr_scheduler"]["scheduler"]
+def stepper(model: Network, precision: Precision, *, steps: int = 1) -> Callable[[Batch], Tensor]:
+    """How ours takes one training step; returns the loss. The learning rate rises over the first tenth of `steps`."""
+    settings = Training(steps=steps, learning_rate=LEARNING_RATE, schedule="constant")
+    optimizer = make_optimizer(settings, model, model.trunk)
+    schedule = make_schedule(settings, optimizer, lambda: steps)
     model.train()
 
     def step(batch: Batch) -> Tensor:
@@ -62,14 +61,14 @@ def stepper(model: Unifier, precision: Precision) -> Callable[[Batch], Tensor]:
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         optimizer.zero_grad()
-        scheduler.step()
+        schedule.step()
         return loss.detach()
 
     return step
 
 
 def training(
-    model: Unifier, split: Encoded, batches: Sequence[Batch], precision: Precision, *, units: float, outputs: Tensor
+    model: Network, split: Encoded, batches: Sequence[Batch], precision: Precision, *, units: float, outputs: Tensor
 ) -> Workload:
     """A round of training steps, one for each of the split's batches."""
     cost = flops_of_example(lambda batch: model.loss(ARM, batch), split)
@@ -116,7 +115,7 @@ def classifier(
     trunk = Transformer(shape.dim, shape.depth, shape.heads, shape.hidden)
     pooling = "first" if shape.class_token else "mean"
     head = ClassificationHead([str(label) for label in range(shape.classes)], shape.dim, pooling=pooling)
-    model = assemble(trunk, tokenizer, head, precision)
+    model = assemble(trunk, tokenizer, head)
     stir(model, all_biases=all_biases)
     save(model, weights)
     split = Encoded(units, labels, range(len(units)))
@@ -126,7 +125,7 @@ def classifier(
     return training(model, split, batches, precision, units=len(units), outputs=outputs)
 
 
-def translation_logits(model: Unifier, batch: Batch) -> Tensor:
+def translation_logits(model: Network, batch: Batch) -> Tensor:
     """What each token of the target was thought to be (B, L, V), in evaluation."""
     head = model.arms[ARM].head
     assert isinstance(head, TranslationHead)
@@ -134,7 +133,7 @@ def translation_logits(model: Unifier, batch: Batch) -> Tensor:
         return head.logits(model.eval().read(ARM, batch), before(batch.target))
 
 
-def decode(model: Unifier, batches: Sequence[Batch], width: int) -> dict[int, list[int]]:
+def decode(model: Network, batches: Sequence[Batch], width: int) -> dict[int, list[int]]:
     """The best text's ids, end mark left off, by the places of the batches' examples."""
     head = model.arms[ARM].head
     assert isinstance(head, TranslationHead)

@@ -12,13 +12,12 @@ from torch.nn import functional
 import tokenizers as hf
 from unifier.data.loading import Batch
 from unifier.heads.writing import before
-from unifier.study.experiment import Precision
 from unifier_tokenizers import Vocabulary
 from unifier_tokenizers.positions import sinusoid
 from unifier_tokenizers.vocabulary import BEGIN, END, PAD
 
 if TYPE_CHECKING:
-    from unifier.model import Unifier
+    from unifier.network import Network
 
 LABEL_SMOOTHING = 0.1
 
@@ -47,7 +46,7 @@ def padded(vocabulary: Vocabulary, size: int) -> Vocabulary:
     return Vocabulary(hf.Tokenizer.from_str(json.dumps(content)))
 
 
-def ours(vocabulary: Vocabulary, size: Size, precision: Precision, *, steps: int = 1) -> "Unifier":
+def ours(vocabulary: Vocabulary, size: Size) -> "Network":
     """Our tokenizer, trunk and head; the vocabulary has `size.vocabulary` entries."""
     from benchmarks.ours import assemble
     from unifier.heads.translation import TranslationHead
@@ -70,7 +69,7 @@ def ours(vocabulary: Vocabulary, size: Size, precision: Precision, *, steps: int
         label_smoothing=LABEL_SMOOTHING,
         embedding=tokenizer.embedding,
     )
-    return assemble(trunk, tokenizer, head, precision, steps=steps)
+    return assemble(trunk, tokenizer, head)
 
 
 def marian(size: Size, plain: bool = False) -> Any:

@@ -84,7 +84,7 @@ def unifier(size: Size, plan: Captions, precision: Precision, weights: Path) -> 
 
     torch.manual_seed(SEED)
     bare = Vocabulary.fit(["a"], size=260)
-    model = sequences.ours(sequences.padded(bare, size.vocabulary), size, precision)
+    model = sequences.ours(sequences.padded(bare, size.vocabulary), size)
     own.stir(model)
     own.save(model, weights)
     split = captions(plan.pairs, size)

@@ -15,7 +15,7 @@ import pytest
 import unifier
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("trunks", "heads", "data", "study", "model", "report", "running", "cli")
+FOLDERS = ("trunks", "heads", "data", "study", "network", "model", "report", "running", "cli")
 FLOORS = ("unifier_tokenizers", *(f"unifier.{folder}" for folder in FOLDERS))
 """From the lowest to the highest: a module imports from its own floor and from those before it."""
 SOURCES = sorted([*ROOT.glob("unifier/**/*.py"), *ROOT.glob("tokenizers/**/*.py")])
@@ -152,8 +152,19 @@ def test_it_starts_at_once(seconds: float, arguments: list[str]) -> None:
     assert min(took) < seconds
 
 
-@pytest.mark.parametrize("module", ["unifier.heads.translation", "unifier.data.embedded", "unifier.data.splitting"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "unifier.heads.tagging",
+        "unifier.heads.translation",
+        "unifier.data.embedded",
+        "unifier.data.splitting",
+        "unifier.running.show",
+        "unifier.running.translate",
+    ],
+)
 def test_what_nobody_asked_for_takes_no_memory(module: str) -> None:
-    asked = f"import sys, {module}; print(*{{'sklearn', 'sacrebleu', 'sacremoses'}} & sys.modules.keys())"
+    heavy = {"lightning", "torchmetrics", "sklearn", "sacrebleu", "sacremoses"}
+    asked = f"import sys, {module}; print(*{heavy} & sys.modules.keys())"
     found = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == ""

@@ -126,3 +126,11 @@ def test_a_packed_weight_serves_every_number_of_columns(dim: int, out: int, dtyp
             assert near(through(x), x.double() @ weight.double().T, dtype)
             assert through(x).dtype == dtype
             assert near(through(x.float()), x.double() @ weight.double().T, dtype), "the other type is none of its own"
+
+
+def test_a_packed_weight_is_put_in_order_once() -> None:
+    weight, x = torch.randn(6, 8), torch.randn(N, 8)
+    through = packed(weight)
+    before = through(x)
+    weight.zero_()
+    assert torch.equal(through(x), before) == has_onednn(torch.float32), "else each product would turn it anew"

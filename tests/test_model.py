@@ -14,9 +14,10 @@ import torch
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
 from unifier.data.encoding import encode_split
 from unifier.data.loading import Batch, collate
-from unifier.model import Unifier, learning_rate_share
+from unifier.model import Unifier
 from unifier.running.registry import experiment as find
 from unifier.study.experiment import Experiment, Schedule, Training
+from unifier.study.optimizing import learning_rate_share
 
 ROOT = Path(__file__).parents[1]
 

@@ -15,7 +15,7 @@ from unifier import Comparison, Experiment, Result, run
 from unifier.data.embedded import Digits
 from unifier.heads.classification import ClassificationHead
 from unifier.running import fit
-from unifier.running.tracking import MetricsFile, Tracking, wandb_mode
+from unifier.running.tracking import MetricsFile, Tracking, WeightsAndBiases, wandb_mode
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
@@ -165,6 +165,15 @@ def test_a_comparison_is_a_group_with_an_evaluation_beside_its_runs(tmp_path: Pa
     (opened,) = (record.run for record in found if record.HasField("run"))
     assert (opened.run_group, opened.job_type, list(opened.tags)) == ("alone", "evaluate", ["comparison"])
     assert any(row.get("report/_type") == "html-file" for row in history(found))
+
+
+def test_a_figure_without_numbers_has_no_table(tmp_path: Path) -> None:
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "none.csv").write_text("step,loss\n")
+    tracker = WeightsAndBiases(tmp_path, project="p", group="g", job_type="t", tags=[], config={}, mode="offline")
+    tracker.keep(tmp_path, {"test/digits/accuracy": 0.5})
+    tracker.close(failed=False)
+    assert not any(name.startswith("numbers") for row in history(records(tmp_path)) for name in row)
 
 
 def test_the_mode_is_what_was_said_else_wandb_s_own_else_what_a_key_allows(

@@ -1,6 +1,5 @@
 """The model that Lightning trains: batch to loss."""
 
-import math
 import time
 from collections.abc import Mapping
 from typing import Any, final
@@ -13,33 +12,27 @@ from unifier.data.encoding import Encoded
 from unifier.data.loading import Batch, Cost
 from unifier.data.source import SplitName, target_of
 from unifier.heads.head import mean_share
-from unifier.study.experiment import Experiment, Training
-from unifier.study.freezing import freeze
+from unifier.network import Network
+from unifier.study.experiment import Experiment
 from unifier.study.ledger import Ledger, Spent, flops_of_example
 from unifier.study.memory import forget_peak_memory
-from unifier.study.optimizing import make_optimizer
-from unifier_tokenizers import Tokens
+from unifier.study.optimizing import make_optimizer, make_schedule
 
 FIRST_GUESS = 1000
 """Steps, before the first one has told how many a budget in seconds makes."""
 
 
 @final
-class Unifier(pl.LightningModule):
-    """The arms of an experiment on their one trunk.
+class Unifier(Network, pl.LightningModule):
+    """A network in training.
 
     Training batches are (arm, batch) pairs; so are those of validation and test, whose predictions are gathered over
     the whole split and scored at its end under `val/<arm>/<metric>` and `test/<arm>/<metric>`.
     """
 
     def __init__(self, experiment: Experiment) -> None:
-        super().__init__()
+        super().__init__(experiment)
         self.training_settings = experiment.training
-        self.trunk = experiment.trunk
-        self.tokenizers = nn.ModuleDict({name: arm.tokenizer for name, arm in experiment.arms.items()})
-        self.heads = nn.ModuleDict({name: arm.head for name, arm in experiment.arms.items()})
-        self.arms = experiment.arms
-        freeze(experiment.training.frozen, self.trunk, self.tokenizers.values(), self.heads.values())
         weighed = experiment.arms if experiment.training.weighting == "uncertainty" else ()
         self.log_variances = nn.ParameterDict({name: nn.Parameter(torch.zeros(())) for name in weighed})
         self.ledger = Ledger({name: Spent() for name in experiment.arms})
@@ -78,19 +71,6 @@ class Unifier(pl.LightningModule):
             augment = self.arms[arm].augment
             self.costs[arm] = flops_of_example(lambda batch, arm=arm: self.loss(arm, batch), split, augment)
         self.zero_grad(set_to_none=True)
-
-    def read(self, arm: str, batch: Batch) -> Tokens:
-        """A batch as its head takes it: Tokens (B, D, N), or (B, D, 1) where that reads the first column alone."""
-        head = self.arms[arm].head
-        matrix = self.arms[arm].tokenizer.embed(batch.values, batch.positions)
-        return head.read(self.trunk, Tokens(matrix, batch.mask, batch.positions))
-
-    def loss(self, arm: str, batch: Batch) -> Tensor:
-        """An arm's own loss of a batch, a scalar."""
-        head = self.arms[arm].head
-        if self.training and head.readings > 1:
-            batch = Batch(*(torch.cat([part] * head.readings) for part in batch))
-        return head.loss(self.read(arm, batch), batch.target)
 
     def weigh(self, arm: str, loss: Tensor) -> Tensor:
         """What a step lowers: the loss times the arm's weight, and times a learned one (Kendall et al. 2018, eq. 7)."""
@@ -202,17 +182,5 @@ class Unifier(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         training = self.training_settings
         optimizer = make_optimizer(training, self, self.trunk)
-        scheduler = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: learning_rate_share(training, step, self.total_steps)
-        )
+        scheduler = make_schedule(training, optimizer, lambda: self.total_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
-
-
-def learning_rate_share(training: Training, step: int, total: int) -> float:
-    """The learning rate of a step, counted from 0, as a share of the highest one: warm-up, then the schedule."""
-    warm = max(round(training.warmup * total), 1)
-    if step < warm:
-        return (step + 1) / warm
-    if training.schedule == "cosine":
-        return (1 + math.cos(math.pi * (step - warm) / max(total - warm, 1))) / 2
-    return math.sqrt(warm / (step + 1)) if training.schedule == "inverse_sqrt" else 1.0

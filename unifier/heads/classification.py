@@ -6,7 +6,6 @@ from typing import final
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torchmetrics.functional.classification import multiclass_f1_score
 
 from unifier.heads.head import Head
 from unifier.heads.pooling import Pool, Pooling
@@ -57,6 +56,9 @@ class ClassificationHead(Head):
 
     def metrics(self, predictions: Sequence[Tensor], targets: Sequence[str]) -> dict[str, float]:
         """Accuracy and macro F1 (the mean over classes of each one's F1), both in per cent."""
+        # Here, since for scores alone it takes 250 MB.
+        from torchmetrics.functional.classification import multiclass_f1_score
+
         found = torch.stack([*predictions]).argmax(-1)
         wanted = torch.stack([self.encode(target) for target in targets])
         f1 = multiclass_f1_score(found, wanted, num_classes=len(self.labels), average="macro")

@@ -6,7 +6,6 @@ from typing import final
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torchmetrics.functional.classification import binary_auroc, binary_average_precision
 
 from unifier.heads.head import Head
 from unifier.heads.pooling import Pool, Pooling
@@ -52,6 +51,9 @@ class TaggingHead(Head):
     def metrics(self, predictions: Sequence[Tensor], targets: Sequence[Iterable[str]]) -> dict[str, float]:
         """Macro ROC-AUC and mean average precision, from 0 to 1: means over the tags of which the targets hold both
         examples with and without; chance is 0.5, and the share of examples that have a tag."""
+        # Here, since for scores alone they take 250 MB.
+        from torchmetrics.functional.classification import binary_auroc, binary_average_precision
+
         found = torch.stack([*predictions])
         wanted = torch.stack([self.encode(target) for target in targets]).long()
         both = [c for c in range(len(self.labels)) if 0 < int(wanted[:, c].sum()) < len(wanted)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from unifier.model import Unifier
+from unifier.network import Network
 from unifier.running.registry import experiment as find
 from unifier.running.registry import split_reference
 from unifier.running.settings import check_settings
@@ -26,8 +26,8 @@ def origin(function: Callable[..., Any]) -> str:
     return f"{Path(inspect.getfile(function)).resolve()}:{function.__name__}"
 
 
-def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, Unifier]:
-    """The experiment of a run, and its model in evaluation mode; reads no more of the data than the experiment itself.
+def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, Network]:
+    """The experiment of a run, and its network in evaluation mode; no more of the data is read than it reads itself.
 
     The file that describes the experiment is run again, with the settings and the vocabularies that the run kept, and
     those of all experiments that were trained together; `reference` (FILE:name) says where one is now, if it was moved.
@@ -51,11 +51,11 @@ def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, 
             raise InputError(f"{folder}: it does not say which experiment it ran; name it: --experiment FILE")
     if experiment.name != kept["name"]:
         raise InputError(f'{folder} is a run of "{kept["name"]}", and {reference} is "{experiment.name}"')
-    model = Unifier(experiment)
+    model = Network(experiment)
     try:
         weights = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
-        known = model.state_dict()  # a comparison may have weighed the losses
-        model.load_state_dict({n: w for n, w in weights.items() if n in known or not n.startswith("log_variances.")})
+        # What weighs several losses against each other is of their training alone.
+        model.load_state_dict({n: w for n, w in weights.items() if not n.startswith("log_variances.")})
     except (RuntimeError, KeyError, pickle.UnpicklingError) as error:
         reason = str(error).strip().splitlines()[-1].strip()
         raise InputError(f"{checkpoint} does not fit {reference}; was that changed since? ({reason})") from error

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from unifier.data.encoding import Encoded
-from unifier.model import Unifier
+from unifier.network import Network
 from unifier.report.figures.attention import draw_alignment, draw_over_picture, draw_over_sound
 from unifier.study.alignment import Aligned, alignment_error_rate, chance_error_rate
 from unifier.study.attention_statistics import Attentive, received
@@ -28,7 +28,7 @@ LONGEST = 4096
 
 
 @torch.no_grad()
-def observe(model: Unifier, splits: Mapping[str, Encoded], folder: Path) -> None:
+def observe(model: Network, splits: Mapping[str, Encoded], folder: Path) -> None:
     """Write representations.npz and, of a trunk or a head that shows it, attention.json and figures/attention-*.svg.
 
     `splits` are the arms' validation splits. A model is read in float32 and evaluation mode, and left as it was.

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
 
 from unifier.data.encoding import encode_split
@@ -23,7 +22,7 @@ def show(reference: str, settings: Mapping[str, Any], *, seed: Any, data: str | 
     if data is not None:
         os.environ["UNIFIER_DATA"] = str(Path(data).resolve())
     function = find(reference)
-    pl.seed_everything(check_seed(convert("seed", seed, int)), verbose=False)
+    torch.manual_seed(check_seed(convert("seed", seed, int)))
     described = function(**check_settings(function, settings))
     if isinstance(described, Comparison):
         print(f"comparison {described.name}: seeds {', '.join(map(str, described.seeds))}")

@@ -1,11 +1,13 @@
 """What turns gradients into steps."""
 
+import math
 from collections.abc import Callable
 from typing import Any, final
 
 import torch
 from torch import nn
 from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
 from unifier.study.experiment import Training
 from unifier.study.muon import Muon
@@ -32,6 +34,21 @@ def make_optimizer(training: Training, model: nn.Module, trunk: nn.Module) -> Op
     if not matrices:
         return adamw
     return Both(Muon(matrices, lr=training.learning_rate, weight_decay=training.weight_decay), adamw)
+
+
+def make_schedule(training: Training, optimizer: Optimizer, total: Callable[[], int]) -> LambdaLR:
+    """The learning rate of each step, of so many in `total` as is known by then."""
+    return LambdaLR(optimizer, lambda step: learning_rate_share(training, step, total()))
+
+
+def learning_rate_share(training: Training, step: int, total: int) -> float:
+    """The learning rate of a step, counted from 0, as a share of the highest one: warm-up, then the schedule."""
+    warm = max(round(training.warmup * total), 1)
+    if step < warm:
+        return (step + 1) / warm
+    if training.schedule == "cosine":
+        return (1 + math.cos(math.pi * (step - warm) / max(total - warm, 1))) / 2
+    return math.sqrt(warm / (step + 1)) if training.schedule == "inverse_sqrt" else 1.0
 
 
 @final

@@ -1,0 +1,34 @@
+"""An experiment's trunk, tokenizers and heads as one network, which needs no trainer: batch to loss."""
+
+import torch
+from torch import Tensor, nn
+
+from unifier.data.loading import Batch
+from unifier.study.experiment import Experiment
+from unifier.study.freezing import freeze
+from unifier_tokenizers import Tokens
+
+
+class Network(nn.Module):
+    """The arms of an experiment on their one trunk."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        super().__init__()
+        self.trunk = experiment.trunk
+        self.tokenizers = nn.ModuleDict({name: arm.tokenizer for name, arm in experiment.arms.items()})
+        self.heads = nn.ModuleDict({name: arm.head for name, arm in experiment.arms.items()})
+        self.arms = experiment.arms
+        freeze(experiment.training.frozen, self.trunk, self.tokenizers.values(), self.heads.values())
+
+    def read(self, arm: str, batch: Batch) -> Tokens:
+        """A batch as its head takes it: Tokens (B, D, N), or (B, D, 1) where that reads the first column alone."""
+        head = self.arms[arm].head
+        matrix = self.arms[arm].tokenizer.embed(batch.values, batch.positions)
+        return head.read(self.trunk, Tokens(matrix, batch.mask, batch.positions))
+
+    def loss(self, arm: str, batch: Batch) -> Tensor:
+        """An arm's own loss of a batch, a scalar."""
+        head = self.arms[arm].head
+        if self.training and head.readings > 1:
+            batch = Batch(*(torch.cat([part] * head.readings) for part in batch))
+        return head.loss(self.read(arm, batch), batch.target)
