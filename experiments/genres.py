@@ -74,6 +74,7 @@ def genres(
     band_masks: int | None = None,
     band_width: float = 0.2,
     crops: int | None = None,
+    shift_views: bool = True,
     epochs: float | None = None,
     tokens: int | None = None,
     batch_tokens: int = 2048,
@@ -102,9 +103,10 @@ def genres(
     for each (band), or for each of each sound (example), which is for voices and microphones that training has not
     heard. `mixup` (an alpha) to `band_width` change training batches as `augment_sounds` says (a `shift` of None is
     0.1, and `band_masks` are 2, but of a waveform none), and `crops` is how many pieces of `crop` seconds are averaged
-    in validation and test. By default sounds are whole (as with crop=0), but where the usual one is longer than 10
-    seconds training reads a piece of 6, another each time, and 5 are averaged; so it does where one is 3 times as long
-    as a piece, which then has room for the usual sound.
+    in validation and test; each is read as it is and, with `shift_views`, moved up and down by half of `shift`. By
+    default sounds are whole (as with crop=0), but where the usual one is longer than 10 seconds training reads a piece
+    of 6, another each time, and 5 are averaged; so it does where one is 3 times as long as a piece, which then has room
+    for the usual sound.
     `epochs` are as many as `enough_epochs` says, by the sound, whole or not, and by the columns of a step; `tokens`,
     where given, end training in their place. `refit` trains on the validation split too, once settings are chosen on
     it. `trunk` is a name that `make_trunk` knows.
@@ -157,6 +159,7 @@ def genres(
         band_masks=band_masks,
         band_width=band_width,
     )
+    views = view_sounds(columns, crops, crop=crop, shift=shift if shift_views else 0)
     if task == "tags":
         head = TaggingHead(source.labels, dim, pooling=pooling)
     else:
@@ -164,7 +167,7 @@ def genres(
     return Experiment(
         "genres",
         make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions, stochastic_depth=stochastic_depth),
-        {source.name: Arm(source, columns, head, augment=augment, views=view_sounds(columns, crops, crop=crop))},
+        {source.name: Arm(source, columns, head, augment=augment, views=views)},
         Training(
             epochs=epochs if tokens is None else None,
             tokens=tokens,

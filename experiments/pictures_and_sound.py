@@ -30,6 +30,7 @@ def noises(*, dim: int, depth: int, tokens: int, batch_tokens: int) -> Experimen
         rate=16000,
         patch=(16, 16),
         positions="learned",
+        shift_views=False,
         dim=dim,
         depth=depth,
         tokens=tokens,

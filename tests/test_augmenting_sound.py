@@ -312,6 +312,19 @@ def test_views_are_pieces_from_the_beginning_to_the_end(kind: str) -> None:
     assert len(set(starts[:, 0].tolist())) == 3
 
 
+@pytest.mark.parametrize("kind", [kind for kind, one in TOKENIZERS.items() if isinstance(one, FrameTokenizer)])
+def test_views_are_moved_both_ways_by_half_of_what_training_moves(kind: str) -> None:
+    views, batch = view_sounds(TOKENIZERS[kind], 1, shift=0.2), batch_of(TOKENIZERS[kind], SOUNDS)
+    assert views is not None
+    same, *moved = views(batch)
+    assert same is batch
+    for view, by in zip(moved, (2, -2), strict=True):  # of 20 bands
+        assert torch.equal(view.mask, batch.mask)
+        assert not view.values.mT[~batch.mask].any()
+        for plane, before in zip(planes(TOKENIZERS[kind], view), planes(TOKENIZERS[kind], batch), strict=True):
+            assert torch.equal(plane, before[:, (torch.arange(F) + by).clamp(0, F - 1)])
+
+
 def test_what_is_hidden_of_a_quiet_sound_is_nothing_by_its_own_mean() -> None:
     tokenizer = FrameTokenizer(D, **SHAPE, normalise="example").fit(SOUNDS[:1])
     batch = batch_of(tokenizer, [Sound(SOUNDS[0].waveform * 0.01, RATE)] * 8)

@@ -19,6 +19,7 @@ def test_all_off_is_nothing() -> None:
 def test_pieces_need_a_length() -> None:
     assert view_sounds(FRAMES, 1) is None
     assert view_sounds(FRAMES, 1, crop=0.7) is None
+    assert view_sounds(WAVEFORM, 1) is None
     for count, crop in ((3, None), (0, 0.7)):
         with pytest.raises(InputError, match=f"crops={count}: 1 is the whole sound"):
             view_sounds(FRAMES, count, crop=crop)
@@ -47,3 +48,8 @@ def test_settings_that_cannot_be(given: dict[str, Any], said: str) -> None:
 def test_a_waveform_has_no_bands_to_change(given: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="a waveform has no bands"):
         augment_sounds(WAVEFORM, **given)
+
+
+def test_a_waveform_is_not_seen_moved() -> None:
+    with pytest.raises(InputError, match="a waveform has no bands"):
+        view_sounds(WAVEFORM, 1, shift=0.1)

@@ -87,13 +87,14 @@ def songs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_of_long_sounds_pieces_are_read_unless_other_settings_are_given(table: Path, songs: Path) -> None:
     ways: list[dict[str, str]] = [{}, {"crop": "0"}, {"crop": "1.2"}, {"crops": "1"}, {"crop": "1.2", "crops": "3"}]
     for given, longest, views in zip(ways, (600, None, 120, 600, 120), (5, 1, 1, 1, 3), strict=True):
-        arm = described(songs, **given)
+        arm, still = described(songs, **given), described(songs, **given, shift_views="false")
         assert arm.augment.longest == longest
         columns = FrameTokenizer.encode(arm.tokenizer, arm.source.split("train")[1].input)
         values, positions = columns.values[None], columns.positions[None]
-        batch = Batch(values, positions, torch.ones(1, 137).bool(), torch.zeros(1), torch.zeros(1))
-        assert len(list(arm.views(batch)) if arm.views else [batch]) == views
-    short = described(table)
+        batch = Batch(values, positions, torch.ones(1, values.shape[2]).bool(), torch.zeros(1), torch.zeros(1))
+        assert len(list(arm.views(batch))) == 3 * views, "as it is, moved up, and moved down"
+        assert len(list(still.views(batch)) if still.views else [batch]) == views
+    short = described(table, shift="0")
     assert (short.augment.longest, short.views) == (None, None)
     with pytest.raises(InputError, match="crops=3: 1 is the whole sound"):
         described(table, crops="3")
@@ -108,7 +109,7 @@ def test_one_sound_that_is_far_longer_is_read_in_pieces_too(
         soundfile.write(tmp_path / f"{number}.wav", np.zeros(4000 * (usual if number else longest)), 4000)
         rows.append(f"{number}.wav,{'ab'[number % 2]}")
     (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
-    arm = described(tmp_path / "table.csv")
+    arm = described(tmp_path / "table.csv", shift="0")
     assert (arm.augment.longest, arm.views is None) == (piece, piece is None)
     if piece is not None:
         split, _ = encode_split(list(arm.source.split("train"))[:9], arm.tokenizer, arm.head)

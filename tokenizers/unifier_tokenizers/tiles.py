@@ -62,6 +62,7 @@ class Tiles:
             return plane
         # What an example's last tile reaches beyond its step stands in no later one.
         plane = functional.pad(plane, (0, 0, 0, side - step))
-        each, beyond, last = torch.arange(len(values))[:, None], torch.arange(side - step), times[:, None] - 1
+        each = torch.arange(len(values), device=values.device)[:, None]
+        beyond, last = torch.arange(side - step, device=values.device), times[:, None] - 1
         plane[each, (last + 1) * step + beyond] = rows[each, last, step + beyond]
         return plane

@@ -74,24 +74,45 @@ def augment_sounds(
     )
 
 
-def view_sounds(tokenizer: SoundTokenizer, count: int, *, crop: float | None = None) -> Views | None:
+def view_sounds(
+    tokenizer: SoundTokenizer, count: int, *, crop: float | None = None, shift: float = 0.0
+) -> Views | None:
     """`count` pieces of each sound for evaluation, `crop` seconds each, evenly spaced; None where it is one, the whole.
 
-    A sound that is no longer than a piece is each of them. Raises InputError for several pieces of no length.
+    A sound that is no longer than a piece is each of them. Where training moves sounds by `shift`, each is read as it
+    is, and moved up and down by half of that. Raises InputError for several pieces of no length.
     """
     if count < 1 or (count > 1 and crop is None):
         raise InputError(f"crops={count}: 1 is the whole sound, and several are pieces of crop seconds, such as crop=5")
-    change = augment_sounds(tokenizer, crop=crop)
-    if count == 1 or not isinstance(change, ChangeSounds) or change.most is None:
+    change = augment_sounds(tokenizer, crop=crop, shift=shift)
+    if not isinstance(change, ChangeSounds):
         return None
-    most, across = change.most, tokenizer.tiles.across
+    most, half, tiles = change.most if count > 1 else None, (change.shift + 1) // 2, tokenizer.tiles
+    if most is None and not half:
+        return None
+
+    def pieces(batch: Batch) -> Iterator[Batch]:
+        if most is None:
+            yield batch
+            return
+        longer = (batch.mask.sum(1) - most).clamp(min=0) // tiles.across
+        for piece in range(count if longer.any() else 1):  # all pieces of short sounds are one
+            yield window(batch, Piece((longer * piece / (count - 1)).round().long() * tiles.across, most))
 
     def seen(batch: Batch) -> Iterator[Batch]:
-        longer = (batch.mask.sum(1) - most).clamp(min=0) // across
-        for piece in range(count if longer.any() else 1):  # all pieces of short sounds are one
-            yield window(batch, Piece((longer * piece / (count - 1)).round().long() * across, most))
+        for piece in pieces(batch):
+            yield piece
+            for by in (half, -half) if half else ():
+                plane = tiles.join(piece.values, piece.mask.sum(1) // tiles.across)
+                yield piece._replace(values=tiles.cut(move(plane, by)).masked_fill_(~piece.mask[:, None], 0))
 
     return seen
+
+
+def move(plane: Tensor, by: Tensor | int) -> Tensor:
+    """Planes (B, frames, bands), of which each band takes the one that lies `by` (B, 1) bands above it, or the last."""
+    bands = (torch.arange(plane.shape[2], device=plane.device) + by).clamp(0, plane.shape[2] - 1)
+    return plane.gather(2, bands.expand(len(plane), -1)[:, None].expand_as(plane))
 
 
 def window(batch: Batch, piece: Piece) -> Batch:
@@ -166,8 +187,7 @@ class ChangeSounds:
             plane = plane.masked_fill_(past[:, :, None], tiles.silence)
         if self.shift:
             moved = up_to(torch.full((len(plane), 1), 2 * self.shift), generator) - self.shift
-            bands = (torch.arange(tiles.bands) + moved).clamp(0, tiles.bands - 1)
-            plane = plane.gather(2, bands[:, None].expand_as(plane))
+            plane = move(plane, moved)
         if self.gain:
             decibels = self.gain * (2 * torch.rand(len(plane), 1, 1, generator=generator) - 1)
             if self.logarithmic:
