@@ -12,7 +12,16 @@ from unifier.data.source import BadExamples
 from unifier.data.usual import longest_seconds, usual_seconds
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.tagging import TaggingHead
-from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Schedule, Training, enough_epochs
+from unifier.study.experiment import (
+    Arm,
+    Compilation,
+    Experiment,
+    Optimization,
+    Precision,
+    Schedule,
+    Training,
+    enough_epochs,
+)
 from unifier.study.fitted import fitted
 from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
@@ -87,6 +96,7 @@ def genres(
     validations: int = 8,
     refit: bool = False,
     precision: Precision = "bf16",
+    compile: Compilation | None = None,
     bad_examples: BadExamples = "stop",
 ) -> Experiment:
     """Classify or tag `data`: "embedded" (rendered music), one of the sets below, or sounds of your own.
@@ -181,6 +191,7 @@ def genres(
             validations=validations,
             refit=refit,
             precision=precision,
+            compile=compile,
             bad_examples=bad_examples,
         ),
         tags=("sound", "tagging" if task == "tags" else "classification"),

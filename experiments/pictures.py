@@ -10,7 +10,16 @@ from unifier.data.source import BadExamples, readable
 from unifier.data.usual import usual_side
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.pooling import Pooling
-from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Schedule, Training, enough_epochs
+from unifier.study.experiment import (
+    Arm,
+    Compilation,
+    Experiment,
+    Optimization,
+    Precision,
+    Schedule,
+    Training,
+    enough_epochs,
+)
 from unifier.study.fitted import fitted
 from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import InputError, PatchTokenizer
@@ -53,6 +62,7 @@ def pictures(
     validations: int = 8,
     refit: bool = False,
     precision: Precision = "bf16",
+    compile: Compilation | None = None,
     bad_examples: BadExamples = "stop",
 ) -> Experiment:
     """Classify `data`: "embedded" (8 x 8 digits), one of "mnist", "fashion_mnist", "cifar10", or a folder of your own.
@@ -118,6 +128,7 @@ def pictures(
             validations=validations,
             refit=refit,
             precision=precision,
+            compile=compile,
             bad_examples=bad_examples,
         ),
         tags=("pictures", "classification"),

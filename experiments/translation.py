@@ -10,7 +10,7 @@ from unifier.data.sets.multi30k import Multi30k
 from unifier.data.sets.parallel_text import ParallelText, Texts
 from unifier.data.source import BadExamples, Source, readable
 from unifier.heads.translation import TranslationHead
-from unifier.study.experiment import Arm, Experiment, Optimization, Precision, Schedule, Training
+from unifier.study.experiment import Arm, Compilation, Experiment, Optimization, Precision, Schedule, Training
 from unifier.study.fitted import fitted
 from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
@@ -61,6 +61,7 @@ def translation(
     average: int = 1,
     validations: int = 8,
     precision: Precision = "bf16",
+    compile: Compilation | None = None,
     bad_examples: BadExamples = "stop",
     length_ratio: float | None = None,
     duplicates: Duplicates = "keep",
@@ -151,6 +152,7 @@ def translation(
             average=average,
             validations=validations,
             precision=precision,
+            compile=compile,
             bad_examples=bad_examples,
         ),
         tags=("text", "translation"),

@@ -76,6 +76,7 @@ def test_training_needs_a_budget_of_one_kind_or_the_other() -> None:
         {"warmup": math.nan},
         {"schedule": "linear"},
         {"precision": "fp16"},
+        {"compile": "yes"},
         {"bad_examples": "ignore"},
     ],
     ids=str,

@@ -128,6 +128,13 @@ def test_a_packed_weight_serves_every_number_of_columns(dim: int, out: int, dtyp
             assert near(through(x.float()), x.double() @ weight.double().T, dtype), "the other type is none of its own"
 
 
+def test_a_compiler_makes_its_own_choice(gone: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    map_, x = Linear(8, 6), torch.randn(N, 8)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert torch.equal(map_(x), nn.functional.linear(x, map_.weight, map_.bias))
+    assert not gone
+
+
 def test_a_packed_weight_is_put_in_order_once() -> None:
     weight, x = torch.randn(6, 8), torch.randn(N, 8)
     through = packed(weight)

@@ -122,6 +122,25 @@ def test_predictions_of_an_example_s_views_are_averaged(study: Callable[[str], S
     torch.testing.assert_close(torch.stack(list(model.predictions[arm].values())), expected)
 
 
+def test_training_alone_is_compiled_and_only_where_asked(
+    study: Callable[[str], Study], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+
+    def compiled(function: Callable[..., torch.Tensor], *, mode: str) -> Callable[..., torch.Tensor]:
+        return lambda *given: ran.append(mode) or function(*given)
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    for asked in (None, "reduce-overhead"):
+        experiment = seeded(study("pictures"), dim=16, depth=1, compile=asked)
+        model, ((arm, one),) = Unifier(experiment), experiment.arms.items()
+        split, _ = encode_split(list(one.source.split("train")[:5]), one.tokenizer, one.head)
+        model.prepare({arm: split})
+        model.training_step((arm, collate(split, range(5))), 0)
+        model.eval().validation_step((arm, collate(split, range(5))), 0)
+        assert ran == ([] if asked is None else [asked])
+
+
 def test_a_loss_is_weighed_by_what_is_learned_and_by_its_arms_weight(study: Callable[[str], Study]) -> None:
     experiment = seeded(study("pictures"), dim=16, depth=1)
     ((arm, one),) = experiment.arms.items()

@@ -35,6 +35,8 @@ class Unifier(Network, pl.LightningModule):
         self.training_settings = experiment.training
         weighed = experiment.arms if experiment.training.weighting == "uncertainty" else ()
         self.log_variances = nn.ParameterDict({name: nn.Parameter(torch.zeros(())) for name in weighed})
+        mode = experiment.training.compile
+        self.training_loss = self.loss if mode is None else torch.compile(self.loss, mode=mode)
         self.ledger = Ledger({name: Spent() for name in experiment.arms})
         self.random_states: list[Tensor] = []
         self.began = 0.0
@@ -84,7 +86,7 @@ class Unifier(Network, pl.LightningModule):
     def training_step(self, batch: tuple[str, Batch], batch_idx: int) -> Tensor:
         self.began = time.perf_counter()
         arm, data = batch
-        loss = self.loss(arm, data)
+        loss = self.training_loss(arm, data)
         self.losses[arm].append(loss.detach())
         self.turn = arm
         # Here, since a hook of the model's at the step's end runs after the callbacks that log and save it.

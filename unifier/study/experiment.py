@@ -17,6 +17,7 @@ from unifier_tokenizers import InputError, Tokenizer
 from unifier_tokenizers.choice import check_share, choose
 
 Precision = Literal["float32", "bf16"]
+Compilation = Literal["default", "reduce-overhead", "max-autotune"]
 Schedule = Literal["cosine", "inverse_sqrt", "constant"]
 Optimization = Literal["adamw", "muon"]
 Weighting = Literal["fixed", "uncertainty"]
@@ -62,6 +63,9 @@ class Training:
     """How many validations' weights are averaged, to be validated and kept."""
     precision: Precision = "float32"
     """"bf16" computes products in bfloat16 where the processor can, with weights and optimizer in float32."""
+    compile: Compilation | None = None
+    """How torch compiles a step's forward and backward pass, by its own name for it; "reduce-overhead" records CUDA
+    graphs, for small models on a GPU. It takes a minute or more at first, and on a CPU hardly pays for itself."""
     validations: int = 8
     """How often the validation split is scored at most, the last time at the end; the best one's weights are tested."""
     refit: bool = False
@@ -102,6 +106,8 @@ class Training:
         }
         for name, known in options.items():
             choose(name, getattr(self, name), get_args(known))
+        if self.compile is not None:
+            choose("compile", self.compile, get_args(Compilation))
         for part in self.frozen:
             choose("frozen", part, PARTS)
         if not self.temperature > 0:
