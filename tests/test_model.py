@@ -122,23 +122,31 @@ def test_predictions_of_an_example_s_views_are_averaged(study: Callable[[str], S
     torch.testing.assert_close(torch.stack(list(model.predictions[arm].values())), expected)
 
 
+# What torch itself does as it traces.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated")
+@pytest.mark.parametrize(("name", "given"), [("pictures", {}), ("genres", {}), ("translation", {"r_drop": 0})])
 def test_training_alone_is_compiled_and_only_where_asked(
-    study: Callable[[str], Study], monkeypatch: pytest.MonkeyPatch
+    name: str, given: dict[str, Any], study: Callable[[str], Study], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran: list[str] = []
+    ran, trace = list[str](), partial(torch.compile, backend="aot_eager")  # all but the code that would be written
 
     def compiled(function: Callable[..., torch.Tensor], *, mode: str) -> Callable[..., torch.Tensor]:
-        return lambda *given: ran.append(mode) or function(*given)
+        traced = trace(function)
+        return lambda *given: ran.append(mode) or traced(*given)
 
     monkeypatch.setattr(torch, "compile", compiled)
+    gradients: list[torch.Tensor] = []
     for asked in (None, "reduce-overhead"):
-        experiment = seeded(study("pictures"), dim=16, depth=1, compile=asked)
+        experiment = seeded(study(name), dim=16, depth=1, dropout=0, compile=asked, **given)
         model, ((arm, one),) = Unifier(experiment), experiment.arms.items()
         split, _ = encode_split(list(one.source.split("train")[:5]), one.tokenizer, one.head)
         model.prepare({arm: split})
-        model.training_step((arm, collate(split, range(5))), 0)
+        model.training_step((arm, collate(split, range(5))), 0).backward()
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))  # pyright: ignore
         model.eval().validation_step((arm, collate(split, range(5))), 0)
         assert ran == ([] if asked is None else [asked])
+    torch.testing.assert_close(*gradients)
 
 
 def test_a_loss_is_weighed_by_what_is_learned_and_by_its_arms_weight(study: Callable[[str], Study]) -> None:

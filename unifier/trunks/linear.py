@@ -69,8 +69,9 @@ float32 multiplications."""
 
 def _large(x: Tensor, out: int) -> bool:
     """Whether a product of x (..., D) and (D, `out`) is oneDNN's."""
-    if x.device.type != "cpu" or not has_onednn(x.dtype) or torch.compiler.is_compiling():
-        return False  # a compiler makes its own choice
+    # A compiler makes its own choice, and is to look no further.
+    if torch.compiler.is_compiling() or x.device.type != "cpu" or not has_onednn(x.dtype):
+        return False
     numbers = x.numel() // x.shape[-1] * out
     if x.dtype == torch.bfloat16:
         return numbers >= LARGE[x.dtype]

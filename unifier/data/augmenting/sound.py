@@ -102,8 +102,10 @@ def view_sounds(
     def seen(batch: Batch) -> Iterator[Batch]:
         for piece in pieces(batch):
             yield piece
-            for by in (half, -half) if half else ():
-                plane = tiles.join(piece.values, piece.mask.sum(1) // tiles.across)
+            if not half:
+                continue
+            plane = tiles.join(piece.values, piece.mask.sum(1) // tiles.across)
+            for by in (half, -half):
                 yield piece._replace(values=tiles.cut(move(plane, by)).masked_fill_(~piece.mask[:, None], 0))
 
     return seen
