@@ -77,6 +77,7 @@ def test_training_needs_a_budget_of_one_kind_or_the_other() -> None:
         {"schedule": "linear"},
         {"precision": "fp16"},
         {"compile": "yes"},
+        {"compile": "reduce-overhead", "accumulate": 2},
         {"bad_examples": "ignore"},
     ],
     ids=str,

@@ -140,7 +140,7 @@ def test_pictures_in_folds(tmp_path: Path) -> None:
     [
         ("file,label\n", "has no column fold; its columns are file, label"),
         ("file,fold\ncat/1.png,1\n", "has no row for cat/2.png"),
-        ("file,fold\ncat/1.png,1\ncat/2.png,2\ncat/3.png,3\ncat/4.png,4\n", "line 5: there is no picture 'cat/4.png'"),
+        ("file,fold\ncat/1.png,1\ncat/2.png,2\ncat/3.png,3\ncat/4.png,4\n", "line 5: there is no 'cat/4.png'"),
         ("file,fold\ncat/1.png,1\ncat/1.png,2\n", "'cat/1.png' is in line 2 and in line 3"),
         ("file,fold\ncat/1.png,1\ncat/2.png,1.5\ncat/3.png,3\n", "line 3: a whole number is expected, not '1.5'"),
         ("file,fold\ncat/1.png,1\ncat/2.png,2\ncat/3.png,1\n", "has 2 folds: train, val and test take at least three"),
@@ -291,18 +291,41 @@ def test_a_folder_of_sounds_for_each_class(tmp_path: Path) -> None:
     endings = ("wav", "flac", "ogg", "mp3", "aiff", "AU")
     for number, ending in enumerate(endings * 4):
         sound(tmp_path / ("cat" if number % 2 else "dog") / f"{number:02}.{ending}")
-    for other in (".hidden.wav", "notes.txt"):
+    for other in (".hidden.wav", "notes.txt", "1.m4a", "2.M4A"):
         written(tmp_path / "cat" / other, "no sound")
     source = AudioFolder(tmp_path)
+    with pytest.warns(UserWarning, match=r"left out are files that do not end as sounds do \(2 .m4a, 1 .txt\)"):
+        assert len(source.split("train"))
     assert (source.labels, source.folds) == (("cat", "dog"), ())
     splits = [source.split(name) for name in SPLITS]
     assert [len(split) for split in splits] == [20, 2, 2]
     assert {Path(split.where(i)).suffix[1:] for split in splits for i in range(len(split))} == {*endings}
     assert all(Path(split.where(i)).parent.name == target for split in splits for i, (_, target) in enumerate(split))
     assert {target for _, target in splits[2]} == {"cat", "dog"}
+    for other in ("notes.txt", "1.m4a", "2.M4A"):
+        (tmp_path / "cat" / other).unlink()
     before = source.sha256
     sound(tmp_path / "cat" / "99.wav")
     assert AudioFolder(tmp_path).sha256 != before
+
+
+def test_a_folder_of_sounds_in_folds(tmp_path: Path) -> None:
+    rows = ["file,fold,group"]
+    for number in range(12):
+        file = f"{'cat' if number % 2 else 'dog'}/{number:02}.wav"
+        sound(tmp_path / file)
+        rows.append(f"{file},{number % 4 + 1},owner {number % 8}")
+    before = AudioFolder(tmp_path).sha256
+    written(tmp_path / "folds.csv", "\n".join([rows[0], *reversed(rows[1:])]) + "\n")
+    sources = [AudioFolder(tmp_path, fold=fold) for fold in (None, 2, 3, 4)]
+    for name, folds in (("test", [1, 2, 3, 4]), ("val", [2, 3, 4, 1])):
+        splits = [source.split(name) for source in sources]
+        assert [{int(Path(split.where(i)).stem) % 4 + 1 for i in range(3)} for split in splits] == [{f} for f in folds]
+    assert (sources[0].labels, sources[0].folds) == (("cat", "dog"), (1, 2, 3, 4))
+    assert sources[0].sha256 != before
+    written(tmp_path / "folds.csv", (tmp_path / "folds.csv").read_text().replace("owner 7", "owner 2"))
+    with pytest.raises(InputError, match=r"folds\.csv: group 'owner 2' is in fold 4 and in fold 3"):
+        AudioFolder(tmp_path).split("train")
 
 
 def test_folders_of_sounds_in_given_splits(tmp_path: Path) -> None:
@@ -318,5 +341,6 @@ def test_folders_of_sounds_that_are_wrong(tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
     with pytest.raises(InputError, match="is a folder, which has no tags: list its sounds in a table"):
         AudioFolder(tmp_path, task="tags").split("train")
-    with pytest.raises(InputError, match="is a folder, which has no folds to give fold=1 of"):
+    sound(tmp_path / "cat" / "1.wav")
+    with pytest.raises(InputError, match=r"folds\.csv: no such file"):
         AudioFolder(tmp_path, fold=1).split("train")

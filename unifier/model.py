@@ -87,7 +87,7 @@ class Unifier(Network, pl.LightningModule):
         self.began = time.perf_counter()
         arm, data = batch
         loss = self.training_loss(arm, data)
-        self.losses[arm].append(loss.detach())
+        self.losses[arm].append(loss.detach().clone())  # a CUDA graph's next run writes over what it returned
         self.turn = arm
         # Here, since a hook of the model's at the step's end runs after the callbacks that log and save it.
         self.ledger.count(arm, data, round(self.costs[arm](*data.lengths()).sum()))

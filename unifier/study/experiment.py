@@ -108,6 +108,11 @@ class Training:
             choose(name, getattr(self, name), get_args(known))
         if self.compile is not None:
             choose("compile", self.compile, get_args(Compilation))
+            if self.accumulate > 1 and self.compile != "default":
+                raise InputError(
+                    f"compile={self.compile}: the CUDA graphs that it records cannot add up the gradients of "
+                    f"{self.accumulate} batches; take compile=default"
+                )
         for part in self.frozen:
             choose("frozen", part, PARTS)
         if not self.temperature > 0:

@@ -1,11 +1,12 @@
 """RandAugment by timm, with random numbers from a generator."""
 
 import random
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import final
 
 import numpy as np
 import torch
-from lightning.pytorch.utilities.seed import isolate_rng
 from numpy.typing import NDArray
 from PIL import Image
 from timm.data.auto_augment import rand_augment_transform
@@ -27,10 +28,7 @@ class RandAugment:
 
     def __call__(self, pictures: Pictures, generator: torch.Generator) -> Pictures:
         arrays = np.array(pictures.pixels.permute(0, 2, 3, 1).numpy(), order="C")
-        with isolate_rng(include_cuda=False):  # timm draws from Python's and NumPy's own random numbers
-            seed = int(torch.randint(2**32, (), generator=generator))
-            random.seed(seed)
-            np.random.seed(seed)
+        with _drawing_from(int(torch.randint(2**32, (), generator=generator))):
             for array, (height, width) in zip(arrays, pictures.sizes.tolist(), strict=True):
                 own = array[:height, :width]
                 own[:] = self._changed(own)
@@ -39,3 +37,16 @@ class RandAugment:
     def _changed(self, array: NDArray[np.uint8]) -> NDArray[np.uint8]:
         image = Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
         return np.asarray(self.change(image)).reshape(array.shape)
+
+
+@contextmanager
+def _drawing_from(seed: int) -> Generator[None]:
+    """Within it, Python and NumPy draw as timm is to; torch, with which another thread may be training, as before."""
+    python, numpy = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

@@ -6,7 +6,7 @@ from typing import Literal, final
 
 from unifier.data.examples import Examples, Labelled, from_files
 from unifier.data.files import SOUNDS, Row, hash_files, read_groups, read_sound, read_table, read_whole
-from unifier.data.sets.class_folders import by_class, parts_of
+from unifier.data.sets.class_folders import by_class, folds_of, parts_of
 from unifier.data.source import SPLITS, UNKNOWN, UNREADABLE, Scale, SplitName, scale_of_accuracy
 from unifier.data.splitting import hold_out, pick, refuse_leak, refuse_untrained, rotate_folds
 from unifier_tokenizers import InputError
@@ -18,7 +18,8 @@ class AudioFolder:
     """Sounds named by a CSV table with the columns file (from the table's folder) and label; or a folder of them.
 
     The folder holds train/<class>/, val/<class>/ and test/<class>/, or <class>/ alone, and is read as an `ImageFolder`:
-    what lacks is held out. Files with other endings than `SOUNDS`, and hidden ones, are left out.
+    what lacks is held out, or else split as its folds.csv says. Files with other endings than `SOUNDS` are left
+    out with a warning, hidden ones without.
 
     The input is a `Sound`, float32 (samples,) or (channels, samples), at its file's own rate. The target is the label,
     or with task "tags" a tuple of labels, which the table separates by semicolons; it may be empty.
@@ -41,7 +42,7 @@ class AudioFolder:
     ) -> None:
         self.task = choose("task", task, ("label", "tags"))
         self._place, self._fold = Path(place), fold
-        self._table = None if self._place.is_dir() else self._place
+        self._table = self._place / "folds.csv" if self._place.is_dir() else self._place
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -51,7 +52,7 @@ class AudioFolder:
 
     @property
     def folds(self) -> tuple[int, ...]:
-        """The numbers in the table's column fold; none where it has no such column."""
+        """The numbers in the column fold of the table, or of folds.csv; none where there is no such column."""
         return tuple(sorted(set(self._numbers or ())))
 
     @property
@@ -70,11 +71,11 @@ class AudioFolder:
     def sha256(self) -> str:
         """The hash of the table, where there is one, and of every sound that can be read."""
         files = {row.cells["file"]: self._path(row) for row in self._rows}
-        return hash_files(({"table": self._table} if self._table else {}) | files, unreadable=UNREADABLE)
+        return hash_files(({"table": self._table} if self._table.exists() else {}) | files, unreadable=UNREADABLE)
 
     @cached_property
     def _rows(self) -> list[Row]:
-        if self._table is None:
+        if self._place.is_dir():
             return self._found()
         rows = read_table(self._table, ("file", "label"))
         if not rows:
@@ -84,18 +85,20 @@ class AudioFolder:
 
     def _found(self) -> list[Row]:
         """The sounds of a folder, as a table would list them."""
-        if self.task == "tags" or self._fold is not None:
-            lacking = "tags" if self.task == "tags" else f"folds to give fold={self._fold} of"
-            raise InputError(f"{self._place} is a folder, which has no {lacking}: list its sounds in a table")
+        if self.task == "tags":
+            raise InputError(f"{self._place} is a folder, which has no tags: list its sounds in a table")
         found = by_class(self._place, SOUNDS, "sounds", "dog/1.wav")
-        parts, sounds = parts_of(self._place, found), [sound for part in found.values() for sound in part]
-        return [
-            Row(0, {"file": sound.path.relative_to(self._place).as_posix(), "label": sound.target, "split": part})
-            for sound, part in zip(sounds, parts, strict=True)
-        ]
+        sounds = [sound for part in found.values() for sound in part]
+        files = [sound.path.relative_to(self._place).as_posix() for sound in sounds]
+        if self._fold is not None or self._table.exists():
+            rows = folds_of(self._table, files)
+        else:
+            parts = parts_of(self._place, found)
+            rows = [Row(0, {"file": file, "split": part}) for file, part in zip(files, parts, strict=True)]
+        return [Row(row.line, row.cells | {"label": one.target}) for row, one in zip(rows, sounds, strict=True)]
 
     def _path(self, row: Row) -> Path:
-        return (self._place if self._table is None else self._place.parent) / row.cells["file"]
+        return self._table.parent / row.cells["file"]
 
     def _column(self, name: str) -> list[str] | None:
         return [row.cells[name] for row in self._rows] if name in self._rows[0].cells else None
@@ -108,7 +111,7 @@ class AudioFolder:
                 Labelled(self._path(row), tuple(filter(None, own))) for row, own in zip(self._rows, tags, strict=True)
             ]
         if lacking := next((row for row in self._rows if not row.cells["label"].strip()), None):
-            raise InputError(f"{self._place}, line {lacking.line}: the label is empty")
+            raise InputError(f"{self._table}, line {lacking.line}: the label is empty")
         return [Labelled(self._path(row), row.cells["label"].strip()) for row in self._rows]
 
     @cached_property
@@ -120,7 +123,7 @@ class AudioFolder:
         """The fold of each row."""
         if "fold" not in self._rows[0].cells:
             return None
-        return [read_whole(row.cells["fold"], f"{self._place}, line {row.line}") for row in self._rows]
+        return [read_whole(row.cells["fold"], f"{self._table}, line {row.line}") for row in self._rows]
 
     @cached_property
     def _parts(self) -> list[SplitName]:
@@ -128,18 +131,18 @@ class AudioFolder:
         splits = self._column("split")
         if splits is not None and self._fold is None:
             parts: list[SplitName] = [
-                choose(f"split ({self._place}, line {row.line})", given, SPLITS)
+                choose(f"split ({self._table}, line {row.line})", given, SPLITS)
                 for row, given in zip(self._rows, splits, strict=True)
             ]
             if self._groups is not None:
-                refuse_leak(f"{self._place}: group", self._groups, [f"split {part}" for part in parts])
+                refuse_leak(f"{self._table}: group", self._groups, [f"split {part}" for part in parts])
             if self.task == "label":
                 refuse_untrained(str(self._place), [sound.target for sound in self._sounds], parts)
             return parts
         if self._numbers is not None:
-            return rotate_folds(str(self._place), self._numbers, self._fold, groups=self._groups)
+            return rotate_folds(str(self._table), self._numbers, self._fold, groups=self._groups)
         if self._fold is not None:
-            raise InputError(f"{self._place} has no column fold; its columns are {', '.join(self._rows[0].cells)}")
+            raise InputError(f"{self._table} has no column fold; its columns are {', '.join(self._rows[0].cells)}")
         # Sets of tags are mostly unlike each other, so there is nothing to stratify by.
         labels = ["" if self.task == "tags" else sound.target for sound in self._sounds]
         return hold_out(str(self._place), labels, ("val", "test"), groups=self._groups)

@@ -1,12 +1,15 @@
 """Files of your own in a folder for each class, as pictures and sounds are often kept."""
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from unifier.data.examples import Labelled
+from unifier.data.files import Row, read_table
 from unifier.data.source import SPLITS, SplitName
-from unifier.data.splitting import hold_out, refuse_untrained
+from unifier.data.splitting import hold_out, refuse_leak, refuse_untrained
 from unifier_tokenizers import InputError
 
 LIKE_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing"})
@@ -17,8 +20,8 @@ def by_class(folder: Path, endings: Collection[str], what: str, such: str) -> di
     """The files of a folder by the split whose folder they are in, train, val or test; with no such folders all train.
 
     They have one of the `endings` and lie in their class's folder at any depth, whose name is their label; hidden ones
-    are left out. Raises InputError where a split has none, which calls them `what` and names `such` a file, where a
-    class has none, or where other folders stand beside train.
+    are left out, and others with a warning. Raises InputError where a split has none, which calls them `what` and names
+    `such` a file, where a class has none, or where other folders stand beside train.
     """
     folders = _folders(folder, what)
     given: list[SplitName] = [part for part in SPLITS if part in folders]
@@ -49,13 +52,34 @@ def parts_of(folder: Path, found: Mapping[SplitName, list[Labelled]]) -> list[Sp
     return parts
 
 
+def folds_of(table: Path, files: Sequence[str]) -> list[Row]:
+    """The row of each file in a table with the columns file and fold, in the order of the files.
+
+    Raises InputError where one has no row or two, and where a row has no file.
+    """
+    rows = read_table(table, ("file", "fold"))
+    refuse_leak(f"{table}:", [row.cells["file"] for row in rows], [f"line {row.line}" for row in rows])
+    listed = {row.cells["file"]: row for row in rows}
+    if lacking := next((file for file in files if file not in listed), None):
+        raise InputError(f"{table} has no row for {lacking}")
+    if gone := sorted(set(listed) - set(files)):
+        raise InputError(f"{table}, line {listed[gone[0]].line}: there is no {gone[0]!r}")
+    return [listed[file] for file in files]
+
+
 def _labelled(folder: Path, endings: Collection[str], what: str) -> list[Labelled]:
     found: list[Labelled] = []
+    others = Counter[str]()
     for label in _folders(folder, what):
-        files = sorted(path for path in _inside(folder / label) if path.suffix.lower() in endings)
+        inside = sorted(_inside(folder / label))
+        files = [path for path in inside if path.suffix.lower() in endings]
         if not files:
             raise InputError(f"{folder / label} has no {what} ({', '.join(sorted(endings))}): take it away, or fill it")
         found += [Labelled(path, label) for path in files]
+        others.update(path.suffix.lower() or path.name for path in inside if path.suffix.lower() not in endings)
+    if others:
+        kinds = ", ".join(f"{count} {ending}" for ending, count in others.most_common(5))
+        warnings.warn(f"{folder}: left out are files that do not end as {what} do ({kinds})", stacklevel=2)
     return found
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Literal, final
 
 from unifier.data.examples import Examples, Labelled, from_files
-from unifier.data.files import PICTURES, Row, hash_files, read_groups, read_picture, read_table, read_whole
-from unifier.data.sets.class_folders import by_class, parts_of
+from unifier.data.files import PICTURES, Row, hash_files, read_groups, read_picture, read_whole
+from unifier.data.sets.class_folders import by_class, folds_of, parts_of
 from unifier.data.source import UNKNOWN, UNREADABLE, Scale, SplitName, scale_of_accuracy
-from unifier.data.splitting import pick, refuse_leak, rotate_folds
+from unifier.data.splitting import pick, rotate_folds
 from unifier_tokenizers import InputError
 
 
@@ -23,8 +23,9 @@ class ImageFolder:
     refused, and an empty cell is a group of its own.
 
     The input is uint8 H x W x `channels`, of any size, or shrunk so that no side is above `size` pixels; the target is
-    the name of the class, in whose folder pictures may lie in others. Files with other endings than a picture's, and
-    hidden ones, are left out; a class without a picture is refused, as is one of val or test that train lacks.
+    the name of the class, in whose folder pictures may lie in others. Files with other endings than a picture's are
+    left out with a warning, hidden ones without; a class without a picture is refused, as is one that a folder val or
+    test has and train lacks.
     """
 
     name = "image_folder"
@@ -98,14 +99,7 @@ class ImageFolder:
         files = [self._inside(picture.path) for picture in self._pictures]
         if self._fold is None and not self._table.exists():
             return None
-        rows = read_table(self._table, ("file", "fold"))
-        refuse_leak(f"{self._table}:", [row.cells["file"] for row in rows], [f"line {row.line}" for row in rows])
-        listed = {row.cells["file"]: row for row in rows}
-        if lacking := next((file for file in files if file not in listed), None):
-            raise InputError(f"{self._table} has no row for {lacking}")
-        if gone := sorted(set(listed) - set(files)):
-            raise InputError(f"{self._table}, line {listed[gone[0]].line}: there is no picture {gone[0]!r}")
-        return [listed[file] for file in files]
+        return folds_of(self._table, files)
 
     @cached_property
     def _groups(self) -> list[str] | None:
