@@ -1,10 +1,10 @@
 """results.json as the tables of README.md."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import Results
+from benchmarks.report import PEERS, Results
 from unifier.study.files import write_text
 
 RATIOS = {
@@ -36,13 +36,19 @@ def keep(name: str, text: str) -> None:
 
 
 def write(results: Results) -> str:
-    """A table of ratios, then one for each contest."""
-    parts = [ratios(results), *(contest(one) for one in results["contests"].values())]
+    """The machine, a table of ratios, then one for each contest."""
+    parts = [machine(results["machine"]), ratios(results), *(contest(one) for one in results["contests"].values())]
     return "\n\n".join("\n".join(part) for part in parts)
 
 
 def row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def machine(found: Mapping[str, Any]) -> Iterator[str]:
+    """What the figures hold for, in a line."""
+    libraries = ", ".join(f"{name} {found[name]}" for name in ("python", "torch", *PEERS))
+    yield f"On {found['processor']}, {found['cores']} cores; {libraries}."
 
 
 def ratios(results: Results) -> Iterator[str]:

@@ -271,7 +271,9 @@ def test_the_page_is_written_between_its_marks(tmp_path: Path) -> None:
     found = results([(made_up(), RACED)])
     begin, end = "<!-- results -->", "<!-- end of results -->"
     page = tables.insert(f"above\n{begin}\nold\n{end}\nbelow\n", "results", tables.write(found))
-    assert page.startswith(f"above\n{begin}\n\n| ours against |")
+    assert page.startswith(f"above\n{begin}\n\nOn {found['machine']['processor']}, {found['machine']['cores']} cores; ")
+    assert f"torch {torch.__version__}" in page
+    assert "\n\n| ours against |" in page
     assert page.endswith(f"\n\n{end}\nbelow\n")
     assert "| made up | 2.50 x | 1.50 x | 2.00 x | 2.00 x | 0.75 x | 0.33 x | 60% |" in page
     assert "| **unifier** | bf16 | 5 | 1 | 10 |" in page

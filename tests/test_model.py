@@ -229,14 +229,15 @@ def test_the_random_state_of_an_accelerator_goes_on_too(
     study: Callable[[str], Study], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As there is none here, one that is made up: what it gives when a run is kept is given back when it goes on."""
-    first, second = (Unifier(seeded(study("pictures"), dim=16, depth=1)) for _ in range(2))
+    first, second, without = (Unifier(seeded(study("pictures"), dim=16, depth=1)) for _ in range(3))
     given: list[torch.Tensor] = []
     checkpoint: dict[str, Any] = {"global_step": 3}
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.cuda, "is_available", lambda: True)
-        patch.setattr(torch.cuda, "get_rng_state", lambda: torch.tensor([7]))
-        first.on_save_checkpoint(checkpoint)
+    for model in (first, second):
+        monkeypatch.setattr(model, "_device", torch.device("cuda:0"))
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: torch.tensor([7]))
     monkeypatch.setattr(torch.cuda, "set_rng_state", given.append)
-    second.on_load_checkpoint(checkpoint)
-    second.on_train_start()
+    first.on_save_checkpoint(checkpoint)
+    for model in (second, without):  # one goes on there, the other where there is none
+        model.on_load_checkpoint(checkpoint)
+        model.on_train_start()
     assert given == [torch.tensor([7])]

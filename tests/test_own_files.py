@@ -318,9 +318,10 @@ def test_a_folder_of_sounds_in_folds(tmp_path: Path) -> None:
     before = AudioFolder(tmp_path).sha256
     written(tmp_path / "folds.csv", "\n".join([rows[0], *reversed(rows[1:])]) + "\n")
     sources = [AudioFolder(tmp_path, fold=fold) for fold in (None, 2, 3, 4)]
-    for name, folds in (("test", [1, 2, 3, 4]), ("val", [2, 3, 4, 1])):
-        splits = [source.split(name) for source in sources]
-        assert [{int(Path(split.where(i)).stem) % 4 + 1 for i in range(3)} for split in splits] == [{f} for f in folds]
+    tested, validated = [source.split("test") for source in sources], [source.split("val") for source in sources]
+    assert [{int(Path(split.where(i)).stem) % 4 + 1 for i in range(3)} for split in (*tested, *validated)] == [
+        {fold} for fold in (1, 2, 3, 4, 2, 3, 4, 1)
+    ]
     assert (sources[0].labels, sources[0].folds) == (("cat", "dog"), (1, 2, 3, 4))
     assert sources[0].sha256 != before
     written(tmp_path / "folds.csv", (tmp_path / "folds.csv").read_text().replace("owner 7", "owner 2"))

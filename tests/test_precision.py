@@ -9,8 +9,18 @@ from unifier import Experiment, run
 from unifier.data.embedded import Digits
 from unifier.heads.classification import ClassificationHead
 from unifier.study.experiment import Arm, Training
+from unifier.trunks.precision import device_here, fast_bfloat16
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
+
+
+@pytest.mark.parametrize("device", ["cuda", "mps", None])
+def test_what_is_there_is_computed_on(device: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = torch.device(device) if device else None
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *, check_available: found)
+    assert device_here() == (device or "cpu")
+    if device == "mps":
+        assert not fast_bfloat16(device_here())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="asks what a processor can do")

@@ -166,9 +166,7 @@ class Unifier(Network, pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["ledger"] = {"arms": self.ledger.by_arm(), "peak_memory_bytes": self.ledger.peak_memory_bytes}
         checkpoint["losses"] = self.losses
-        checkpoint["random_states"] = [torch.get_rng_state()]
-        if torch.cuda.is_available():
-            checkpoint["random_states"].append(torch.cuda.get_rng_state())
+        checkpoint["random_states"] = [module.get_rng_state() for module in self._drawn_from()]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         spent = {arm: Spent(**kept) for arm, kept in checkpoint["ledger"]["arms"].items()}
@@ -176,9 +174,13 @@ class Unifier(Network, pl.LightningModule):
         self.losses = checkpoint["losses"]
         self.random_states = checkpoint["random_states"]
 
+    def _drawn_from(self) -> list[Any]:
+        """The modules that hold the random numbers of training: the processor's, and an accelerator's own."""
+        return [torch] if self.device.type == "cpu" else [torch, torch.get_device_module(self.device)]
+
     def on_train_start(self) -> None:
-        for state, put in zip(self.random_states, (torch.set_rng_state, torch.cuda.set_rng_state), strict=False):
-            put(state)  # a resumed run draws on where it stopped
+        for state, module in zip(self.random_states, self._drawn_from(), strict=False):
+            module.set_rng_state(state)  # a resumed run draws on where it stopped
         forget_peak_memory()
 
     def configure_optimizers(self) -> Any:

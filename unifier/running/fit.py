@@ -35,7 +35,7 @@ from unifier.study.files import new_folder, read_json, write_json
 from unifier.study.fitted import keep, remembering
 from unifier.study.ledger import count_parameters
 from unifier.study.memory import keep_freed_memory
-from unifier.trunks.precision import fast_bfloat16
+from unifier.trunks.precision import device_here, fast_bfloat16
 from unifier_tokenizers import InputError
 
 WITHOUT_GRADIENTS = 4
@@ -139,8 +139,7 @@ def fit(
         name: EvaluationBatches(split, columns=WITHOUT_GRADIENTS * training.batch_tokens)
         for name, split in (("val", val), ("test", test))
     }
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    speed = Speed(batches, peak_flops(device, torch.bfloat16 if computes_bf16(training) else torch.float32))
+    speed = Speed(batches, peak_flops(device_here(), torch.bfloat16 if computes_bf16(training) else torch.float32))
     try:
         metrics = train_and_test(model, training, result.folder, tracking, batches, held_out, speed, resume is not None)
         signatures = {
@@ -289,4 +288,4 @@ def train_and_test(
 
 def computes_bf16(training: Training) -> bool:
     """Whether products of bfloat16 are asked for, and fast here."""
-    return training.precision == "bf16" and fast_bfloat16("cuda" if torch.cuda.is_available() else "cpu")
+    return training.precision == "bf16" and fast_bfloat16(device_here())

@@ -17,7 +17,7 @@ from unifier.trunks.linear import product
 def peak_flops(device: str, dtype: torch.dtype) -> float:
     """Operations a second that this machine reaches in one large matrix product: the best of five."""
     side = 1024 if device == "cpu" else 8192
-    factors = torch.ones(2, side, side, dtype=dtype, device=device)
+    factors = torch.randn(2, side, side, dtype=dtype, device=device)
     seconds: list[float] = []
     for _ in range(6):
         start = time.perf_counter()

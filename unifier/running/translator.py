@@ -13,6 +13,7 @@ from unifier.heads.decoding import Hypothesis
 from unifier.heads.writing import AttentiveHead, WritingHead
 from unifier.running.load import load
 from unifier.study.files import read_json
+from unifier.trunks.precision import device_here
 from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Units, pad_columns
 from unifier_tokenizers.vocabulary import END
 
@@ -66,7 +67,7 @@ class Translator:
         self.columns = described.training.batch_tokens
         self.longest: int = read_json(Path(folder) / "settings.json")["longest"][self.arm]
         """The most tokens of a text it was trained on."""
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = torch.device(device_here())
         self.model.to(self.device)
 
     @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""The type that columns travel in, and which types are fast."""
+"""The type that columns travel in, which types are fast, and on what."""
 
 import torch
 from torch import Tensor
@@ -14,10 +14,18 @@ def working(x: Tensor) -> Tensor:
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
+def device_here() -> str:
+    """What this machine computes on: "cuda", "mps" (Apple's), or "cpu"."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    return accelerator.type if accelerator else "cpu"
+
+
 def fast_bfloat16(device: str) -> bool:
     """Whether products of bfloat16 are fast on "cuda" or on this processor; without instructions of their own they take
-    many times as long as those of float32."""
+    many times as long as those of float32. On "mps" nobody has measured them: there they are not."""
     if device == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device != "cpu":
+        return False
     known = torch.cpu.get_capabilities()
     return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
