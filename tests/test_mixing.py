@@ -45,7 +45,7 @@ def test_examples_at_unlike_positions_are_not_mixed() -> None:
     lengths = torch.arange(B) % 3 + 3
     mixed = Mixup(B, 1.0)(batch(lengths=lengths), seeded())
     own, other = (mixed.target[..., 0] > 0).nonzero().T
-    assert (own != other).any()
+    assert (own != other).sum() > B // 2, "most examples have a partner among their like"
     assert (lengths[own] == lengths[other]).all()
     lengths = torch.arange(B) % N + 1
     alone = batch(lengths=lengths[:N].repeat(2)[:B])

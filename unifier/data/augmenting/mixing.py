@@ -71,13 +71,17 @@ class Mixup:
 
 
 def partners(batch: Batch, generator: torch.Generator, *, alike: bool = True) -> Tensor:
-    """For each example the one that it is mixed with (B,).
+    """For each example the one that it is mixed with (B,), each of them once.
 
-    Where they are to be `alike` it is itself if the other has columns at other positions.
+    Where they are to be `alike` its columns are at the same positions; so an example may be alone with itself.
     """
-    own = torch.arange(len(batch.mask))
-    other = torch.randperm(len(own), generator=generator)
-    return other.where((batch.positions == batch.positions[other]).flatten(1).all(1), own) if alike else other
+    drawn = torch.randperm(len(batch.mask), generator=generator)
+    if not alike:
+        return drawn
+    _, group = torch.unique(batch.positions.flatten(1), dim=0, return_inverse=True)
+    others = torch.empty_like(drawn)
+    others[group.argsort(stable=True)] = drawn[group[drawn].argsort(stable=True)]
+    return others
 
 
 def shares(batch: Batch, alpha: float, generator: torch.Generator) -> Tensor:
