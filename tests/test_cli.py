@@ -4,6 +4,7 @@ import csv
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -245,6 +246,57 @@ def test_an_interrupted_run_goes_on_and_ends_as_if_it_had_never_stopped(
     assert found[: len(before)] == before
     for row, other in zip(found, expected, strict=True):
         assert row == pytest.approx(other, rel=1e-4)
+
+
+def test_a_finished_run_stays_as_it_is(
+    file: Path, uninterrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(uninterrupted, tmp_path / "runs" / "finished"))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert main(["run", str(file), "--resume", str(folder), "--track", "off"]) == 0
+    printed = capsys.readouterr().out
+    assert "finished already; nothing is left to train" in printed
+    assert last_line(printed) == folder
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("checkpoints/last.ckpt", "torn", "no checkpoint to resume from, or a torn one"),
+        ("settings.json", "{}", r"settings.json: broken (it lacks settings)"),
+        ("settings.json", '{"settings": 5}', r"settings.json: broken (it lacks settings)"),
+        ("settings.json", '{"settings": {}}', r"settings.json: broken (it lacks name)"),
+    ],
+)
+def test_a_run_of_which_half_is_there_does_not_go_on(
+    file: Path,
+    uninterrupted: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    content: str,
+    said: str,
+) -> None:
+    folder = Path(shutil.copytree(uninterrupted, tmp_path / "runs" / "half"))
+    (folder / name).write_text(content)
+    before = result(folder)
+    assert main(["run", str(file), "--resume", str(folder), "--track", "off"]) == 2
+    assert said in capsys.readouterr().err
+    assert result(folder) == before
+
+
+def test_a_run_that_is_stopped_before_its_first_step_says_where_it_lies(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unifier.running.fit.peak_flops", stop)
+    assert main(["run", str(file), "--out", str(tmp_path / "runs"), "--track", "off"]) == 1
+    (folder,) = (tmp_path / "runs" / "small_study").iterdir()
+    assert last_line(capsys.readouterr().out) == folder
+    assert result(folder)["status"] == "interrupted"
 
 
 def test_a_second_ctrl_c_stops_at_once(file: Path, tmp_path: Path) -> None:

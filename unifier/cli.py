@@ -35,8 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _warn_in_a_line
             return options.act(options) or 0
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         print("interrupted", file=sys.stderr)
+        _print_folder(error)
         return 1
     except ValueError as error:
         from unifier_tokenizers import InputError
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _print_folder(error: Exception) -> None:
+def _print_folder(error: BaseException) -> None:
     """Print the folder that a run left which ended so: the last of those in the error's notes, the outermost."""
     for folder in getattr(error, "__notes__", [])[-1:]:
         print(folder)

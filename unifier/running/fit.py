@@ -89,8 +89,12 @@ def fit(
     pl.seed_everything(seed, verbose=False)
     with remembering(resume) as vocabularies:
         experiment = build()
-    if resume is not None and (earlier := read_json(resume / "settings.json")["name"]) != experiment.name:
-        raise InputError(f'{resume} is a run of "{earlier}", and cannot go on as one of "{experiment.name}"')
+    if resume is not None:
+        if (earlier := read_json(resume / "settings.json", name=str)["name"]) != experiment.name:
+            raise InputError(f'{resume} is a run of "{earlier}", and cannot go on as one of "{experiment.name}"')
+        if (resume / "result.json").exists() and (ended := Result.read(resume)).status == "finished":
+            print(f"{ended.name}: finished already; nothing is left to train", flush=True)
+            return ended
     training = experiment.training
     encoded = encode(experiment, {} if known is None else known)
     train, val, test = ({arm: one.splits[name] for arm, one in encoded.items()} for name in SPLITS)
@@ -129,18 +133,25 @@ def fit(
         error="",
         folder=resume or new_folder(place.out / experiment.name, run_id(seed)),
     )
-    keep(vocabularies, result.folder)
-    longest = {arm: int(split.lengths()[:, 0].max()) for arm, split in train.items()}
-    about = {"name": result.name, "seed": seed, "settings": settings, "study": place.origin, "comparison": place.group}
-    write_json(result.folder / "settings.json", {**about, "longest": longest})
-    introduce(result, training, steps)
-    tracking = start_tracking(experiment, result, place, model)
-    held_out = {
-        name: EvaluationBatches(split, columns=WITHOUT_GRADIENTS * training.batch_tokens)
-        for name, split in (("val", val), ("test", test))
-    }
-    speed = Speed(batches, peak_flops(device_here(), torch.bfloat16 if computes_bf16(training) else torch.float32))
+    tracking = None
     try:
+        keep(vocabularies, result.folder)
+        longest = {arm: int(split.lengths()[:, 0].max()) for arm, split in train.items()}
+        about = {
+            "name": result.name,
+            "seed": seed,
+            "settings": settings,
+            "study": place.origin,
+            "comparison": place.group,
+        }
+        write_json(result.folder / "settings.json", {**about, "longest": longest})
+        introduce(result, training, steps)
+        tracking = start_tracking(experiment, result, place, model)
+        held_out = {
+            name: EvaluationBatches(split, columns=WITHOUT_GRADIENTS * training.batch_tokens)
+            for name, split in (("val", val), ("test", test))
+        }
+        speed = Speed(batches, peak_flops(device_here(), torch.bfloat16 if computes_bf16(training) else torch.float32))
         metrics = train_and_test(model, training, result.folder, tracking, batches, held_out, speed, resume is not None)
         signatures = {
             f"test/{arm}/{metric}": signature
@@ -161,7 +172,8 @@ def fit(
         try:
             result.write()
         finally:  # a tracker's process would outlive a disk that is full
-            tracking.close(failed=True)
+            if tracking is not None:
+                tracking.close(failed=True)
         if stopped or isinstance(error, (InputError, OSError)):
             error.add_note(str(result.folder))
             raise

@@ -35,7 +35,7 @@ def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, 
     Raises InputError where something lacks, or the experiment has changed since.
     """
     folder = Path(folder)
-    kept = read_json(folder / "settings.json")
+    kept = read_json(folder / "settings.json", settings=dict)
     checkpoint = folder / "checkpoints" / "best.ckpt"
     if not zipfile.is_zipfile(checkpoint):
         said = "broken" if checkpoint.exists() else "no such file; the run was stopped before its first validation"

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -74,13 +75,13 @@ def run_and_place(
         resume is not None and (Path(resume) / "comparison.json").exists()
     )
     if resume is not None:
-        earlier = read_json(Path(resume) / ("comparison.json" if comparing else "settings.json"))
+        earlier = read_json(Path(resume) / ("comparison.json" if comparing else "settings.json"), settings=dict)
         if given := [*settings, *(["seed"] if seed is not None else [])]:
             raise InputError(f"{resume}: a resumed run keeps its settings; leave out {', '.join(given)}")
         if name := earlier.get("comparison"):
             raise InputError(f'{resume} is a run of the comparison "{name}": give --resume the folder of that one')
-        if not comparing and not (Path(resume) / "checkpoints" / "last.ckpt").exists():
-            raise InputError(f"{resume}: no checkpoint to resume from")
+        if not comparing and not zipfile.is_zipfile(Path(resume) / "checkpoints" / "last.ckpt"):
+            raise InputError(f"{resume}: no checkpoint to resume from, or a torn one")
         settings, seed = earlier["settings"], earlier.get("seed")
     number = 0 if seed is None else convert("seed", seed, int)
     if "folds" in settings and "folds" not in signature.parameters and signature.return_annotation is Experiment:

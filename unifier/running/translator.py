@@ -65,7 +65,7 @@ class Translator:
         if align and not isinstance(self.head, AttentiveHead):
             raise InputError(f"{folder}: its decoder has no attention that could be shown; leave out --attention")
         self.columns = described.training.batch_tokens
-        self.longest: int = read_json(Path(folder) / "settings.json")["longest"][self.arm]
+        self.longest: int = read_json(Path(folder) / "settings.json", longest=dict)["longest"][self.arm]
         """The most tokens of a text it was trained on."""
         self.device = torch.device(device_here())
         self.model.to(self.device)

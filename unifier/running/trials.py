@@ -62,7 +62,7 @@ class Trials:
 
     def _take_up(self, folder: Path) -> None:
         """Read what the runs of a comparison's folder gave; one that is gone or broken is a problem, and run again."""
-        earlier = read_json(folder / "comparison.json")
+        earlier = read_json(folder / "comparison.json", name=str, rows=list)
         if earlier["name"] != self.comparison.name:
             raise InputError(
                 f'{folder} is a comparison "{earlier["name"]}", and cannot go on as one "{self.comparison.name}"'
@@ -71,6 +71,8 @@ class Trials:
         for row in self._earlier_rows:
             try:
                 self._earlier[key_of(row)] = Result.read(run_folder(row["folder"], folder) or Path(row["folder"]))
+            except KeyError as error:
+                self.problems.append(f"{folder / 'comparison.json'}: broken (a row lacks {error}); run again")
             except InputError as error:
                 self.problems.append(f"{error}; run again")
 

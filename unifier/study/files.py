@@ -43,16 +43,21 @@ def read_table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read JSON that a run left; raises InputError naming the file where it is missing or broken."""
+def read_json(path: Path, **needed: type) -> dict[str, Any]:
+    """Read JSON that a run left, an object with what is `needed`, each of its type.
+
+    Raises InputError naming the file where it is missing or broken.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{path}: no such file; is {path.parent} the folder of a finished run?") from None
+        raise InputError(f"{path}: no such file; is {path.parent} the folder of a run?") from None
     except ValueError as error:
         raise InputError(f"{path}: broken ({error})") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: broken (an object is expected)")
+    if lacking := [name for name, kind in needed.items() if not isinstance(content.get(name), kind)]:
+        raise InputError(f"{path}: broken (it lacks {', '.join(lacking)})")
     return content
 
 

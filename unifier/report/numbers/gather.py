@@ -109,7 +109,7 @@ def _repeats(content: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 def _repeats_of_run(folder: Path) -> list[tuple[str, Mapping[str, Any]]]:
     """What repeats a run; nothing for one of a comparison, which no command does by itself."""
     path = folder / "settings.json"
-    content = read_json(path) if path.exists() else {}
+    content = read_json(path, settings=dict, seed=int) if path.exists() else {}
     if content.get("comparison"):
         return []
     return [(study, {**settings, "seed": content["seed"]}) for study, settings in _repeats(content)]
