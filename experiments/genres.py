@@ -78,6 +78,7 @@ def genres(
     crop: float | None = None,
     shift: float | None = None,
     gain: float = 0.0,
+    equalise: float = 0.0,
     time_masks: int = 2,
     time_width: float = 0.1,
     band_masks: int | None = None,
@@ -123,8 +124,9 @@ def genres(
     """
     if label_smoothing and task == "tags":
         raise InputError(f"label_smoothing={label_smoothing}: tags have none; take task=genre")
-    if gain and normalise == "example":
-        raise InputError(f"gain={gain}: normalise=example takes every loudness away again; leave one of them out")
+    for name, decibels in (("gain", gain), ("equalise", equalise)):
+        if decibels and normalise == "example":
+            raise InputError(f"{name}={decibels}: normalise=example takes it away again; leave one of them out")
     if tokenizer == "waveform" and (patch or stride):
         raise InputError("a patch is of a spectrogram: with tokenizer=waveform, stack says how long a column is")
     source = sound_source(data, task=task, fold=fold)
@@ -164,6 +166,7 @@ def genres(
         crop=crop,
         shift=shift,
         gain=gain,
+        equalise=equalise,
         time_masks=time_masks,
         time_width=time_width,
         band_masks=band_masks,

@@ -29,7 +29,7 @@ TOKENIZERS: dict[str, SoundTokenizer] = {
 CHANGES: list[dict[str, Any]] = [
     {"time_masks": 3},
     {"band_masks": 2},
-    {"shift": 0.2},
+    {"shift": 0.2, "equalise": 6.0},
     {"gain": 6.0},
     {"crop": 0.7},
     {"stretch": 0.3},

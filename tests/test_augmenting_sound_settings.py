@@ -4,9 +4,11 @@ import math
 from typing import Any
 
 import pytest
+import torch
 
-from unifier.data.augmenting.sound import augment_sounds, view_sounds
-from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
+from unifier.data.augmenting.sound import KNOTS, augment_sounds, view_sounds
+from unifier.data.loading import Batch
+from unifier_tokenizers import FrameTokenizer, InputError, Sound, WaveformTokenizer, pad_columns
 
 FRAMES, WAVEFORM = FrameTokenizer(12, rate=8000, bands=20), WaveformTokenizer(12, rate=8000, bands=20)
 
@@ -33,6 +35,7 @@ def test_pieces_need_a_length() -> None:
         ({"shift": 0.01}, f"shift=0.01: less than one of {FRAMES.tiles.bands} bands"),
         ({"band_masks": 1, "band_width": 0.01}, f"band_width=0.01: less than one of {FRAMES.tiles.bands} bands"),
         ({"gain": math.inf}, "gain=inf: 0 or more"),
+        ({"equalise": -1.0}, "equalise=-1.0: 0 or more"),
         ({"time_masks": -1}, "time_masks=-1: 0 or more"),
         ({"crop": 0.0}, "crop=0.0: a number of seconds above 0"),
         ({"band_width": 0.0}, "band_width=0.0: a share, above 0 and at most 1"),
@@ -44,7 +47,7 @@ def test_settings_that_cannot_be(given: dict[str, Any], said: str) -> None:
         augment_sounds(FRAMES, **given)
 
 
-@pytest.mark.parametrize("given", [{"band_masks": 2}, {"shift": 0.1}], ids=str)
+@pytest.mark.parametrize("given", [{"band_masks": 2}, {"shift": 0.1}, {"equalise": 6.0}], ids=str)
 def test_a_waveform_has_no_bands_to_change(given: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="a waveform has no bands"):
         augment_sounds(WAVEFORM, **given)
@@ -53,3 +56,20 @@ def test_a_waveform_has_no_bands_to_change(given: dict[str, Any]) -> None:
 def test_a_waveform_is_not_seen_moved() -> None:
     with pytest.raises(InputError, match="a waveform has no bands"):
         view_sounds(WAVEFORM, 1, shift=0.1)
+
+
+def test_an_equaliser_makes_each_band_louder_or_softer_at_all_times_and_like_its_neighbours() -> None:
+    tokenizer = FrameTokenizer(12, rate=8000, bands=4 * KNOTS + 1 - 4)  # three between each two knots
+    sounds = [Sound(0.1 * torch.randn(4000, generator=torch.Generator().manual_seed(seed)), 8000) for seed in range(8)]
+    values, positions, mask = pad_columns([tokenizer.encode(sound) for sound in sounds])
+    batch = Batch(values, positions, mask, torch.arange(8), torch.arange(8))
+    change = augment_sounds(tokenizer, equalise=6.0)
+    assert change is not None
+    difference = (change(batch, torch.Generator().manual_seed(0)).values - values) * 10 / math.log(10)  # B, bands, N
+    torch.testing.assert_close(difference, difference[:, :, :1].expand_as(difference), atol=1e-3, rtol=0)
+    curve = difference[:, :, 0]
+    knots = curve[:, ::4]
+    assert knots.abs().max() <= 6
+    assert knots.abs().max() > 4
+    assert len({round(float(one), 3) for one in knots.flatten()}) == 8 * KNOTS
+    torch.testing.assert_close(curve[:, 2::4], (knots[:, 1:] + knots[:, :-1]) / 2, atol=1e-3, rtol=0)

@@ -198,9 +198,17 @@ def test_settings_reach_what_they_are_for(table: Path) -> None:
     assert isinstance(waveform.tokenizer, WaveformTokenizer)
     assert waveform.tokenizer.tiles.patch == (100 + 40, 1)
     changed = described(
-        table, stretch="0.1", crop="0.25", gain="3", time_masks="1", time_width="0.3", band_masks="2", band_width="0.4"
+        table,
+        stretch="0.1",
+        crop="0.25",
+        gain="3",
+        equalise="2",
+        time_masks="1",
+        time_width="0.3",
+        band_masks="2",
+        band_width="0.4",
     ).augment
-    assert (changed.stretch, changed.longest, changed.gain) == (0.1, 24, 3)
+    assert (changed.stretch, changed.longest, changed.gain, changed.equalise) == (0.1, 24, 3, 2)
     assert (changed.time_masks, changed.band_masks) == ((1, 0.3), (2, 0.4))
 
 
@@ -239,6 +247,7 @@ def test_recipes_train(table: Path, tmp_path: Path, settings: dict[str, Any]) ->
         ({"tokenizer": "waveform", "patch": "4,4"}, "a patch is of a spectrogram: with tokenizer=waveform"),
         ({"patch": "4,4", "stack": "2"}, "give stack or patch, not both"),
         ({"tokenizer": "waveform", "band_masks": "1"}, "a waveform has no bands"),
+        ({"normalise": "example", "equalise": "2"}, "equalise=2.0: normalise=example takes it away again"),
         ({"task": "tags", "label_smoothing": "0.1"}, "label_smoothing=0.1: tags have none"),
         ({"tokenizer": "leaf"}, "the setting tokenizer='leaf' does not fit"),
     ],

@@ -7,6 +7,7 @@ from typing import final
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from unifier.data.augmenting.mixing import Mixup
 from unifier.data.loading import Augment, Batch, Views
@@ -15,6 +16,9 @@ from unifier_tokenizers import NOWHERE, InputError, WaveformTokenizer
 from unifier_tokenizers.choice import check_share
 from unifier_tokenizers.sound import SoundTokenizer
 from unifier_tokenizers.tiles import Tiles
+
+KNOTS = 5
+"""Bands, evenly spaced, that `equalise` makes louder or softer by numbers of their own."""
 
 
 def augment_sounds(
@@ -25,6 +29,7 @@ def augment_sounds(
     crop: float | None = None,
     shift: float = 0.0,
     gain: float = 0.0,
+    equalise: float = 0.0,
     time_masks: int = 0,
     time_width: float = 0.1,
     band_masks: int = 0,
@@ -35,10 +40,19 @@ def augment_sounds(
     `mixup` mixes sounds, a shorter one `repeat`ed, and of a long one only what its piece is cut from. `stretch` is the
     share by which a sound is made faster or slower at most, `crop` the seconds that are left of a longer one, `shift`
     the share of the bands by which all it holds is moved up or down at most, as by another throat (after Jaitly and
-    Hinton 2013), `gain` the decibels by which it is made louder or softer at most. So many masks then hide a stretch of
-    at most `time_width` of the sound, or at most `band_width` of the bands (SpecAugment: Park et al. 2019, section 2).
+    Hinton 2013), `gain` the decibels by which it is made louder or softer at most, `equalise` those by which each of
+    `KNOTS` bands is and, in between, the others, as by another microphone (after FilterAugment: Nam et al. 2022).
+    So many masks then hide a stretch of at most `time_width` of the sound, or at most `band_width` of the bands
+    (SpecAugment: Park et al. 2019, section 2).
     """
-    for name, value in (("stretch", stretch), ("gain", gain), ("time_masks", time_masks), ("band_masks", band_masks)):
+    amounts = {
+        "stretch": stretch,
+        "gain": gain,
+        "equalise": equalise,
+        "time_masks": time_masks,
+        "band_masks": band_masks,
+    }
+    for name, value in amounts.items():
         if not 0 <= value < math.inf:
             raise InputError(f"{name}={value}: 0 or more is needed")
     check_share("shift", shift)
@@ -48,10 +62,10 @@ def augment_sounds(
     if crop is not None and not 0 < crop < math.inf:
         raise InputError(f"crop={crop}: a number of seconds above 0 is needed")
     learned = isinstance(tokenizer, WaveformTokenizer)
-    for name, value in (("band_masks", band_masks), ("shift", shift)):
+    for name, value in (("band_masks", band_masks), ("shift", shift), ("equalise", equalise)):
         if learned and value:
             raise InputError(f"{name}={value}: a waveform has no bands; take a tokenizer of frames")
-    if not (mixup or stretch or crop or shift or gain or time_masks or band_masks):
+    if not (mixup or crop or shift or any(amounts.values())):
         return None
     tiles = tokenizer.tiles
     least = 1 / tiles.bands
@@ -69,6 +83,7 @@ def augment_sounds(
         longest=None if crop is None else max(round(crop / tokenizer.step) - side, 0) // step * step + side,
         shift=int(shift * tiles.bands),
         gain=gain,
+        equalise=equalise,
         time_masks=(time_masks, time_width),
         band_masks=(band_masks, band_width),
     )
@@ -153,6 +168,7 @@ class ChangeSounds:
     shift: int
     """The most bands by which a spectrogram is moved; what comes in is the outermost band again."""
     gain: float
+    equalise: float
     time_masks: tuple[int, float]
     """How many, and the share of the frames that each hides at most."""
     band_masks: tuple[int, float]
@@ -196,6 +212,10 @@ class ChangeSounds:
                 plane = (plane + decibels * (math.log(10) / 10)).clamp_(min=tiles.silence)
             else:
                 plane = plane * 10 ** (decibels / 20)
+        if self.equalise:
+            knots = self.equalise * (2 * torch.rand(len(plane), 1, KNOTS, generator=generator) - 1)
+            decibels = functional.interpolate(knots, tiles.bands, mode="linear", align_corners=True)
+            plane = (plane + decibels * (math.log(10) / 10)).clamp_(min=tiles.silence)
         mean = self.mean
         if self.own_mean:
             real = (torch.arange(plane.shape[1]) < lengths[:, None])[:, :, None]
