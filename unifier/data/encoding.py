@@ -140,6 +140,8 @@ def encode_split(
 
 
 def _both(tokenizer: Tokenizer, head: Head, example: Example) -> tuple[Tensor, ...]:
+    if not isinstance(example, Example):  # pyright: ignore[reportUnnecessaryIsInstance]  a source may be anyone's
+        raise InputError(f"an Example(input, target) is expected, not a {type(example).__name__}")
     return *tokenizer.encode(example.input), head.encode(example.target)
 
 

@@ -56,10 +56,10 @@ UNKNOWN = "no reference is known"
 class Source(Protocol):
     """A data set with the splits "train", "val" and "test".
 
-    Any map-style data set fits: a split needs a length and integer indexing. A split may also have `where(index)`,
-    a method that names an example for an error message ("train.en, line 12"), and `target(index)`, one that gives a
-    target without its input; a source may have a `scale`, `folds` (the numbers that its folds go by), the `seconds`
-    of its sounds where they are all as long, and a `sha256` over all that its examples are read from.
+    Any map-style data set of Examples fits: a split needs a length and integer indexing. It may also have
+    `where(index)`, a method that names an example for an error message ("train.en, line 12"), and `target(index)`, one
+    that gives a target without its input; a source may have a `scale`, `folds` (the numbers that its folds go by), the
+    `seconds` of its sounds where they are all as long, and a `sha256` over all that its examples are read from.
     """
 
     name: str

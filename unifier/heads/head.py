@@ -25,7 +25,7 @@ class Head(nn.Module, ABC):
     columns as they enter the trunk, and puts that, which it is lent, to a use of its own."""
 
     perfect: float = 100.0
-    """The highest that its first metric can be."""
+    """The highest that its first metric can be, above 0: arms trained together are scored by their shares of it."""
 
     readings: int = 1
     """How often, one after the other along B, the trunk reads a training batch for this head's loss."""
