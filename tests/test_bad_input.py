@@ -143,7 +143,7 @@ def test_settings_that_do_not_fit(refused: Refused, tmp_path: Path, settings: li
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("none.py", None, "an experiment is a Python file, and this is none"),
+        ("none.py", None, "no such file; an experiment is a Python file"),
         ("notes.txt", "hello", "an experiment is a Python file, and this is none"),
         ("hello_study.py", "print", "no experiment in it"),
         ("syntax_study.py", "def f(:", "syntax_study.py, line 1: not Python"),

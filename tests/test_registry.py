@@ -120,7 +120,7 @@ def test_a_syntax_error_in_a_neighbour_is_named_by_its_own_file(tmp_path: Path) 
 
 
 def test_files_that_are_not_there_or_no_text(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="and this is none"):
+    with pytest.raises(InputError, match=r"none\.py: no such file; an experiment is a Python file"):
         experiments(tmp_path / "none.py")
     with pytest.raises(InputError, match="and this is none"):
         experiments(tmp_path)

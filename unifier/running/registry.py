@@ -19,6 +19,8 @@ Kind = Literal["tokenizers", "heads", "sources"]
 def experiments(file: str | Path) -> dict[str, Callable[..., Experiment | Comparison]]:
     """The functions a file defines that are annotated to return an Experiment or a Comparison, by name."""
     path = Path(file).resolve()
+    if not path.exists():
+        raise InputError(f"{file}: no such file; an experiment is a Python file")
     if not path.is_file() or path.suffix != ".py":
         raise InputError(f"{file}: an experiment is a Python file, and this is none")
     module = _load(path)
