@@ -114,7 +114,7 @@ def strided(before: int, after: int) -> nn.Sequential:
 
 
 def pooled(before: int, after: int) -> nn.Sequential:
-    """A convolution, ReLU and the maxima of overlapping squares: (B, before, H, W) -> (B, after, H / 2, W / 2)."""
+    """A convolution, the maxima of overlapping squares, ReLU: (B, before, H, W) -> (B, after, H / 2, W / 2)."""
     return nn.Sequential(nn.Conv2d(before, after, 3, padding=1, bias=False), nn.MaxPool2d(3, 2, padding=1), nn.ReLU())
 
 
