@@ -4,11 +4,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import tables
-from benchmarks.contests import CONTESTS
-from benchmarks.figure import draw
-from benchmarks.race import FailedError, race
-from benchmarks.report import results
+from benchmarks.contests.by_name import CONTESTS
+from benchmarks.racing import tables
+from benchmarks.racing.figure import draw
+from benchmarks.racing.race import FailedError, race
+from benchmarks.racing.report import results
 from unifier.study.files import read_json, write_json
 
 HERE = Path(__file__).parent

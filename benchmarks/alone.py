@@ -10,7 +10,7 @@ from statistics import median
 
 import torch
 
-from benchmarks.tables import keep, row
+from benchmarks.racing.tables import keep, row
 from unifier.data.embedded import GrammarPairs
 from unifier.study.files import read_json
 from unifier_tokenizers import FrameTokenizer, PatchTokenizer, Sound, SubwordTokenizer, Vocabulary
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 ROUNDS = 5
 STARTS = {
     "`import unifier`": "import unifier",
-    "`import unifier.running.translate`, with torch": "import unifier.running.translate",
+    "`import unifier.running.using.translate`, with torch": "import unifier.running.using.translate",
     "`import unifier.model`, with torch and Lightning": "import unifier.model",
     "`import timm`": "import timm",
     "`import transformers`, and Marian's model": "from transformers import MarianMTModel",

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.tables import keep, row
-from benchmarks.timing import in_turn
+from benchmarks.racing.tables import keep, row
+from benchmarks.racing.timing import in_turn
 from unifier.study.memory import keep_freed_memory
 from unifier.trunks.attention import PLAIN_BELOW, PlainAttention
 

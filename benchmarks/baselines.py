@@ -28,7 +28,7 @@ from torch.nn import functional
 from torchaudio.functional import compute_deltas
 from torchaudio.transforms import MFCC
 
-from benchmarks.tables import row
+from benchmarks.racing.tables import row
 from unifier.data.sets.by_name import PICTURES, picture_source, sound_source
 from unifier.data.source import SPLITS, Example, LabelledSource, where
 from unifier.study.files import read_json, write_json

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from unifier.running import compare, telling
-from unifier.running.interference import Interference
+from unifier.running.comparing import compare
+from unifier.running.loop.interference import Interference
 from unifier.running.run import run
+from unifier.running.telling import tell as telling
 from unifier.study.comparison import Comparison
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"

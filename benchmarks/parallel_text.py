@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.tables import keep, row
-from unifier.data.encoding import encode_split
+from benchmarks.racing.tables import keep, row
+from unifier.data.keeping.encoding import encode_split
 from unifier.data.loading import TrainingBatches
-from unifier.data.sets.parallel_text import ParallelText
+from unifier.data.own.parallel_text import ParallelText
 from unifier.data.source import readable
 from unifier.heads.translation import TranslationHead
 from unifier.study.memory import forget_peak_memory, peak_memory

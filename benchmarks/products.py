@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.tables import keep, row
-from benchmarks.timing import in_turn
+from benchmarks.racing.tables import keep, row
+from benchmarks.racing.timing import in_turn
 from unifier.study.memory import keep_freed_memory
-from unifier.trunks.linear import linear
+from unifier.trunks.arithmetic.linear import linear
 
 COLUMNS = (64, 256, 1024, 8192)
 MAPS = ((128, 128), (128, 512), (192, 768), (768, 192), (128, 10000))

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from benchmarks.contest import Contest
-from benchmarks.contests import find
-from benchmarks.race import race
-from benchmarks.tables import keep, row
-from benchmarks.timing import Timing
+from benchmarks.contests.by_name import find
+from benchmarks.racing.contest import Contest
+from benchmarks.racing.race import race
+from benchmarks.racing.tables import keep, row
+from benchmarks.racing.timing import Timing
 
 LENGTHS = [(columns, max(8192 // columns, 1)) for columns in (64, 256, 1024, 4096)]
 BATCHES = [(64, batch) for batch in (1, 16)]

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from unifier.data.augmenting.mixing import Mixup
 from unifier.data.augmenting.sound import augment_sounds, view_sounds
-from unifier.data.kept import fit_once
+from unifier.data.keeping.kept import fit_once
 from unifier.data.sets.by_name import sound_source
 from unifier.data.source import BadExamples
 from unifier.data.usual import longest_seconds, usual_seconds
@@ -25,8 +25,8 @@ from unifier.study.experiment import (
 from unifier.study.fitted import fitted
 from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
-from unifier_tokenizers.normal import Normalise
-from unifier_tokenizers.stem import StemKind
+from unifier_tokenizers.parts.normal import Normalise
+from unifier_tokenizers.parts.stem import StemKind
 
 PLAIN: dict[str, Any] = {
     "stem": None,

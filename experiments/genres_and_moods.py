@@ -6,7 +6,7 @@ from typing import Literal
 from genres import genres
 from unifier.study.experiment import Experiment
 from unifier.study.joint import together
-from unifier_tokenizers.normal import Normalise
+from unifier_tokenizers.parts.normal import Normalise
 
 
 def genres_and_moods(

@@ -18,7 +18,7 @@ from unifier.trunks.convolutional import Convolutional
 from unifier.trunks.recurrent import Cell, Recurrent
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 Rung = Literal[
     "gru",

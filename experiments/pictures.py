@@ -23,7 +23,7 @@ from unifier.study.experiment import (
 from unifier.study.fitted import fitted
 from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import InputError, PatchTokenizer
-from unifier_tokenizers.stem import StemKind
+from unifier_tokenizers.parts.stem import StemKind
 
 
 def pictures(

@@ -6,15 +6,15 @@ from unifier.data.augmenting.subwords import BpeDropout
 from unifier.data.cleaning import Duplicates
 from unifier.data.embedded import GrammarPairs
 from unifier.data.extended import Extended
+from unifier.data.own.parallel_text import ParallelText, Texts
 from unifier.data.sets.multi30k import Multi30k
-from unifier.data.sets.parallel_text import ParallelText, Texts
 from unifier.data.source import BadExamples, Source, readable
 from unifier.heads.translation import TranslationHead
 from unifier.study.experiment import Arm, Compilation, Experiment, Optimization, Precision, Schedule, Training
 from unifier.study.fitted import fitted
 from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 Tied = Literal["all", "source", "target", "none"]
 LEARNED_FROM = 1_000_000

@@ -5,14 +5,14 @@ import torch
 
 from unifier.heads.translation import TranslationHead
 from unifier.heads.writing import before
-from unifier.study.alignment import (
+from unifier.study.analyses.alignment import (
     Aligned,
     alignment_error_rate,
     between_words,
     chance_error_rate,
 )
 from unifier_tokenizers import Tokens, Vocabulary
-from unifier_tokenizers.vocabulary import BEGIN, END, PAD
+from unifier_tokenizers.parts.vocabulary import BEGIN, END, PAD
 
 D, N = 8, 5
 

@@ -12,8 +12,8 @@ import pytest
 import soundfile
 from PIL import Image
 
-from unifier.data.archives import read_archive
-from unifier.data.files import read_picture, read_sound
+from unifier.data.reading.archives import read_archive
+from unifier.data.reading.files import read_picture, read_sound
 from unifier_tokenizers import InputError
 
 

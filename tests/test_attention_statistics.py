@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist, jensenshannon
 from scipy.stats import entropy
 from torch import Tensor
 
-from unifier.study.attention_statistics import STATISTICS, Attentive, attention_statistics, received
+from unifier.study.analyses.attention_statistics import STATISTICS, Attentive, attention_statistics, received
 from unifier.trunks.attention import visibility
 from unifier.trunks.bag import Bag
 from unifier.trunks.transformer import Transformer

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchaudio.transforms import MelSpectrogram
 
 from unifier_tokenizers import FrameTokenizer, InputError, Sound, check_tokenizer
-from unifier_tokenizers.sound import FLOOR, NEAR, TERMS, resampling_ratio
+from unifier_tokenizers.parts.sound import FLOOR, NEAR, TERMS, resampling_ratio
 
 D, F, RATE = 12, 20, 8000
 SHAPE: dict[str, Any] = {"rate": RATE, "window": 0.032, "hop": 0.016, "bands": F}

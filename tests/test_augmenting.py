@@ -12,12 +12,12 @@ from torchvision.transforms.v2 import functional
 from unifier import run
 from unifier.data.augmenting.pictures import augment_pictures, erase_part, move, reach, shift_and_mirror, view_pictures
 from unifier.data.augmenting.randaugment import RandAugment
-from unifier.data.encoding import encode_split
+from unifier.data.keeping.encoding import encode_split
 from unifier.data.loading import Batch, collate
 from unifier.running.registry import experiment
 from unifier_tokenizers import NOWHERE, InputError, PatchTokenizer, pad_columns
-from unifier_tokenizers.pixels import Pictures
-from unifier_tokenizers.stem import LinearMap, Stem
+from unifier_tokenizers.parts.pixels import Pictures
+from unifier_tokenizers.parts.stem import LinearMap, Stem
 
 SIZES = [(8, 12), (12, 8), (4, 4), (8, 12), (8, 12), (12, 8)]
 ALL: list[dict[str, Any]] = [

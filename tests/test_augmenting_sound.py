@@ -10,11 +10,11 @@ from torchaudio.functional import mask_along_axis_iid
 
 from unifier.data.augmenting.mixing import Mixup
 from unifier.data.augmenting.sound import ChangeSounds, augment_sounds, masks, view_sounds
-from unifier.data.encoding import Encoded
+from unifier.data.keeping.encoding import Encoded
 from unifier.data.loading import Augment, Batch, TrainingBatches, Unit, lengths_read
 from unifier_tokenizers import NOWHERE, FrameTokenizer, Sound, WaveformTokenizer, pad_columns
-from unifier_tokenizers.sound import FLOOR, SoundTokenizer
-from unifier_tokenizers.tiles import Tiles
+from unifier_tokenizers.parts.sound import FLOOR, SoundTokenizer
+from unifier_tokenizers.parts.tiles import Tiles
 
 RATE, F, D = 8000, 20, 12
 SHAPE: dict[str, Any] = {"rate": RATE, "window": 0.032, "hop": 0.016, "bands": F}

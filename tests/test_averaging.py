@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 from torch.utils.data import DataLoader, TensorDataset
 
-from unifier.running.averaging import Averaging
+from unifier.running.loop.averaging import Averaging
 from unifier.study.experiment import Training
 from unifier_tokenizers import InputError
 

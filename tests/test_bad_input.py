@@ -18,10 +18,10 @@ EXPERIMENT = """
 from typing import Literal
 
 from unifier import Arm, ClassificationHead, Experiment, Training, Transformer, TranslationHead
-from unifier.data.sets.audio_folder import AudioFolder
+from unifier.data.own.audio_folder import AudioFolder
 from unifier.data.sets.fashion_mnist import FashionMNIST
-from unifier.data.sets.image_folder import ImageFolder
-from unifier.data.sets.parallel_text import ParallelText
+from unifier.data.own.image_folder import ImageFolder
+from unifier.data.own.parallel_text import ParallelText
 from unifier_tokenizers import FrameTokenizer, PatchTokenizer, SubwordTokenizer, Vocabulary
 
 def own_files(

@@ -10,34 +10,24 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import (
-    attention,
-    decoding,
-    grammar,
-    products,
-    race,
-    scaling,
-    spectrogram,
-    tables,
-    translation,
-    vit,
-    worker,
-)
-from benchmarks.agreement import far_apart, texts_differ
-from benchmarks.contest import Contest, Contestant, Role, Workload
-from benchmarks.contests import CONTESTS
-from benchmarks.copying import State, fill, read
-from benchmarks.encoder_weights import for_torch
-from benchmarks.encoders import Shape, TorchClassifier
-from benchmarks.figure import draw
-from benchmarks.grammar import Task
-from benchmarks.report import results
-from benchmarks.sequences import Size
-from benchmarks.timing import Timing, ratios
+from benchmarks import attention, products, scaling
+from benchmarks.contests import decoding, grammar, spectrogram, translation, vit
+from benchmarks.contests.by_name import CONTESTS
+from benchmarks.contests.grammar import Task
+from benchmarks.models.copying import State, fill, read
+from benchmarks.models.encoder_weights import for_torch
+from benchmarks.models.encoders import Shape, TorchClassifier
+from benchmarks.models.sequences import Size
+from benchmarks.racing import race, tables, worker
+from benchmarks.racing.agreement import far_apart, texts_differ
+from benchmarks.racing.contest import Contest, Contestant, Role, Workload
+from benchmarks.racing.figure import draw
+from benchmarks.racing.report import results
+from benchmarks.racing.timing import Timing, ratios
 from unifier.running.result import commit
 from unifier.study.experiment import Precision
 
-FOLDER = Path(race.__file__).parent
+FOLDER = Path(attention.__file__).parent
 PICTURES = Shape(8, 8, (4, 4), True, dim=16, depth=2, heads=2, hidden=32, classes=3, batch=2, steps=2)
 CLIPS = replace(PICTURES, width=12, patch=(8, 1), class_token=False)
 SIZE = Size(vocabulary=300, dim=16, depth=2, heads=2, hidden=32)

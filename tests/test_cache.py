@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from unifier.data import cache
+from unifier.data.keeping import cache
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 from unifier import Experiment, run
 from unifier.data.embedded import Digits
 from unifier.heads.classification import ClassificationHead
-from unifier.running.callbacks import Interrupted
+from unifier.running.loop.callbacks import Interrupted
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer

@@ -23,7 +23,7 @@ from unifier.trunks.bag import Bag
 from unifier.trunks.recurrent import Cell
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import NOWHERE, InputError, SubwordTokenizer, Tokens, Vocabulary
-from unifier_tokenizers.vocabulary import BEGIN, END
+from unifier_tokenizers.parts.vocabulary import BEGIN, END
 
 D, LENGTHS = 12, [9, 3, 5]
 VOCABULARY = Vocabulary.fit(["ein Mann sieht zwei Hunde", "ein Hund", "zwei Hunde sehen"], size=100, level="word")

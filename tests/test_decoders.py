@@ -18,7 +18,7 @@ from unifier.heads.translation import TranslationHead
 from unifier.heads.writing import AttentiveHead, WritingHead
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import NOWHERE, Tokens, Vocabulary
-from unifier_tokenizers.vocabulary import BEGIN, END, PAD
+from unifier_tokenizers.parts.vocabulary import BEGIN, END, PAD
 
 D, LENGTHS = 12, [9, 3, 5]
 TARGETS = ["ein Mann sieht zwei Hunde", "ein Hund", "zwei Hunde sehen"]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unifier.heads.decoding import Hypothesis, beam, greedy, highest
-from unifier_tokenizers.vocabulary import BEGIN, END
+from unifier_tokenizers.parts.vocabulary import BEGIN, END
 
 R, V = 4, 6
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from unifier.data.download import CHUNK, Remote, obtain, require
+from unifier.data.reading.download import CHUNK, Remote, obtain, require
 from unifier_tokenizers import InputError
 
 CONTENT = bytes(range(256)) * (CHUNK // 100)

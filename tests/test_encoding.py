@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unifier.data.encoding import CHUNK, Encoded, encode_split
+from unifier.data.keeping.encoding import CHUNK, Encoded, encode_split
 from unifier.data.source import Example, data_folder, readable, where
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer, Tokens, Units

@@ -7,7 +7,7 @@ import pytest
 
 from unifier.data.embedded import GrammarPairs
 from unifier.data.extended import Extended
-from unifier.data.sets.parallel_text import ParallelText
+from unifier.data.own.parallel_text import ParallelText
 from unifier.data.source import where
 from unifier.running.result import describe_data, sha256_of
 from unifier_tokenizers import InputError

@@ -11,7 +11,7 @@ import pytest
 import soundfile
 from PIL import Image
 
-from unifier.data.files import hash_files, read_lines, read_number, read_picture, read_sound, read_table
+from unifier.data.reading.files import hash_files, read_lines, read_number, read_picture, read_sound, read_table
 from unifier_tokenizers import InputError
 
 RED = (200, 30, 60)

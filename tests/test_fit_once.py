@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from unifier.data.kept import fit_once
+from unifier.data.keeping.kept import fit_once
 from unifier.data.source import Example, SplitName
 from unifier_tokenizers import FrameTokenizer
-from unifier_tokenizers.sound import Sound
+from unifier_tokenizers.parts.sound import Sound
 
 
 class Sounds:

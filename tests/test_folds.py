@@ -30,7 +30,7 @@ Rows = Callable[..., dict[str, Any]]
 STUDY = '''
 """Pictures of a folder."""
 from unifier import Arm, ClassificationHead, Experiment, Training, Transformer
-from unifier.data.sets.image_folder import ImageFolder
+from unifier.data.own.image_folder import ImageFolder
 from unifier_tokenizers import PatchTokenizer
 
 def shades(*, data: str, fold: int | None = None, steps: int = 2) -> Experiment:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from unifier.data.embedded import Digits
-from unifier.data.encoding import encode_split
+from unifier.data.keeping.encoding import encode_split
 from unifier.data.loading import collate
 from unifier.heads.classification import ClassificationHead
 from unifier.model import Unifier

@@ -11,16 +11,16 @@ import torch
 
 from unifier import run
 from unifier.data.embedded import SyntheticMusic
-from unifier.data.encoding import encode_split
+from unifier.data.keeping.encoding import encode_split
 from unifier.data.loading import Batch, TrainingBatches, lengths_read
-from unifier.data.sets.audio_folder import AudioFolder
+from unifier.data.own.audio_folder import AudioFolder
 from unifier.heads.classification import ClassificationHead
 from unifier.running.registry import experiment
 from unifier.running.settings import check_settings
 from unifier.study.experiment import Training, enough_epochs
 from unifier.study.fitted import keep, remembering
 from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
-from unifier_tokenizers.stem import FrameStem, LinearMap
+from unifier_tokenizers.parts.stem import FrameStem, LinearMap
 
 GENRES: Any = experiment(str(Path(__file__).parents[1] / "experiments" / "genres.py"))
 SMALL: dict[str, Any] = {"dim": 16, "depth": 1, "heads": 2, "hidden": 16, "tokens": 400, "batch_tokens": 64}

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from unifier_tokenizers import NOWHERE, InputError, PatchTokenizer, check_tokenizer, pad_columns
-from unifier_tokenizers.stem import StemKind
+from unifier_tokenizers.parts.stem import StemKind
 
 D = 12
 SIZES = [(8, 12), (9, 5), (3, 2), (17, 12), (8, 12)]

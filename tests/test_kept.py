@@ -14,9 +14,9 @@ import pytest
 import soundfile
 import torch
 
-from unifier.data import kept
-from unifier.data.encoding import Encoded
-from unifier.data.sets.audio_folder import AudioFolder
+from unifier.data.keeping import kept
+from unifier.data.keeping.encoding import Encoded
+from unifier.data.own.audio_folder import AudioFolder
 from unifier.data.source import SplitName
 from unifier.data.subset import Subset
 from unifier.heads.classification import ClassificationHead

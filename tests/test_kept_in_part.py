@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from unifier.data.encoding import Encoded
-from unifier.data.kept import keep_units
-from unifier.data.sets.audio_folder import AudioFolder
+from unifier.data.keeping.encoding import Encoded
+from unifier.data.keeping.kept import keep_units
+from unifier.data.own.audio_folder import AudioFolder
 from unifier.heads.classification import ClassificationHead
 from unifier_tokenizers import FrameTokenizer, InputError
 

@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from unifier.cli import main
-from unifier.data.encoding import encode_split
+from unifier.data.keeping.encoding import encode_split
 from unifier.data.loading import TrainingBatches, collate
 from unifier.heads.writing import AttentiveHead, WritingHead
 from unifier.model import Unifier
-from unifier.running.observe import observe
 from unifier.running.registry import experiments
-from unifier.running.translate import Wishes, translate
-from unifier.running.translator import Translator
+from unifier.running.telling.observe import observe
+from unifier.running.using.translate import Wishes, translate
+from unifier.running.using.translator import Translator
 from unifier.study.comparison import Comparison
 from unifier.study.experiment import Experiment
 from unifier_tokenizers import SubwordTokenizer

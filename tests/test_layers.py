@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unifier.study.layers import by_layer, mean_columns
+from unifier.study.analyses.layers import by_layer, mean_columns
 from unifier.trunks.bag import Bag
 from unifier.trunks.convolutional import Convolutional
 from unifier.trunks.recurrent import Recurrent

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,11 @@ def test_no_file_is_long() -> None:
     assert {name: lines for name, lines in long.items() if lines > 350} == {}
 
 
+def test_no_folder_is_crowded() -> None:
+    modules = Counter(path.parent for path in OURS if path.name != "__init__.py" and path.parent.name != "tests")
+    assert {str(folder.relative_to(ROOT)): count for folder, count in modules.items() if count > 10} == {}
+
+
 def wide(text: str) -> list[str]:
     """The lines of a Markdown page above 120 columns, but for tables and code."""
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
@@ -160,7 +166,7 @@ def test_it_starts_at_once(seconds: float, arguments: list[str]) -> None:
         "unifier.data.embedded",
         "unifier.data.splitting",
         "unifier.running.show",
-        "unifier.running.translate",
+        "unifier.running.using.translate",
     ],
 )
 def test_what_nobody_asked_for_takes_no_memory(module: str) -> None:

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from unifier.data.augmenting.sound import augment_sounds
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
-from unifier.data.encoding import Encoded, encode_split
+from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.loading import Batch, collate, lengths_read
 from unifier.data.source import Example
 from unifier.heads.classification import ClassificationHead

@@ -17,10 +17,10 @@ from unifier.heads.classification import ClassificationHead
 from unifier.heads.decoders.recurrent import RecurrentHead
 from unifier.heads.text_scores import text_scores
 from unifier.report.page import report_on
-from unifier.running.lengths import BUCKETS, by_length
+from unifier.running.telling.lengths import BUCKETS, by_length
 from unifier.study.experiment import Arm
 from unifier_tokenizers import InputError, PatchTokenizer, SubwordTokenizer, Vocabulary
-from unifier_tokenizers.vocabulary import WORD
+from unifier_tokenizers.parts.vocabulary import WORD
 
 D = 8
 PAIRS = GrammarPairs(train=40, val=5, test=120)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from unifier.study.ledger import plain_memory
-from unifier.trunks import linear as module
-from unifier.trunks.linear import Linear, has_onednn, linear, packed, product
+from unifier.trunks.arithmetic import linear as module
+from unifier.trunks.arithmetic.linear import Linear, has_onednn, linear, packed, product
 
 B, N = 3, 7
 BOTH = [torch.float32, torch.bfloat16]

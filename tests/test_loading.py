@@ -12,7 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from unifier.data.encoding import Encoded
+from unifier.data.keeping.encoding import Encoded
 from unifier.data.loading import (
     Batch,
     Cost,

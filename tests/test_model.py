@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
-from unifier.data.encoding import encode_split
+from unifier.data.keeping.encoding import encode_split
 from unifier.data.loading import Batch, collate
 from unifier.model import Unifier
 from unifier.running.registry import experiment as find
 from unifier.study.experiment import Experiment, Schedule, Training
-from unifier.study.optimizing import learning_rate_share
+from unifier.study.optimizing.optimizers import learning_rate_share
 
 ROOT = Path(__file__).parents[1]
 

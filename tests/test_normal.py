@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from unifier_tokenizers import FrameTokenizer, InputError, Sound, Tokenizer, WaveformTokenizer, check_tokenizer
-from unifier_tokenizers.normal import Normal
+from unifier_tokenizers.parts.normal import Normal
 
 RATE, F, D = 8000, 20, 12
 SHAPE: dict[str, Any] = {"rate": RATE, "window": 0.032, "hop": 0.016, "bands": F}

@@ -13,24 +13,24 @@ import torch
 
 from unifier import run
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
-from unifier.data.encoding import Encoded, encode_split
+from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.decoders.recurrent import RecurrentHead
 from unifier.heads.tagging import TaggingHead
 from unifier.heads.translation import TranslationHead
 from unifier.model import Unifier
-from unifier.running.observe import observe
+from unifier.running.telling.observe import observe
+from unifier.study.analyses.layers import by_layer
+from unifier.study.analyses.observation import aligned, batches, representations, spread
 from unifier.study.experiment import Arm, Experiment, Training
-from unifier.study.layers import by_layer
-from unifier.study.observation import aligned, batches, representations, spread
 from unifier.trunks.bag import Bag
 from unifier.trunks.convolutional import Convolutional
 from unifier.trunks.recurrent import Recurrent
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import FrameTokenizer, Mixture, PatchTokenizer, Sound, SubwordTokenizer, Tokens, Vocabulary
-from unifier_tokenizers.vocabulary import Level
+from unifier_tokenizers.parts.vocabulary import Level
 
 D, DEPTH = 12, 2
 PAIRS = GrammarPairs(train=40, val=12, test=3)
@@ -126,7 +126,7 @@ def test_attention_is_not_kept_of_examples_that_would_take_all_memory(
     few = Few([Example(piece, example.target) for piece, example in zip(pieces, whole, strict=True)])
     model, splits = model_of(transformer(), music=replace(sound(stack=4), source=few))
     assert sorted(set(splits["music"].lengths()[:, 0].tolist())) == [12, 25]
-    monkeypatch.setattr("unifier.running.observe.LONGEST", longest)
+    monkeypatch.setattr("unifier.running.telling.observe.LONGEST", longest)
     own, read = Transformer.attention, list[int]()
     monkeypatch.setattr(Transformer, "attention", lambda *given: (read.append(given[1].mask.shape[1]), own(*given))[1])  # pyright: ignore
     observe(model, splits, tmp_path)

@@ -13,13 +13,13 @@ from PIL import Image
 from unifier import Arm, ClassificationHead, Experiment, Source, Training, Transformer, run
 from unifier.data.augmenting.sound import augment_sounds
 from unifier.data.loading import Augment
-from unifier.data.sets.audio_folder import AudioFolder
-from unifier.data.sets.image_folder import ImageFolder
+from unifier.data.own.audio_folder import AudioFolder
+from unifier.data.own.image_folder import ImageFolder
 from unifier.data.source import SPLITS
 from unifier.running.registry import experiment
 from unifier.running.result import Result
 from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, Tokenizer, WaveformTokenizer
-from unifier_tokenizers.sound import SoundTokenizer
+from unifier_tokenizers.parts.sound import SoundTokenizer
 
 RATES = (8000, 11025, 22050, 44100, 44101, 48000, 96000)
 

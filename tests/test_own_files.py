@@ -9,9 +9,9 @@ import pytest
 import soundfile
 from PIL import Image
 
-from unifier.data.sets.audio_folder import AudioFolder
-from unifier.data.sets.image_folder import ImageFolder
-from unifier.data.sets.parallel_text import ParallelText
+from unifier.data.own.audio_folder import AudioFolder
+from unifier.data.own.image_folder import ImageFolder
+from unifier.data.own.parallel_text import ParallelText
 from unifier.data.source import SPLITS
 from unifier_tokenizers import InputError
 

@@ -9,8 +9,8 @@ import soundfile
 import torch
 from torch import Tensor
 
-from unifier.data.mapped import Mapped
-from unifier.data.packed import Packed
+from unifier.data.keeping.mapped import Mapped
+from unifier.data.keeping.packed import Packed
 from unifier.study.memory import forget_peak_memory, peak_memory
 from unifier_tokenizers import InputError
 
@@ -84,9 +84,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from unifier.data.kept import keep_units
+from unifier.data.keeping.kept import keep_units
 from unifier.data.loading import TrainingBatches
-from unifier.data.sets.audio_folder import AudioFolder
+from unifier.data.own.audio_folder import AudioFolder
 from unifier_tokenizers import FrameTokenizer
 
 

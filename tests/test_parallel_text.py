@@ -14,11 +14,11 @@ from xml.sax.saxutils import escape
 import pytest
 
 from unifier.data.cleaning import repeated, too_unlike
-from unifier.data.files import read_lines
-from unifier.data.lines import Lines, open_plain
-from unifier.data.sets.parallel_text import ParallelText
+from unifier.data.own.parallel_text import ParallelText
+from unifier.data.reading.files import read_lines
+from unifier.data.reading.lines import Lines, open_plain
+from unifier.data.reading.tmx import read_memory
 from unifier.data.source import SPLITS
-from unifier.data.tmx import read_memory
 from unifier.running.result import describe_data
 from unifier_tokenizers import InputError
 
@@ -216,9 +216,10 @@ def test_pairs_go_into_other_processes(tmp_path: Path) -> None:
 
 PROGRAM = """
 import sys, tracemalloc
-from unifier.data import cleaning, lines, loading
-from unifier.data.encoding import encode_split
-from unifier.data.sets.parallel_text import ParallelText
+from unifier.data import cleaning, loading
+from unifier.data.reading import lines
+from unifier.data.keeping.encoding import encode_split
+from unifier.data.own.parallel_text import ParallelText
 from unifier.heads.head import Head
 from unifier.study import ledger
 from unifier_tokenizers import Tokenizer, Units

@@ -10,13 +10,13 @@ import torch
 from PIL import Image
 
 from unifier import Experiment, run
-from unifier.data.encoding import encode_split
+from unifier.data.keeping.encoding import encode_split
 from unifier.data.loading import collate
-from unifier.data.sets.image_folder import ImageFolder
+from unifier.data.own.image_folder import ImageFolder
 from unifier.data.source import SPLITS
 from unifier.data.usual import usual_side
-from unifier.running.load import load
 from unifier.running.registry import experiment
+from unifier.running.using.load import load
 from unifier.study.files import read_json
 from unifier.study.fitted import keep, remembering
 from unifier_tokenizers import InputError, PatchTokenizer

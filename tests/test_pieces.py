@@ -7,11 +7,11 @@ import torch
 
 from unifier.data.augmenting.mixing import Mixup, chain
 from unifier.data.augmenting.sound import augment_sounds
-from unifier.data.encoding import Encoded
+from unifier.data.keeping.encoding import Encoded
+from unifier.data.keeping.packed import Packed, Piece
 from unifier.data.loading import Augment, Batch, TrainingBatches
-from unifier.data.packed import Packed, Piece
 from unifier_tokenizers import FrameTokenizer, Sound, WaveformTokenizer
-from unifier_tokenizers.sound import SoundTokenizer
+from unifier_tokenizers.parts.sound import SoundTokenizer
 
 SHAPE: dict[str, Any] = {"rate": 8000, "window": 0.032, "hop": 0.016, "bands": 20}
 TOKENIZERS: dict[str, SoundTokenizer] = {

@@ -9,7 +9,7 @@ from unifier import Experiment, run
 from unifier.data.embedded import Digits
 from unifier.heads.classification import ClassificationHead
 from unifier.study.experiment import Arm, Training
-from unifier.trunks.precision import device_here, fast_bfloat16
+from unifier.trunks.arithmetic.precision import device_here, fast_bfloat16
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
 

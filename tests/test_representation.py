@@ -8,7 +8,7 @@ import torch
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from unifier.study.representation import Calibrated, Relation, calibrated, likeness, neighbours
+from unifier.study.analyses.representation import Calibrated, Relation, calibrated, likeness, neighbours
 from unifier_tokenizers import InputError
 
 E = 40

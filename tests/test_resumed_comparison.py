@@ -10,9 +10,9 @@ from unifier import Comparison, Experiment, run
 from unifier.data.embedded import Digits
 from unifier.data.subset import Subset
 from unifier.heads.classification import ClassificationHead
-from unifier.running import compare
-from unifier.running.callbacks import Interrupted
-from unifier.running.trials import Trials
+from unifier.running.comparing import compare
+from unifier.running.comparing.trials import Trials
+from unifier.running.loop.callbacks import Interrupted
 from unifier.study.comparison import Trial
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer

@@ -14,11 +14,11 @@ from PIL import Image
 
 from unifier.data.embedded import Digits, SyntheticMusic
 from unifier.heads.classification import ClassificationHead
-from unifier.running.samples import SIDE, samples, shown
+from unifier.running.telling.samples import SIDE, samples, shown
 from unifier.study.experiment import Arm
 from unifier.study.files import read_json, write_json
 from unifier_tokenizers import FrameTokenizer, PatchTokenizer
-from unifier_tokenizers.sound import Sound
+from unifier_tokenizers.parts.sound import Sound
 
 D = 8
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from unifier.heads.decoding import greedy
 from unifier.heads.sampling import sample, shares
 from unifier_tokenizers import InputError
-from unifier_tokenizers.vocabulary import BEGIN, END
+from unifier_tokenizers.parts.vocabulary import BEGIN, END
 
 V = 7
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from unifier import Comparison, Experiment, Result
-from unifier.running.search import searched, validation_score
+from unifier.running.comparing.search import searched, validation_score
 from unifier.study.comparison import Trial
 
 GRID = {"dim": (8, 16, 32, 64), "depth": (1, 2, 3), "rate": (0.1, 0.2, 0.3)}

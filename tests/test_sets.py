@@ -12,14 +12,14 @@ import pytest
 import soundfile
 from PIL import Image
 
-from unifier.data.sets.audio_folder import AudioFolder
+from unifier.data.own.audio_folder import AudioFolder
+from unifier.data.own.image_folder import ImageFolder
+from unifier.data.own.parallel_text import ParallelText
 from unifier.data.sets.emotify import EMOTIONS, GENRES, Emotify
 from unifier.data.sets.fashion_mnist import FashionMNIST
 from unifier.data.sets.gtzan import GTZAN
-from unifier.data.sets.image_folder import ImageFolder
 from unifier.data.sets.mnist import MNIST
 from unifier.data.sets.multi30k import FILES, Multi30k
-from unifier.data.sets.parallel_text import ParallelText
 from unifier.data.source import SPLITS
 from unifier_tokenizers import InputError, Sound
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, Sound, WaveformTokenizer, pad_columns
-from unifier_tokenizers.sound import SoundTokenizer
-from unifier_tokenizers.stem import FrameStem, Halvings, Stem, StemKind
+from unifier_tokenizers.parts.sound import SoundTokenizer
+from unifier_tokenizers.parts.stem import FrameStem, Halvings, Stem, StemKind
 
 D, F, RATE = 12, 20, 8000
 SHAPE: dict[str, Any] = {"rate": RATE, "window": 0.032, "hop": 0.016, "bands": F, "stack": 4}

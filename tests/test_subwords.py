@@ -5,12 +5,12 @@ import torch
 
 from unifier.data.augmenting.subwords import BpeDropout
 from unifier.data.embedded import GrammarPairs
-from unifier.data.encoding import encode_split
+from unifier.data.keeping.encoding import encode_split
 from unifier.data.loading import Batch, collate
 from unifier.heads.head import IGNORED
 from unifier.heads.translation import TranslationHead
 from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
-from unifier_tokenizers.vocabulary import END
+from unifier_tokenizers.parts.vocabulary import END
 
 PAIRS = list(GrammarPairs(train=40, val=1, test=1).split("train"))
 TEXTS = [text for pair in PAIRS for text in (pair.input, pair.target)]

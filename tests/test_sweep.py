@@ -15,9 +15,9 @@ from wandb.sdk.lib.config_util import save_config_file_from_dict
 
 from unifier.cli import main, make_parser, parse_settings
 from unifier.running import fit
+from unifier.running.comparing.sweep import sweep_configuration
 from unifier.running.registry import experiment
 from unifier.running.settings import check_settings
-from unifier.running.sweep import sweep_configuration
 from unifier.running.tracking import Tracking
 from unifier_tokenizers import InputError
 

@@ -7,7 +7,7 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from unifier.data.embedded import Digits
-from unifier.data.encoding import encode_split
+from unifier.data.keeping.encoding import encode_split
 from unifier.data.loading import collate
 from unifier.data.source import Example
 from unifier.heads.pooling import Pooling

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary, check_tokenizer, load_vectors
+from unifier_tokenizers.parts.vocabulary import END, Level
 from unifier_tokenizers.positions import PositionKind
-from unifier_tokenizers.vocabulary import END, Level
 
 D = 10
 TEXTS = ["two dogs run", "a girl sees two dogs", "a girl", "two girls run and a dog sees two girls", "a dog run"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unifier_tokenizers import Units, pad_columns
-from unifier_tokenizers.tiles import Tiles
+from unifier_tokenizers.parts.tiles import Tiles
 
 TILES = [
     Tiles(6, (1, 6), (1, 6), -9.0),

@@ -18,10 +18,10 @@ import torch
 
 from unifier.cli import main
 from unifier.heads.translation import TranslationHead
-from unifier.running import translate as command
-from unifier.running.load import load
-from unifier.running.translate import Wishes, arriving, opened, translate
-from unifier.running.translator import Translator
+from unifier.running.using import translate as command
+from unifier.running.using.load import load
+from unifier.running.using.translate import Wishes, arriving, opened, translate
+from unifier.running.using.translator import Translator
 from unifier_tokenizers import InputError
 
 ROOT = Path(__file__).parents[1]

@@ -18,7 +18,7 @@ from unifier.trunks.attention import Cache
 from unifier.trunks.layers import Activation, Block, Norm
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Vocabulary, pad_columns
-from unifier_tokenizers.vocabulary import BEGIN, END
+from unifier_tokenizers.parts.vocabulary import BEGIN, END
 
 D, HEADS, HIDDEN = 12, 3, 20
 PAIRS = [

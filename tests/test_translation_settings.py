@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from unifier.data.augmenting.subwords import BpeDropout
-from unifier.data.sets.parallel_text import ParallelText
+from unifier.data.own.parallel_text import ParallelText
 from unifier.data.source import SPLITS
 from unifier.heads.translation import TranslationHead
 from unifier.running.registry import experiments

@@ -15,9 +15,9 @@ from unifier.cli import main
 from unifier.data.embedded import Digits
 from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
+from unifier.running.comparing.trials import Trials
 from unifier.running.fit import Place
-from unifier.running.load import load
-from unifier.running.trials import Trials
+from unifier.running.using.load import load
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from unifier.study.trunk_pairs import EXAMPLES, MEASURES, NEIGHBOURS, compare_representations
+from unifier.study.analyses.trunk_pairs import EXAMPLES, MEASURES, NEIGHBOURS, compare_representations
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 

@@ -7,7 +7,7 @@ import pytest
 import soundfile
 
 from unifier.data.embedded import SyntheticMusic
-from unifier.data.sets.audio_folder import AudioFolder
+from unifier.data.own.audio_folder import AudioFolder
 from unifier.data.source import Example, SplitName
 from unifier.data.usual import longest_seconds, usual_seconds
 from unifier_tokenizers import InputError, Sound

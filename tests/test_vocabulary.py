@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unifier_tokenizers.errors import InputError
-from unifier_tokenizers.vocabulary import END, SPECIALS, UNKNOWN, WORD, Level, Vocabulary
+from unifier_tokenizers.parts.vocabulary import END, SPECIALS, UNKNOWN, WORD, Level, Vocabulary
 
 LEARNED = [
     "A little girl climbs into a wooden playhouse.",

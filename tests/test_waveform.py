@@ -9,7 +9,7 @@ from torch import Tensor
 from torchaudio.functional import melscale_fbanks
 
 from unifier_tokenizers import InputError, Sound, WaveformTokenizer, check_tokenizer
-from unifier_tokenizers.sound import FLOOR
+from unifier_tokenizers.parts.sound import FLOOR
 from unifier_tokenizers.waveform import filter_bank
 
 D, F, RATE = 12, 20, 8000

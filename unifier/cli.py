@@ -54,8 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_folder(error)
         return 2
     except BaseException as error:
-        from unifier.running.callbacks import DivergedError, Interrupted
         from unifier.running.fit import RunFailed
+        from unifier.running.loop.callbacks import DivergedError, Interrupted
 
         if isinstance(error, Interrupted):
             print(f"interrupted; go on with --resume {error}", file=sys.stderr)
@@ -234,7 +234,7 @@ def act_run(options: argparse.Namespace) -> int:
 
 def act_sweep(options: argparse.Namespace) -> None:
     """Make a sweep and print its id and its agents' command, or its configuration."""
-    from unifier.running.sweep import start_sweep, sweep_configuration
+    from unifier.running.comparing.sweep import start_sweep, sweep_configuration
 
     configuration = sweep_configuration(
         options.experiment,
@@ -268,8 +268,8 @@ def act_translate(options: argparse.Namespace) -> int:
     from io import TextIOWrapper
 
     from unifier.report.alignment import AlignmentPage
-    from unifier.running.translate import Wishes, opened, translate
-    from unifier.running.translator import Translator
+    from unifier.running.using.translate import Wishes, opened, translate
+    from unifier.running.using.translator import Translator
 
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as what is read

@@ -8,7 +8,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 
-from unifier.data.encoding import Encoded
+from unifier.data.keeping.encoding import Encoded
 from unifier.data.loading import Batch, Cost
 from unifier.data.source import SplitName, target_of
 from unifier.heads.head import mean_share
@@ -16,7 +16,7 @@ from unifier.network import Network
 from unifier.study.experiment import Experiment
 from unifier.study.ledger import Ledger, Spent, flops_of_example
 from unifier.study.memory import forget_peak_memory
-from unifier.study.optimizing import make_optimizer, make_schedule
+from unifier.study.optimizing.optimizers import make_optimizer, make_schedule
 
 FIRST_GUESS = 1000
 """Steps, before the first one has told how many a budget in seconds makes."""

@@ -7,11 +7,11 @@ from typing import final
 from torch import Tensor, nn
 
 from unifier_tokenizers.errors import InputError
-from unifier_tokenizers.normal import Normal, Normalise
+from unifier_tokenizers.parts.normal import Normal, Normalise
+from unifier_tokenizers.parts.sound import FLOOR, Sound, SoundTokenizer, at_rate, in_samples
+from unifier_tokenizers.parts.stem import StemKind
+from unifier_tokenizers.parts.tiles import Tiles
 from unifier_tokenizers.positions import PositionKind
-from unifier_tokenizers.sound import FLOOR, Sound, SoundTokenizer, at_rate, in_samples
-from unifier_tokenizers.stem import StemKind
-from unifier_tokenizers.tiles import Tiles
 
 
 @lru_cache(maxsize=8)

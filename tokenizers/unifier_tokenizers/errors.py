@@ -1,6 +1,9 @@
-"""The one error that is the user's to mend, and how others are told of."""
+"""The one error that is the user's to mend: raised here for a wrong word or share, and told to others in a line."""
 
-from typing import final
+from collections.abc import Sequence
+from typing import TypeVar, final
+
+Option = TypeVar("Option", bound=str | int)
 
 
 @final
@@ -14,3 +17,18 @@ class InputError(ValueError):
 def one_line(error: Exception) -> str:
     """What an error says, which may run over several lines, in one; its kind where it says nothing."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def choose(what: str, given: str | int, options: Sequence[Option]) -> Option:
+    """The option that was given; raises InputError that lists the options where it is none of them."""
+    for option in options:
+        if option == given:
+            return option
+    raise InputError(f"no {what} {given!r}: choose one of {', '.join(map(str, options))}")
+
+
+def check_share(name: str, value: float) -> float:
+    """The value; raises InputError where it is below 0, or not below 1."""
+    if not 0 <= value < 1:
+        raise InputError(f"{name}={value}: a number from 0 to below 1 is expected")
+    return value

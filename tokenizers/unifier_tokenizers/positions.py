@@ -6,8 +6,7 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
-from unifier_tokenizers.choice import choose
-from unifier_tokenizers.errors import InputError
+from unifier_tokenizers.errors import InputError, choose
 
 PositionKind = Literal["none", "sinusoid", "learned"]
 

@@ -8,12 +8,12 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError
+from unifier_tokenizers.parts.dropout import Dropout
+from unifier_tokenizers.parts.vocabulary import END, Level, Vocabulary
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import Units
-from unifier_tokenizers.vocabulary import END, Level, Vocabulary
 
 
 @final

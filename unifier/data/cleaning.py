@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unifier.data.mapped import Mapped
+from unifier.data.keeping.mapped import Mapped
 
 Duplicates = Literal["keep", "drop"]
 """Whether a pair stays that has occurred before, both sides of it."""

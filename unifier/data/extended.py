@@ -6,7 +6,7 @@ from functools import partial
 from typing import final
 
 from unifier.data.examples import Examples
-from unifier.data.sets.parallel_text import ParallelText
+from unifier.data.own.parallel_text import ParallelText
 from unifier.data.source import Example, Source, SplitName, where
 
 

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from unifier.data.encoding import Encoded
-from unifier.data.packed import Piece
+from unifier.data.keeping.encoding import Encoded
+from unifier.data.keeping.packed import Piece
 from unifier.heads.head import IGNORED
 from unifier_tokenizers import NOWHERE
 

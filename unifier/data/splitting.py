@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from unifier.data.source import SPLITS, SplitName
 from unifier_tokenizers import InputError
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 Entry = TypeVar("Entry")
 

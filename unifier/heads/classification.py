@@ -10,7 +10,7 @@ from torch.nn import functional
 from unifier.heads.head import Head
 from unifier.heads.pooling import Pool, Pooling
 from unifier_tokenizers import Dropout, InputError, Tokens
-from unifier_tokenizers.choice import check_share
+from unifier_tokenizers.errors import check_share
 
 
 @final

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from unifier.trunks.linear import product
+from unifier.trunks.arithmetic.linear import product
 
 AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 27}
 """How many logits exist at a time: on a processor 8 MiB of float32, which its cache holds."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from unifier_tokenizers import InputError
-from unifier_tokenizers.vocabulary import BEGIN, END
+from unifier_tokenizers.parts.vocabulary import BEGIN, END
 
 
 class Decoder(Protocol):

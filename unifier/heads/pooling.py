@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from unifier_tokenizers import Tokens
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 Pooling = Literal["mean", "first", "attention"]
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from unifier.heads.writing import AttentiveHead, WritingOptions
+from unifier.trunks.arithmetic.precision import working
 from unifier.trunks.attention import Cache, visibility
 from unifier.trunks.layers import Activation, Block, Norm, quieten
-from unifier.trunks.precision import working
 from unifier.trunks.trunk import check_depth
 from unifier_tokenizers import Dropout, PositionalEncoding, Tokens, Vocabulary
 

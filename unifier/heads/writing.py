@@ -14,11 +14,11 @@ from unifier.heads.cross_entropy import projected_cross_entropy
 from unifier.heads.decoding import Decoder, Hypothesis, beam, check_length_penalty, greedy
 from unifier.heads.head import IGNORED, Head
 from unifier.heads.sampling import sample
-from unifier.trunks.linear import linear, packed
-from unifier.trunks.precision import working
+from unifier.trunks.arithmetic.linear import linear, packed
+from unifier.trunks.arithmetic.precision import working
 from unifier_tokenizers import InputError, Tokens, Vocabulary
-from unifier_tokenizers.choice import check_share
-from unifier_tokenizers.vocabulary import BEGIN, END, PAD
+from unifier_tokenizers.errors import check_share
+from unifier_tokenizers.parts.vocabulary import BEGIN, END, PAD
 
 
 class WritingOptions(TypedDict, total=False):

@@ -1,0 +1,1 @@
+"""From an experiment's function to what a run leaves behind."""

@@ -5,9 +5,9 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from unifier.data.encoding import Encoded, encode_split
 from unifier.data.examples import Examples
-from unifier.data.kept import keep_units
+from unifier.data.keeping.encoding import Encoded, encode_split
+from unifier.data.keeping.kept import keep_units
 from unifier.data.source import SPLITS, SplitName
 from unifier.running.result import describe_data
 from unifier.study.experiment import Experiment

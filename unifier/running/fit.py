@@ -17,25 +17,25 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ProgressBar
 
-from unifier.data.encoding import joined
+from unifier.data.keeping.encoding import joined
 from unifier.data.loading import EvaluationBatches, TrainingBatches, Unit
 from unifier.data.source import SPLITS
 from unifier.model import Unifier
-from unifier.running.averaging import Averaging
-from unifier.running.callbacks import DivergedError, Interrupted, Interruption, Losses, progress
-from unifier.running.checkpoints import Checkpoint
 from unifier.running.encoded import EncodedArm, encode
-from unifier.running.interference import Interference
+from unifier.running.loop.averaging import Averaging
+from unifier.running.loop.callbacks import DivergedError, Interrupted, Interruption, Losses, progress
+from unifier.running.loop.checkpoints import Checkpoint
+from unifier.running.loop.interference import Interference
+from unifier.running.loop.speed import Speed, peak_flops
 from unifier.running.result import Result, commit, machine, versions
-from unifier.running.speed import Speed, peak_flops
-from unifier.running.telling import tell
+from unifier.running.telling.tell import tell
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
 from unifier.study.experiment import Experiment, Training, check_seed
 from unifier.study.files import new_folder, read_json, write_json
 from unifier.study.fitted import keep, remembering
 from unifier.study.ledger import count_parameters
 from unifier.study.memory import keep_freed_memory
-from unifier.trunks.precision import device_here, fast_bfloat16
+from unifier.trunks.arithmetic.precision import device_here, fast_bfloat16
 from unifier_tokenizers import InputError
 
 WITHOUT_GRADIENTS = 4

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from unifier.running.compare import compare
+from unifier.running.comparing.compare import compare
+from unifier.running.comparing.folds import cross_validation
 from unifier.running.fit import Place, fit
-from unifier.running.folds import cross_validation
-from unifier.running.load import origin
 from unifier.running.result import Result
 from unifier.running.settings import check_settings, convert
 from unifier.running.tracking import Track
+from unifier.running.using.load import origin
 from unifier.study.comparison import Comparison, Make
 from unifier.study.experiment import Experiment
 from unifier.study.files import read_json

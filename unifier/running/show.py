@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from unifier.data.encoding import encode_split
+from unifier.data.keeping.encoding import encode_split
 from unifier.data.loading import collate
 from unifier.running.registry import experiment as find
 from unifier.running.settings import check_settings, convert

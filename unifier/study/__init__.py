@@ -1,0 +1,1 @@
+"""Descriptions of what is trained and compared, and what it costs."""

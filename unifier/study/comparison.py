@@ -10,7 +10,7 @@ from typing import Any, Literal, final, get_args
 from unifier.study.experiment import Experiment, Weighting, check_name, check_seed
 from unifier.study.transfer import Tuned
 from unifier_tokenizers import InputError
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 Mode = Literal["solo", "joint", "transfer"]
 """Each experiment on its own trunk; all on one; each on a trunk that another one has trained."""

@@ -14,7 +14,7 @@ from unifier.heads.head import Head
 from unifier.study.freezing import PARTS, Part
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, Tokenizer
-from unifier_tokenizers.choice import check_share, choose
+from unifier_tokenizers.errors import check_share, choose
 
 Precision = Literal["float32", "bf16"]
 Compilation = Literal["default", "reduce-overhead", "max-autotune"]

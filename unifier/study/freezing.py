@@ -8,7 +8,7 @@ from torch import nn
 from unifier.trunks.layers import FeedForward
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, PositionalEncoding
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 Part = Literal["norms", "attention", "feed_forward", "positions", "tokenizer", "head"]
 """The trunk's norms, feed-forward networks, and all the rest of it, by which its columns see each other (attention, or

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from unifier.data.encoding import Encoded
+from unifier.data.keeping.encoding import Encoded
 from unifier.data.loading import BLOCK, Augment, Batch, Cost, Lengths, collate, lengths_read
 from unifier.study.experiment import Experiment
 from unifier.study.memory import peak_memory

@@ -1,0 +1,1 @@
+"""Trunks: columns in, columns out, of any modality."""

@@ -9,10 +9,10 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from unifier.trunks.linear import Linear, linear
+from unifier.trunks.arithmetic.linear import Linear, linear
 from unifier.trunks.trunk import Visible
 from unifier_tokenizers import InputError
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 
 def visibility(mask: Tensor, visible: Visible) -> Tensor | None:

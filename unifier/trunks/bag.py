@@ -4,9 +4,9 @@ from typing import final
 
 from torch import Tensor, nn
 
+from unifier.trunks.arithmetic.precision import working
 from unifier.trunks.attention import visibility
 from unifier.trunks.layers import FeedForward, initialise
-from unifier.trunks.precision import working
 from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone
 from unifier_tokenizers import Dropout, Tokens
 

@@ -5,11 +5,11 @@ from typing import final
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unifier.trunks.arithmetic.precision import working
 from unifier.trunks.layers import initialise
-from unifier.trunks.precision import working
 from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone
 from unifier_tokenizers import Dropout, InputError, Tokens
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 
 @final

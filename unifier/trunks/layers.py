@@ -5,10 +5,10 @@ from typing import Literal, final, get_args
 
 from torch import Tensor, nn
 
+from unifier.trunks.arithmetic.linear import Linear
 from unifier.trunks.attention import Attention, Cache
-from unifier.trunks.linear import Linear
 from unifier_tokenizers import Dropout
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 Norm = Literal["pre", "post"]
 Activation = Literal["gelu", "relu"]

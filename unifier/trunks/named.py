@@ -8,7 +8,7 @@ from unifier.trunks.recurrent import Recurrent
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 from unifier_tokenizers.positions import PositionKind
 
 NAMES = ("transformer", "bag", "recurrent", "convolutional", "timm:<model>")

@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone
 from unifier_tokenizers import Dropout, InputError, Tokens
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 Cell = Literal["lstm", "gru"]
 

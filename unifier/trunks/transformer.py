@@ -5,12 +5,12 @@ from typing import Literal, final
 
 from torch import Tensor, nn
 
+from unifier.trunks.arithmetic.precision import working
 from unifier.trunks.attention import Cache, visibility
 from unifier.trunks.layers import Activation, Block, Norm, quieten
-from unifier.trunks.precision import working
 from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone
 from unifier_tokenizers import Tokens, rotary_angles
-from unifier_tokenizers.choice import check_share, choose
+from unifier_tokenizers.errors import check_share, choose
 
 Size = Literal["tiny", "small", "base"]
 

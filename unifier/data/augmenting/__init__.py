@@ -1,0 +1,1 @@
+"""Training batches changed, and the views of an example that are averaged."""

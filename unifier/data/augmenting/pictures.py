@@ -12,7 +12,7 @@ from torch import Tensor
 from unifier.data.augmenting.mixing import Mixup, chain, mixed_target, one_of, partners, shares
 from unifier.data.loading import Augment, Batch, Views
 from unifier_tokenizers import InputError, PatchTokenizer
-from unifier_tokenizers.pixels import Pictures
+from unifier_tokenizers.parts.pixels import Pictures
 
 Change = Callable[[Pictures, torch.Generator], Pictures]
 """Makes pictures others of the same sizes."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from timm.data.auto_augment import rand_augment_transform
 
-from unifier_tokenizers.pixels import Pictures
+from unifier_tokenizers.parts.pixels import Pictures
 
 
 @final

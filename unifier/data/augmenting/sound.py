@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from unifier.data.augmenting.mixing import Mixup
+from unifier.data.keeping.packed import Piece
 from unifier.data.loading import Augment, Batch, Views
-from unifier.data.packed import Piece
 from unifier_tokenizers import NOWHERE, InputError, WaveformTokenizer
-from unifier_tokenizers.choice import check_share
-from unifier_tokenizers.sound import SoundTokenizer
-from unifier_tokenizers.tiles import Tiles
+from unifier_tokenizers.errors import check_share
+from unifier_tokenizers.parts.sound import SoundTokenizer
+from unifier_tokenizers.parts.tiles import Tiles
 
 KNOTS = 5
 """Bands, evenly spaced, that `equalise` makes louder or softer by numbers of their own."""

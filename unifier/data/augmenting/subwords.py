@@ -14,8 +14,8 @@ from torch.nn.utils.rnn import pad_sequence
 from unifier.data.loading import Batch
 from unifier.heads.head import IGNORED
 from unifier_tokenizers import NOWHERE, InputError, Vocabulary
-from unifier_tokenizers.choice import check_share
-from unifier_tokenizers.vocabulary import END, PAD
+from unifier_tokenizers.errors import check_share
+from unifier_tokenizers.parts.vocabulary import END, PAD
 
 Word = tuple[int, ...]
 WAYS = 16

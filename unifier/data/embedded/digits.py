@@ -9,7 +9,7 @@ import numpy as np
 
 from unifier.data.source import SPLITS, Example, SplitName, scale_of_accuracy
 from unifier_tokenizers import InputError
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 TOTAL = 1797
 GREY_LEVELS = 16

@@ -27,8 +27,8 @@ from unifier.data.embedded.lexicon import (
 )
 from unifier.data.source import SPLITS, Example, Scale, SplitName
 from unifier_tokenizers import InputError
-from unifier_tokenizers.choice import choose
-from unifier_tokenizers.vocabulary import WORD
+from unifier_tokenizers.errors import choose
+from unifier_tokenizers.parts.vocabulary import WORD
 
 Language = Literal["en", "fr"]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from unifier.data.source import SPLITS, Example, Scale, SplitName, scale_of_accuracy
 from unifier_tokenizers import InputError, Sound
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 Wave = NDArray[np.float64]
 Task = Literal["genre", "tags"]

@@ -1,0 +1,1 @@
+"""Data sets that others use too, one a file."""

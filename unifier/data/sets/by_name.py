@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import Literal
 
 from unifier.data.embedded import Digits, SyntheticMusic
-from unifier.data.sets.audio_folder import AudioFolder
+from unifier.data.own.audio_folder import AudioFolder
+from unifier.data.own.image_folder import ImageFolder
 from unifier.data.sets.cifar10 import CIFAR10
 from unifier.data.sets.emotify import Emotify
 from unifier.data.sets.esc import ESC
 from unifier.data.sets.fashion_mnist import FashionMNIST
 from unifier.data.sets.fsdd import FSDD, SPEAKERS
 from unifier.data.sets.gtzan import GTZAN
-from unifier.data.sets.image_folder import ImageFolder
 from unifier.data.sets.mnist import MNIST
 from unifier.data.source import LabelledSource
 from unifier_tokenizers import InputError
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 PICTURES: dict[str, Callable[[], LabelledSource]] = {
     "embedded": Digits,

@@ -7,14 +7,14 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from unifier.data.archives import read_archive
-from unifier.data.download import Remote, obtain, require
 from unifier.data.examples import Examples, Labelled, from_files, from_pixels
-from unifier.data.files import hash_files, read_picture
+from unifier.data.reading.archives import read_archive
+from unifier.data.reading.download import Remote, obtain, require
+from unifier.data.reading.files import hash_files, read_picture
 from unifier.data.source import SPLITS, UNKNOWN, SplitName, data_folder, scale_of_accuracy
 from unifier.data.splitting import hold_out, pick
 from unifier_tokenizers import InputError
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 HOME = "https://www.cs.toronto.edu/~kriz/"
 ORIGINAL = "cifar-10-binary.tar.gz"

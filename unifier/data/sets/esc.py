@@ -5,12 +5,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, final
 
-from unifier.data.download import require
 from unifier.data.examples import Examples, Labelled, from_files
-from unifier.data.files import hash_files, read_sound, read_table, read_whole
+from unifier.data.reading.download import require
+from unifier.data.reading.files import hash_files, read_sound, read_table, read_whole
 from unifier.data.source import UNKNOWN, Scale, SplitName, data_folder, scale_of_accuracy
 from unifier.data.splitting import pick, rotate_folds
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 ORIGIN = "support vector machine on means and deviations of MFCCs, mean of the five folds, by the keepers of this copy"
 FOLDS = (1, 2, 3, 4, 5)

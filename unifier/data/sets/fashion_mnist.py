@@ -4,10 +4,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import final
 
-from unifier.data.download import Remote, obtain
 from unifier.data.examples import Examples
-from unifier.data.files import hash_files
-from unifier.data.idx import official_split
+from unifier.data.reading.download import Remote, obtain
+from unifier.data.reading.files import hash_files
+from unifier.data.reading.idx import official_split
 from unifier.data.source import SplitName, scale_of_accuracy
 
 HOME = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"

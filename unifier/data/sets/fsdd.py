@@ -5,14 +5,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple, final
 
-from unifier.data.archives import read_archive
-from unifier.data.download import require
 from unifier.data.examples import Examples, Labelled, from_files
-from unifier.data.files import hash_files, read_sound
+from unifier.data.reading.archives import read_archive
+from unifier.data.reading.download import require
+from unifier.data.reading.files import hash_files, read_sound
 from unifier.data.source import SplitName, data_folder, scale_of_accuracy
 from unifier.data.splitting import pick, rotate_folds
 from unifier_tokenizers import InputError
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 ORIGIN = (
     "support vector machine on means and deviations of MFCCs, each speaker tested in turn, by the keepers of this copy"

@@ -6,9 +6,9 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import final
 
-from unifier.data.download import require
 from unifier.data.examples import Examples, Labelled, from_files
-from unifier.data.files import hash_files, read_lines, read_sound
+from unifier.data.reading.download import require
+from unifier.data.reading.files import hash_files, read_lines, read_sound
 from unifier.data.source import SPLITS, UNKNOWN, SplitName, data_folder, scale_of_accuracy
 from unifier.data.splitting import pick, refuse_leak
 from unifier_tokenizers import InputError

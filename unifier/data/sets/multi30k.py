@@ -4,12 +4,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import final
 
-from unifier.data.download import Remote, obtain
 from unifier.data.examples import Examples
-from unifier.data.sets.parallel_text import ParallelText
+from unifier.data.own.parallel_text import ParallelText
+from unifier.data.reading.download import Remote, obtain
 from unifier.data.source import UNKNOWN, Scale, SplitName
 from unifier_tokenizers import InputError
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 HOME = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
 FILES = {

@@ -1,0 +1,1 @@
+"""Translators of every kind but the transformer's."""

@@ -8,8 +8,8 @@ from torch.nn import functional
 
 from unifier.heads.decoders.walk import State, WalkingHead
 from unifier.heads.writing import AttentiveHead, WritingOptions
+from unifier.trunks.arithmetic.precision import working
 from unifier.trunks.layers import initialise
-from unifier.trunks.precision import working
 from unifier.trunks.trunk import check_depth
 from unifier_tokenizers import Dropout, InputError, PositionalEncoding, Tokens, Vocabulary
 

@@ -12,7 +12,7 @@ from unifier.heads.pooling import mean
 from unifier.heads.writing import AttentiveHead, WritingOptions
 from unifier.trunks.recurrent import Cell
 from unifier_tokenizers import Dropout, InputError, Tokens, Vocabulary
-from unifier_tokenizers.choice import choose
+from unifier_tokenizers.errors import choose
 
 Reach = Literal["global", "local"]
 

@@ -1,0 +1,1 @@
+"""What is raced: training and decoding of equal models, ours and the peers'."""

@@ -1,0 +1,26 @@
+"""All contests, by name."""
+
+from dataclasses import replace
+
+from benchmarks.contests import decoding, spectrogram, translation, vit
+from benchmarks.racing.contest import Contest
+
+CONTESTS = {
+    contest.name: contest
+    for contest in (
+        vit.contest(),
+        translation.contest(),
+        decoding.contest("greedy", "Translating greedily", 1),
+        decoding.contest("beam5", "Translating by a beam of five", 5),
+        spectrogram.contest(),
+    )
+}
+
+
+def find(name: str) -> Contest:
+    """The contest of that name: one of these, or spectrogram-N-B, the spectrograms' of another length and batch."""
+    if name in CONTESTS:
+        return CONTESTS[name]
+    columns, batch = (int(part) for part in name.removeprefix("spectrogram-").split("-"))
+    shape = replace(spectrogram.SHAPE, width=columns, batch=batch, steps=2)
+    return replace(spectrogram.contest(shape), name=name)

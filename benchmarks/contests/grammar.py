@@ -1,0 +1,93 @@
+"""What is translated in the decoding contests: sentences of the embedded grammar, by a model that has learned them."""
+
+import hashlib
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from benchmarks.models import sequences
+from benchmarks.models.sequences import Size
+from benchmarks.racing.contest import SEED
+from unifier.data.embedded import GrammarPairs
+from unifier.data.keeping.encoding import Encoded
+from unifier.data.loading import TrainingBatches
+from unifier.data.source import SplitName
+from unifier_tokenizers import Units, Vocabulary
+from unifier_tokenizers.parts.vocabulary import END
+
+if TYPE_CHECKING:
+    from unifier.network import Network
+
+
+class Task(NamedTuple):
+    """How much is learned, and how much written."""
+
+    sentences: int = 256
+    batch: int = 64
+    pairs: int = 4000
+    """To learn from."""
+    steps: int = 240
+    tokens: int = 2048
+    """The most columns, or target tokens, in a batch that is learned from."""
+    cache: Path = Path(__file__).parents[1] / ".cache"
+    """Where what was learned is kept."""
+
+
+TASK = Task()
+
+
+def encoded(task: Task, split: SplitName, vocabulary: Vocabulary) -> Encoded:
+    """A split as ids."""
+    pairs = GrammarPairs(train=task.pairs, val=1, test=task.sentences).split(split)
+    sources, targets = (
+        [torch.tensor([*vocabulary.encode(text), END]) for text in texts] for texts in zip(*pairs, strict=True)
+    )
+    return Encoded([Units(ids, torch.arange(len(ids))[None]) for ids in sources], targets, range(len(pairs)))
+
+
+def sentences(task: Task, vocabulary: Vocabulary) -> Encoded:
+    """Those that are translated: none of them was learned from."""
+    return encoded(task, "test", vocabulary)
+
+
+def vocabulary(size: Size, task: Task) -> Vocabulary:
+    """The subwords of the sentences learned from, and entries that no text reaches."""
+    pairs = GrammarPairs(train=task.pairs, val=1, test=task.sentences).split("train")
+    small = Vocabulary.fit((text for pair in pairs for text in pair), size=size.vocabulary)
+    return sequences.padded(small, size.vocabulary)
+
+
+def kept(size: Size, task: Task, words: Vocabulary) -> Path:
+    """The file of the weights that all this leads to."""
+    what = repr((size, task._replace(cache=Path()), words.codec.to_str()))
+    return task.cache / f"grammar-{hashlib.sha256(what.encode()).hexdigest()[:12]}.pt"
+
+
+def learn(size: Size, task: Task, words: Vocabulary, file: Path) -> None:
+    """Train our model, and keep its weights."""
+    from benchmarks.contests import ours as own
+
+    torch.manual_seed(SEED)
+    model = sequences.ours(words, size)
+    step = own.stepper(model, "bf16", steps=task.steps)
+    splits = {own.ARM: encoded(task, "train", words)}
+    for _, batch in TrainingBatches(splits, columns=task.tokens, seed=SEED, budget={"steps": task.steps}):
+        step(batch)
+    torch.save(model.state_dict(), file)
+
+
+def trained(size: Size, task: Task) -> "tuple[Network, Vocabulary]":
+    """Our model and its vocabulary; where it has not been trained before, that takes a minute."""
+    words = vocabulary(size, task)
+    file = kept(size, task, words)
+    if not file.exists():
+        task.cache.mkdir(exist_ok=True)
+        # In a process of its own, so that its memory is not held against the one that only writes.
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+            process.submit(learn, size, task, words, file).result()
+    model = sequences.ours(words, size)
+    model.load_state_dict(torch.load(file, weights_only=True))
+    return model.eval(), words

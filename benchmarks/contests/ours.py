@@ -1,0 +1,145 @@
+"""Ours: how a model of this project is put together, stepped and read here.
+
+What the inside of `unifier` asks of one who trains without Lightning, as the peers do here, stands in `stepper`.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.models.encoders import Shape
+from benchmarks.racing.contest import CLIP, LEARNING_RATE, SEED, Workload, autocast
+from unifier.data.keeping.encoding import Encoded
+from unifier.data.loading import Batch, collate
+from unifier.data.source import Example, SplitName
+from unifier.heads.classification import ClassificationHead
+from unifier.heads.head import Head
+from unifier.heads.translation import TranslationHead
+from unifier.heads.writing import before
+from unifier.network import Network
+from unifier.study.experiment import Arm, Experiment, Precision, Training
+from unifier.study.ledger import flops_of_example
+from unifier.study.memory import keep_freed_memory
+from unifier.study.optimizing.optimizers import make_optimizer, make_schedule
+from unifier.trunks.transformer import Transformer
+from unifier.trunks.trunk import Trunk
+from unifier_tokenizers import Tokenizer, Units
+
+ARM = "arm"
+
+
+@final
+class Ready:
+    """A source of nothing: what is trained on here is encoded already."""
+
+    name = "ready"
+
+    def split(self, name: SplitName) -> Sequence[Example]:
+        return []
+
+
+def assemble(trunk: Trunk, tokenizer: Tokenizer, head: Head) -> Network:
+    """The network of one arm."""
+    keep_freed_memory()
+    return Network(Experiment("benchmark", trunk, {ARM: Arm(Ready(), tokenizer, head)}, Training(steps=1)))
+
+
+def stepper(model: Network, precision: Precision, *, steps: int = 1) -> Callable[[Batch], Tensor]:
+    """How ours takes one training step; returns the loss. The learning rate rises over the first tenth of `steps`."""
+    settings = Training(steps=steps, learning_rate=LEARNING_RATE, schedule="constant")
+    optimizer = make_optimizer(settings, model, model.trunk)
+    schedule = make_schedule(settings, optimizer, lambda: steps)
+    model.train()
+
+    def step(batch: Batch) -> Tensor:
+        with autocast(precision):
+            loss = model.loss(ARM, batch)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+        return loss.detach()
+
+    return step
+
+
+def training(
+    model: Network, split: Encoded, batches: Sequence[Batch], precision: Precision, *, units: float, outputs: Tensor
+) -> Workload:
+    """A round of training steps, one for each of the split's batches."""
+    cost = flops_of_example(lambda batch: model.loss(ARM, batch), split)
+    model.zero_grad()
+    step = stepper(model, precision)
+
+    def work() -> None:
+        for batch in batches:
+            step(batch)
+
+    flops = sum(float(cost(*batch.lengths()).sum()) for batch in batches)
+    return Workload(work, units, outputs, flops)
+
+
+def stir(model: nn.Module, *, all_biases: bool = True) -> None:
+    """Move biases and norms off the 0 and 1 they start at, so that no peer agrees by having left one out.
+
+    `all_biases` False leaves those of attention and norms at 0, since x-transformers has none there.
+    """
+    generator = torch.Generator().manual_seed(SEED)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            bare = name.endswith("bias") and ("norm" in name or "attention" in name)
+            if parameter.ndim == 1 and (all_biases or not bare):
+                parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+
+
+def save(model: nn.Module, weights: Path) -> None:
+    """Write our weights where the peers read them."""
+    torch.save(model.state_dict(), weights)
+
+
+def classifier(
+    tokenizer: Tokenizer,
+    units: Sequence[Units],
+    labels: Sequence[Tensor],
+    shape: Shape,
+    precision: Precision,
+    weights: Path,
+    *,
+    all_biases: bool = True,
+) -> Workload:
+    """Training steps of a classifier of the units, `shape.batch` of them at a time."""
+    trunk = Transformer(shape.dim, shape.depth, shape.heads, shape.hidden)
+    pooling = "first" if shape.class_token else "mean"
+    head = ClassificationHead([str(label) for label in range(shape.classes)], shape.dim, pooling=pooling)
+    model = assemble(trunk, tokenizer, head)
+    stir(model, all_biases=all_biases)
+    save(model, weights)
+    split = Encoded(units, labels, range(len(units)))
+    batches = [collate(split, range(i, i + shape.batch)) for i in range(0, len(units), shape.batch)]
+    with torch.no_grad():
+        outputs = head.logits(model.eval().read(ARM, batches[0]))
+    return training(model, split, batches, precision, units=len(units), outputs=outputs)
+
+
+def translation_logits(model: Network, batch: Batch) -> Tensor:
+    """What each token of the target was thought to be (B, L, V), in evaluation."""
+    head = model.arms[ARM].head
+    assert isinstance(head, TranslationHead)
+    with torch.no_grad():
+        return head.logits(model.eval().read(ARM, batch), before(batch.target))
+
+
+def decode(model: Network, batches: Sequence[Batch], width: int) -> dict[int, list[int]]:
+    """The best text's ids, end mark left off, by the places of the batches' examples."""
+    head = model.arms[ARM].head
+    assert isinstance(head, TranslationHead)
+    found: dict[int, list[int]] = {}
+    with torch.inference_mode():
+        for batch in batches:
+            best = [texts[0].ids for texts in head.search(model.eval().read(ARM, batch), width)]
+            found |= zip(batch.places.tolist(), best, strict=True)
+    return found

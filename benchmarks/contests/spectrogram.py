@@ -1,0 +1,105 @@
+"""Training a classifier of long spectrograms, one column a frame."""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.contests import classifying
+from benchmarks.contests.classifying import Labelled, Peer
+from benchmarks.models import encoder_weights, encoders
+from benchmarks.models.encoders import Shape
+from benchmarks.racing.agreement import far_apart
+from benchmarks.racing.contest import SEED, Contest, Workload, ours, with_memory_kept
+from benchmarks.racing.peak import PEAKS
+from unifier.study.experiment import Precision
+
+SHAPE = Shape(
+    height=64,
+    width=500,
+    patch=(64, 1),
+    class_token=False,
+    dim=192,
+    depth=4,
+    heads=3,
+    hidden=768,
+    classes=10,
+    batch=16,
+    steps=4,
+)
+MEAN, STD = -4.0, 4.0
+"""The tokenizer's, before it is fitted."""
+
+PEERS = [
+    Peer(
+        "timm",
+        "timm.models.vision_transformer",
+        encoders.timm_vit,
+        encoder_weights.for_timm,
+        choice=True,
+        compiled=True,
+    ),
+    # Always with a class token: one column more, and the head reads that one.
+    Peer(
+        "transformers",
+        "transformers.models.vit.modeling_vit",
+        encoders.transformers_vit,
+        None,
+        choice=True,
+        compiled=True,
+    ),
+    Peer(
+        "x-transformers",
+        "x_transformers",
+        encoders.x_columns,
+        encoder_weights.for_x_columns,
+        choice=False,
+        compiled=True,
+    ),
+    Peer("torch.nn", "torch", encoders.torch_encoder, encoder_weights.for_torch, choice=False, compiled=False),
+]
+
+
+def spectrograms(shape: Shape) -> tuple[Tensor, Tensor]:
+    """Noise as log-mel power (clips, bands, frames), and labels (clips,)."""
+    generator = torch.Generator().manual_seed(SEED)
+    count = shape.batch * shape.steps
+    noise = MEAN + STD * torch.randn(count, shape.height, shape.width, generator=generator)
+    return noise, torch.randint(shape.classes, (count,), generator=generator)
+
+
+def batches(shape: Shape) -> list[Labelled]:
+    """For the peers, as pictures, normalised beforehand."""
+    noise, labels = spectrograms(shape)
+    normal = (noise[:, None] - MEAN) / STD
+    return [Labelled(*pair) for pair in zip(normal.split(shape.batch), labels.split(shape.batch), strict=True)]
+
+
+def unifier(shape: Shape, precision: Precision, weights: Path) -> Workload:
+    """Through our tokenizer, trunk and head, from the spectrogram on."""
+    from benchmarks.contests.ours import classifier
+    from unifier_tokenizers import FrameTokenizer, Units
+
+    torch.manual_seed(SEED)
+    tokenizer = FrameTokenizer(shape.dim, bands=shape.height, positions="learned", length=shape.width)
+    noise, labels = spectrograms(shape)
+    frames = torch.arange(shape.width)[None]
+    return classifier(
+        tokenizer, [Units(one, frames) for one in noise], list(labels), shape, precision, weights, all_biases=False
+    )
+
+
+def contest(shape: Shape = SHAPE) -> Contest:
+    return Contest(
+        "spectrogram",
+        "train",
+        "Training a classifier of spectrograms of 500 frames",
+        "clips",
+        (
+            *ours(partial(unifier, shape), "bf16", "float32"),
+            *with_memory_kept(classifying.contestants(PEERS, shape, batches), "timm, plain attention, compiled"),
+            *PEAKS,
+        ),
+        far_apart,
+    )

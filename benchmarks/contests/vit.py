@@ -1,0 +1,99 @@
+"""Training a vision transformer on pictures of 28 x 28."""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.contests import classifying
+from benchmarks.contests.classifying import Labelled, Peer
+from benchmarks.models import encoder_weights, encoders
+from benchmarks.models.encoders import Shape
+from benchmarks.racing.agreement import far_apart
+from benchmarks.racing.contest import SEED, Contest, Workload, ours, with_memory_kept
+from benchmarks.racing.peak import PEAKS
+from unifier.study.experiment import Precision
+
+SHAPE = Shape(
+    height=28,
+    width=28,
+    patch=(4, 4),
+    class_token=True,
+    dim=192,
+    depth=6,
+    heads=3,
+    hidden=768,
+    classes=10,
+    batch=128,
+    steps=4,
+)
+MEAN, STD = 0.5, 0.25
+"""The tokenizer's, before it is fitted."""
+
+PEERS = [
+    Peer(
+        "timm",
+        "timm.models.vision_transformer",
+        encoders.timm_vit,
+        encoder_weights.for_timm,
+        choice=True,
+        compiled=True,
+    ),
+    Peer(
+        "transformers",
+        "transformers.models.vit.modeling_vit",
+        encoders.transformers_vit,
+        encoder_weights.for_transformers,
+        choice=True,
+        compiled=True,
+    ),
+    # Its patches pass two norms and its head reads the mean of all columns: the same work, and other numbers.
+    Peer("x-transformers", "x_transformers", encoders.x_pictures, None, choice=False, compiled=True),
+    Peer("torch.nn", "torch", encoders.torch_encoder, encoder_weights.for_torch, choice=False, compiled=False),
+]
+
+
+def pictures(shape: Shape) -> tuple[Tensor, Tensor]:
+    """Noise as uint8 (pictures, height, width), and labels (pictures,)."""
+    generator = torch.Generator().manual_seed(SEED)
+    count = shape.batch * shape.steps
+    noise = torch.randint(256, (count, shape.height, shape.width), dtype=torch.uint8, generator=generator)
+    return noise, torch.randint(shape.classes, (count,), generator=generator)
+
+
+def batches(shape: Shape) -> list[Labelled]:
+    """For the peers, normalised beforehand."""
+    noise, labels = pictures(shape)
+    normal = (noise[:, None] / 255 - MEAN) / STD
+    return [Labelled(*pair) for pair in zip(normal.split(shape.batch), labels.split(shape.batch), strict=True)]
+
+
+def unifier(shape: Shape, precision: Precision, weights: Path) -> Workload:
+    """Through our tokenizer, trunk and head."""
+    from benchmarks.contests.ours import classifier
+    from unifier_tokenizers import PatchTokenizer
+
+    torch.manual_seed(SEED)
+    tokenizer = PatchTokenizer(
+        shape.dim, patch=shape.patch[0], channels=1, class_token=True, length=shape.height // shape.patch[0]
+    )
+    noise, labels = pictures(shape)
+    return classifier(
+        tokenizer, [tokenizer.encode(picture) for picture in noise], list(labels), shape, precision, weights
+    )
+
+
+def contest(shape: Shape = SHAPE) -> Contest:
+    return Contest(
+        "vit",
+        "train",
+        "Training a vision transformer on 28 x 28 pictures",
+        "pictures",
+        (
+            *ours(partial(unifier, shape), "bf16", "float32"),
+            *with_memory_kept(classifying.contestants(PEERS, shape, batches), "timm, plain attention, compiled"),
+            *PEAKS,
+        ),
+        far_apart,
+    )

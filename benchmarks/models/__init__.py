@@ -1,0 +1,1 @@
+"""The peers' models, and our weights under their names."""

@@ -1,0 +1,1 @@
+"""How a race is run, timed and written down."""

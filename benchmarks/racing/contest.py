@@ -1,0 +1,95 @@
+"""What is timed: contests, their contestants, and the work of one round."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+from unifier.study.experiment import Precision
+from unifier.study.memory import keep_freed_memory
+
+Role = Literal["ours", "as it comes", "best", "memory kept", "float32", "peak"]
+"""Ours; a peer under bf16 autocast with its defaults; a peer with the best of its settings that we found; the likeliest
+of these under our setting of the allocator; a peer in float32; or a bare matrix product, which says what the machine
+could do."""
+
+CLIP = 1.0
+LEARNING_RATE = 1e-3
+SEED = 0
+
+
+@final
+@dataclass(frozen=True)
+class Workload:
+    """A model that is ready to work."""
+
+    round: Callable[[], None]
+    """Does the work of one round."""
+    units: float
+    """How much that is, in the contest's unit."""
+    outputs: Tensor | None = None
+    """What the model answers with the weights copied from ours, in float32; None where it cannot hold them."""
+    flops: float | None = None
+    """Floating-point operations of a round, padding not counted, where they are known."""
+
+
+@final
+@dataclass(frozen=True)
+class Contestant:
+    """A model in one precision, with one group of settings."""
+
+    name: str
+    role: Role
+    precision: Precision
+    library: str
+    """The module whose import brings what it is made of."""
+    build: Callable[[Path], Workload]
+    """Given the file of our weights: ours writes it, the others read it."""
+    compiled: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}, {self.precision}"
+
+
+@final
+@dataclass(frozen=True)
+class Contest:
+    """Equal work for all contestants, the first of which is ours."""
+
+    name: str
+    task: Literal["train", "decode"]
+    title: str
+    unit: str
+    contestants: tuple[Contestant, ...]
+    disagreement: Callable[[Tensor, Tensor], str | None]
+    """What is wrong between our outputs and a peer's."""
+
+
+def ours(build: Callable[[Precision, Path], Workload], *precisions: Precision) -> tuple[Contestant, ...]:
+    """Our contestants: the same in each precision."""
+    return tuple(
+        Contestant("unifier", "ours", precision, "benchmarks.contests.ours", partial(build, precision))
+        for precision in precisions
+    )
+
+
+def with_memory_kept(peers: tuple[Contestant, ...], name: str) -> tuple[Contestant, ...]:
+    """The peers, and the one of that name once more, as it does under our setting of the allocator."""
+    (peer,) = (one for one in peers if one.name == name)
+    return *peers, replace(peer, name=f"{name}, memory kept", role="memory kept", build=partial(_kept, peer.build))
+
+
+def _kept(build: Callable[[Path], Workload], weights: Path) -> Workload:
+    keep_freed_memory()
+    return build(weights)
+
+
+def autocast(precision: Precision) -> AbstractContextManager[object]:
+    """Products in bfloat16, or everything in float32."""
+    return torch.autocast("cpu", torch.bfloat16) if precision == "bf16" else nullcontext()

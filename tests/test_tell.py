@@ -1,0 +1,166 @@
+"""A run that has its scores keeps them, whatever becomes of the samples, observations and pages that tell of them."""
+
+import json
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+from unifier import Comparison, Experiment, run
+from unifier.cli import main
+from unifier.data.embedded import Digits
+from unifier.data.source import Example, SplitName
+from unifier.heads.classification import ClassificationHead
+from unifier.heads.head import Head
+from unifier.heads.tagging import TaggingHead
+from unifier.report.numbers.conditions import conditions
+from unifier.report.numbers.gather import read_study
+from unifier.report.numbers.tables import attention_table
+from unifier.running import fit
+from unifier.running.comparing import compare
+from unifier.running.loop.callbacks import Interrupted
+from unifier.running.telling import tell as telling
+from unifier.study.experiment import Arm, Training
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import PatchTokenizer, Tokens
+
+D = 8
+
+
+def trained(name: str, arm: Arm) -> Experiment:
+    training = Training(steps=2, batch_tokens=64, validations=1)
+    return Experiment(name, Transformer(D, 1, 2, 8), {"digits": arm}, training)
+
+
+def pictures() -> Experiment:
+    tokenizer = PatchTokenizer(D, channels=1)
+    return trained("pictures", Arm(Digits(val=100, test=100), tokenizer, ClassificationHead(Digits.labels, D)))
+
+
+def alone() -> Comparison:
+    return Comparison("alone", [pictures], match="steps", seeds=(0, 1))
+
+
+def breaks(*_: Any) -> None:
+    raise TypeError("nothing to draw,\nnot in two lines")
+
+
+def content(folder: Path, name: str = "result.json") -> dict[str, Any]:
+    return json.loads((folder / name).read_text())
+
+
+@pytest.mark.parametrize(
+    ("part", "lacks"),
+    [
+        ("samples", "samples.json"),
+        ("by_length", "lengths.json"),
+        ("observe", "what its layers hold"),
+        ("write_report", "report.html"),
+    ],
+)
+def test_a_part_that_fails_is_a_warning_and_the_others_are_written(
+    part: str, lacks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telling, part, breaks)
+    with pytest.warns(UserWarning, match=rf"lacks {lacks}, which failed \(TypeError: nothing .* two lines\)$") as said:
+        (result,) = run(pictures, out=tmp_path, track="off")
+    assert len([one for one in said if "lacks" in str(one.message)]) == 1
+    assert result.status == "finished"
+    found = content(result.folder)
+    assert (found["status"], found["metrics"]) == ("finished", result.metrics)
+    assert "test/digits/accuracy" in found["metrics"]
+    written = {"samples": "samples.json", "observe": "attention.json", "write_report": "report.html"}
+    assert {name for name, file in written.items() if not (result.folder / file).exists()} == {part} & set(written)
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_command_line_says_so_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(telling, "write_report", breaks)
+    assert main(["run", f"{__file__}:pictures", "--track", "off", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    folder = printed.out.splitlines()[-1]
+    (line,) = [line for line in printed.err.splitlines() if "nothing to draw" in line]
+    assert line.startswith(f"warning: {folder} has its scores, but lacks report.html")
+
+
+def test_ctrl_c_while_it_is_told_keeps_the_row_and_closes_the_trackers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[bool] = []
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(telling, "observe", stop)
+        patch.setattr(fit.Tracking, "close", lambda _, *, failed: closed.append(failed))
+        with pytest.raises(Interrupted) as stopped:
+            run(alone, out=tmp_path, track="off")
+    assert closed == [False]
+    folder = Path(str(stopped.value))
+    before = content(folder, "comparison.json")
+    assert before["status"] == "interrupted"
+    assert [row["result"]["status"] for row in before["rows"]] == ["finished"]
+    assert content(Path(before["rows"][0]["folder"])) == before["rows"][0]["result"]
+    run(alone, out=tmp_path, track="off", resume=folder)
+    after = content(folder, "comparison.json")
+    assert (after["status"], after["rows"][:1], len(after["rows"])) == ("finished", before["rows"], 2)
+
+
+@pytest.mark.parametrize("part", ["compare_representations", "write_report"])
+def test_a_comparison_keeps_its_rows_too(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, part, breaks)
+    with pytest.warns(UserWarning, match="nothing to draw"):
+        run(alone, out=tmp_path, track="off")
+    (folder,) = (tmp_path / "alone").iterdir()
+    found = content(folder, "comparison.json")
+    assert (found["status"], len(found["rows"])) == ("finished", 2)
+
+
+@final
+class Counted:
+    """Dark and bright squares; the target is a list of numbers."""
+
+    name = "counted"
+
+    def split(self, name: SplitName) -> list[Example]:
+        return [Example(np.full((8, 8), 255 * (k % 2), np.uint8), [k % 2, 2]) for k in range(12)]
+
+
+@final
+class Numbers(Head):
+    """Tags that are numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = TaggingHead(("0", "1", "2"), D)
+
+    def encode(self, target: list[int]) -> Tensor:
+        return self.inner.encode(map(str, target))
+
+    def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
+        return self.inner.loss(tokens, target)
+
+    def predict(self, tokens: Tokens) -> list[Tensor]:
+        return self.inner.predict(tokens)
+
+    def metrics(self, predictions: Any, targets: Any) -> dict[str, float]:
+        return self.inner.metrics(predictions, [list(map(str, target)) for target in targets])
+
+
+def counted(*, patch: int = 4) -> Experiment:
+    return trained("counted", Arm(Counted(), PatchTokenizer(D, patch=patch, channels=1), Numbers()))
+
+
+def test_targets_may_be_numbers_and_a_picture_one_column(tmp_path: Path) -> None:
+    for patch in (4, 8):
+        (result,) = run(counted, out=tmp_path, track="off", patch=patch)
+        (line,) = attention_table(conditions(read_study(result.folder).rows))
+        assert (line["entropy / log N"] == "–") == (patch == 8), "one column sees itself alone"
+        assert line["mean distance"].endswith(" pixels")
+    drawn = (result.folder / "figures" / "attention-digits-0.svg").read_text()
+    assert "0, 2" in drawn

@@ -1,0 +1,121 @@
+"""Many tensors of unlike length in one memory-mapped array."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from unifier.data.keeping.mapped import Mapped
+from unifier_tokenizers import InputError
+
+
+@final
+class Packed:
+    """Tensors (..., n) of unlike n, one after the other in a file: `file`, or one that lives as long as they do.
+
+    They take memory only while they are read, so a split may be larger than memory. n comes first in the file: a
+    column's numbers lie together, and a batch is gathered column by column.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._columns: Mapped | None = None
+        self._bounds = Mapped(np.int64)
+        self._bounds.append(np.zeros(1, np.int64))
+        self._held: _Held | None = None
+
+    @staticmethod
+    def over(columns: NDArray[Any], lengths: Sequence[int] | NDArray[np.int64]) -> "Packed":
+        """Tensors that lie in an array already, n first, of these lengths."""
+        bounds = np.cumsum([0, *lengths], dtype=np.int64)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # and nobody writes
+            return Packed._of(_Held(torch.from_numpy(columns), bounds[:-1], bounds[1:]))
+
+    def some(self, indices: Sequence[int] | NDArray[np.int64]) -> "Packed":
+        """Those of them, in this order, where they lie."""
+        rows, held = np.asarray(indices, np.int64), self._read()
+        return Packed._of(held._replace(starts=held.starts[rows], ends=held.ends[rows]))
+
+    @staticmethod
+    def _of(held: "_Held") -> "Packed":
+        packed = Packed()
+        packed._held = held
+        return packed
+
+    def append(self, part: Tensor) -> None:
+        """Add a tensor (..., n); none can be added once one was read.
+
+        Raises InputError where its type or its other sides are not those of the first.
+        """
+        array = part.movedim(-1, 0).contiguous().numpy()
+        if self._columns is None:
+            self._columns = Mapped(array.dtype, array.shape[1:], self._file)
+        first = self._columns
+        if (array.dtype, array.shape[1:]) != (first.dtype, first.sides):
+            raise InputError(
+                f"an example of {_said(array.dtype, array.shape[1:])} stands beside one of "
+                f"{_said(first.dtype, first.sides)}: encode all alike"
+            )
+        first.append(array)
+        self._bounds.append(np.array([len(first)]))
+
+    def __getitem__(self, index: int) -> Tensor:
+        columns, starts, ends = self._read()
+        return columns[starts[index] : ends[index]].movedim(0, -1)
+
+    def lengths(self, indices: Sequence[int] | NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int32]:
+        """n of each of them, or of some."""
+        _, starts, ends = self._read()
+        return (ends[indices] - starts[indices]).astype(np.int32)
+
+    def padded(
+        self, indices: Sequence[int] | NDArray[np.int64], fill: float, piece: "Piece | None" = None
+    ) -> tuple[Tensor, Tensor]:
+        """Some of them side by side (B, ..., n), padded to the longest with `fill`; and where they are real (B, n).
+
+        Of each no more than a `piece` is read, where one is given.
+        """
+        rows, held = np.asarray(indices), self._read()
+        starts, ends = torch.from_numpy(held.starts[rows]), torch.from_numpy(held.ends[rows])
+        if piece is not None:
+            starts = starts + piece.start
+            ends = ends.minimum(starts + piece.most)
+        lengths = ends - starts
+        place = torch.arange(int(lengths.max()))
+        real = place < lengths[:, None]
+        columns = held.columns[(starts[:, None] + place).clamp_(max=len(held.columns) - 1)]
+        if not real.all():
+            columns[~real] = fill
+        return columns.movedim(1, -1), real
+
+    def _read(self) -> "_Held":
+        if self._held is None:
+            assert self._columns is not None
+            bounds = self._bounds.read()
+            self._held = _Held(torch.from_numpy(self._columns.read()), bounds[:-1], bounds[1:])
+        return self._held
+
+
+class Piece(NamedTuple):
+    """A stretch of each of some tensors (..., n): from `start` (B,) on, `most` of n or as many as there are."""
+
+    start: Tensor
+    most: int
+
+
+class _Held(NamedTuple):
+    """What is read: all columns (n, ...), and where each tensor's begin and end."""
+
+    columns: Tensor
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+def _said(dtype: np.dtype[np.generic], sides: tuple[int, ...]) -> str:
+    return f"{dtype} ({', '.join([*map(str, sides), 'n'])})"

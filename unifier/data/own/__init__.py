@@ -1,0 +1,1 @@
+"""Data of your own: folders of pictures and sounds, pairs of texts."""

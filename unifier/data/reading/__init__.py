@@ -1,0 +1,1 @@
+"""Files of every kind, and how they come here."""

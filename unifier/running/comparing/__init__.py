@@ -1,0 +1,1 @@
+"""Many runs that are compared: trials, folds, searches, sweeps."""

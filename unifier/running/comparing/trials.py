@@ -1,0 +1,219 @@
+"""The trials of a comparison: each one's experiment built from its parts, run, and kept as rows."""
+
+import json
+import time
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, final
+
+import torch
+
+from unifier.data.subset import Subset
+from unifier.report.numbers.gather import run_folder
+from unifier.running.encoded import EncodedArm
+from unifier.running.fit import Place, RunFailed, fit
+from unifier.running.loop.callbacks import Interrupted
+from unifier.running.result import Result
+from unifier.running.settings import check_settings
+from unifier.running.using.load import origin
+from unifier.study.comparison import SHARE, Comparison, Make, Trial, varied_of
+from unifier.study.experiment import Experiment
+from unifier.study.files import read_json
+from unifier.study.joint import budget_of_arm, limit, together
+from unifier.study.transfer import load_weights, shuffle, tune
+from unifier_tokenizers import InputError
+
+TOLD_APART_BY = ("experiment", "seed", "mode", "start", "shuffled", "tuned", "varied")
+"""What no two trials have in common, in a row of comparison.json."""
+
+Row = Mapping[str, Any]
+
+
+def key_of(row: Row) -> str:
+    """What tells a trial from the others, as one text."""
+    return json.dumps({name: row[name] for name in TOLD_APART_BY}, sort_keys=True, default=str)
+
+
+@final
+class Trials:
+    """What has been run so far, and what later trials need of it: results, trained trunks, encoded data."""
+
+    def __init__(self, comparison: Comparison, place: Place, resume: Path | None = None) -> None:
+        """`resume` is the folder of the same comparison when it ended early: its rows are looked up there."""
+        self.comparison, self.place = comparison, place
+        self.results: list[Result] = []
+        self.rows: list[dict[str, Any]] = []
+        self.problems: list[str] = []
+        self.began = time.monotonic()
+        self._taken_up = 0
+        self._done: dict[str, Result] = {}
+        self._known: dict[tuple[tuple[str, str], ...], dict[str, EncodedArm]] = {}
+        self._budgets: dict[Any, tuple[str, float]] = {}
+        self._earlier: dict[str, Result] = {}
+        self._earlier_rows: list[dict[str, Any]] = []
+        if resume is not None:
+            self._take_up(resume)
+        self._planned = comparison.runs()
+        for make in comparison.experiments:
+            check_settings(make, comparison.settings_of(make, comparison.first()))
+
+    def _take_up(self, folder: Path) -> None:
+        """Read what the runs of a comparison's folder gave; one that is gone or broken is a problem, and run again."""
+        earlier = read_json(folder / "comparison.json", name=str, rows=list)
+        if earlier["name"] != self.comparison.name:
+            raise InputError(
+                f'{folder} is a comparison "{earlier["name"]}", and cannot go on as one "{self.comparison.name}"'
+            )
+        self._earlier_rows = earlier["rows"]
+        for row in self._earlier_rows:
+            try:
+                self._earlier[key_of(row)] = Result.read(run_folder(row["folder"], folder) or Path(row["folder"]))
+            except KeyError as error:
+                self.problems.append(f"{folder / 'comparison.json'}: broken (a row lacks {error}); run again")
+            except InputError as error:
+                self.problems.append(f"{error}; run again")
+
+    def check(self) -> None:
+        """Build what is run first of each of several experiments, before any is trained.
+
+        Raises InputError where two cannot be matched, or not be trained together.
+        """
+        several = len(self.comparison.experiments)
+        for trial in islice(self.comparison.trials(), several + 1 if several > 1 else 0):
+            if trial.mode != "transfer" and trial.seed == self.comparison.seeds[0]:
+                self.build(trial)
+
+    def result(self, trial: Trial) -> Result | None:
+        """What a trial gave, where it has been run."""
+        return self._done.get(key_of(trial.row()))
+
+    def attempt(self, trial: Trial) -> None:
+        """Run a trial, unless it has been; a run that fails on its way is a row, all else is raised as by `fit`."""
+        key = key_of(trial.row())
+        if key in self._done:
+            return
+        earlier = self._earlier.get(key)
+        if earlier is not None and earlier.status == "finished":
+            self._taken_up += 1
+            self._keep(trial, earlier)
+            return
+        if trial.start is not None and self._start_of(trial).status != "finished":
+            self.problems.append(f"{trial}: left out, for the run it begins from did not finish")
+            return
+        print(f"run {len(self.results) + 1} of {self._planned}: {trial}{self._left()}", flush=True)
+        stopped_at = earlier.folder if earlier is not None and earlier.status == "interrupted" else None
+        if stopped_at is not None and not (stopped_at / "checkpoints" / "last.ckpt").exists():
+            stopped_at = None
+        try:
+            result = fit(
+                lambda: self.build(trial),
+                self._settings(trial),
+                trial.seed,
+                replace(self.place, job_type=self._job(trial), origin=self._origin(trial)),
+                resume=stopped_at,
+                known=self._data(trial),
+            )
+        except RunFailed as failure:
+            result = failure.result
+        except Interrupted as stopped:
+            self._keep(trial, Result.read(Path(str(stopped))))
+            raise
+        self._keep(trial, result)
+
+    def known_rows(self) -> list[dict[str, Any]]:
+        """The rows so far, and those of a comparison that goes on whose trials have not been reached again."""
+        return [*self.rows, *(row for row in self._earlier_rows if key_of(row) not in self._done)]
+
+    def _keep(self, trial: Trial, result: Result) -> None:
+        self._done[key_of(trial.row())] = result
+        self.results.append(result)
+        about = {"folder": str(result.folder), "result": result.content()}
+        self.rows += [{**trial.row(), "arm": arm, **about} for arm in result.arms]
+
+    def _left(self) -> str:
+        """How long the rest will take, told by the runs so far."""
+        run = len(self.results) - self._taken_up
+        if not run:
+            return ""
+        minutes = (time.monotonic() - self.began) / run * (self._planned - len(self.results)) / 60
+        return f"; about {minutes:.0f} min left" if minutes >= 1 else ""
+
+    def build(self, trial: Trial) -> Experiment:
+        """What a trial trains; raises InputError where its parts do not fit each other."""
+        parts = [self._part(make, trial) for make in trial.experiments]
+        if trial.mode == "joint":
+            joint = together(parts)
+            shared = replace(
+                joint.training, temperature=self.comparison.temperature, weighting=self.comparison.weighting
+            )
+            return replace(joint, training=shared)
+        experiment = parts[0]
+        if trial.mode == "solo":
+            return experiment
+        if trial.start is not None:
+            best = torch.load(
+                self._start_of(trial).folder / "checkpoints" / "best.ckpt", map_location="cpu", weights_only=True
+            )
+            weights = {n.removeprefix("trunk."): w for n, w in best["state_dict"].items() if n.startswith("trunk.")}
+            load_weights(experiment.trunk, weights, start=trial.start.__name__)
+        if trial.shuffled:
+            shuffle(experiment.trunk, trial.seed)
+        return tune(experiment, trial.tuned)
+
+    def _part(self, make: Make, trial: Trial) -> Experiment:
+        """One experiment with the budget that all arms have."""
+        experiment = make(**self._own(make, trial))
+        if self.comparison.search is not None and experiment.training.refit:
+            raise InputError(f"search={self.comparison.search}: with refit=true no validation is left to choose by")
+        if SHARE in trial.varied:
+            share = trial.varied[SHARE]
+            arms = {name: replace(arm, source=Subset(arm.source, share)) for name, arm in experiment.arms.items()}
+            experiment = replace(experiment, arms=arms)
+        unit, amount = self.comparison.match, self.comparison.budget
+        if amount is None:
+            amount = budget_of_arm(experiment, unit)
+            # A fold's budget is its own: where folds differ in size, so do as many passes over them.
+            alike = trial.varied.get(unit), trial.varied.get("fold")
+            name, other = self._budgets.setdefault(alike, (experiment.name, amount))
+            if amount != other:
+                raise InputError(
+                    f"{name} stops at {other:,.0f} {unit} an arm and {experiment.name} at {amount:,.0f}: "
+                    f"give the comparison one budget for all"
+                )
+        return limit(experiment, unit, amount)
+
+    def _own(self, make: Make, trial: Trial) -> dict[str, Any]:
+        """An experiment's settings in a trial, defaults filled in."""
+        return check_settings(make, self.comparison.settings_of(make, trial.varied))
+
+    def _settings(self, trial: Trial) -> dict[str, Any]:
+        own = {make.__name__: self._own(make, trial) for make in trial.experiments}
+        shares = {SHARE: trial.varied[SHARE]} if SHARE in trial.varied else {}
+        return {**(own if trial.mode == "joint" else own[trial.name]), **shares}
+
+    def _data(self, trial: Trial) -> MutableMapping[str, EncodedArm]:
+        """The encoded arms of a trial's experiments, as far as a run before it had the same ones."""
+        keys = tuple(
+            (make.__name__, json.dumps(varied_of(trial.varied, make), default=str)) for make in trial.experiments
+        )
+        alone = [(key,) for key in keys]
+        for old in [known for known in self._known if known not in (keys, *alone)][: -len(self.comparison.experiments)]:
+            del self._known[old]  # one value of what varies is done after the other
+        return ChainMap(self._known.setdefault(keys, {}), *(self._known.get(key, {}) for key in alone))
+
+    def _start_of(self, trial: Trial) -> Result:
+        assert trial.start is not None
+        start = Trial(experiments=(trial.start,), seed=trial.seed, varied=varied_of(trial.varied, trial.start))
+        return self._done[key_of(start.row())]
+
+    def _origin(self, trial: Trial) -> str | list[str]:
+        origins = [origin(make) for make in trial.experiments]
+        return origins if trial.mode == "joint" else origins[0]
+
+    def _job(self, trial: Trial) -> str:
+        if trial.mode == "transfer":
+            return "transfer"
+        return "pretrain" if trial.mode == "solo" and "transfer" in self.comparison.modes else "train"

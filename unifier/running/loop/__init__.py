@@ -1,0 +1,1 @@
+"""What happens beside the steps of training."""

@@ -1,0 +1,1 @@
+"""What tells of a finished run's scores."""

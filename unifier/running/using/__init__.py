@@ -1,0 +1,1 @@
+"""A finished run put to use."""

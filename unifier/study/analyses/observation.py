@@ -1,0 +1,105 @@
+"""An arm's encoded examples through a trained trunk: what its layers hold, and where its attention goes."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from unifier.data.keeping.encoding import Encoded
+from unifier.data.loading import Batch, collate, cut
+from unifier.heads.writing import AttentiveHead, before
+from unifier.study.analyses.alignment import Aligned, between_words
+from unifier.study.analyses.attention_statistics import STATISTICS, Attentive, attention_statistics
+from unifier.study.analyses.layers import by_layer, mean_columns
+from unifier.study.experiment import Arm
+from unifier.trunks.trunk import Trunk
+from unifier_tokenizers import NOWHERE, SubwordTokenizer, Tokens
+from unifier_tokenizers.parts.vocabulary import WORD
+
+COLUMNS = 2048
+"""The most columns at a time, padding counted: attention takes memory by the square of N."""
+
+
+def spread(length: int, most: int) -> list[int]:
+    """At most so many places of a sequence, evenly spaced, always the same."""
+    return [i * length // most for i in range(most)] if length > most else list(range(length))
+
+
+def batches(arm: Arm, split: Encoded, rows: Sequence[int]) -> Iterator[tuple[list[int], Tokens, Batch]]:
+    """Some rows of a split, those of like length together: which, as columns where the head's weights are, as data."""
+    device = next((parameter.device for parameter in arm.head.parameters()), torch.device("cpu"))
+    lengths = split.lengths()
+    order = np.array(rows, np.int64)
+    for part in cut(order[np.lexsort(lengths[order].T[::-1])], lengths, COLUMNS):
+        batch = Batch(*(each.to(device) for each in collate(split, part)))
+        yield (
+            part.tolist(),
+            Tokens(arm.tokenizer.embed(batch.values, batch.positions), batch.mask, batch.positions),
+            batch,
+        )
+
+
+def representations(trunk: Trunk, arm: Arm, split: Encoded, rows: Sequence[int]) -> dict[str, Tensor]:
+    """For each layer, as `by_layer` names them, the mean of each row's real columns: (rows, D) float32."""
+    found: dict[str, dict[int, Tensor]] = {}
+    for part, tokens, _ in batches(arm, split, rows):
+        for layer, columns in by_layer(trunk, tokens, arm.head.visible)[1].items():
+            means = mean_columns(columns, tokens.mask).cpu()
+            found.setdefault(layer, {}).update(zip(part, means, strict=True))
+    return {layer: torch.stack([means[row] for row in rows]) for layer, means in found.items()}
+
+
+def statistics(trunk: Attentive, arm: Arm, split: Encoded, rows: Sequence[int]) -> list[dict[str, float | None]]:
+    """For each layer the mean of each of `STATISTICS` over the rows' columns; None where there is nothing to say."""
+    found: list[list[dict[str, Tensor]]] = []
+    for part, tokens, _ in batches(arm, split, rows):
+        places = [arm.tokenizer.coordinates(split.units(row)).T for row in part]
+        coordinates = pad_sequence(places, batch_first=True).mT.to(tokens.matrix.device)
+        placed = tokens.mask & (tokens.positions[:, 0] != NOWHERE)
+        visible = arm.head.visible
+        weights = trunk.attention(tokens, visible)[1]
+        found.append([attention_statistics(each, tokens.mask, visible, coordinates, placed) for each in weights])
+    return [
+        {name: _mean(torch.cat([batch[name] for batch in layer])) for name in STATISTICS}
+        for layer in zip(*found, strict=True)
+    ]
+
+
+def _mean(values: Tensor) -> float | None:
+    mean = float(values.nanmean())
+    return None if math.isnan(mean) else mean
+
+
+def last_attention(trunk: Attentive, arm: Arm, split: Encoded, row: int) -> Tensor:
+    """One row's attention in the last layer: (H, N, N)."""
+    ((_, tokens, _),) = batches(arm, split, [row])
+    return trunk.attention(tokens, arm.head.visible)[1][-1][0].cpu()
+
+
+def aligned(trunk: Trunk, arm: Arm, split: Encoded, rows: Sequence[int]) -> dict[int, Aligned]:
+    """For each row of a translation its words, and where the decoder looks; `split` is the arm's "val", encoded.
+
+    Empty for an arm that is none: subwords in, a text out, and attention between them. Left out are sentences that the
+    vocabulary cuts into other words than `WORD` does, as one of level "word" cuts "n'".
+    """
+    head, tokenizer = arm.head, arm.tokenizer
+    if not (isinstance(head, AttentiveHead) and isinstance(tokenizer, SubwordTokenizer)):
+        return {}
+    examples = arm.source.split("val")
+    gold = getattr(examples, "alignment", None)
+    found: dict[int, Aligned] = {}
+    for part, tokens, batch in batches(arm, split, rows):
+        attention = head.attention(head.read(trunk, tokens), before(batch.target))
+        for one, row in zip(attention, part, strict=True):
+            index = int(split.indices[row])
+            source, target = (WORD.findall(text) for text in examples[index])
+            source_words = tokenizer.vocabulary.words(split.values[row].tolist())
+            target_words = head.vocabulary.words(split.target(row).tolist())
+            if (source_words[-1], target_words[-1]) == (len(source), len(target)):
+                cut_out = one[: len(target_words), : len(source_words)]
+                attended = between_words(cut_out, target_words, source_words)
+                found[row] = Aligned(source, target, attended, set(gold(index)) if gold else set())
+    return found
