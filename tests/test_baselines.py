@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from PIL import Image
 
 from benchmarks import baselines
 from unifier.data.embedded import Digits, SyntheticMusic
@@ -99,5 +100,28 @@ def test_the_command_writes_every_fold(tmp_path: Path, capsys: pytest.CaptureFix
     assert found["fsdd_speakers"][0]["trained"] == 3 * 4 * 3
     assert baselines.main(["esc10", "--data", str(tmp_path), "--out", str(out)]) == 2
     assert "esc10" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        baselines.main(["fsd"])
+    assert baselines.main(["fsd", "--out", str(out)]) == 2
+    assert "neither a place nor one of the sets emotify" in capsys.readouterr().err
+
+
+def test_what_lies_in_folders_has_one_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Stripes this way and that, of unlike sizes, and two tones in a table with folds."""
+    draw = np.random.RandomState(0)
+    for label in ("across", "down"):
+        (tmp_path / "stripes" / label).mkdir(parents=True)
+        for number in range(30):
+            stripes = np.zeros(draw.randint(20, 80, 2), np.uint8)
+            (stripes if label == "across" else stripes.T)[draw.randint(8) :: 8] = 255
+            Image.fromarray(stripes).save(tmp_path / "stripes" / label / f"{number}.png")
+    rows = ["file,label,fold"]
+    for number in range(24):
+        tone = np.sin(np.arange(2000) * (number % 2 + 1) / 4) + 0.01 * draw.randn(2000)
+        soundfile.write(tmp_path / f"{number}.wav", 0.4 * tone, 8000)
+        rows.append(f"{number}.wav,{number % 2},{number // 8}")
+    (tmp_path / "tones.csv").write_text("\n".join(rows))
+    stripes, tones = str(tmp_path / "stripes"), str(tmp_path / "tones.csv")
+    assert baselines.main([stripes, tones, "--out", str(tmp_path / "out.json")]) == 0
+    assert f"| {tones} | accuracy | 100.0 | 100.0, 100.0, 100.0 |" in capsys.readouterr().out
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found[stripes][0]["trained"] == 48
+    assert found[stripes][0]["test"] > 0.5
