@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -230,6 +232,13 @@ def test_a_worker_builds_warms_up_and_measures(tmp_path: Path, monkeypatch: pyte
     assert len(measured) == 2
     assert all(answer["seconds"] > 0 and answer["memory_bytes"] >= ready["imported_bytes"] > 0 for answer in measured)
     assert torch.load(tmp_path / "a, bf16.pt").equal(torch.ones(2))
+
+
+def test_races_see_no_accelerator() -> None:
+    seen = "import benchmarks.racing.worker, os; print(repr(os.environ['CUDA_VISIBLE_DEVICES']))"
+    command, given = [sys.executable, "-c", seen], os.environ | {"CUDA_VISIBLE_DEVICES": "0"}
+    found = subprocess.run(command, cwd=FOLDER.parent, env=given, capture_output=True, text=True, check=True)
+    assert found.stdout == "''\n"
 
 
 def test_a_peer_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

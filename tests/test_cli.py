@@ -248,6 +248,13 @@ def test_an_interrupted_run_goes_on_and_ends_as_if_it_had_never_stopped(
         assert row == pytest.approx(other, rel=1e-4)
 
 
+def stopped(run: Path, folder: Path) -> Path:
+    """A copy of a finished run as Ctrl-C would have left it in its last step."""
+    shutil.copytree(run, folder)
+    (folder / "result.json").write_text(json.dumps({**result(run), "status": "interrupted"}))
+    return folder
+
+
 def test_a_finished_run_stays_as_it_is(
     file: Path, uninterrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -263,7 +270,9 @@ def test_a_finished_run_stays_as_it_is(
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("checkpoints/last.ckpt", "torn", "no checkpoint to resume from, or a torn one"),
+        ("checkpoints/last.ckpt", "torn", "last.ckpt: broken (no end of the archive)"),
+        ("checkpoints/best.ckpt", "torn", "best.ckpt: broken (no end of the archive)"),
+        ("checkpoints/best.ckpt", None, "best.ckpt: no such file"),
         ("settings.json", "{}", r"settings.json: broken (it lacks settings)"),
         ("settings.json", '{"settings": 5}', r"settings.json: broken (it lacks settings)"),
         ("settings.json", '{"settings": {}}', r"settings.json: broken (it lacks name)"),
@@ -275,15 +284,28 @@ def test_a_run_of_which_half_is_there_does_not_go_on(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     name: str,
-    content: str,
+    content: str | None,
     said: str,
 ) -> None:
-    folder = Path(shutil.copytree(uninterrupted, tmp_path / "runs" / "half"))
-    (folder / name).write_text(content)
+    folder = stopped(uninterrupted, tmp_path / "runs" / "half")
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_text(content)
     before = result(folder)
     assert main(["run", str(file), "--resume", str(folder), "--track", "off"]) == 2
     assert said in capsys.readouterr().err
     assert result(folder) == before
+
+
+def test_a_run_whose_experiment_has_changed_does_not_go_on(
+    file: Path, uninterrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = stopped(uninterrupted, tmp_path / "runs" / "changed")
+    file = Path(shutil.copy(file, tmp_path))
+    file.write_text(EXPERIMENT.replace("Transformer(dim, 1, 2, 8", "Transformer(dim, 1, 2, 16"))
+    assert main(["run", str(file), "--resume", str(folder), "--track", "off"]) == 2
+    assert "last.ckpt does not fit small_study; was that changed since? (size mismatch" in capsys.readouterr().err
+    assert result(folder)["status"] == "interrupted"
 
 
 def test_a_run_that_is_stopped_before_its_first_step_says_where_it_lies(

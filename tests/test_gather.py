@@ -104,6 +104,19 @@ def test_a_missing_or_broken_result_is_named_and_the_rest_reported(
     assert len(read_study(runs).rows) == 3
 
 
+@pytest.mark.parametrize(("kept", "lacking"), [("{", "broken"), ("{}", "it lacks settings, seed")])
+def test_settings_of_which_half_is_there_are_named(
+    runs: Path, kept: str, lacking: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(runs / "study")
+    spoiled = folders(runs)[0] / "settings.json"
+    spoiled.write_text(kept)
+    assert main(["report", str(runs)]) == 0
+    (told,) = capsys.readouterr().err.strip().splitlines()
+    assert str(spoiled) in told
+    assert lacking in told
+
+
 def test_a_run_by_itself_that_is_broken_is_an_error(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folders(runs)[0] / "result.json").write_text("{")
     assert main(["report", str(folders(runs)[0])]) == 2

@@ -159,3 +159,17 @@ def test_a_broken_result_is_named_and_run_again(tmp_path: Path) -> None:
     assert len(after["rows"]) == 4
     assert len(list((tmp_path / "fine").iterdir())) == 2
     assert len(list((tmp_path / "coarse").iterdir())) == 1
+
+
+@pytest.mark.parametrize("lost", ["folder", "experiment", "seed"])
+def test_a_row_that_lacks_something_is_named_and_run_again(lost: str, tmp_path: Path) -> None:
+    run(pair, out=tmp_path, track="off")
+    (folder,) = (tmp_path / "pair").iterdir()
+    spoiled = content(folder)
+    first = next(row for row in spoiled["rows"] if row["mode"] == "solo")
+    del first[lost]
+    (folder / "comparison.json").write_text(json.dumps(spoiled))
+    run(pair, out=tmp_path, track="off", resume=folder)
+    after = content(folder)
+    assert after["problems"] == [f"{folder / 'comparison.json'}: broken (a row lacks '{lost}'); run again"]
+    assert [row for row in after["rows"] if lost in row] == after["rows"]

@@ -292,6 +292,8 @@ def test_what_is_no_run_that_translates_is_said(run: Path, tmp_path: Path, capsy
     assert "name it: --experiment FILE" in refused(capsys, other)
     changed(settings={**settings["settings"], "dim": 16})
     assert "best.ckpt does not fit" in refused(capsys, other)
+    changed(longest=None)
+    assert "settings.json: broken (it lacks longest)" in refused(capsys, other)
     changed(name="another")
     assert 'is a run of "another", and' in refused(capsys, other)
     changed()

@@ -24,12 +24,13 @@ from unifier.model import Unifier
 from unifier.running.encoded import EncodedArm, encode
 from unifier.running.loop.averaging import Averaging
 from unifier.running.loop.callbacks import DivergedError, Interrupted, Interruption, Losses, progress
-from unifier.running.loop.checkpoints import Checkpoint
+from unifier.running.loop.checkpoints import Checkpoint, refuse_unfit
 from unifier.running.loop.interference import Interference
 from unifier.running.loop.speed import Speed, peak_flops
 from unifier.running.result import Result, commit, machine, versions
 from unifier.running.telling.tell import tell
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
+from unifier.running.using.weights import read_checkpoint
 from unifier.study.experiment import Experiment, Training, check_seed
 from unifier.study.files import new_folder, read_json, write_json
 from unifier.study.fitted import keep, remembering
@@ -95,6 +96,7 @@ def fit(
         if (resume / "result.json").exists() and (ended := Result.read(resume)).status == "finished":
             print(f"{ended.name}: finished already; nothing is left to train", flush=True)
             return ended
+        refuse_unfit(resume, experiment)
     training = experiment.training
     encoded = encode(experiment, {} if known is None else known)
     train, val, test = ({arm: one.splits[name] for arm, one in encoded.items()} for name in SPLITS)
@@ -286,10 +288,10 @@ def train_and_test(
     )
     start = folder / "checkpoints" / "last.ckpt" if resumed else None
     if start:
-        batches.done = torch.load(start, map_location="cpu", weights_only=True)["global_step"] * training.accumulate
+        batches.done = read_checkpoint(start)["global_step"] * training.accumulate
     with interruption:
         trainer.fit(model, batches, held_out["val"], ckpt_path=start)
-        model.load_state_dict(torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"])
+        model.load_state_dict(read_checkpoint(Path(best.best_model_path))["state_dict"])
         if not training.refit:
             trainer.loggers = []  # these scores are logged already, where they were found
             trainer.validate(model, held_out["val"], verbose=False)

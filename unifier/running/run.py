@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -80,8 +79,6 @@ def run_and_place(
             raise InputError(f"{resume}: a resumed run keeps its settings; leave out {', '.join(given)}")
         if name := earlier.get("comparison"):
             raise InputError(f'{resume} is a run of the comparison "{name}": give --resume the folder of that one')
-        if not comparing and not zipfile.is_zipfile(Path(resume) / "checkpoints" / "last.ckpt"):
-            raise InputError(f"{resume}: no checkpoint to resume from, or a torn one")
         settings, seed = earlier["settings"], earlier.get("seed")
     number = 0 if seed is None else convert("seed", seed, int)
     if "folds" in settings and "folds" not in signature.parameters and signature.return_annotation is Experiment:

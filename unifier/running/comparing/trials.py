@@ -2,14 +2,13 @@
 
 import json
 import time
+import zipfile
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, final
-
-import torch
 
 from unifier.data.subset import Subset
 from unifier.report.numbers.gather import run_folder
@@ -19,6 +18,7 @@ from unifier.running.loop.callbacks import Interrupted
 from unifier.running.result import Result
 from unifier.running.settings import check_settings
 from unifier.running.using.load import origin
+from unifier.running.using.weights import read_checkpoint
 from unifier.study.comparison import SHARE, Comparison, Make, Trial, varied_of
 from unifier.study.experiment import Experiment
 from unifier.study.files import read_json
@@ -67,12 +67,15 @@ class Trials:
             raise InputError(
                 f'{folder} is a comparison "{earlier["name"]}", and cannot go on as one "{self.comparison.name}"'
             )
-        self._earlier_rows = earlier["rows"]
-        for row in self._earlier_rows:
+        for row in earlier["rows"]:
             try:
-                self._earlier[key_of(row)] = Result.read(run_folder(row["folder"], folder) or Path(row["folder"]))
+                key, place = key_of(row), row["folder"]
             except KeyError as error:
                 self.problems.append(f"{folder / 'comparison.json'}: broken (a row lacks {error}); run again")
+                continue
+            self._earlier_rows.append(row)
+            try:
+                self._earlier[key] = Result.read(run_folder(place, folder) or Path(place))
             except InputError as error:
                 self.problems.append(f"{error}; run again")
 
@@ -105,7 +108,7 @@ class Trials:
             return
         print(f"run {len(self.results) + 1} of {self._planned}: {trial}{self._left()}", flush=True)
         stopped_at = earlier.folder if earlier is not None and earlier.status == "interrupted" else None
-        if stopped_at is not None and not (stopped_at / "checkpoints" / "last.ckpt").exists():
+        if stopped_at is not None and not zipfile.is_zipfile(stopped_at / "checkpoints" / "last.ckpt"):
             stopped_at = None
         try:
             result = fit(
@@ -154,9 +157,7 @@ class Trials:
         if trial.mode == "solo":
             return experiment
         if trial.start is not None:
-            best = torch.load(
-                self._start_of(trial).folder / "checkpoints" / "best.ckpt", map_location="cpu", weights_only=True
-            )
+            best = read_checkpoint(self._start_of(trial).folder / "checkpoints" / "best.ckpt")
             weights = {n.removeprefix("trunk."): w for n, w in best["state_dict"].items() if n.startswith("trunk.")}
             load_weights(experiment.trunk, weights, start=trial.start.__name__)
         if trial.shuffled:

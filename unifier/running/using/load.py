@@ -1,18 +1,17 @@
 """A run, as it was when it did best in validation."""
 
 import inspect
-import pickle
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from unifier.network import Network
 from unifier.running.registry import experiment as find
 from unifier.running.registry import split_reference
 from unifier.running.settings import check_settings
+from unifier.running.using.weights import fill, read_checkpoint
 from unifier.study.comparison import SHARE
 from unifier.study.experiment import Experiment
 from unifier.study.files import read_json
@@ -35,11 +34,8 @@ def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, 
     Raises InputError where something lacks, or the experiment has changed since.
     """
     folder = Path(folder)
-    kept = read_json(folder / "settings.json", settings=dict)
-    checkpoint = folder / "checkpoints" / "best.ckpt"
-    if not zipfile.is_zipfile(checkpoint):
-        said = "broken" if checkpoint.exists() else "no such file; the run was stopped before its first validation"
-        raise InputError(f"{checkpoint}: {said}")
+    kept = read_json(folder / "settings.json", name=str, settings=dict)
+    weights: dict[str, Tensor] = read_checkpoint(checkpoint := folder / "checkpoints" / "best.ckpt")["state_dict"]
     references = kept.get("study")
     with remembering(folder):
         if isinstance(references, list):
@@ -52,13 +48,9 @@ def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, 
     if experiment.name != kept["name"]:
         raise InputError(f'{folder} is a run of "{kept["name"]}", and {reference} is "{experiment.name}"')
     model = Network(experiment)
-    try:
-        weights = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
-        # What weighs several losses against each other is of their training alone.
-        model.load_state_dict({n: w for n, w in weights.items() if not n.startswith("log_variances.")})
-    except (RuntimeError, KeyError, pickle.UnpicklingError) as error:
-        reason = str(error).strip().splitlines()[-1].strip()
-        raise InputError(f"{checkpoint} does not fit {reference}; was that changed since? ({reason})") from error
+    # What weighs several losses against each other is of their training alone.
+    own = {name: part for name, part in weights.items() if not name.startswith("log_variances.")}
+    fill(model, own, checkpoint, reference)
     return experiment, model.eval()
 
 
