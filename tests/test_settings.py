@@ -22,6 +22,7 @@ def study(
     seeds: tuple[int, ...] = (0,),
     names: tuple[str, ...] = (),
     patch: int | None = None,
+    frame: Colour | Literal["auto"] | None = None,
     note: str | None = None,
     title: str = "",
 ) -> None:
@@ -97,6 +98,7 @@ def test_what_is_not_given_keeps_its_default() -> None:
         ("learning_rate=fast", "learning_rate='fast' does not fit: .*number"),
         ("stem=perhaps", "stem='perhaps' does not fit"),
         ("colour=green", "colour='green' does not fit: input should be 'red' or 'blue'"),
+        ("frame=green", "input should be 'red' or 'blue', or 'auto'$"),
         ("seeds=0,one", "seeds='0,one' does not fit"),
         ("patch=big", "patch='big' does not fit"),
         ("dim", "'dim' is no setting: write key=value"),

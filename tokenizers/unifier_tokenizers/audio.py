@@ -72,7 +72,11 @@ class FrameTokenizer(SoundTokenizer):
         if patch and stack != 1:
             raise InputError("give stack or patch, not both: a patch already spans several frames")
         if not patch and stride:
-            raise InputError("a stride needs a patch to move; for frames, hop is the step in time")
+            raise InputError(f"stride={stride}: without a patch there is nothing to move; give patch too")
+        if stack < 1:
+            raise InputError(f"stack={stack}: a column has at least 1 frame")
+        if patch and min(patch) < 1:
+            raise InputError(f"patch={patch}: a column has at least 1 frame and 1 band")
         sides = patch or (stack, bands)
         steps = stride or sides
         if any(not 0 < step <= side for step, side in zip(steps, sides, strict=True)):

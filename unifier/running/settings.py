@@ -51,7 +51,9 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
-        reason = error.errors()[0]["msg"]
+        # Of a union each member says what it expected.
+        first, *others = dict.fromkeys(one["msg"] for one in error.errors())
+        reason = ", or ".join([first, *(other.removeprefix("Input should be ") for other in others)])
     if isinstance(value, str):
         for read in (json.loads, lambda text: json.loads(f"[{text}]"), lambda text: text.split(",")):
             with suppress(ValueError):  # pydantic's and json's errors are both such
