@@ -28,7 +28,7 @@ def one_trunk(
         )
         for make in (grammar, digits, music)
     ]
-    return replace(together(parts), name="one_trunk", tags=("text", "pictures", "sound"))
+    return replace(together(parts), name="one_trunk")
 
 
 if __name__ == "__main__":
