@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from unifier.report.figures.every import draw_all
 from unifier.report.numbers.answer import answer
-from unifier.report.numbers.conditions import Condition, conditions, scale_of, setting
+from unifier.report.numbers.conditions import Condition, conditions, foremost, scale_of, setting
 from unifier.report.numbers.gather import Row, Study, read_study, study_of
 from unifier.report.numbers.matching import matching
 from unifier.report.numbers.tables import (
@@ -101,7 +101,8 @@ def _numeric(lines: Sequence[Mapping[str, str]], name: str) -> bool:
 
 
 SECTIONS = (
-    "answer", "scores", "lengths", "curves", "transfer", "interference", "efficiency", "sweeps", "representation"
+    "answer", "scores", "confusions", "lengths", "curves",
+    "transfer", "interference", "efficiency", "sweeps", "representation",
 )  # fmt: skip
 """The parts of the page that have figures."""
 
@@ -135,7 +136,7 @@ class Room:
 def _shown(found: Sequence[Condition]) -> dict[str, Row]:
     """For each arm the run whose samples and attention are shown: its own trunk's, best on validation, first seed."""
     shown: dict[str, Row] = {}
-    for condition in sorted(found, key=lambda one: (not one.says(mode="solo", tuned="all"), -one.validation)):
+    for condition in foremost(found):
         for row in sorted(condition.rows, key=lambda row: row["seed"]):
             if row["folder"]:
                 shown.setdefault(condition.arm, row)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 
+from unifier.report.figures.confusions import draw_confusions
 from unifier.report.figures.curves import draw_curves
 from unifier.report.figures.drawing import STYLE, Drawn, Sheet, colours_of
 from unifier.report.figures.grids import draw_grids
@@ -26,6 +27,7 @@ def draw_all(study: Study, folder: Path) -> list[Drawn]:
     with mpl.rc_context(STYLE):
         return [
             *draw_scores(found, sheet),
+            *draw_confusions(found, sheet),
             *draw_lengths(found, sheet),
             *draw_curves(found, sheet),
             *draw_grids(found, sheet),

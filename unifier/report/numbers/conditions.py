@@ -107,6 +107,11 @@ def conditions(rows: Iterable[Row]) -> list[Condition]:
     return sorted(found, key=lambda condition: (arms.index(condition.arm), modes.index(condition.rows[0]["mode"])))
 
 
+def foremost(found: Iterable[Condition]) -> list[Condition]:
+    """Conditions in the order in which they stand for their arm: on its own trunk first, then best on validation."""
+    return sorted(found, key=lambda one: (not one.says(mode="solo", tuned="all"), -one.validation))
+
+
 def label(row: Row) -> str:
     """How a row was trained, in a few words."""
     start, tuned = row["start"], TUNED.get(row["tuned"], f"{row['tuned']} trained")

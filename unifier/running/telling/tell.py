@@ -9,6 +9,7 @@ from unifier.data.keeping.encoding import Encoded
 from unifier.model import Unifier
 from unifier.report.page import write_report
 from unifier.running.result import Result
+from unifier.running.telling.confusions import confusions
 from unifier.running.telling.lengths import by_length
 from unifier.running.telling.observe import observe
 from unifier.running.telling.samples import samples
@@ -34,6 +35,9 @@ def tell(result: Result, experiment: Experiment, model: Unifier, val: Mapping[st
     """Write what tells of a finished run's scores; each part that fails is a warning, and the others are written."""
     with spared(result.folder, "samples.json"):
         write_json(result.folder / "samples.json", samples(experiment.arms, model.predictions))
+    with spared(result.folder, "confusions.json"):
+        if confused := confusions(experiment.arms, model.predictions):
+            write_json(result.folder / "confusions.json", confused)
     with spared(result.folder, "lengths.json"):
         if lengths := by_length(experiment.arms, model.predictions):
             write_json(result.folder / "lengths.json", lengths)
