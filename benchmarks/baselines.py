@@ -1,12 +1,12 @@
 """`python -m benchmarks.baselines SET... --data DIR`: what a support vector machine reaches on our sources' splits.
 
-A set is one of those named here, or your own: a folder or a table as `pictures` and `genres` take them. A sound is the
-mean and the standard deviation over time of 20 mel-frequency cepstral coefficients and of their deltas, each scaled to
-unit variance over the training split. A picture is the first 100 principal components of its pixels, of your own shrunk
-to 32 on the longer side and black around that, and of more than 10,000 training pictures so many are drawn, always the
-same, so that a set takes minutes. An RBF kernel's C and width are chosen on the validation split; the chosen machine,
-trained on the training split alone, then looks at the test split once, and so does one of the same settings that is
-trained on both (refit).
+A set is one of those named here, or your own: a folder or a table of one label each, as `pictures` and `genres` take
+them. A sound is the mean and the standard deviation over time of 20 mel-frequency cepstral coefficients and of their
+deltas, each scaled to unit variance over the training split. A picture is the first 100 principal components of its
+pixels, of your own shrunk to 32 on the longer side and black around that, and of more than 10,000 training pictures so
+many are drawn, always the same, so that a set takes minutes. An RBF kernel's C and width are chosen on the validation
+split; the chosen machine, trained on the training split alone, then looks at the test split once, and so does one of
+the same settings that is trained on both (refit).
 """
 
 import argparse
@@ -32,7 +32,7 @@ from torchaudio.transforms import MFCC
 
 from benchmarks.racing.tables import row
 from unifier.data.own.image_folder import ImageFolder
-from unifier.data.reading.files import PICTURES as ENDINGS
+from unifier.data.reading.files import SOUNDS
 from unifier.data.sets.by_name import PICTURES, picture_source, sound_source
 from unifier.data.source import SPLITS, Example, LabelledSource, where
 from unifier.study.files import read_json, write_json
@@ -72,8 +72,9 @@ def own(place: str) -> list[LabelledSource]:
     """The same of pictures or sounds of your own, a folder or a table of sounds."""
     if not Path(place).exists():
         raise InputError(f"{place}: neither a place nor one of the sets {', '.join(SETS)}")
-    pictures = any(path.suffix.lower() in ENDINGS for path in Path(place).rglob("*"))
-    source = partial(picture_source, place, size=SIDE) if pictures else partial(sound_source, place)
+    files = (file for _, _, names in os.walk(place, followlinks=True) for file in names)
+    heard = Path(place).is_file() or any(Path(file).suffix.lower() in SOUNDS for file in files)
+    source = partial(sound_source, place) if heard else partial(picture_source, place, size=SIDE)
     return [source(fold=fold) for fold in getattr(source(), "folds", ()) or (None,)]
 
 
@@ -169,7 +170,7 @@ def table(found: dict[str, Any]) -> str:
     ]
     for name, figures in found.items():
         test, refit, validation = ([100 * one[key] for one in figures] for key in ("test", "refit", "validation"))
-        metric = "macro ROC-AUC" if name.endswith("_tags") else "accuracy"
+        metric = "macro ROC-AUC" if name == "emotify_tags" else "accuracy"
         folds = ", ".join(f"{one:.1f}" for one in test) if len(test) > 1 else ""
         means = [f"{np.mean(one):.1f}" for one in (test, refit, validation)]
         lines.append(row([name, metric, means[0], folds, *means[1:]]))
@@ -180,17 +181,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.baselines", description="Score simple baselines.")
     parser.add_argument("set", nargs="+", help=f"of {', '.join(SETS)}, or a place of your own", metavar="SET")
     parser.add_argument("--data", type=Path, help="the folder of data sets (default: $UNIFIER_DATA)", metavar="DIR")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"), metavar="FILE")
+    parser.add_argument("--out", type=Path, help="(default: baselines.json here, of named sets alone)", metavar="FILE")
     asked = parser.parse_args(arguments)
+    out = asked.out or Path(__file__).with_suffix(".json")
     if asked.data:
         os.environ["UNIFIER_DATA"] = str(asked.data)
-    found: dict[str, Any] = read_json(asked.out) if asked.out.exists() else {}
+    found: dict[str, Any] = read_json(out) if out.exists() else {}
     try:
         of = {name: SETS.get(name, partial(own, name))() for name in asked.set}
         for name, sources in of.items():
             known = dict[str, Example]()
             found[name] = [baseline(one, known if len(sources) > 1 else None)._asdict() for one in sources]
-            write_json(asked.out, found)
+            write_json(out, {each: figures for each, figures in found.items() if asked.out or each in SETS})
     except InputError as error:
         print(error, file=sys.stderr)
         return 2

@@ -16,14 +16,14 @@ from typing import Any
 from unifier.running.comparing import compare
 from unifier.running.loop.interference import Interference
 from unifier.running.run import run
-from unifier.running.telling import tell as telling
+from unifier.running.telling import tell
 from unifier.study.comparison import Comparison
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
 PARTS: tuple[tuple[Any, str], ...] = (
     (Interference, "on_after_backward"),
-    (telling, "observe"),
+    (tell, "observe"),
     (compare, "compare_representations"),
     (compare, "write_report"),
     (compare, "write_json"),

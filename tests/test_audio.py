@@ -204,6 +204,7 @@ def test_what_is_no_sound(raw: Any, said: str) -> None:
         ({"patch": (2, 4), "stack": 2}, "stack or patch, not both"),
         ({"stride": (1, 1)}, "without a patch there is nothing to move"),
         ({"stack": 0}, "stack=0: a column has at least 1 frame"),
+        ({"patch": (2, 4), "stride": (0, 4)}, r"stride=\(0, 4\): a step has at least"),
         ({"patch": (0, 4)}, r"patch=\(0, 4\): a column has at least"),
         ({"hop": 0.0}, "leave no sample"),
         ({"window": 0.00001}, "leave no sample"),

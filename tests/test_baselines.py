@@ -123,5 +123,21 @@ def test_what_lies_in_folders_has_one_too(tmp_path: Path, capsys: pytest.Capture
     assert baselines.main([stripes, tones, "--out", str(tmp_path / "out.json")]) == 0
     assert f"| {tones} | accuracy | 100.0 | 100.0, 100.0, 100.0 |" in capsys.readouterr().out
     found = json.loads((tmp_path / "out.json").read_text())
+    assert len(found[tones]) == 3
     assert found[stripes][0]["trained"] == 48
     assert found[stripes][0]["test"] > 0.5
+
+
+def test_sounds_with_a_picture_among_them_are_sounds_and_of_yours_nothing_is_kept_unasked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(baselines, "__file__", str(tmp_path / "baselines.py"))
+    for number in range(60):
+        label = "low" if number % 2 else "high"
+        (place := tmp_path / "tones" / label).mkdir(parents=True, exist_ok=True)
+        soundfile.write(place / f"{number}.wav", 0.4 * np.sin(np.arange(2000) * (number % 2 + 1) / 4 + number), 8000)
+        Image.new("L", (8, 8)).save(place / "cover.png")
+    with pytest.warns(UserWarning, match=r"left out are .* \(2 \.png\)"):
+        assert baselines.main([str(tmp_path / "tones")]) == 0
+    assert "tones | accuracy | 100.0 |" in capsys.readouterr().out
+    assert json.loads((tmp_path / "baselines.json").read_text()) == {}

@@ -60,7 +60,7 @@ def test_the_page_draws_all_runs_of_the_condition_that_is_best_on_validation(
     page, problems = report_on(folder)
     assert not problems
     with (folder / "figures" / "confusions-digits.csv").open(newline="") as file:
-        drawn = [(line["condition"], line["true"], line["said"], line["examples"]) for line in csv.DictReader(file)]
+        drawn = [(line["condition"], line["true"], line["said"], line["answers"]) for line in csv.DictReader(file)]
     assert drawn == [
         ("dim=16", "cat", "cat", "4"), ("dim=16", "cat", "dog", "2"),
         ("dim=16", "dog", "cat", "2"), ("dim=16", "dog", "dog", "2"),
@@ -88,3 +88,14 @@ def test_many_classes_have_no_numbers_and_very_many_no_figure(
     assert drawn.exists() == figure
     assert (figure and ">99<" in drawn.read_text()) == numbers
     assert ("Which class is taken for which" in page.read_text()) == figure
+
+
+def test_a_class_may_have_any_name(
+    row: Callable[..., dict[str, Any]], comparison: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = comparison(tmp_path, [row("digits", 60.0)])
+    names = ["$\\x$", "a$b$c", "猫"]
+    kept(json.loads((folder / "comparison.json").read_text())["rows"], [torch.eye(3).long().tolist()], names)
+    report_on(folder)
+    drawn = (folder / "figures" / "confusions-digits.svg").read_text()
+    assert all(f">{name}<" in drawn for name in names)

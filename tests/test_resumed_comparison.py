@@ -173,3 +173,26 @@ def test_a_row_that_lacks_something_is_named_and_run_again(lost: str, tmp_path: 
     after = content(folder)
     assert after["problems"] == [f"{folder / 'comparison.json'}: broken (a row lacks '{lost}'); run again"]
     assert [row for row in after["rows"] if lost in row] == after["rows"]
+
+
+@pytest.mark.parametrize("name", ["best", "last"])
+@pytest.mark.parametrize("torn", [True, False])
+def test_a_stopped_run_whose_weights_are_gone_is_run_again(name: str, torn: bool, tmp_path: Path) -> None:
+    (result, *_) = run(pair, out=tmp_path, track="off")
+    (folder,) = (tmp_path / "pair").iterdir()
+    told = json.loads((result.folder / "result.json").read_text())
+    (result.folder / "result.json").write_text(json.dumps({**told, "status": "interrupted"}))
+    weights = result.folder / "checkpoints" / f"{name}.ckpt"
+    weights.unlink()
+    if torn:
+        weights.write_text("torn")
+    results = run(pair, out=tmp_path, track="off", resume=folder)
+    assert [one.status for one in results] == ["finished"] * 3
+    assert results[0].folder != result.folder
+    problems = content(folder)["problems"]
+    if name == "last" and not torn:  # as Ctrl-C before the first step leaves it
+        assert problems == []
+    else:
+        assert len(problems) == 1
+        assert problems[0].startswith(f"{weights}: {'broken' if torn else 'no such file'}")
+        assert problems[0].endswith("; run again")

@@ -151,9 +151,13 @@ def weights(folder: Path, name: str = "best") -> dict[str, Tensor]:
 def test_a_run_leaves_its_files_and_no_others(finished: Path) -> None:
     assert finished.parent.name == "pictures"
     left = {path.relative_to(finished).as_posix() for path in finished.rglob("*") if path.is_file()}
-    files = {f"{name}.json" for name in ("settings", "result", "samples", "attention")}
+    files = {f"{name}.json" for name in ("settings", "result", "samples", "attention", "confusions")}
     files |= {"metrics.csv", "report.html", "representations.npz", "checkpoints/best.ckpt", "checkpoints/last.ckpt"}
-    drawn = {f"figures/{name}.{kind}" for name in ("curves-digits-tokens", "loss") for kind in ("svg", "csv")}
+    drawn = {
+        f"figures/{name}.{kind}"
+        for name in ("curves-digits-tokens", "loss", "confusions-digits")
+        for kind in ("svg", "csv")
+    }
     assert left == files | drawn | {f"figures/attention-digits-{k}.svg" for k in (0, 1)}
     assert all((finished / name).stat().st_mtime_ns <= (finished / "result.json").stat().st_mtime_ns for name in files)
     settings = {"steps": 8}

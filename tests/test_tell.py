@@ -21,7 +21,7 @@ from unifier.report.numbers.tables import attention_table
 from unifier.running import fit
 from unifier.running.comparing import compare
 from unifier.running.loop.callbacks import Interrupted
-from unifier.running.telling import tell as telling
+from unifier.running.telling import tell
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer, Tokens
@@ -55,6 +55,7 @@ def content(folder: Path, name: str = "result.json") -> dict[str, Any]:
     ("part", "lacks"),
     [
         ("samples", "samples.json"),
+        ("confusions", "confusions.json"),
         ("by_length", "lengths.json"),
         ("observe", "what its layers hold"),
         ("write_report", "report.html"),
@@ -63,7 +64,7 @@ def content(folder: Path, name: str = "result.json") -> dict[str, Any]:
 def test_a_part_that_fails_is_a_warning_and_the_others_are_written(
     part: str, lacks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telling, part, breaks)
+    monkeypatch.setattr(tell, part, breaks)
     with pytest.warns(UserWarning, match=rf"lacks {lacks}, which failed \(TypeError: nothing .* two lines\)$") as said:
         (result,) = run(pictures, out=tmp_path, track="off")
     assert len([one for one in said if "lacks" in str(one.message)]) == 1
@@ -71,7 +72,12 @@ def test_a_part_that_fails_is_a_warning_and_the_others_are_written(
     found = content(result.folder)
     assert (found["status"], found["metrics"]) == ("finished", result.metrics)
     assert "test/digits/accuracy" in found["metrics"]
-    written = {"samples": "samples.json", "observe": "attention.json", "write_report": "report.html"}
+    written = {
+        "samples": "samples.json",
+        "confusions": "confusions.json",
+        "observe": "attention.json",
+        "write_report": "report.html",
+    }
     assert {name for name, file in written.items() if not (result.folder / file).exists()} == {part} & set(written)
 
 
@@ -79,7 +85,7 @@ def test_a_part_that_fails_is_a_warning_and_the_others_are_written(
 def test_the_command_line_says_so_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(telling, "write_report", breaks)
+    monkeypatch.setattr(tell, "write_report", breaks)
     assert main(["run", f"{__file__}:pictures", "--track", "off", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr()
     folder = printed.out.splitlines()[-1]
@@ -96,7 +102,7 @@ def test_ctrl_c_while_it_is_told_keeps_the_row_and_closes_the_trackers(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(telling, "observe", stop)
+        patch.setattr(tell, "observe", stop)
         patch.setattr(fit.Tracking, "close", lambda _, *, failed: closed.append(failed))
         with pytest.raises(Interrupted) as stopped:
             run(alone, out=tmp_path, track="off")

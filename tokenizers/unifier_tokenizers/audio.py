@@ -77,9 +77,11 @@ class FrameTokenizer(SoundTokenizer):
             raise InputError(f"stack={stack}: a column has at least 1 frame")
         if patch and min(patch) < 1:
             raise InputError(f"patch={patch}: a column has at least 1 frame and 1 band")
+        if stride and min(stride) < 1:
+            raise InputError(f"stride={stride}: a step has at least 1 frame and 1 band")
         sides = patch or (stack, bands)
         steps = stride or sides
-        if any(not 0 < step <= side for step, side in zip(steps, sides, strict=True)):
+        if any(step > side for step, side in zip(steps, sides, strict=True)):
             raise InputError(f"a stride of {stride} skips parts of a patch of {sides}")
         if not 0 < sides[1] <= bands:
             raise InputError(f"a patch of {sides[1]} bands does not fit a spectrogram of {bands}")

@@ -24,13 +24,13 @@ from unifier.model import Unifier
 from unifier.running.encoded import EncodedArm, encode
 from unifier.running.loop.averaging import Averaging
 from unifier.running.loop.callbacks import DivergedError, Interrupted, Interruption, Losses, progress
-from unifier.running.loop.checkpoints import Checkpoint, refuse_unfit
+from unifier.running.loop.checkpoints import Checkpoint
 from unifier.running.loop.interference import Interference
 from unifier.running.loop.speed import Speed, peak_flops
 from unifier.running.result import Result, commit, machine, versions
 from unifier.running.telling.tell import tell
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
-from unifier.running.using.weights import read_checkpoint
+from unifier.running.using.weights import fill, read_checkpoint, read_start
 from unifier.study.experiment import Experiment, Training, check_seed
 from unifier.study.files import new_folder, read_json, write_json
 from unifier.study.fitted import keep, remembering
@@ -88,15 +88,16 @@ def fit(
     check_seed(seed)
     keep_freed_memory()
     pl.seed_everything(seed, verbose=False)
+    start = None if resume is None else read_unfinished(resume)
     with remembering(resume) as vocabularies:
         experiment = build()
     if resume is not None:
         if (earlier := read_json(resume / "settings.json", name=str)["name"]) != experiment.name:
             raise InputError(f'{resume} is a run of "{earlier}", and cannot go on as one of "{experiment.name}"')
-        if (resume / "result.json").exists() and (ended := Result.read(resume)).status == "finished":
-            print(f"{ended.name}: finished already; nothing is left to train", flush=True)
-            return ended
-        refuse_unfit(resume, experiment)
+        if start is None:
+            print(f"{experiment.name}: finished already; nothing is left to train", flush=True)
+            return Result.read(resume)
+        fill(Unifier(experiment), start["state_dict"], resume / "checkpoints" / "last.ckpt", experiment.name)
     training = experiment.training
     encoded = encode(experiment, {} if known is None else known)
     train, val, test = ({arm: one.splits[name] for arm, one in encoded.items()} for name in SPLITS)
@@ -154,7 +155,9 @@ def fit(
             for name, split in (("val", val), ("test", test))
         }
         speed = Speed(batches, peak_flops(device_here(), torch.bfloat16 if computes_bf16(training) else torch.float32))
-        metrics = train_and_test(model, training, result.folder, tracking, batches, held_out, speed, resume is not None)
+        metrics = train_and_test(
+            model, training, result.folder, tracking, batches, held_out, speed, start["global_step"] if start else None
+        )
         signatures = {
             f"test/{arm}/{metric}": signature
             for arm, one in experiment.arms.items()
@@ -202,6 +205,16 @@ def fit(
         finally:
             tracking.close(failed=False)
     return result
+
+
+def read_unfinished(folder: Path) -> dict[str, Any] | None:
+    """What a stopped run goes on from; None of a finished one. Raises InputError where it cannot go on."""
+    if (folder / "result.json").exists() and Result.read(folder).status == "finished":
+        return None
+    try:
+        return read_start(folder)
+    except InputError as error:
+        raise InputError(f"{error}: it cannot go on, and has to be run anew") from error
 
 
 def budget_in_batches(training: Training) -> dict[Unit, float]:
@@ -253,9 +266,12 @@ def train_and_test(
     batches: TrainingBatches,
     held_out: Mapping[str, EvaluationBatches],
     speed: Speed,
-    resumed: bool,
+    done: int | None,
 ) -> dict[str, float]:
-    """Train, then score the weights that did best in validation on both held-out splits; of a refit the last ones."""
+    """Train, then score the weights that did best in validation on both held-out splits; of a refit the last ones.
+
+    `done` are the steps of a run that goes on.
+    """
     best = Checkpoint(folder, "best", monitor="step" if training.refit else "val/score")
     last = Checkpoint(folder, "last")  # Lightning's own save_last leaves out what is no better than the best
     together = [Interference(folder)] if len(model.arms) > 1 else []
@@ -266,7 +282,7 @@ def train_and_test(
     # Or Lightning introduces itself before every run, and calls a function of its own that torch 2.11 deprecates.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
-    if resumed:  # into the same folder, and `batches.done` leaves out what was trained on
+    if done is not None:  # into the same folder, and `batches.done` leaves out what was trained on
         for known in ("Checkpoint directory .* exists", ".*your dataloader is not resumable"):
             warnings.filterwarnings("ignore", message=known)
     trainer = pl.Trainer(
@@ -286,9 +302,8 @@ def train_and_test(
         num_sanity_val_steps=0,
         enable_model_summary=False,
     )
-    start = folder / "checkpoints" / "last.ckpt" if resumed else None
-    if start:
-        batches.done = read_checkpoint(start)["global_step"] * training.accumulate
+    start = None if done is None else folder / "checkpoints" / "last.ckpt"
+    batches.done = (done or 0) * training.accumulate
     with interruption:
         trainer.fit(model, batches, held_out["val"], ckpt_path=start)
         model.load_state_dict(read_checkpoint(Path(best.best_model_path))["state_dict"])

@@ -21,7 +21,7 @@ INK = "#7b828b"
 BLUE, ORANGE = "#2f7df6", "#f08a24"
 
 INKED = ("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor", "xtick.color", "ytick.color")
-OURS: dict[Any, Any] = STYLE | {"axes.grid": False, "axes.titlesize": 10, "text.parse_math": False}
+OURS: dict[Any, Any] = STYLE | {"axes.grid": False, "axes.titlesize": 10}
 
 MOST_FRAMES = 256
 """A longer sound's are averaged: a drawing has no more pixels, and should be a small file."""

@@ -56,12 +56,10 @@ def _heat(condition: Condition, labels: list[str], counts: NDArray[np.int64], sh
     axes.spines[:].set_visible(False)
     axes.set(title=condition.arm, xlabel="said", ylabel="true")
     table = [
-        {"arm": condition.arm, "condition": condition.label, "true": true, "said": said, "examples": int(count)}
+        {"arm": condition.arm, "condition": condition.label, "true": true, "said": said, "answers": int(count)}
         for true, line in zip(labels, counts, strict=True)
         for said, count in zip(labels, line, strict=True)
     ]
-    note = (
-        f"Of 100 test examples of a class, how many were said to be of each: {condition.label}, {counts.sum():,} in all"
-    )
+    note = f"Of 100 answers to test examples of a class, how many name each: {condition.label}, {counts.sum():,} in all"
     says = f"Which class was taken for which, {condition.arm}"
     return sheet.save(figure, f"confusions-{condition.arm}", "confusions", says, table, note)

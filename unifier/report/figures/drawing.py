@@ -47,6 +47,7 @@ STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.8,
     "lines.solid_capstyle": "round",
     "savefig.transparent": True,
+    "text.parse_math": False,  # what has a name of the user's may hold a dollar
 }
 
 

@@ -1,5 +1,6 @@
 """Every figure that a study's rows allow."""
 
+import warnings
 from pathlib import Path
 
 import matplotlib as mpl
@@ -24,7 +25,8 @@ def draw_all(study: Study, folder: Path) -> list[Drawn]:
         return []
     note = matching(study.rows)
     sheet = Sheet(folder, note[:1].upper() + note[1:], colours_of(list(dict.fromkeys(one.arm for one in found))))
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the reader's own font is used
         return [
             *draw_scores(found, sheet),
             *draw_confusions(found, sheet),

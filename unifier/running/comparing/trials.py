@@ -2,7 +2,6 @@
 
 import json
 import time
-import zipfile
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
@@ -18,7 +17,7 @@ from unifier.running.loop.callbacks import Interrupted
 from unifier.running.result import Result
 from unifier.running.settings import check_settings
 from unifier.running.using.load import origin
-from unifier.running.using.weights import read_checkpoint
+from unifier.running.using.weights import read_checkpoint, read_start
 from unifier.study.comparison import SHARE, Comparison, Make, Trial, varied_of
 from unifier.study.experiment import Experiment
 from unifier.study.files import read_json
@@ -108,8 +107,14 @@ class Trials:
             return
         print(f"run {len(self.results) + 1} of {self._planned}: {trial}{self._left()}", flush=True)
         stopped_at = earlier.folder if earlier is not None and earlier.status == "interrupted" else None
-        if stopped_at is not None and not zipfile.is_zipfile(stopped_at / "checkpoints" / "last.ckpt"):
-            stopped_at = None
+        if stopped_at is not None and not (stopped_at / "checkpoints" / "last.ckpt").exists():
+            stopped_at = None  # before its first step
+        if stopped_at is not None:
+            try:
+                read_start(stopped_at)
+            except InputError as error:
+                self.problems.append(f"{error}; run again")
+                stopped_at = None
         try:
             result = fit(
                 lambda: self.build(trial),

@@ -1,4 +1,4 @@
-"""Which weights of a run are kept, where, and whether it can go on from them."""
+"""Which weights of a run are kept, and where."""
 
 from pathlib import Path
 from typing import Any, final
@@ -6,10 +6,6 @@ from typing import Any, final
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
-
-from unifier.model import Unifier
-from unifier.running.using.weights import fill, read_checkpoint
-from unifier.study.experiment import Experiment
 
 
 @final
@@ -42,12 +38,3 @@ class Checkpoint(ModelCheckpoint):
         moved = {name: state_dict[name] and path for name in ("best_model_path", "kth_best_model_path")}
         best = {path: state_dict["best_model_score"]} if state_dict["best_k_models"] else {}
         super().load_state_dict({**state_dict, **moved, "dirpath": self.dirpath, "best_k_models": best})
-
-
-def refuse_unfit(folder: Path, experiment: Experiment) -> None:
-    """Raise InputError where a run cannot go on: its folder lacks weights, or they are not of this experiment."""
-    best, last = (folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last"))
-    kept = read_checkpoint(last)
-    fill(Unifier(experiment), kept["state_dict"], last, experiment.name)
-    if any(Path(state.get("best_model_path", "")).name == best.name for state in kept["callbacks"].values()):
-        read_checkpoint(best)

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from unifier_tokenizers import InputError
 
+NEEDED = ("state_dict", "global_step", "callbacks")
+
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """What a checkpoint of a run holds. Raises InputError where it is not there, or torn."""
@@ -22,6 +24,20 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         kept: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError) as error:
         raise InputError(f"{path}: broken ({_last_line(error)})") from error
+    if lacking := [name for name in NEEDED if name not in kept]:
+        raise InputError(f"{path}: broken (it lacks {', '.join(lacking)})")
+    return kept
+
+
+def read_start(folder: Path) -> dict[str, Any]:
+    """The checkpoint that a stopped run goes on from.
+
+    Raises InputError where it is not whole, or the best one is not, which it says there was.
+    """
+    best, last = (folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last"))
+    kept = read_checkpoint(last)
+    if any(Path(state.get("best_model_path", "")).name == best.name for state in kept["callbacks"].values()):
+        read_checkpoint(best)
     return kept
 
 
@@ -35,4 +51,4 @@ def fill(network: nn.Module, weights: Mapping[str, Tensor], checkpoint: Path, ex
 
 
 def _last_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[-1].strip()
+    return (str(error).strip() or type(error).__name__).splitlines()[-1].strip()
