@@ -1,42 +1,35 @@
 """One experiment, from its function to its result: built, encoded, trained, tested, written down."""
 
-import logging
-import math
 import secrets
 import time
 import traceback
-import warnings
 import zipfile
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, final
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import ProgressBar
 
 from unifier.data.keeping.encoding import joined
 from unifier.data.loading import EvaluationBatches, TrainingBatches, Unit
 from unifier.data.source import SPLITS
 from unifier.model import Unifier
 from unifier.running.encoded import EncodedArm, encode
-from unifier.running.loop.averaging import Averaging
-from unifier.running.loop.callbacks import DivergedError, Interrupted, Interruption, Losses, progress
-from unifier.running.loop.checkpoints import Checkpoint
-from unifier.running.loop.interference import Interference
+from unifier.running.loop.callbacks import DivergedError, Interrupted
 from unifier.running.loop.speed import Speed, peak_flops
+from unifier.running.loop.train import computes_bf16, train_and_test
 from unifier.running.result import Result, commit, machine, versions
 from unifier.running.telling.tell import tell
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
-from unifier.running.using.weights import fill, read_checkpoint, read_start
+from unifier.running.using.weights import fill, read_start
 from unifier.study.experiment import Experiment, Training, check_seed
 from unifier.study.files import new_folder, read_json, write_json
 from unifier.study.fitted import keep, remembering
 from unifier.study.ledger import count_parameters
 from unifier.study.memory import keep_freed_memory
-from unifier.trunks.arithmetic.precision import device_here, fast_bfloat16
+from unifier.trunks.arithmetic.precision import device_here
 from unifier_tokenizers import InputError
 
 WITHOUT_GRADIENTS = 4
@@ -256,65 +249,3 @@ def start_tracking(experiment: Experiment, result: Result, place: Place, model: 
             )
         )
     return tracking
-
-
-def train_and_test(
-    model: Unifier,
-    training: Training,
-    folder: Path,
-    tracking: Tracking,
-    batches: TrainingBatches,
-    held_out: Mapping[str, EvaluationBatches],
-    speed: Speed,
-    done: int | None,
-) -> dict[str, float]:
-    """Train, then score the weights that did best in validation on both held-out splits; of a refit the last ones.
-
-    `done` are the steps of a run that goes on.
-    """
-    best = Checkpoint(folder, "best", monitor="step" if training.refit else "val/score")
-    last = Checkpoint(folder, "last")  # Lightning's own save_last leaves out what is no better than the best
-    together = [Interference(folder)] if len(model.arms) > 1 else []
-    averaged = training.ema or training.average > 1
-    averaging = [Averaging(decay=training.ema, validations=training.average)] if averaged else []
-    bar = progress()
-    interruption = Interruption(folder)
-    # Or Lightning introduces itself before every run, and calls a function of its own that torch 2.11 deprecates.
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
-    if done is not None:  # into the same folder, and `batches.done` leaves out what was trained on
-        for known in ("Checkpoint directory .* exists", ".*your dataloader is not resumable"):
-            warnings.filterwarnings("ignore", message=known)
-    trainer = pl.Trainer(
-        accelerator="auto",
-        devices=1,
-        precision="bf16-mixed" if computes_bf16(training) else "32-true",
-        max_epochs=1,
-        val_check_interval=timedelta(seconds=training.seconds / training.validations)
-        if training.seconds is not None
-        else math.ceil(len(batches) / training.accumulate / training.validations) * training.accumulate,
-        accumulate_grad_batches=training.accumulate,
-        logger=tracking,
-        callbacks=[speed, best, last, Losses(), *together, *averaging, interruption, bar],
-        enable_progress_bar=isinstance(bar, ProgressBar),
-        default_root_dir=folder,
-        log_every_n_steps=1,
-        num_sanity_val_steps=0,
-        enable_model_summary=False,
-    )
-    start = None if done is None else folder / "checkpoints" / "last.ckpt"
-    batches.done = (done or 0) * training.accumulate
-    with interruption:
-        trainer.fit(model, batches, held_out["val"], ckpt_path=start)
-        model.load_state_dict(read_checkpoint(Path(best.best_model_path))["state_dict"])
-        if not training.refit:
-            trainer.loggers = []  # these scores are logged already, where they were found
-            trainer.validate(model, held_out["val"], verbose=False)
-            trainer.loggers = [tracking]
-        trainer.test(model, held_out["test"], verbose=False)
-    return model.scores
-
-
-def computes_bf16(training: Training) -> bool:
-    """Whether products of bfloat16 are asked for, and fast here."""
-    return training.precision == "bf16" and fast_bfloat16(device_here())

@@ -1,1 +1,1 @@
-"""What happens beside the steps of training."""
+"""The training of a run, and what happens beside its steps."""

@@ -1,0 +1,85 @@
+"""The training of one run from its first step to its scores, by Lightning's trainer."""
+
+import logging
+import math
+import warnings
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import ProgressBar
+
+from unifier.data.loading import EvaluationBatches, TrainingBatches
+from unifier.model import Unifier
+from unifier.running.loop.averaging import Averaging
+from unifier.running.loop.callbacks import Interruption, Losses, progress
+from unifier.running.loop.checkpoints import Checkpoint
+from unifier.running.loop.interference import Interference
+from unifier.running.loop.speed import Speed
+from unifier.running.tracking import Tracking
+from unifier.running.using.weights import read_checkpoint
+from unifier.study.experiment import Training
+from unifier.trunks.arithmetic.precision import device_here, fast_bfloat16
+
+
+def train_and_test(
+    model: Unifier,
+    training: Training,
+    folder: Path,
+    tracking: Tracking,
+    batches: TrainingBatches,
+    held_out: Mapping[str, EvaluationBatches],
+    speed: Speed,
+    done: int | None,
+) -> dict[str, float]:
+    """Train, then score the weights that did best in validation on both held-out splits; of a refit the last ones.
+
+    `done` are the steps of a run that goes on.
+    """
+    best = Checkpoint(folder, "best", monitor="step" if training.refit else "val/score")
+    last = Checkpoint(folder, "last")  # Lightning's own save_last leaves out what is no better than the best
+    together = [Interference(folder)] if len(model.arms) > 1 else []
+    averaged = training.ema or training.average > 1
+    averaging = [Averaging(decay=training.ema, validations=training.average)] if averaged else []
+    bar = progress()
+    interruption = Interruption(folder)
+    # Or Lightning introduces itself before every run, and calls a function of its own that torch 2.11 deprecates.
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
+    if done is not None:  # into the same folder, and `batches.done` leaves out what was trained on
+        for known in ("Checkpoint directory .* exists", ".*your dataloader is not resumable"):
+            warnings.filterwarnings("ignore", message=known)
+    trainer = pl.Trainer(
+        accelerator="auto",
+        devices=1,
+        precision="bf16-mixed" if computes_bf16(training) else "32-true",
+        max_epochs=1,
+        val_check_interval=timedelta(seconds=training.seconds / training.validations)
+        if training.seconds is not None
+        else math.ceil(len(batches) / training.accumulate / training.validations) * training.accumulate,
+        accumulate_grad_batches=training.accumulate,
+        logger=tracking,
+        callbacks=[speed, best, last, Losses(), *together, *averaging, interruption, bar],
+        enable_progress_bar=isinstance(bar, ProgressBar),
+        default_root_dir=folder,
+        log_every_n_steps=1,
+        num_sanity_val_steps=0,
+        enable_model_summary=False,
+    )
+    start = None if done is None else folder / "checkpoints" / "last.ckpt"
+    batches.done = (done or 0) * training.accumulate
+    with interruption:
+        trainer.fit(model, batches, held_out["val"], ckpt_path=start)
+        model.load_state_dict(read_checkpoint(Path(best.best_model_path))["state_dict"])
+        if not training.refit:
+            trainer.loggers = []  # these scores are logged already, where they were found
+            trainer.validate(model, held_out["val"], verbose=False)
+            trainer.loggers = [tracking]
+        trainer.test(model, held_out["test"], verbose=False)
+    return model.scores
+
+
+def computes_bf16(training: Training) -> bool:
+    """Whether products of bfloat16 are asked for, and fast here."""
+    return training.precision == "bf16" and fast_bfloat16(device_here())
