@@ -36,7 +36,6 @@ PLAIN: dict[str, Any] = {
     "crop": 0,
     "shift": 0,
     "time_masks": 0,
-    "band_masks": 0,
 }
 """The settings of `genres` without its recipe: columns by one linear map, and batches as they are."""
 
@@ -81,7 +80,7 @@ def genres(
     equalise: float = 0.0,
     time_masks: int = 2,
     time_width: float = 0.1,
-    band_masks: int | None = None,
+    band_masks: int = 0,
     band_width: float = 0.2,
     crops: int | None = None,
     shift_views: bool = True,
@@ -113,11 +112,10 @@ def genres(
     the spectrogram (auto is strided, and none of a patch), or by one linear map. `normalise` is over all bands (whole),
     for each (band), or for each of each sound (example), which is for voices and microphones that training has not
     heard. `mixup` (an alpha) to `band_width` change training batches as `augment_sounds` says (a `shift` of None is
-    0.1, and `band_masks` are 2, but of a waveform none), and `crops` is how many pieces of `crop` seconds are averaged
-    in validation and test; each is read as it is and, with `shift_views`, moved up and down by half of `shift`. By
-    default sounds are whole (as with crop=0), but where the usual one is longer than 10 seconds training reads a piece
-    of 6, another each time, and 5 are averaged; so it does where one is 3 times as long as a piece, which then has room
-    for the usual sound.
+    0.1, but of a waveform none), and `crops` is how many pieces of `crop` seconds are averaged in validation and test;
+    each is read as it is and, with `shift_views`, moved up and down by half of `shift`. By default sounds are whole (as
+    with crop=0), but where the usual one is longer than 10 seconds training reads a piece of 6, another each time, and
+    5 are averaged; so it does where one is 3 times as long as a piece, which then has room for the usual sound.
     `epochs` are as many as `enough_epochs` says, by the sound, whole or not, and by the columns of a step; `tokens`,
     where given, end training in their place. `refit` trains on the validation split too, once settings are chosen on
     it. `trunk` is a name that `make_trunk` knows.
@@ -137,8 +135,6 @@ def genres(
         stem = None if patch else "strided"
     if shift is None:
         shift = 0.0 if tokenizer == "waveform" else 0.1
-    if band_masks is None:
-        band_masks = 0 if tokenizer == "waveform" else 2
     if crop is None:
         longest = fitted(f"{source.name}-{task}-longest", lambda: longest_seconds(source))
         piece = PIECE if usual > LONG else max(PIECE, 1.1 * usual)  # a little more, since pieces end with a column
