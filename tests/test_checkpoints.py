@@ -1,5 +1,6 @@
 """Which weights a run keeps: the best of its validations and the latest, wherever its folder lies."""
 
+import json
 import math
 from itertools import count
 from pathlib import Path
@@ -12,9 +13,10 @@ from unifier import Experiment, run
 from unifier.data.embedded import Digits
 from unifier.heads.classification import ClassificationHead
 from unifier.running.loop.callbacks import Interrupted
+from unifier.running.using.weights import read_checkpoint
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
-from unifier_tokenizers import PatchTokenizer
+from unifier_tokenizers import InputError, PatchTokenizer
 
 STEPS = 7
 
@@ -80,3 +82,21 @@ def test_a_score_that_comes_later_is_better_than_none(tmp_path: Path, monkeypatc
     monkeypatch.setattr(ClassificationHead, "metrics", lambda *_: {"accuracy": next(scores)})
     (result,) = run(fading, out=tmp_path, track="off")
     assert steps(result.folder) == [6, STEPS]
+
+
+def unbuilt(*, validations: int = 3) -> Experiment:
+    raise AssertionError("it was built, which may read data")
+
+
+def test_a_run_that_cannot_go_on_is_refused_before_its_experiment_is_built(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.ckpt").write_text("torn")
+    (tmp_path / "settings.json").write_text(json.dumps({"name": "fading", "seed": 0, "settings": {}}))
+    with pytest.raises(InputError, match=r"last\.ckpt: broken .*: it cannot go on, and has to be run anew"):
+        run(unbuilt, resume=tmp_path, track="off")
+
+
+def test_a_file_that_is_no_checkpoint_of_a_run_is_said_to_lack_what_one_has(tmp_path: Path) -> None:
+    torch.save({"state_dict": {}}, tmp_path / "best.ckpt")
+    with pytest.raises(InputError, match=r"best\.ckpt: broken \(it lacks global_step, callbacks\)"):
+        read_checkpoint(tmp_path / "best.ckpt")

@@ -84,19 +84,21 @@ def fit(
     start = None if resume is None else read_unfinished(resume)
     with remembering(resume) as vocabularies:
         experiment = build()
+    model, done = Unifier(experiment), None
     if resume is not None:
         if (earlier := read_json(resume / "settings.json", name=str)["name"]) != experiment.name:
             raise InputError(f'{resume} is a run of "{earlier}", and cannot go on as one of "{experiment.name}"')
         if start is None:
             print(f"{experiment.name}: finished already; nothing is left to train", flush=True)
             return Result.read(resume)
-        fill(Unifier(experiment), start["state_dict"], resume / "checkpoints" / "last.ckpt", experiment.name)
+        fill(model, start["state_dict"], resume / "checkpoints" / "last.ckpt", experiment.name)
+        done = start["global_step"]
+    del start  # it holds the optimizer's moments too
     training = experiment.training
     encoded = encode(experiment, {} if known is None else known)
     train, val, test = ({arm: one.splits[name] for arm, one in encoded.items()} for name in SPLITS)
     if training.refit:
         train = {arm: joined(split, val[arm]) for arm, split in train.items()}
-    model = Unifier(experiment)
     model.prepare(train)
     batches = TrainingBatches(
         train,
@@ -148,9 +150,7 @@ def fit(
             for name, split in (("val", val), ("test", test))
         }
         speed = Speed(batches, peak_flops(device_here(), torch.bfloat16 if computes_bf16(training) else torch.float32))
-        metrics = train_and_test(
-            model, training, result.folder, tracking, batches, held_out, speed, start["global_step"] if start else None
-        )
+        metrics = train_and_test(model, training, result.folder, tracking, batches, held_out, speed, done)
         signatures = {
             f"test/{arm}/{metric}": signature
             for arm, one in experiment.arms.items()
