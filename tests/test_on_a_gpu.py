@@ -77,4 +77,4 @@ def test_a_loss_stays_on_the_device(on_a_gpu: OnAGpu, bf16: bool, monkeypatch: p
 
 def test_a_tensor_that_stayed_behind_is_found() -> None:
     with Fake(), pytest.raises(RuntimeError, match="two different devices"):
-        torch.empty(3, device=GPU) + torch.empty(3)
+        torch.add(torch.empty(3, device=GPU), torch.empty(3))

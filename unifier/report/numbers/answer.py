@@ -43,7 +43,7 @@ def together(found: Sequence[Condition]) -> list[Together]:
 
 def _together(pairs: Sequence[Contrast], settings: str) -> Together:
     scaled = all(one.scaled for one in pairs)
-    by_arm = {one.condition.arm: _by_unit(one, scaled) for one in pairs}
+    by_arm = {one.condition.arm: (one.normalised_gains if scaled else None) or one.gains for one in pairs}
     over = pairs[0].raw.unit
     seeds = set[int].intersection(*(set(values) for values in by_arm.values()))
     overall = [sum(values[seed] for values in by_arm.values()) / len(by_arm) for seed in sorted(seeds)]
@@ -51,13 +51,6 @@ def _together(pairs: Sequence[Contrast], settings: str) -> Together:
     unit = "points of normalised score" if scaled else "points"
     arms = {arm: estimate(values.values(), over) for arm, values in by_arm.items()}
     return Together(estimate(overall, over) if overall and common else None, arms, unit, settings)
-
-
-def _by_unit(one: Contrast, scaled: bool) -> dict[int, float]:
-    first, second = (side.normalised if scaled else side.raw for side in (one.condition, one.baseline))
-    assert first is not None
-    assert second is not None
-    return {seed: first[seed] - second[seed] for seed in first if seed in second}
 
 
 def _under(settings: str, said: Sequence[str]) -> list[str]:

@@ -1,13 +1,13 @@
 """Rows to conditions: what was trained how, with a score for every seed, or for every fold."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, final
 
 from unifier.report.numbers.gather import Row
-from unifier.report.numbers.intervals import Estimate, difference, estimate
+from unifier.report.numbers.intervals import Estimate, estimate
 
 TUNED = {"all": "all trained", "norms": "norms trained", "none": "frozen"}
 """What of a trunk was trained, as a person reads it."""
@@ -34,9 +34,28 @@ class Condition:
         return "fold" if "fold" in self.rows[0] else "seed"
 
     @property
+    def runs(self) -> "Scores":
+        """The score of each run on the test split."""
+        return self._runs("test")
+
+    @property
+    def normalised_runs(self) -> "Scores | None":
+        """The same from 0, chance, to 100, the reference; None where a perfect score is not known."""
+        scale = scale_of(self.rows[0])
+        if scale.get("reference") in (None, scale.get("chance")):
+            return None
+        chance, reference = scale["chance"], scale["reference"]
+        return {run: 100 * (score - chance) / (reference - chance) for run, score in self.runs.items()}
+
+    @property
     def raw(self) -> dict[int, float]:
         """The score on the test split, by seed or by fold."""
-        return self._by_unit(lambda row: row["result"]["metrics"][f"test/{self.arm}/{self.metric}"])
+        return by_unit(self.runs)
+
+    @property
+    def normalised(self) -> dict[int, float] | None:
+        """The same in normalised scores."""
+        return None if (runs := self.normalised_runs) is None else by_unit(runs)
 
     @property
     def validation(self) -> float:
@@ -44,16 +63,7 @@ class Condition:
         name = f"val/{self.arm}/{self.metric}"
         if not all(name in row["result"]["metrics"] for row in self.rows):
             return -math.inf
-        return fmean(self._by_unit(lambda row: row["result"]["metrics"][name]).values())
-
-    @property
-    def normalised(self) -> dict[int, float] | None:
-        """The same from 0, chance, to 100, the reference; None where a perfect score is not known."""
-        scale = scale_of(self.rows[0])
-        if scale.get("reference") in (None, scale.get("chance")):
-            return None
-        chance, reference = scale["chance"], scale["reference"]
-        return {each: 100 * (score - chance) / (reference - chance) for each, score in self.raw.items()}
+        return fmean(by_unit(self._runs("val")).values())
 
     @property
     def perfect(self) -> float | None:
@@ -84,12 +94,25 @@ class Condition:
         """Whether its settings are among these; an experiment has not every one that varies."""
         return self.varied.items() <= varied.items()
 
-    def _by_unit(self, read: Callable[[Row], float]) -> dict[int, float]:
-        # Two runs of one seed are one: a repeated run adds nothing to what is known. Of a fold, seeds are averaged.
-        found: dict[int, dict[int, list[float]]] = {}
+    def _runs(self, split: str) -> "Scores":
+        # Two runs of one seed are one: a repeated run adds nothing to what is known.
+        found: dict[tuple[int, int], list[float]] = {}
         for row in self.rows:
-            found.setdefault(row[self.unit], {}).setdefault(row["seed"], []).append(read(row))
-        return {each: fmean(map(fmean, seeds.values())) for each, seeds in sorted(found.items())}
+            score = row["result"]["metrics"][f"{split}/{self.arm}/{self.metric}"]
+            found.setdefault((row[self.unit], row["seed"]), []).append(score)
+        return {run: fmean(scores) for run, scores in found.items()}
+
+
+Scores = Mapping[tuple[int, int], float]
+"""Scores by what they are means over, a fold or a seed, and by seed."""
+
+
+def by_unit(scores: Scores) -> dict[int, float]:
+    """The mean of each fold's seeds, or each seed's own."""
+    found: dict[int, list[float]] = {}
+    for (each, _), score in sorted(scores.items()):
+        found.setdefault(each, []).append(score)
+    return {each: fmean(seeds) for each, seeds in found.items()}
 
 
 def conditions(rows: Iterable[Row]) -> list[Condition]:
@@ -177,22 +200,37 @@ def budget(row: Row) -> Mapping[str, float]:
 @final
 @dataclass(frozen=True)
 class Contrast:
-    """What one condition has over another of the same arm, paired by seed or by fold."""
+    """What one condition has over another of the same arm, run by run of those that both have."""
 
     condition: Condition
     baseline: Condition
-    raw: Estimate
-    scaled: Estimate | None
+    gains: Mapping[int, float]
+    """By seed, or by fold the mean of its seeds."""
+    normalised_gains: Mapping[int, float] | None
+
+    @property
+    def raw(self) -> Estimate:
+        """Over seeds or folds."""
+        return estimate(self.gains.values(), self.condition.unit)
+
+    @property
+    def scaled(self) -> Estimate | None:
+        """The same in normalised scores."""
+        gains = self.normalised_gains
+        return None if gains is None else estimate(gains.values(), self.condition.unit)
 
 
 def contrast(condition: Condition, baseline: Condition) -> Contrast | None:
-    """A condition less its baseline; None where they share no seed, or fold."""
-    if (unit := condition.unit) != baseline.unit:
+    """A condition less its baseline; None where they share no seed, or no seed of a fold."""
+    if condition.unit != baseline.unit or not condition.runs.keys() & baseline.runs.keys():
         return None
-    raw = difference(condition.raw, baseline.raw, unit)
-    first, second = condition.normalised, baseline.normalised
-    scaled = difference(first, second, unit) if first is not None and second is not None else None
-    return raw and Contrast(condition, baseline, raw, scaled)
+    first, second = condition.normalised_runs, baseline.normalised_runs
+    scaled = _gains(first, second) if first is not None and second is not None else None
+    return Contrast(condition, baseline, _gains(condition.runs, baseline.runs), scaled)
+
+
+def _gains(first: Scores, second: Scores) -> dict[int, float]:
+    return by_unit({run: first[run] - second[run] for run in first.keys() & second.keys()})
 
 
 def contrasts(found: Sequence[Condition]) -> list[Contrast]:

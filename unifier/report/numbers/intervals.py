@@ -1,6 +1,6 @@
 """A mean over seeds or folds, and how far it is to be trusted."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -49,9 +49,3 @@ def estimate(values: Iterable[float], unit: str = "seed") -> Estimate:
     if len(array) > 1:
         half = float(stats.t.ppf(0.975, len(array) - 1) * stats.sem(array))
     return Estimate(float(array.mean()), half, len(array), unit)
-
-
-def difference(first: Mapping[int, float], second: Mapping[int, float], unit: str = "seed") -> Estimate | None:
-    """`first` less `second`, pair by pair of the seeds (or folds) that both have; None where they share none."""
-    shared = sorted(first.keys() & second.keys())
-    return estimate((first[each] - second[each] for each in shared), unit) if shared else None

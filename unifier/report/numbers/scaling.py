@@ -8,7 +8,7 @@ from typing import NamedTuple, final
 import numpy as np
 from scipy.optimize import OptimizeWarning, curve_fit
 
-from unifier.report.numbers.conditions import Condition
+from unifier.report.numbers.conditions import Condition, label
 from unifier.report.numbers.intervals import Estimate, estimate
 
 FEWEST = 4
@@ -45,22 +45,32 @@ class Efficiency:
 
 
 def efficiencies(found: Sequence[Condition]) -> list[Efficiency]:
-    """For each arm whose conditions differ in the share of examples alone, if it is known what leaves no error."""
-    groups: dict[tuple[str, str], list[tuple[float, Condition]]] = {}
+    """For each arm and way of training it, whose conditions differ in the share of examples alone.
+
+    An arm of which it is not known what leaves no error has none.
+    """
+    groups: dict[tuple[str, str, str], list[tuple[float, Condition]]] = {}
     for condition in found:
-        varied = dict(condition.rows[0]["varied"])
+        row = condition.rows[0]
+        varied = dict(row["varied"])
         if (share := varied.pop("share", None)) is not None:
-            rest = ", ".join(f"{name}={value}" for name, value in varied.items())
-            groups.setdefault((condition.arm, rest), []).append((float(share), condition))
+            said = label({**row, "varied": varied})
+            groups.setdefault((condition.arm, row["experiment"], said), []).append((float(share), condition))
+    ways = [(arm, said) for arm, _, said in groups]
     each = [
-        _efficiency(f"{arm}, {rest}" if rest else arm, sorted(points, key=lambda point: point[0]))
-        for (arm, rest), points in groups.items()
+        _efficiency(_named(arm, said, experiment * (ways.count((arm, said)) > 1)), points)
+        for (arm, experiment, said), points in groups.items()
         if len({share for share, _ in points}) > 1
     ]
     return [one for one in each if one]
 
 
+def _named(arm: str, said: str, experiment: str) -> str:
+    return ", ".join(part for part in (arm, experiment, said) if part not in ("", "solo"))
+
+
 def _efficiency(arm: str, points: Sequence[tuple[float, Condition]]) -> Efficiency | None:
+    points = sorted(points, key=lambda point: point[0])
     shares = [share for share, _ in points]
     scaled = [condition.normalised for _, condition in points]
     # Above the reference there is no error left of that kind: count from a perfect score instead.
