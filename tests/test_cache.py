@@ -50,6 +50,30 @@ def test_what_was_used_longest_ago_makes_room(root: Path, monkeypatch: pytest.Mo
     assert [entry.name for entry in root.iterdir()] == [cache.find(root, "large").name]  # pyright: ignore[reportOptionalMemberAccess]
 
 
+def test_what_another_process_still_writes_makes_no_room(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "LIMIT", 500)
+    left = root / f"{cache.DRAFT}left"
+    left.mkdir(parents=True)
+    with cache.making(root, "slow") as slow:
+        (slow / "values").write_bytes(bytes(1000))
+        os.utime(left, (1, 1))
+        with cache.making(root, "quick") as quick:
+            (quick / "values").write_bytes(bytes(1000))
+        assert not left.exists(), "nobody has written there for a day"
+    assert cache.find(root, "slow") is not None
+
+
+def test_what_one_user_keeps_another_may_read(root: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with cache.making(root, "key"):
+            pass
+    finally:
+        os.umask(before)
+    (entry,) = root.iterdir()
+    assert entry.stat().st_mode & 0o777 == 0o755
+
+
 def test_where_folders_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache.cache() is None  # while tests run
     monkeypatch.setenv("UNIFIER_CACHE", str(tmp_path))

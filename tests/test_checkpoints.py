@@ -84,6 +84,30 @@ def test_a_score_that_comes_later_is_better_than_none(tmp_path: Path, monkeypatc
     assert steps(result.folder) == [6, STEPS]
 
 
+def test_of_equal_scores_the_latest_weights_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = iter([40.0, 50.0, 50.0, 49.0, 50.0, 50.0])
+    monkeypatch.setattr(ClassificationHead, "metrics", lambda *_: {"accuracy": next(scores)})
+    (result,) = run(fading, validations=4, out=tmp_path, track="off")
+    assert steps(result.folder) == [6, STEPS]
+
+
+def test_a_run_does_not_go_on_with_other_data(
+    tmp_path: Path, stop_at: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_at.append(1)
+    with pytest.raises(Interrupted):
+        run(fading, out=tmp_path, track="off")
+    (folder,) = (tmp_path / "fading").iterdir()
+    monkeypatch.setattr(Digits, "sha256", "of others", raising=False)
+    before = (folder / "settings.json").read_text()
+    with pytest.raises(InputError, match=r"what it read has changed since \(digits\): it cannot go on, run it anew"):
+        run(fading, resume=folder, track="off")
+    monkeypatch.undo()
+    monkeypatch.setattr(ClassificationHead, "metrics", lambda *_: {"accuracy": 50.0})
+    assert (folder / "settings.json").read_text() == before
+    assert run(fading, resume=folder, track="off")[0].status == "finished"
+
+
 def unbuilt(*, validations: int = 3) -> Experiment:
     raise AssertionError("it was built, which may read data")
 

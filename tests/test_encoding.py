@@ -1,5 +1,6 @@
 """A split is encoded once, the same in one process and in many, and says which examples could not be read."""
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from unifier import Experiment, run
 from unifier.data.keeping.encoding import CHUNK, Encoded, encode_split
 from unifier.data.source import Example, data_folder, readable, where
 from unifier.heads.head import Head
@@ -187,3 +189,19 @@ def test_the_folder_of_a_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("UNIFIER_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert data_folder("set").parts[-2:] == ("unifier", "set")
+
+
+@pytest.mark.parametrize("before", [None, "before"])
+def test_the_folder_of_data_sets_is_a_run_s_alone(
+    before: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UNIFIER_DATA", raising=False)
+    if before is not None:
+        monkeypatch.setenv("UNIFIER_DATA", before)
+
+    def read() -> Experiment:
+        raise InputError(str(data_folder("set")))
+
+    with pytest.raises(InputError, match=re.escape(str(tmp_path / "set"))):
+        run(read, data_folder=tmp_path, out=tmp_path, track="off")
+    assert os.environ.get("UNIFIER_DATA") == before

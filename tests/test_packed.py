@@ -68,9 +68,18 @@ def test_more_than_is_read_takes_no_memory() -> None:
     assert peak_memory() - before < 60 * 2**20
 
 
+def test_a_view_opens_no_file() -> None:
+    packed = packed_of([torch.arange(4), torch.arange(2)])
+    packed.lengths()
+    opened = len(list(Path("/proc/self/fd").iterdir()))
+    views = [packed.some([k % 2]) for k in range(20)]
+    assert [len(view[0]) for view in views] == 10 * [4, 2]
+    assert len(list(Path("/proc/self/fd").iterdir())) == opened
+
+
 def test_one_that_is_dropped_unread_leaves_no_file_open() -> None:
     packed = packed_of([torch.zeros(4, 10)])
-    files = [part._file for part in (packed._columns, packed._bounds) if part]  # pyright: ignore[reportPrivateUsage]
+    files = [part._file for part in packed._written or ()]  # pyright: ignore[reportPrivateUsage]
     del packed
     gc.collect()
     assert [file.closed for file in files] == [True, True]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from unifier.cli import main
 
@@ -37,6 +38,35 @@ def test_the_loss_is_that_of_use(file: Path, capsys: pytest.CaptureFixture[str])
         said.add(capsys.readouterr().out)
     (only,) = said
     assert "loss, untrained" in only
+
+
+TORN = """
+from pathlib import Path
+from unifier import Arm, Experiment, Training, Transformer
+from unifier.data.own.image_folder import ImageFolder
+from unifier.data.source import BadExamples
+from unifier.heads.classification import ClassificationHead
+from unifier_tokenizers import PatchTokenizer
+
+def torn(*, folder: str, bad_examples: BadExamples = "stop") -> Experiment:
+    source = ImageFolder(folder)
+    arm = Arm(source, PatchTokenizer(8, channels=3), ClassificationHead(source.labels, 8))
+    return Experiment("torn", Transformer(8, 1, 2, 8), {"own": arm}, Training(steps=1, bad_examples=bad_examples))
+"""
+
+
+def test_a_first_example_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for split in ("train", "val", "test"):
+        for label in ("left", "right"):
+            (tmp_path / "set" / split / label).mkdir(parents=True)
+            Image.new("L", (8, 8)).save(tmp_path / "set" / split / label / "1.png")
+    (tmp_path / "set" / "train" / "left" / "0.png").write_text("torn")
+    (tmp_path / "torn.py").write_text(TORN)
+    asked = ["show", str(tmp_path / "torn.py"), f"folder={tmp_path / 'set'}"]
+    assert main(asked) == 2
+    assert "0.png" in capsys.readouterr().err
+    assert main([*asked, "bad_examples=skip"]) == 0
+    assert "matrix (B, D, N)" in capsys.readouterr().out
 
 
 def test_a_seed_that_is_none(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

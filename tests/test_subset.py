@@ -3,7 +3,7 @@
 import pickle
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import final
+from typing import ClassVar, final
 
 import pytest
 
@@ -24,6 +24,7 @@ class Songs:
     name = "songs"
     labels = ("even", "odd")
     scale = Scale("accuracy", 50.0, None, "two classes of one size")
+    dropped: ClassVar = {"duplicates": 2}
 
     def split(self, name: SplitName) -> Examples[int]:
         count = 40 if name == "train" else 5
@@ -62,6 +63,7 @@ def test_held_out_splits_and_what_is_said_of_them_are_the_whole_s() -> None:
     for name in ("val", "test"):
         assert list(subset.split(name)) == list(Songs().split(name))
     assert (subset.name, subset.labels, subset.scale) == (Songs.name, Songs.labels, Songs.scale)
+    assert (subset.dropped, Subset(GrammarPairs(train=30, val=3, test=3), 0.5).dropped) == ({"duplicates": 2}, None)
     pairs = GrammarPairs(train=30, val=3, test=3)
     assert Subset(pairs, 0.5).split("test") is pairs.split("test")
 

@@ -265,6 +265,21 @@ def test_a_share_is_of_the_training_split_alone_and_such_a_run_is_loaded(tmp_pat
     assert (load(results[0].folder)[0].name, results[0].settings["share"]) == ("fine", 0.5)
 
 
+def shares() -> Comparison:
+    return Comparison("shares", [fine], match="steps", seeds=(0, 1), vary={"share": (0.5,)})
+
+
+def test_each_seed_draws_a_share_of_its_own(tmp_path: Path) -> None:
+    first, second = run(shares, out=tmp_path, track="off")
+    assert first.data["fine"]["sha256"] != second.data["fine"]["sha256"]
+    assert first.data["fine"]["train"] == second.data["fine"]["train"] == 20
+
+
+def test_a_function_that_is_not_annotated_is_said_to_describe_a_comparison(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="<lambda> returns a Comparison: annotate it so"):
+        run(lambda: shares(), out=tmp_path, track="off")
+
+
 def deep(*, depth: int) -> Experiment:
     return study("deep", 4, 2, depth)
 

@@ -199,29 +199,32 @@ def _warn_in_a_line(message: Warning | str, *_: Any) -> None:
 
 def act_show(options: argparse.Namespace) -> None:
     """Print shapes and counts."""
+    from unifier.data.source import reading_from
     from unifier.running.show import show
 
     settings = parse_settings(options.settings)
-    show(options.experiment, settings, seed=settings.pop("seed", 0), data=options.data)
+    with reading_from(options.data):
+        show(options.experiment, settings, seed=settings.pop("seed", 0))
 
 
 def act_run(options: argparse.Namespace) -> int:
     """Run, then print the scores and the folder; returns 1 where a run of a comparison failed."""
+    from unifier.data.source import reading_from
     from unifier.running.registry import experiment
     from unifier.running.run import run_and_place
     from unifier.running.table import print_comparison, print_table
 
     settings = parse_settings(options.settings)
-    results, folder = run_and_place(
-        experiment(options.experiment),
-        settings,
-        seed=settings.pop("seed", None),
-        data_folder=options.data,
-        out=options.out,
-        track=options.track,
-        tensorboard=options.tensorboard,
-        resume=options.resume,
-    )
+    with reading_from(options.data):
+        results, folder = run_and_place(
+            experiment(options.experiment),
+            settings,
+            seed=settings.pop("seed", None),
+            out=options.out,
+            track=options.track,
+            tensorboard=options.tensorboard,
+            resume=options.resume,
+        )
     if (folder / "comparison.json").exists():
         print_comparison(folder)
     else:

@@ -1,7 +1,8 @@
 """The contract of a data set: named splits of examples, each an input and its target."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
@@ -119,6 +120,21 @@ def data_folder(name: str, data: str | Path | None = None) -> Path:
             raise InputError(f"--data {root}: no such folder")
         return Path(root) / name
     return user_cache() / name
+
+
+@contextmanager
+def reading_from(data: str | Path | None) -> Generator[None]:
+    """Within it, the folder of data sets is `data` where given, for workers too."""
+    before = os.environ.get("UNIFIER_DATA")
+    if data is not None:
+        os.environ["UNIFIER_DATA"] = str(Path(data).resolve())
+    try:
+        yield
+    finally:
+        if data is not None:
+            os.environ.pop("UNIFIER_DATA")
+            if before is not None:
+                os.environ["UNIFIER_DATA"] = before
 
 
 def user_cache() -> Path:

@@ -50,6 +50,11 @@ class Subset:
         return getattr(self._source, "scale", None)
 
     @property
+    def dropped(self) -> dict[str, int] | None:
+        """What the whole left out."""
+        return getattr(self._source, "dropped", None)
+
+    @property
     def sha256(self) -> str | None:
         """A hash of the whole's and of what is kept of it; None where the whole has none."""
         whole = getattr(self._source, "sha256", None)

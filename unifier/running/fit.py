@@ -96,6 +96,10 @@ def fit(
     del start  # it holds the optimizer's moments too
     training = experiment.training
     encoded = encode(experiment, {} if known is None else known)
+    read = {arm: one.data["sha256"] for arm, one in encoded.items()}
+    if resume is not None and (began := read_json(resume / "settings.json").get("read", read)) != read:
+        changed = ", ".join(arm for arm in read if read[arm] != began.get(arm))
+        raise InputError(f"{resume}: what it read has changed since ({changed}): it cannot go on, run it anew")
     train, val, test = ({arm: one.splits[name] for arm, one in encoded.items()} for name in SPLITS)
     if training.refit:
         train = {arm: joined(split, val[arm]) for arm, split in train.items()}
@@ -142,7 +146,7 @@ def fit(
             "study": place.origin,
             "comparison": place.group,
         }
-        write_json(result.folder / "settings.json", {**about, "longest": longest})
+        write_json(result.folder / "settings.json", {**about, "longest": longest, "read": read})
         introduce(result, training, steps)
         tracking = start_tracking(experiment, result, place, model)
         held_out = {

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from unifier.data.source import reading_from
 from unifier.running.comparing.compare import compare
 from unifier.running.comparing.folds import cross_validation
 from unifier.running.fit import Place, fit
@@ -39,16 +40,10 @@ def run(
     turn, with each of `seeds`, as a comparison does.
     Raises InputError for whatever the user can mend.
     """
-    return run_and_place(
-        experiment,
-        settings,
-        seed=seed,
-        data_folder=data_folder,
-        out=out,
-        track=track,
-        tensorboard=tensorboard,
-        resume=resume,
-    )[0]
+    with reading_from(data_folder):
+        return run_and_place(
+            experiment, settings, seed=seed, out=out, track=track, tensorboard=tensorboard, resume=resume
+        )[0]
 
 
 def run_and_place(
@@ -56,15 +51,12 @@ def run_and_place(
     settings: Mapping[str, Any],
     *,
     seed: int | None,
-    data_folder: str | Path | None,
     out: str | Path | None,
     track: Track | None,
     tensorboard: bool,
     resume: str | Path | None,
 ) -> tuple[list[Result], Path]:
     """As `run`; returns the results, and the folder of the run or the comparison."""
-    if data_folder is not None:
-        os.environ["UNIFIER_DATA"] = str(Path(data_folder).resolve())  # data workers and sources read it there
     study = Path(inspect.getfile(experiment)).stem
     if out is None:  # a comparison that goes on puts its other runs beside the first ones: <out>/<its name>/<its id>
         out = os.path.normpath(Path(resume, "..", "..")) if resume is not None else "runs"
@@ -95,7 +87,9 @@ def run_and_place(
 
     def build() -> Experiment:
         described = experiment(**checked)
-        assert isinstance(described, Experiment), f"{experiment} does not return what it is annotated to"
+        if not isinstance(described, Experiment):
+            said = type(described).__name__
+            raise InputError(f"{experiment.__name__} returns a {said}: annotate it so, or let it return an Experiment")
         return described
 
     result = fit(build, checked, number, place, Path(resume) if resume else None)

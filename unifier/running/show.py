@@ -1,26 +1,23 @@
 """What an experiment is made of, without training it."""
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from unifier.data.keeping.encoding import encode_split
+from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.loading import collate
+from unifier.data.source import BadExamples, Example, readable
 from unifier.running.registry import experiment as find
 from unifier.running.settings import check_settings, convert
 from unifier.study.comparison import Comparison
-from unifier.study.experiment import Experiment, check_seed
+from unifier.study.experiment import Arm, Experiment, check_seed
 from unifier.study.ledger import count_parameters
-from unifier_tokenizers import Tokens
+from unifier_tokenizers import InputError, Tokens
 
 
-def show(reference: str, settings: Mapping[str, Any], *, seed: Any, data: str | None) -> None:
+def show(reference: str, settings: Mapping[str, Any], *, seed: Any) -> None:
     """Print, for each arm of what FILE[:name] describes, the first training example's shape at every stop."""
-    if data is not None:
-        os.environ["UNIFIER_DATA"] = str(Path(data).resolve())
     function = find(reference)
     torch.manual_seed(check_seed(convert("seed", seed, int)))
     described = function(**check_settings(function, settings))
@@ -36,8 +33,7 @@ def show_experiment(experiment: Experiment) -> None:
     """Print one experiment's stops and parameters."""
     print(f"experiment {experiment.name}")
     for name, arm in experiment.arms.items():
-        example = arm.source.split("train")[0]
-        encoded, _ = encode_split([example], arm.tokenizer, arm.head, said=arm.source.name)
+        example, encoded = first_of(arm, experiment.training.bad_examples)
         batch = collate(encoded, [0])
         for part in (arm.tokenizer, experiment.trunk, arm.head):
             part.eval()
@@ -60,6 +56,19 @@ def show_experiment(experiment: Experiment) -> None:
             print(f"    {stop:26} {said}")
     counts = count_parameters(experiment)
     print("  parameters " + ", ".join(f"{part} {count:,}" for part, count in counts.items()))
+
+
+def first_of(arm: Arm, bad_examples: BadExamples) -> tuple[Example, Encoded]:
+    """The first training example, raw and encoded; where bad ones are left out, the first that can be encoded."""
+    why: InputError | None = None
+    for example in readable(arm.source.split("train"), bad_examples=bad_examples):
+        try:
+            return example, encode_split([example], arm.tokenizer, arm.head, said=arm.source.name)[0]
+        except InputError as error:
+            if bad_examples == "stop":
+                raise
+            why = why or error
+    raise why or InputError(f"{arm.source.name}: none of the examples to train on can be read")
 
 
 def shape(tensor: torch.Tensor) -> str:

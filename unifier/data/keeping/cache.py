@@ -2,12 +2,13 @@
 
 import hashlib
 import os
+import secrets
 import sys
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
-from tempfile import mkdtemp
 
 from unifier.data.reading.files import hash_files
 from unifier.data.source import user_cache
@@ -15,6 +16,12 @@ from unifier_tokenizers import InputError
 
 LIMIT = 20 * 2**30
 """Bytes; when a new folder makes it more, those that were used longest ago go. The newest stays, however large."""
+
+DRAFT = "draft-"
+"""What the name of a folder begins with that somebody still writes into, or was stopped while writing."""
+
+DAY = 24 * 60 * 60
+"""Seconds after which nobody writes into a draft any more."""
 
 SEAL = "seal"
 """The file that is written last: a hash of the key and of all other files."""
@@ -48,7 +55,8 @@ def making(root: Path, key: str) -> Generator[Path]:
     Of two processes that make the same one the first is found later; both may go on reading what they opened.
     """
     root.mkdir(parents=True, exist_ok=True)
-    draft = Path(mkdtemp(prefix="draft-", dir=root))
+    draft = root / f"{DRAFT}{secrets.token_hex(8)}"
+    draft.mkdir()
     try:
         yield draft
         (draft / SEAL).write_text(_seal(key, draft))
@@ -74,7 +82,8 @@ def _make_room(root: Path, newest: Path) -> None:
         with suppress(OSError):  # another process makes room too
             used.append((folder.stat().st_mtime, folder, sum(file.stat().st_size for file in folder.iterdir())))
     excess = sum(size for _, _, size in used) - LIMIT
-    for _, folder, size in sorted(used):
-        if excess > 0 and folder != newest:
+    for then, folder, size in sorted(used):
+        written = folder.name.startswith(DRAFT) and time.time() - then < DAY
+        if excess > 0 and folder != newest and not written:
             rmtree(folder, ignore_errors=True)
             excess -= size

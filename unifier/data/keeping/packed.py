@@ -24,9 +24,8 @@ class Packed:
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
-        self._columns: Mapped | None = None
-        self._bounds = Mapped(np.int64)
-        self._bounds.append(np.zeros(1, np.int64))
+        self._written: tuple[Mapped, Mapped] | None = None
+        """All columns, and where each tensor's begin, with where the last one ends."""
         self._held: _Held | None = None
 
     @staticmethod
@@ -54,16 +53,17 @@ class Packed:
         Raises InputError where its type or its other sides are not those of the first.
         """
         array = part.movedim(-1, 0).contiguous().numpy()
-        if self._columns is None:
-            self._columns = Mapped(array.dtype, array.shape[1:], self._file)
-        first = self._columns
+        if self._written is None:
+            self._written = Mapped(array.dtype, array.shape[1:], self._file), Mapped(np.int64)
+            self._written[1].append(np.zeros(1, np.int64))
+        first, bounds = self._written
         if (array.dtype, array.shape[1:]) != (first.dtype, first.sides):
             raise InputError(
                 f"an example of {_said(array.dtype, array.shape[1:])} stands beside one of "
                 f"{_said(first.dtype, first.sides)}: encode all alike"
             )
         first.append(array)
-        self._bounds.append(np.array([len(first)]))
+        bounds.append(np.array([len(first)]))
 
     def __getitem__(self, index: int) -> Tensor:
         columns, starts, ends = self._read()
@@ -96,9 +96,9 @@ class Packed:
 
     def _read(self) -> "_Held":
         if self._held is None:
-            assert self._columns is not None
-            bounds = self._bounds.read()
-            self._held = _Held(torch.from_numpy(self._columns.read()), bounds[:-1], bounds[1:])
+            assert self._written is not None
+            columns, bounds = (part.read() for part in self._written)
+            self._held = _Held(torch.from_numpy(columns), bounds[:-1], bounds[1:])
         return self._held
 
 

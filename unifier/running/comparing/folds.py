@@ -31,7 +31,8 @@ def cross_validation(make: Make, given: Mapping[str, Any], seed: int) -> tuple[C
     known = {tuple(getattr(source, "folds", ())) for source in sources}
     names, numbers = " and ".join(source.name for source in sources), min(known)
     if len(known) > 1 or not numbers:
-        raise InputError(f"folds={folds}: {names} has no folds, or not the same in all arms")
+        own = "; data of your own have those in the column fold of their table, or of folds.csv in their folder"
+        raise InputError(f"folds={folds}: {names} has no folds, or not the same in all arms{own}")
     if len(numbers) != folds:
         raise InputError(
             f"folds={folds}: {names} has {len(numbers)} folds ({', '.join(map(str, numbers))}): "

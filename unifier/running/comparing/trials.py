@@ -176,7 +176,8 @@ class Trials:
             raise InputError(f"search={self.comparison.search}: with refit=true no validation is left to choose by")
         if SHARE in trial.varied:
             share = trial.varied[SHARE]
-            arms = {name: replace(arm, source=Subset(arm.source, share)) for name, arm in experiment.arms.items()}
+            chosen = {name: Subset(arm.source, share, trial.seed) for name, arm in experiment.arms.items()}
+            arms = {name: replace(arm, source=chosen[name]) for name, arm in experiment.arms.items()}
             experiment = replace(experiment, arms=arms)
         unit, amount = self.comparison.match, self.comparison.budget
         if amount is None:
@@ -202,8 +203,10 @@ class Trials:
 
     def _data(self, trial: Trial) -> MutableMapping[str, EncodedArm]:
         """The encoded arms of a trial's experiments, as far as a run before it had the same ones."""
+        drawn = {"seed": trial.seed} if SHARE in trial.varied else {}
         keys = tuple(
-            (make.__name__, json.dumps(varied_of(trial.varied, make), default=str)) for make in trial.experiments
+            (make.__name__, json.dumps({**varied_of(trial.varied, make), **drawn}, default=str))
+            for make in trial.experiments
         )
         alone = [(key,) for key in keys]
         for old in [known for known in self._known if known not in (keys, *alone)][: -len(self.comparison.experiments)]:

@@ -28,9 +28,10 @@ class Checkpoint(ModelCheckpoint):
         )
 
     def check_monitor_top_k(self, trainer: pl.Trainer, current: Tensor | None = None) -> bool:
-        """Whether weights of this score are the best; where no score is a number yet, the latest are."""
-        nothing_known = current is not None and self.best_model_score is not None and self.best_model_score.isneginf()
-        return super().check_monitor_top_k(trainer, current) or bool(nothing_known)
+        """Whether weights of this score are the best: of equal ones the latest are, which saw more at a lower rate."""
+        best = self.best_model_score
+        nothing_better = current is not None and best is not None and bool(best.isneginf() or current >= best)
+        return super().check_monitor_top_k(trainer, current) or nothing_better
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from what `state_dict` says of this file, whatever folder it was in."""
