@@ -22,9 +22,8 @@ def picture(path: Path) -> Path:
 
 def sound(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    kind, subtype = {".aif": ("AIFF", None), ".oga": ("OGG", None), ".opus": ("OGG", "OPUS")}.get(
-        path.suffix, (None,) * 2
-    )
+    named = {".aif": "AIFF", ".aifc": "AIFF", ".oga": "OGG", ".opus": "OGG", ".wave": "WAV"}
+    kind, subtype = named.get(path.suffix), "OPUS" if path.suffix == ".opus" else None
     soundfile.write(path, np.zeros(4000), 8000, format=kind, subtype=subtype)
     return path
 
@@ -102,3 +101,44 @@ def test_a_class_that_nothing_trains_is_named(tmp_path: Path) -> None:
             source.split("train")
         assert "\n" not in str(error.value)
     assert len(AudioFolder(tmp_path / "table.csv", task="tags").split("train")) == 2, "a tag may be rare"
+
+
+def test_a_link_that_leads_back_is_not_followed(tmp_path: Path) -> None:
+    there = {(picture(tmp_path / name), name[:3]) for name in ("dog/1.png", "dog/2.png", "dog/2019/3.png", "cat/4.png")}
+    (tmp_path / "dog" / "2019" / "again").symlink_to(tmp_path / "dog")
+    assert found(ImageFolder(tmp_path)) == there
+
+
+@pytest.mark.parametrize("names", [("training_set", "test_set"), ("seg_train", "seg_test"), ("Train 1", "Test 1")])
+def test_nor_are_splits_with_more_to_their_name(tmp_path: Path, names: tuple[str, str]) -> None:
+    for part in names:
+        for label in ("dog", "cat"):
+            picture(tmp_path / part / label / "1.png")
+    with pytest.raises(InputError, match=f"has the folders {', '.join(sorted(names))}: expected are train, val and"):
+        ImageFolder(tmp_path).split("train")
+
+
+def test_a_class_may_be_called_as_a_split_is_among_others_that_are_not(tmp_path: Path) -> None:
+    there = {(picture(tmp_path / name / f"{k}.png"), name) for name in ("test tube", "flask") for k in range(3)}
+    assert found(ImageFolder(tmp_path)) == there
+
+
+def test_splits_within_classes_are_refused(tmp_path: Path) -> None:
+    for label in ("dog", "cat"):
+        for part in ("train", "Test"):
+            picture(tmp_path / label / part / "1.png")
+    with pytest.raises(InputError, match="has splits within its classes: test/cat is expected, not cat/test"):
+        ImageFolder(tmp_path).split("train")
+
+
+def test_a_folder_around_the_data_is_named(tmp_path: Path) -> None:
+    for label in ("dog", "cat"):
+        picture(tmp_path / "animals" / label / "1.png")
+    with pytest.raises(InputError, match=r"has one folder, animals, with cat, dog: give .*animals$"):
+        ImageFolder(tmp_path).split("train")
+
+
+def test_folds_that_are_not_there_are_said_to_be_a_table(tmp_path: Path) -> None:
+    picture(tmp_path / "dog" / "1.png")
+    with pytest.raises(InputError, match=r"folds\.csv: no such file; it says, in the columns file and fold"):
+        ImageFolder(tmp_path, fold=1).split("train")

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import os
 import struct
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 import soundfile
 from PIL import Image
 
+from unifier.data.own.audio_folder import AudioFolder
 from unifier.data.reading.files import hash_files, read_lines, read_number, read_picture, read_sound, read_table
+from unifier.data.usual import longest_seconds, usual_seconds
 from unifier_tokenizers import InputError
 
 RED = (200, 30, 60)
@@ -296,3 +299,39 @@ def test_a_name_that_is_no_utf8_is_hashed_as_it_is(tmp_path: Path) -> None:
     path.write_text("same")
     line = hashlib.sha256(b"same").hexdigest().encode() + b"  " + name + b"\n"
     assert hash_files({path.name: path}) == hashlib.sha256(line).hexdigest()
+
+
+def flac(samples: int, promised: int) -> bytes:
+    """A FLAC that promises so many samples; an encoder that writes to a pipe says 0."""
+    file = BytesIO()
+    soundfile.write(file, np.linspace(-0.5, 0.5, samples), 8000, format="FLAC")
+    data = bytearray(file.getvalue())
+    data[21:26] = (data[21] >> 4 << 36 | promised).to_bytes(5)  # of STREAMINFO, the last 36 bits before the checksum
+    return bytes(data)
+
+
+def test_a_flac_that_promises_nothing_or_more_than_memory_holds_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.flac").write_bytes(flac(8000, 0))
+    (tmp_path / "b.flac").write_bytes(flac(8000, 2**36 - 1))
+    (tmp_path / "c.flac").write_bytes(flac(8000, 8000))
+    with pytest.raises(InputError, match=r"a\.flac does not say how long it is, as a stream does not: save it as"):
+        read_sound(tmp_path / "a.flac")
+    with pytest.raises(InputError, match=r"b\.flac cannot be read as a sound"):
+        read_sound(tmp_path / "b.flac")
+    assert read_sound(tmp_path / "c.flac").waveform.shape == (8000,)
+    (tmp_path / "table.csv").write_text("file,label,split\na.flac,x,test\nc.flac,x,train\nc2.flac,x,val\n")
+    source = AudioFolder(tmp_path / "table.csv")
+    assert longest_seconds(source) == usual_seconds(source) == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError("Failed to decode image"), MemoryError("none left")])
+def test_whatever_a_decoder_raises_names_the_file(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def torn(*_: object) -> None:
+        raise error
+
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.avif")
+    monkeypatch.setattr("PIL.AvifImagePlugin.AvifImageFile.load", torn)
+    with pytest.raises(InputError, match=r"a\.avif cannot be read as a picture"):
+        read_picture(tmp_path / "a.avif")

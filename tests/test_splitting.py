@@ -138,3 +138,11 @@ def test_rows_are_held_out_as_examples_of_one_label_are(count: int, parts: list[
     }
     with pytest.raises(InputError, match="these: too few examples to hold out"):
         hold_out_rows("these", len(parts), parts)
+
+
+def test_it_is_said_where_most_classes_are_too_small_to_be_tested() -> None:
+    labels = ["large"] * 20 + [f"small {k}" for k in range(5) for _ in range(2)]
+    with pytest.warns(UserWarning, match="5 of 6 classes are too small to be in val and test"):
+        assert {labels[i] for i, part in enumerate(hold_out("it", labels, ("val", "test"))) if part != "train"} == {
+            "large"
+        }

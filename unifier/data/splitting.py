@@ -89,6 +89,9 @@ def _by_label(labels: Sequence[str], parts: Sequence[SplitName], one_in: int) ->
     # NumPy promises the stream of RandomState for all versions to come, which it does not for newer generators.
     random = np.random.RandomState(0)
     splits: list[SplitName] = ["train"] * len(labels)
+    rare = sum(len(own) <= len(parts) for own in members.values())
+    if 2 * rare > len(members) > rare:
+        warnings.warn(f"{rare} of {len(members)} classes are too small to be in {' and '.join(parts)}", stacklevel=4)
     for label in sorted(members):
         size = max(1, round(len(members[label]) / one_in)) if len(members[label]) > len(parts) else 0
         drawn = random.permutation(members[label])

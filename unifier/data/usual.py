@@ -1,12 +1,14 @@
 """How large a set's examples usually are, and how long at most: the same whichever fold is tested on."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from heapq import nlargest
 from pathlib import Path
 from statistics import median
 
 import soundfile
 
+from unifier.data.reading.files import UNSTATED
 from unifier.data.source import SPLITS, Example, Source, SplitName, where
 
 Measure = Callable[[Sequence[Example], int], float]
@@ -73,8 +75,9 @@ def _size(name: str) -> int:
 
 
 def _seconds(split: Sequence[Example], index: int) -> float:
-    try:
-        return soundfile.info(where(split, index)).duration
-    except soundfile.LibsndfileError:  # no file of its own, or none that can be read
-        waveform, rate = split[index].input
-        return waveform.shape[-1] / rate
+    with suppress(soundfile.LibsndfileError):  # no file of its own, or none that can be read
+        header = soundfile.info(where(split, index))
+        if header.frames < UNSTATED:
+            return header.duration
+    waveform, rate = split[index].input
+    return waveform.shape[-1] / rate

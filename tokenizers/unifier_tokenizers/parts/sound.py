@@ -82,10 +82,8 @@ def at_rate(sound: Sound, rate: int, least: int) -> Tensor:
     ratio = resampling_ratio(int(sound.rate), rate)
     waveform = resample(waveform, ratio.numerator, ratio.denominator)
     if waveform.shape[-1] < least:
-        raise InputError(
-            f"a sound of {waveform.shape[-1] / rate:.3f} s is shorter than one window ({least / rate:.3f} s): "
-            f"leave it out, or take a smaller window"
-        )
+        seconds = waveform.shape[-1] / rate
+        raise InputError(f"a sound of {seconds:.3f} s is shorter than one window ({least / rate:.3f} s): leave it out")
     return waveform
 
 

@@ -24,7 +24,7 @@ class AudioFolder:
     The input is a `Sound`, float32 (samples,) or (channels, samples), at its file's own rate. The target is the label,
     or with task "tags" a tuple of labels, which the table separates by semicolons; it may be empty.
 
-    The split is the column split (train, val, test); or, with `fold` or without such a column, that of the column fold
+    The split is the column split (train, val, test; what it lacks is held out of train); or, with `fold` or without such a column, that of the column fold
     (numbers): `fold`, by default the first, is the test and the next one validates. With neither column a tenth is
     held out for each, the same every time, stratified by label. A column group (who speaks, who plays) keeps each
     group in one split: groups are held out whole, and a given split or fold that cuts one is refused. So is a given
@@ -138,11 +138,20 @@ class AudioFolder:
                 refuse_leak(f"{self._table}: group", self._groups, [f"split {part}" for part in parts])
             if self.task == "label":
                 refuse_untrained(str(self._place), [sound.target for sound in self._sounds], parts)
-            return parts
+            return self._held_out(parts)
         if self._numbers is not None:
             return rotate_folds(str(self._table), self._numbers, self._fold, groups=self._groups)
         if self._fold is not None:
             raise InputError(f"{self._table} has no column fold; its columns are {', '.join(self._rows[0].cells)}")
+        return self._held_out(["train"] * len(self._sounds))
+
+    def _held_out(self, parts: list[SplitName]) -> list[SplitName]:
+        """The same with every split that there is nothing of, val or test or both, held out of training."""
+        lacking: list[SplitName] = [part for part in SPLITS if part not in parts]
+        if not lacking or "train" in lacking:
+            return parts
         # Sets of tags are mostly unlike each other, so there is nothing to stratify by.
         labels = ["" if self.task == "tags" else sound.target for sound in self._sounds]
-        return hold_out(str(self._place), labels, ("val", "test"), groups=self._groups)
+        groups = None if self._groups is None else pick(self._groups, parts, "train")
+        drawn = iter(hold_out(str(self._place), pick(labels, parts, "train"), lacking, groups=groups))
+        return [next(drawn) if part == "train" else part for part in parts]

@@ -1,6 +1,7 @@
 """Files of your own in a folder for each class, as pictures and sounds are often kept."""
 
 import os
+import re
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,17 +26,24 @@ def by_class(folder: Path, endings: Collection[str], what: str, such: str) -> di
     """
     folders = _folders(folder, what)
     given: list[SplitName] = [part for part in SPLITS if part in folders]
-    if any(name.lower() in LIKE_SPLITS for name in folders) and ("train" not in given or len(folders) > len(given)):
+    like_splits = any(name.lower() in LIKE_SPLITS for name in folders) or all(map(_says_split, folders))
+    if folders and like_splits and ("train" not in given or len(folders) > len(given)):
         raise InputError(
             f"{folder} has the folders {', '.join(folders)}: expected are train, val and test, "
             "of which only train must be there, or one for each class"
         )
+    if len(folders) == 1 and not given and len(within := _folders(folder / folders[0], what)) > 1:
+        raise InputError(f"{folder} has one folder, {folders[0]}, with {', '.join(within)}: give {folder / folders[0]}")
     roots: dict[SplitName, Path] = {part: folder / part for part in given} or {"train": folder}
     found: dict[SplitName, list[Labelled]] = {part: _labelled(root, endings, what) for part, root in roots.items()}
     for part, files in found.items():
         if not files:
             raise InputError(f"{roots[part]} has no {what} in folders of classes, such as {roots[part] / such}")
     return found
+
+
+def _says_split(name: str) -> bool:
+    return not LIKE_SPLITS.isdisjoint(re.split("[^a-z]+", name.lower()))
 
 
 def parts_of(folder: Path, found: Mapping[SplitName, list[Labelled]]) -> list[SplitName]:
@@ -57,6 +65,8 @@ def folds_of(table: Path, files: Sequence[str]) -> list[Row]:
 
     Raises InputError where one has no row or two, and where a row has no file.
     """
+    if not table.exists():
+        raise InputError(f"{table}: no such file; it says, in the columns file and fold, which fold each file is in")
     rows = read_table(table, ("file", "fold"))
     refuse_leak(f"{table}:", [row.cells["file"] for row in rows], [f"line {row.line}" for row in rows])
     listed = {row.cells["file"]: row for row in rows}
@@ -70,7 +80,12 @@ def folds_of(table: Path, files: Sequence[str]) -> list[Row]:
 def _labelled(folder: Path, endings: Collection[str], what: str) -> list[Labelled]:
     found: list[Labelled] = []
     others = Counter[str]()
-    for label in _folders(folder, what):
+    labels = _folders(folder, what)
+    within = {name.lower() for label in labels for name in _folders(folder / label, what)}
+    if within and within <= LIKE_SPLITS:
+        first, part = labels[0], sorted(within)[0]
+        raise InputError(f"{folder} has splits within its classes: {part}/{first} is expected, not {first}/{part}")
+    for label in labels:
         inside = sorted(_inside(folder / label))
         files = [path for path in inside if path.suffix.lower() in endings]
         if not files:
@@ -84,7 +99,12 @@ def _labelled(folder: Path, endings: Collection[str], what: str) -> list[Labelle
 
 
 def _inside(folder: Path) -> Iterator[Path]:
+    walked = set[str]()
     for place, folders, files in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(place)) in walked:  # a link that leads back
+            folders.clear()
+            continue
+        walked.add(real)
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield from (Path(place, name) for name in files if not name.startswith("."))
 

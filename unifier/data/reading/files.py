@@ -17,16 +17,19 @@ import soundfile
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
+from unifier.data.reading.mp3 import with_length
 from unifier_tokenizers import InputError, Sound
 from unifier_tokenizers.errors import one_line
 
 _JPEG = (".jfif", ".jpe", ".jpeg", ".jpg")
 PICTURES = frozenset(
-    {*_JPEG, ".avif", ".bmp", ".gif", ".jp2", ".pgm", ".png", ".ppm", ".tga", ".tif", ".tiff", ".webp"}
+    {*_JPEG, ".avif", ".bmp", ".gif", ".jp2", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tga", ".tif", ".tiff", ".webp"}
 )
 """The endings of the files that `read_picture` reads."""
 
-SOUNDS = frozenset({".aif", ".aiff", ".au", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav"})
+SOUNDS = frozenset(
+    {".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".w64", ".wav", ".wave"}
+)
 """The endings of the files that are sounds in a folder; `read_sound` reads more."""
 
 Pixels = NDArray[np.uint8]
@@ -120,7 +123,11 @@ def read_whole(cell: str, place: str) -> int:
     return int(number)
 
 
-_UNDECODABLE = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
+_UNDECODABLE = (
+    *(OSError, SyntaxError, ValueError, EOFError, RuntimeError, MemoryError),
+    *(struct.error, zlib.error, Image.DecompressionBombError),
+)
+"""What Pillow's decoders raise."""
 
 
 Packed = Mapping[Path, bytes]
@@ -195,18 +202,26 @@ _CUT = re.compile(r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILIN
 _UNKNOWN_SIZE = 0x7FFFF000  # so much, or more, a program promises that does not know the length of its stream
 
 
+UNSTATED = 2**62
+"""libsndfile says that a FLAC has so many samples, or more, where that does not say how many."""
+
+
 def read_sound(path: Path, packed: Packed | None = None) -> Sound:
     """A sound as float32 (samples,) where it has one channel, else (channels, samples), at its own rate in Hz.
 
     A file that was cut off is refused, though its beginning could be read. What is in `packed` is read from there.
     """
-    stream = BytesIO(packed[path]) if packed and path in packed else path
+    known = packed[path] if packed and path in packed else None
     try:
-        with soundfile.SoundFile(stream) as file:
-            samples = np.asarray(file.read(dtype="float32", always_2d=True), np.float32)
+        if path.suffix.lower() == ".mp3":
+            known = with_length(path.read_bytes() if known is None else known)
+        with soundfile.SoundFile(path if known is None else BytesIO(known)) as file:
             promised, log, rate = file.frames, file.extra_info, file.samplerate
-    except (soundfile.LibsndfileError, OSError) as error:
-        reason = "no such file" if stream == path and not path.exists() else one_line(error)
+            if promised >= UNSTATED:
+                raise InputError(f"{path} does not say how long it is, as a stream does not: save it as a file")
+            samples = np.asarray(file.read(dtype="float32", always_2d=True), np.float32)
+    except (soundfile.LibsndfileError, OSError, MemoryError) as error:
+        reason = "no such file" if known is None and not path.exists() else one_line(error)
         raise InputError(f"{path} cannot be read as a sound: {reason}") from error
     # libsndfile reads what is left of a WAV, AIFF or Ogg file, and only its log tells.
     cut = _CUT.search(log)
