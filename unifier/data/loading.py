@@ -107,7 +107,7 @@ def by_length(lengths: Lengths) -> NDArray[np.int64]:
     """An order of examples that brings alike N and alike L together.
 
     N counts in twos, and where it steps up L turns from rising to falling or back, so that it never jumps. On Multi30k
-    both sides are then padded by 5 to 9 %; sorting by N and then L pads L by 20 %.
+    both sides are then padded by 5 to 8 %; sorting by N and then L pads L by 20 %.
     """
     n, length = lengths.T
     return np.lexsort([np.where(n // 2 % 2, length, -length), n // 2])
