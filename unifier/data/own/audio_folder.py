@@ -24,11 +24,11 @@ class AudioFolder:
     The input is a `Sound`, float32 (samples,) or (channels, samples), at its file's own rate. The target is the label,
     or with task "tags" a tuple of labels, which the table separates by semicolons; it may be empty.
 
-    The split is the column split (train, val, test; what it lacks is held out of train); or, with `fold` or without such a column, that of the column fold
-    (numbers): `fold`, by default the first, is the test and the next one validates. With neither column a tenth is
-    held out for each, the same every time, stratified by label. A column group (who speaks, who plays) keeps each
-    group in one split: groups are held out whole, and a given split or fold that cuts one is refused. So is a given
-    split with a label that train lacks.
+    The split is the column split (train, val, test); or, with `fold` or without such a column, that of the column fold
+    (numbers): `fold`, by default the first, is the test and the next one validates. For what neither tells, val or test
+    or both, a tenth of the rest is held out, the same every time, stratified by label. A column group (who speaks, who
+    plays) keeps each group in one split: groups are held out whole, and a given split or fold that cuts one is refused.
+    So is a given split with a label that train lacks.
     """
 
     name = "audio_folder"
