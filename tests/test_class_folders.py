@@ -11,7 +11,11 @@ from unifier.data.own.audio_folder import AudioFolder
 from unifier.data.own.image_folder import ImageFolder
 from unifier.data.reading.files import PICTURES, SOUNDS
 from unifier.data.source import SPLITS
-from unifier_tokenizers import InputError
+from unifier.heads.classification import ClassificationHead
+from unifier.running.encoded import encode
+from unifier.study.experiment import Arm, Experiment, Training
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer
 
 
 def picture(path: Path) -> Path:
@@ -142,3 +146,25 @@ def test_folds_that_are_not_there_are_said_to_be_a_table(tmp_path: Path) -> None
     picture(tmp_path / "dog" / "1.png")
     with pytest.raises(InputError, match=r"folds\.csv: no such file; it says, in the columns file and fold"):
         ImageFolder(tmp_path, fold=1).split("train")
+
+
+@pytest.mark.parametrize("kind", ["pictures", "sounds"])
+def test_copies_of_what_is_trained_on_are_said(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for part, label, level in [(part, label, k) for part in SPLITS for k, label in enumerate(("dog", "cat"))]:
+        path = tmp_path / part / label / ("1.png" if kind == "pictures" else "1.wav")
+        path.parent.mkdir(parents=True)
+        value = level if part == "test" else 10 + 10 * SPLITS.index(part) + level
+        if kind == "pictures":
+            Image.new("L", (8, 8), value).save(path)
+        else:
+            soundfile.write(path, np.full(8000, value / 100), 8000)
+    held, trained = (next((tmp_path / part / "dog").iterdir()) for part in ("test", "train"))
+    source = ImageFolder if kind == "pictures" else AudioFolder
+    assert source(tmp_path).copies == 0
+    held.write_bytes(trained.read_bytes())
+    assert source(tmp_path).copies == 1
+    tokenizer = PatchTokenizer(8, channels=3) if kind == "pictures" else FrameTokenizer(8)
+    arm = Arm(source(tmp_path), tokenizer, ClassificationHead(("cat", "dog"), 8))
+    (found,) = encode(Experiment("own", Transformer(8, 0, 2, 8), {"own": arm}, Training(steps=1)), {}).values()
+    assert found.data["copies"] == 1
+    assert "folder: of val and test 1 examples are in train too, byte for byte" in capsys.readouterr().err

@@ -13,7 +13,16 @@ import soundfile
 from PIL import Image
 
 from unifier.data.own.audio_folder import AudioFolder
-from unifier.data.reading.files import hash_files, read_lines, read_number, read_picture, read_sound, read_table
+from unifier.data.reading.files import (
+    hash_all,
+    hash_each,
+    hash_files,
+    read_lines,
+    read_number,
+    read_picture,
+    read_sound,
+    read_table,
+)
 from unifier.data.usual import longest_seconds, usual_seconds
 from unifier_tokenizers import InputError
 
@@ -290,7 +299,7 @@ def test_the_hash_is_of_contents_not_of_places(tmp_path: Path) -> None:
     one_line(error, "none")
     some = {"file": tmp_path / "a" / "file", "gone": tmp_path / "none"}
     there = hashlib.sha256((line + "unreadable  gone\n").encode()).hexdigest()
-    assert hash_files(some, unreadable="unreadable") == there
+    assert hash_all(hash_each(some, unreadable="unreadable")) == there
 
 
 def test_a_name_that_is_no_utf8_is_hashed_as_it_is(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from unifier.data.source import SPLITS, SplitName
-from unifier.data.splitting import hold_out, hold_out_rows, pick, refuse_leak, rotate_folds
+from unifier.data.source import SPLITS, UNREADABLE, SplitName
+from unifier.data.splitting import copies, hold_out, hold_out_rows, pick, refuse_leak, rotate_folds
 from unifier_tokenizers import InputError
 
 LABELS = [label for label, count in (("rare", 1), ("few", 5), ("some", 37), ("many", 200)) for _ in range(count)]
@@ -146,3 +146,9 @@ def test_it_is_said_where_most_classes_are_too_small_to_be_tested() -> None:
         assert {labels[i] for i, part in enumerate(hold_out("it", labels, ("val", "test"))) if part != "train"} == {
             "large"
         }
+
+
+def test_what_is_held_out_and_trained_on_too_is_counted() -> None:
+    contents = ["a", "b", UNREADABLE, "a", "a", "c", UNREADABLE]
+    parts: list[SplitName] = ["train", "train", "train", "val", "test", "test", "test"]
+    assert copies(contents, parts) == 2

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unifier.data.source import SPLITS, SplitName
+from unifier.data.source import SPLITS, UNREADABLE, SplitName
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import choose
 
@@ -149,6 +149,12 @@ def rotate_folds(
     val = names[(names.index(test) + 1) % len(names)]
     splits: dict[int, SplitName] = {test: "test", val: "val"}
     return [splits.get(fold, "train") for fold in folds]
+
+
+def copies(contents: Sequence[str], parts: Sequence[SplitName]) -> int:
+    """How many examples of val and test are in train too, where equal hashes say that their contents are equal."""
+    trained = set(pick(contents, parts, "train")) - {UNREADABLE}
+    return sum(part != "train" and own in trained for own, part in zip(contents, parts, strict=True))
 
 
 def refuse_leak(what: str, groups: Sequence[str], parts: Sequence[str]) -> None:

@@ -43,5 +43,9 @@ def encode(experiment: Experiment, known: MutableMapping[str, EncodedArm]) -> di
             skipped[split] = len(bad)
             if bad:
                 print(f"{one.source.name}, {split}: {len(bad)} examples skipped, such as {bad[0]}", file=sys.stderr)
-        known[arm] = EncodedArm(splits, describe_data(one.source, skipped))
+        data = describe_data(one.source, skipped)
+        if copies := data.get("copies"):
+            said = f"of val and test {copies} examples are in train too, byte for byte"
+            print(f"{one.source.name}: {said}", file=sys.stderr)
+        known[arm] = EncodedArm(splits, data)
     return {arm: known[arm] for arm in experiment.arms}

@@ -73,16 +73,20 @@ class Result:
 
 
 def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
-    """A source's name, hash, split sizes and scale, and how many examples of each split could not be read."""
+    """A source's name, hash, split sizes and scale, and how many examples of each split could not be read.
+
+    And, where there are any, how many were left out (`dropped`), or are held out and trained on too (`copies`).
+    """
     sizes = {split: len(source.split(split)) for split in SPLITS}
-    scale, dropped = (getattr(source, name, None) for name in ("scale", "dropped"))
+    scale = getattr(source, "scale", None)
+    noted = {name: found for name in ("dropped", "copies") if (found := getattr(source, name, None))}
     return {
         "name": source.name,
         "sha256": sha256_of(source),
         **sizes,
         "skipped": dict(skipped),
         "scale": scale and scale._asdict(),
-        **({"dropped": dropped} if dropped else {}),
+        **noted,
     }
 
 

@@ -6,9 +6,9 @@ from typing import Literal, final
 
 from unifier.data.examples import Examples, Labelled, from_files
 from unifier.data.own.class_folders import by_class, folds_of, parts_of
-from unifier.data.reading.files import SOUNDS, Row, hash_files, read_groups, read_sound, read_table, read_whole
+from unifier.data.reading.files import SOUNDS, Row, hash_all, hash_each, read_groups, read_sound, read_table, read_whole
 from unifier.data.source import SPLITS, UNKNOWN, UNREADABLE, Scale, SplitName, scale_of_accuracy
-from unifier.data.splitting import hold_out, pick, refuse_leak, refuse_untrained, rotate_folds
+from unifier.data.splitting import copies, hold_out, pick, refuse_leak, refuse_untrained, rotate_folds
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import choose
 
@@ -70,8 +70,18 @@ class AudioFolder:
     @cached_property
     def sha256(self) -> str:
         """The hash of the table, where there is one, and of every sound that can be read."""
-        files = {row.cells["file"]: self._path(row) for row in self._rows}
-        return hash_files(({"table": self._table} if self._table.exists() else {}) | files, unreadable=UNREADABLE)
+        table = hash_each({"table": self._table}) if self._table.exists() else {}
+        return hash_all(table | self._hashes)
+
+    @property
+    def copies(self) -> int:
+        """How many sounds of val and test are in train too, byte for byte."""
+        return copies(list(self._hashes.values()), self._parts)
+
+    @cached_property
+    def _hashes(self) -> dict[str, str]:
+        """Each sound's own, in the order of the table."""
+        return hash_each({row.cells["file"]: self._path(row) for row in self._rows}, unreadable=UNREADABLE)
 
     @cached_property
     def _rows(self) -> list[Row]:

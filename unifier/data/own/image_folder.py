@@ -6,9 +6,9 @@ from typing import Literal, final
 
 from unifier.data.examples import Examples, Labelled, from_files
 from unifier.data.own.class_folders import by_class, folds_of, parts_of
-from unifier.data.reading.files import PICTURES, Row, hash_files, read_groups, read_picture, read_whole
+from unifier.data.reading.files import PICTURES, Row, hash_all, hash_each, read_groups, read_picture, read_whole
 from unifier.data.source import UNKNOWN, UNREADABLE, Scale, SplitName, scale_of_accuracy
-from unifier.data.splitting import pick, rotate_folds
+from unifier.data.splitting import copies, pick, rotate_folds
 from unifier_tokenizers import InputError
 
 
@@ -67,10 +67,19 @@ class ImageFolder:
     @cached_property
     def sha256(self) -> str:
         """The hash of every picture that can be read and its place in the folder, and of the table of folds if any."""
+        table = {} if self._rows is None else hash_each({self._table.name: self._table})
+        return hash_all(table | self._hashes)
+
+    @property
+    def copies(self) -> int:
+        """How many pictures of val and test are in train too, byte for byte."""
+        return copies(list(self._hashes.values()), self._parts)
+
+    @cached_property
+    def _hashes(self) -> dict[str, str]:
+        """Each picture's own, in their order."""
         files = {self._inside(picture.path): picture.path for picture in self._pictures}
-        return hash_files(
-            files if self._rows is None else {self._table.name: self._table} | files, unreadable=UNREADABLE
-        )
+        return hash_each(files, unreadable=UNREADABLE)
 
     @cached_property
     def _found(self) -> dict[SplitName, list[Labelled]]:

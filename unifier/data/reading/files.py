@@ -233,19 +233,29 @@ def read_sound(path: Path, packed: Packed | None = None) -> Sound:
     return Sound(samples[:, 0].copy() if samples.shape[1] == 1 else np.ascontiguousarray(samples.T), rate)
 
 
-def hash_files(files: Mapping[str, Path], *, unreadable: str | None = None) -> str:
-    """SHA-256 over names and contents, in the order given: what one data set was, wherever its folder stood.
+def hash_each(files: Mapping[str, Path], *, unreadable: str | None = None) -> dict[str, str]:
+    """SHA-256 of each file's contents, by its name.
 
-    A file that cannot be read raises InputError, or has the word `unreadable` for its contents' hash.
+    A file that cannot be read raises InputError, or has the word `unreadable` for its hash.
     """
-    whole = hashlib.sha256()
+    hashes: dict[str, str] = {}
     for name, path in files.items():
         try:
             with path.open("rb") as file:
-                own = hashlib.file_digest(file, "sha256").hexdigest()
+                hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             if unreadable is None:
                 raise InputError(f"{path} cannot be read: {one_line(error)}") from error
-            own = unreadable
-        whole.update(f"{own}  {name}\n".encode(errors="surrogateescape"))
-    return whole.hexdigest()
+            hashes[name] = unreadable
+    return hashes
+
+
+def hash_all(hashes: Mapping[str, str]) -> str:
+    """SHA-256 over names and contents, in the order given: what one data set was, wherever its folder stood."""
+    lines = "".join(f"{own}  {name}\n" for name, own in hashes.items())
+    return hashlib.sha256(lines.encode(errors="surrogateescape")).hexdigest()
+
+
+def hash_files(files: Mapping[str, Path]) -> str:
+    """`hash_all` of files; one that cannot be read raises InputError."""
+    return hash_all(hash_each(files))
