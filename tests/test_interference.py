@@ -116,7 +116,7 @@ def test_its_file_is_whole_though_the_disk_is_full(tmp_path: Path) -> None:
     assert path.read_bytes() == whole
 
 
-def test_a_run_that_goes_on_keeps_what_it_found_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_goes_on_finds_what_it_would_have_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [whole] = run(alike, out=tmp_path, track="off")
     ask = Interruption.on_train_batch_start
 
@@ -129,4 +129,5 @@ def test_a_run_that_goes_on_keeps_what_it_found_before(tmp_path: Path, monkeypat
         with pytest.raises(Interrupted) as stop:
             run(alike, out=tmp_path, track="off")
     [ended] = run(alike, resume=Path(str(stop.value)), track="off")
-    assert windows(ended.folder) == windows(whole.folder)
+    first, second = (sorted((run.folder / "interference.csv").read_text().splitlines()) for run in (ended, whole))
+    assert first == second

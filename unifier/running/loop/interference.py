@@ -46,6 +46,8 @@ class Interference(Callback):
         window = min(WINDOWS * step // pl_module.total_steps, WINDOWS - 1)
         began, _ = self.tokens.setdefault(window, (step, pl_module.ledger.all().tokens))
         if (step - began) * trainer.accumulate_grad_batches >= ROUNDS * arms:
+            self.last = {arm: found for arm, found in self.last.items() if step - found[0] < 2 * arms}
+            self.so_far = -1, {}  # nothing is kept, in checkpoints either, that no gradient will be compared with
             return
         whole = gradients(pl_module)
         before, others = self.so_far
@@ -56,16 +58,16 @@ class Interference(Callback):
                 continue
             pair = min(arm, pl_module.turn), max(arm, pl_module.turn)
             for layer, gradient in own.items():
-                cosine = torch.cosine_similarity(gradient, other[layer], dim=0).item()
+                cosine = torch.cosine_similarity(gradient, other[layer].to(gradient), dim=0).item()
                 self.sums[window][layer, pair].append(cosine)
         self.last[pl_module.turn] = step, own
 
     def state_dict(self) -> dict[str, Any]:
         found = [(window, *of, cosines) for window, sums in self.sums.items() for of, cosines in sums.items()]
-        return {"tokens": self.tokens, "cosines": found}
+        return {"tokens": self.tokens, "cosines": found, "last": self.last, "so_far": self.so_far}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.tokens = state_dict["tokens"]
+        self.tokens, self.last, self.so_far = (state_dict[name] for name in ("tokens", "last", "so_far"))
         for window, layer, pair, cosines in state_dict["cosines"]:
             self.sums[window][layer, pair] = cosines
 
