@@ -34,7 +34,7 @@ from benchmarks.racing.tables import row
 from unifier.data.own.image_folder import ImageFolder
 from unifier.data.reading.files import SOUNDS
 from unifier.data.sets.by_name import PICTURES, picture_source, sound_source
-from unifier.data.source import SPLITS, Example, LabelledSource, where
+from unifier.data.source import SPLITS, Example, LabelledSource, reading_from, where
 from unifier.study.files import read_json, write_json
 from unifier_tokenizers import InputError, Sound
 
@@ -184,15 +184,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="(default: baselines.json here, of named sets alone)", metavar="FILE")
     asked = parser.parse_args(arguments)
     out = asked.out or Path(__file__).with_suffix(".json")
-    if asked.data:
-        os.environ["UNIFIER_DATA"] = str(asked.data)
     found: dict[str, Any] = read_json(out) if out.exists() else {}
     try:
-        of = {name: SETS.get(name, partial(own, name))() for name in asked.set}
-        for name, sources in of.items():
-            known = dict[str, Example]()
-            found[name] = [baseline(one, known if len(sources) > 1 else None)._asdict() for one in sources]
-            write_json(out, {each: figures for each, figures in found.items() if asked.out or each in SETS})
+        with reading_from(asked.data):
+            of = {name: SETS.get(name, partial(own, name))() for name in asked.set}
+            for name, sources in of.items():
+                known = dict[str, Example]()
+                found[name] = [baseline(one, known if len(sources) > 1 else None)._asdict() for one in sources]
+                write_json(out, {each: figures for each, figures in found.items() if asked.out or each in SETS})
     except InputError as error:
         print(error, file=sys.stderr)
         return 2

@@ -41,7 +41,6 @@ def test_the_loss_is_that_of_use(file: Path, capsys: pytest.CaptureFixture[str])
 
 
 TORN = """
-from pathlib import Path
 from unifier import Arm, Experiment, Training, Transformer
 from unifier.data.own.image_folder import ImageFolder
 from unifier.data.source import BadExamples

@@ -84,10 +84,13 @@ def fit(
     start = None if resume is None else read_unfinished(resume)
     with remembering(resume) as vocabularies:
         experiment = build()
-    model, done = Unifier(experiment), None
+    model, done, earlier = Unifier(experiment), None, dict[str, Any]()
     if resume is not None:
-        if (earlier := read_json(resume / "settings.json", name=str)["name"]) != experiment.name:
-            raise InputError(f'{resume} is a run of "{earlier}", and cannot go on as one of "{experiment.name}"')
+        earlier = read_json(resume / "settings.json", name=str)
+        if earlier["name"] != experiment.name:
+            raise InputError(
+                f'{resume} is a run of "{earlier["name"]}", and cannot go on as one of "{experiment.name}"'
+            )
         if start is None:
             print(f"{experiment.name}: finished already; nothing is left to train", flush=True)
             return Result.read(resume)
@@ -97,8 +100,8 @@ def fit(
     training = experiment.training
     encoded = encode(experiment, {} if known is None else known)
     read = {arm: one.data["sha256"] for arm, one in encoded.items()}
-    if resume is not None and (began := read_json(resume / "settings.json").get("read", read)) != read:
-        changed = ", ".join(arm for arm in read if read[arm] != began.get(arm))
+    began = earlier.get("read", read)
+    if changed := ", ".join(arm for arm in read if read[arm] != began.get(arm)):
         raise InputError(f"{resume}: what it read has changed since ({changed}): it cannot go on, run it anew")
     train, val, test = ({arm: one.splits[name] for arm, one in encoded.items()} for name in SPLITS)
     if training.refit:

@@ -112,4 +112,5 @@ def _inside(folder: Path) -> Iterator[Path]:
 def _folders(folder: Path, what: str) -> list[str]:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder of {what}")
-    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    with os.scandir(folder) as entries:  # which knows what is a folder without a look at each file
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
