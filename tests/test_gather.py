@@ -152,6 +152,19 @@ def test_a_score_that_is_not_a_number_is_null_in_the_file_and_named(runs: Path) 
     assert "a score is not a number" in problem
 
 
+def test_data_that_changed_between_two_seeds_are_named(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
+    rows = [row(arm, 80.0, seed) for arm in ("digits", "music") for seed in (0, 1, 2)]
+    rows += [row("digits", 80.0, seed, varied={"share": 0.1}) for seed in (0, 1)]  # each seed draws its own
+    rows.append(row("digits", 80.0, varied={"data": "others"}))
+    for each, one in enumerate(rows):
+        one["result"]["data"][one["arm"]]["sha256"] = "a" if each in (0, 2, 3, 4, 5) else f"{each}"
+    folder = comparison(tmp_path, rows)
+    said = "pictures, digits: its data changed between its runs, which are not alike"
+    assert read_study(folder).problems == [said]
+    assert main(["report", str(folder)]) == 0
+    assert said in (folder / "report.html").read_text()
+
+
 def test_what_a_comparison_named_already_is_not_named_twice(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
     rows = [row("digits", 80.0, 0), row("digits", 1.0, 1, status="failed", error="diverged")]
     named = "20260101-000001-seed1-0001: diverged"

@@ -217,7 +217,19 @@ def _sound(rows: Iterable[Row], problems: list[str]) -> list[Row]:
         if said and said not in told and not (place and any(place in line for line in problems)):
             told.add(said)
             problems.append(said + (f" ({place})" if place else ""))
+    _name_changed_data(kept, problems)
     return kept
+
+
+def _name_changed_data(rows: Iterable[Row], problems: list[str]) -> None:
+    """Name each arm whose runs under the same settings read data that are not the same."""
+    read: dict[tuple[str, str, str], set[str]] = {}
+    for row in rows:
+        if "share" not in row["varied"]:  # of which each seed draws its own
+            alike = row["experiment"], row["arm"], str((row.get("fold"), row["varied"]))
+            read.setdefault(alike, set()).add(row["result"].get("data", {}).get(row["arm"], {}).get("sha256", ""))
+    changed = dict.fromkeys(f"{experiment}, {arm}" for (experiment, arm, _), hashes in read.items() if len(hashes) > 1)
+    problems += [f"{who}: its data changed between its runs, which are not alike" for who in changed]
 
 
 def _of_fold(row: Row) -> Row:
