@@ -26,6 +26,7 @@ ROOT = Path(__file__).parent.parent
 STEPS, EACH = 12, 4  # three validations, of four batches each, as the test has
 stop_at: list[int] = []
 """The batches at which the trunk presses Ctrl-C, counted over the whole run: training, validation and test."""
+by = signal.SIGINT
 read = [0]
 
 
@@ -33,7 +34,7 @@ def press(trunk: nn.Module, tokens: Any, answer: Any) -> None:
     if len(tokens[0].mask) > 1:  # operations are counted on one example at a time
         read[0] += 1
         if read[0] in stop_at:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), by)
 
 
 def pictures(*, accumulate: int = 1, ema: float = 0.0, average: int = 1, refit: bool = False) -> Experiment:
@@ -86,6 +87,18 @@ def test_a_run_stopped_anywhere_ends_as_if_it_had_not_been(whole: Any, tmp_path:
     assert read[0] <= at + EACH  # the step is ended, and a validation that is due
     folder = Path(str(stop.value))
     the_same(started(tmp_path, resume=folder), whole)
+
+
+@pytest.mark.parametrize("at", [3, 8, 26, 30], ids=["training", "validation", "best weights", "test"])
+def test_so_does_one_that_a_scheduler_stopped(
+    whole: Any, tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "by", signal.SIGTERM)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Interrupted) as stop:
+        started(tmp_path, at)
+    assert signal.getsignal(signal.SIGTERM) is before
+    the_same(started(tmp_path, resume=Path(str(stop.value))), whole)
 
 
 @pytest.mark.parametrize(

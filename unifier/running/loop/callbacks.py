@@ -35,13 +35,20 @@ class Interruption(Callback):
 
     def __enter__(self) -> "Interruption":
         if threading.current_thread() is threading.main_thread():  # no other hears signals
-            for which in (signal.SIGINT, signal.SIGTERM):
-                self.before[which] = signal.signal(which, self._ask)
+            self.before = {which: signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)}
+        self._listen()
         return self
 
     def __exit__(self, *_: object) -> None:
         for which, handler in self.before.items():
             signal.signal(which, handler)
+
+    def _listen(self, trainer: object = None, pl_module: object = None) -> None:
+        for which in self.before:
+            signal.signal(which, self._ask)
+
+    # Lightning hears SIGTERM too, by a handler that it sets as each of these begins, and would call the run failed.
+    on_train_start = on_validation_start = on_test_start = _listen
 
     def _ask(self, number: int, frame: Any) -> None:
         if self.asked:
