@@ -10,7 +10,16 @@ from unifier.data.own.parallel_text import ParallelText, Texts
 from unifier.data.sets.multi30k import Multi30k
 from unifier.data.source import BadExamples, Source, readable
 from unifier.heads.translation import TranslationHead
-from unifier.study.experiment import Arm, Compilation, Experiment, Optimization, Precision, Schedule, Training
+from unifier.study.experiment import (
+    Arm,
+    Compilation,
+    Experiment,
+    Optimization,
+    Precision,
+    Schedule,
+    Training,
+    enough_epochs,
+)
 from unifier.study.fitted import fitted
 from unifier.trunks.named import Positions, added, make_trunk
 from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
@@ -49,7 +58,7 @@ def translation(
     bpe_dropout: float = 0.0,
     beam_width: int = 5,
     length_penalty: float = 1.2,
-    epochs: float = 40.0,
+    epochs: float | None = None,
     tokens: int | None = None,
     batch_tokens: int = 2048,
     accumulate: int = 1,
@@ -74,9 +83,10 @@ def translation(
     not given; of multi30k, `test` is a year, 2016 or 2017. `extra` names some with further pairs to train on: what runs
     have translated, say. `length_ratio` and `duplicates` clean what is trained on, of files of your own.
     Both languages share one vocabulary; one table of it is shared by encoder, decoder and output projection
-    (tied="all"), by the first two ("source") or the last two ("target"), or each has its own ("none"). `tokens`, where
-    given, ends training in place of `epochs`. `trunk` is a name that `make_trunk` knows; `qk_norm` and `quiet` are of
-    the decoder, and of a trunk that is a transformer.
+    (tied="all"), by the first two ("source") or the last two ("target"), or each has its own ("none"). `tokens`,
+    where given, ends training in place of `epochs`, of which None is 40, or as many as `enough_epochs` says.
+    `trunk` is a name that `make_trunk` knows; `qk_norm` and `quiet` are of the decoder, and of a trunk that is a
+    transformer.
     """
     choose("tied", tied, get_args(Tied))
     if r_drop and not dropout:
@@ -112,6 +122,8 @@ def translation(
         train = readable(pairs.split("train"), bad_examples=bad_examples, most=LEARNED_FROM)
         return Vocabulary.fit((text for pair in train for text in (pair.input, pair.target)), size=vocabulary)
 
+    if epochs is None and tokens is None:
+        epochs = fitted(f"{source}-{target}-epochs", lambda: enough_epochs(pairs, least=40))
     subwords = fitted(f"{source}-{target}", learn)
     tokenizer = SubwordTokenizer(subwords, dim, positions=added(positions), dropout=dropout)
     head = TranslationHead(

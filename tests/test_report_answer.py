@@ -11,6 +11,7 @@ from unifier.report.figures.curves import telling
 from unifier.report.numbers.answer import answer, together
 from unifier.report.numbers.conditions import conditions
 from unifier.report.numbers.scaling import efficiencies
+from unifier.report.numbers.tables import score_tables
 from unifier.report.numbers.transfer import transfer_grids
 from unifier.report.numbers.wording import plain
 from unifier.report.page import report_on, write_report
@@ -52,6 +53,17 @@ def with_metric(row: dict[str, Any], metric: str, perfect: float | None) -> dict
     row["result"]["metrics"] = {name.replace("accuracy", metric): score for name, score in scores.items()}
     row["result"]["data"][row["arm"]] |= {"scale": None, "perfect": perfect}
     return row
+
+
+def test_what_was_examined_otherwise_is_no_rival(row: Rows) -> None:
+    rows = [row("digits", 90.0 - k, varied={"data": f"folder{k}"}) for k in range(2)]
+    rows.append(with_metric(row("digits", 0.5, varied={"data": "folder0", "task": "tags"}), "map", 1.0))
+    found = conditions(rows)
+    (said,) = answer(found)
+    assert "digits (data=folder0) reaches 90.0 accuracy, digits (data=folder1) reaches 89.0 accuracy" in said
+    assert "reaches 0.50 map" in said
+    (lines,) = score_tables(found).values()
+    assert len({tuple(line) for line in lines}) == 1, "a table's lines have the same columns"
 
 
 def test_scores_without_a_scale_in_common_have_no_mean(row: Rows, tmp_path: Path) -> None:

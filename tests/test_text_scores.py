@@ -5,7 +5,7 @@ import sacrebleu
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from unifier.heads.text_scores import moses, text_scores
+from unifier.heads.text_scores import bleu_of_few, moses, text_scores
 from unifier.heads.writing import check_language
 from unifier_tokenizers import InputError
 
@@ -39,6 +39,25 @@ def test_cased_scores_are_sacrebleus_with_its_signatures() -> None:
         peer.corpus_score(WRITTEN, [REFERENCES])
         assert found[name].signature == str(peer.get_signature())
     assert "tok:13a" in found["bleu"].signature
+
+
+@pytest.mark.parametrize(
+    ("language", "texts", "signed"),
+    [
+        ("zh", ["两只狗在雪地里奔跑。", "一个男孩坐在肩膀上。"], "tok:zh"),
+        ("ja", ["二匹の犬が雪の中を走る。", "男の子が座っている。"], "tok:char"),
+        ("th", ["สุนัขสองตัววิ่งในหิมะ", "เด็กชายนั่งอยู่"], "tok:char"),
+        ("de", ["Hund", "Zwei Katzen"], "eff:yes"),
+    ],
+)
+def test_texts_without_spaces_or_of_few_words_score_what_they_are_worth(
+    language: str, texts: list[str], signed: str
+) -> None:
+    found = text_scores(texts, texts, language)["bleu"]
+    assert found.score == pytest.approx(100)
+    assert signed in found.signature
+    assert 0 < text_scores([texts[0], texts[1][:-2]], texts, language)["bleu"].score < 100
+    assert bleu_of_few(texts, texts, language) == pytest.approx(100)
 
 
 def test_bleu_on_moses_tokens_is_sacrebleus_on_tokens_cut_by_hand() -> None:

@@ -103,6 +103,14 @@ def test_pairs_of_ones_own_are_read_and_cleaned(tmp_path: Path) -> None:
         assert source.dropped == {"length_ratio": 1, "duplicates": 1}
 
 
+def test_few_pairs_are_read_more_often(tmp_path: Path) -> None:
+    table = tmp_path / "few.tsv"
+    table.write_text("".join(f"{k}\t{k}\n" for k in range(400)))
+    assert translation(data=str(table)).training.epochs == 50_000 / 320
+    assert translation().training.epochs == 40
+    assert translation(tokens=77).training.epochs is None
+
+
 def test_what_is_validated_and_tested_on_may_be_of_ones_own(tmp_path: Path) -> None:
     files = {name: tmp_path / name for name in ("train.tsv", "val.tsv", "test.en", "test.de")}
     for name, file in files.items():

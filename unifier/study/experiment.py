@@ -130,13 +130,13 @@ class Training:
         return {unit: amount for unit, amount in given.items() if amount is not None}
 
 
-def enough_epochs(source: Source, *, together: float = 0.0) -> float:
-    """Passes over a training split that suit any size: at least 30, and of a small one so many that make enough.
+def enough_epochs(source: Source, *, least: float = 30.0, together: float = 0.0) -> float:
+    """Passes over a training split that suit any size: at least so many, and of a small one those that make enough.
 
     Enough are 50,000 examples read and, where a step reads `together` of them, 1,500 steps.
     """
     count = max(len(source.split("train")), 1)
-    return max(30.0, max(50_000, 1_500 * min(together, count)) / count)
+    return max(least, max(50_000, 1_500 * min(together, count)) / count)
 
 
 @final

@@ -126,6 +126,10 @@ class End(NamedTuple):
     """Where on the horizontal axis it ends, if not at the right; a thin line then leads to what is written."""
 
 
+WIDE, TALL = 22, 3
+"""The most letters of a line's name side by side, and the most of them one below another; what is longer is cut."""
+
+
 def label_ends(axes: Axes, ends: Sequence[End]) -> None:
     """Write each line's name beside its end, apart from the others where they would overlap; on a linear axis."""
     low, high = axes.get_ylim()
@@ -134,14 +138,16 @@ def label_ends(axes: Axes, ends: Sequence[End]) -> None:
     gap = (high - low) * 0.2 / figure.get_figheight()  # a fifth of an inch, axes and figure being nearly as high
     order = sorted(ends, key=lambda end: end.height)
     heights = [end.height for end in order]
+    texts = [textwrap.wrap(end.text, WIDE, max_lines=TALL, placeholder=" …") for end in order]
     for _ in range(100):  # push neighbours apart by half of what they overlap, until none do
         for k in range(1, len(heights)):
-            if (overlap := gap - (heights[k] - heights[k - 1])) > 1e-9:
+            room = gap * (0.4 + 0.3 * (len(texts[k]) + len(texts[k - 1])))
+            if (overlap := room - (heights[k] - heights[k - 1])) > 1e-9:
                 heights[k] += overlap / 2
                 heights[k - 1] -= overlap / 2
-    for end, height in zip(order, heights, strict=True):
+    for end, height, lines in zip(order, heights, texts, strict=True):
         axes.annotate(
-            end.text,
+            "\n".join(lines),
             (1.02, height) if end.at is None else (end.at, end.height),
             (1.02, height),
             xycoords=("axes fraction" if end.at is None else "data", "data"),

@@ -164,11 +164,12 @@ def _shares(found: Sequence[Condition]) -> list[str]:
 def _best(found: Sequence[Condition]) -> list[str]:
     """What the condition that is best on validation reaches on the test split, which chooses nothing."""
     said: list[str] = []
-    for arm in dict.fromkeys(condition.arm for condition in found):
-        ranked = sorted(
-            (one for one in found if one.arm == arm and "share" not in one.varied and one.validation > -math.inf),
-            key=lambda one: -one.validation,
-        )
+    alike: dict[tuple[str, ...], list[Condition]] = {}
+    for one in found:
+        if "share" not in one.varied and one.validation > -math.inf:
+            alike.setdefault((one.arm, *one.examined), []).append(one)
+    for (arm, *_), several in alike.items():
+        ranked = sorted(several, key=lambda one: -one.validation)
         if len(ranked) < 2:
             continue
         first, second = ranked[:2]
@@ -187,6 +188,10 @@ def _best(found: Sequence[Condition]) -> list[str]:
 
 
 def _scores(found: Sequence[Condition]) -> list[str]:
-    reached = [f"{one.arm} reaches {plus_minus(one.score)} {plain(one.metric)}" for one in found]
+    arms = [one.arm for one in found]
+    names = [one.arm if arms.count(one.arm) == 1 else f"{one.arm} ({one.label})" for one in found]
+    reached = [
+        f"{who} reaches {plus_minus(one.score)} {plain(one.metric)}" for who, one in zip(names, found, strict=True)
+    ]
     most = max((one.score for one in found), key=lambda score: score.size)
     return [f"{join(reached)}, {'over ' + count(most.size, most.unit) if most.size > 1 else 'with one ' + most.unit}."]

@@ -29,6 +29,17 @@ class Condition:
         return self.rows[0]["varied"]
 
     @property
+    def examined(self) -> tuple[str, ...]:
+        """What tells its examination from others: the metric, and which data of what scale and size it is on."""
+        row = self.rows[0]
+        data = row["result"].get("data", {}).get(self.arm, {})
+        return (
+            self.metric,
+            *(str(data.get(name)) for name in ("name", "val", "test", "scale")),
+            str(row["varied"].get("data")),
+        )
+
+    @property
     def unit(self) -> str:
         """What its scores are means over: folds where it has them, since seeds on one fold share their test."""
         return "fold" if "fold" in self.rows[0] else "seed"

@@ -1,6 +1,6 @@
 """The tables of a page, each a list of lines with texts in them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -40,7 +40,7 @@ def score_tables(found: Sequence[Condition]) -> dict[str, Table]:
             line["over"] = count(one.score.size, one.unit)
         line |= {MEASURES[measure]: amount(one.cost(measure)) for measure in apart}
         tables.setdefault("" if single else one.arm, []).append(line)
-    return tables
+    return {arm: _filled(lines) for arm, lines in tables.items()}
 
 
 def _others(condition: Condition) -> str:
@@ -64,8 +64,13 @@ def control_table(found: Sequence[Condition]) -> Table:
                 (one.condition.arm, one.condition.label), {"arm": one.condition.arm, "condition": one.condition.label}
             )
             line["less random" if one.baseline.says(start=None) else "less its own weights shuffled"] = _gain(one)
-    columns = dict.fromkeys(name for line in lines.values() for name in line)
-    return [{name: line.get(name, "–") for name in columns} for line in lines.values()]
+    return _filled(lines.values())
+
+
+def _filled(lines: Collection[Mapping[str, str]]) -> Table:
+    """The lines with all columns that any of them has."""
+    columns = dict.fromkeys(name for line in lines for name in line)
+    return [{name: line.get(name, "–") for name in columns} for line in lines]
 
 
 def _is_solo(one: Contrast) -> bool:

@@ -43,7 +43,9 @@ def by_length(
                 "from": min(lengths[k] for k in group),
                 "to": max(lengths[k] for k in group),
                 "examples": len(group),
-                "bleu": bleu_of_few([texts[k][1] for k in group], [texts[k][0].target for k in group]),
+                "bleu": bleu_of_few(
+                    [texts[k][1] for k in group], [texts[k][0].target for k in group], arm.head.language
+                ),
             }
             for group in groups
         ]
