@@ -35,6 +35,7 @@ PLAIN: dict[str, Any] = {
     "stretch": 0,
     "crop": 0,
     "shift": 0,
+    "gain": 0,
     "time_masks": 0,
 }
 """The settings of `genres` without its recipe: columns by one linear map, and batches as they are."""
@@ -76,7 +77,7 @@ def genres(
     stretch: float = 0.2,
     crop: float | None = None,
     shift: float | None = None,
-    gain: float = 0.0,
+    gain: float | None = None,
     equalise: float = 0.0,
     time_masks: int = 2,
     time_width: float = 0.1,
@@ -106,19 +107,20 @@ def genres(
     of Emotify, whose artists are heard there alone, 1 to 5 of ESC, 0 to 5 of FSDD, each a speaker (None is its official
     split), or of your table; folds=5 in its place tests on each of five in turn.
 
-    Sounds are resampled to `rate` Hz. A column is a stack of `stack` frames of 10 ms (None takes 2, 4 or 8, to cut a
-    usual sound into about ten), or a patch of the spectrogram, `patch` and `stride` in (frames, bands);
-    tokenizer="waveform" makes the frames by filters that learn. A stack is read by the convolutions of a `stem` over
-    the spectrogram (auto is strided, and none of a patch), or by one linear map. `normalise` is over all bands (whole),
-    for each (band), or for each of each sound (example), which is for voices and microphones that training has not
-    heard. `mixup` (an alpha) to `band_width` change training batches as `augment_sounds` says (a `shift` of None is
-    0.1, but of a waveform none), and `crops` is how many pieces of `crop` seconds are averaged in validation and test;
-    each is read as it is and, with `shift_views`, moved up and down by half of `shift`. By default sounds are whole (as
-    with crop=0), but where the usual one is longer than 10 seconds training reads a piece of 6, another each time, and
-    5 are averaged; so it does where one is 3 times as long as a piece, which then has room for the usual sound.
-    `epochs` are as many as `enough_epochs` says, by the sound, whole or not, and by the columns of a step; `tokens`,
-    where given, end training in their place. `refit` trains on the validation split too, once settings are chosen on
-    it. `trunk` is a name that `make_trunk` knows.
+    Sounds are resampled to `rate` Hz, so what lies above half of that is not heard. A column is a stack of `stack`
+    frames of 10 ms (None takes 2, 4 or 8, to cut a usual sound into about ten), or a patch of the spectrogram, `patch`
+    and `stride` in (frames, bands); tokenizer="waveform" makes the frames by filters that learn. A stack is read by the
+    convolutions of a `stem` over the spectrogram (auto is strided, and none of a patch), or by one linear map.
+    `normalise` is over all bands (whole), for each (band), or for each of each sound (example), which is for voices and
+    microphones that training has not heard. `mixup` (an alpha) to `band_width` change training batches as
+    `augment_sounds` says (a `shift` of None is 0.1, but of a waveform none; a `gain` of None 6, but none for tags or
+    with normalise=example), and `crops` is how many pieces of `crop` seconds are averaged in validation and test; each
+    is read as it is and, with `shift_views`, moved up and down by half of `shift`. By default sounds are whole (as with
+    crop=0), but where the usual one is longer than 10 seconds training reads a piece of 6, another each time, and 5 are
+    averaged; so it does where one is 3 times as long as a piece, which then has room for the usual sound. `epochs` are
+    as many as `enough_epochs` says, by the sound, whole or not, and by the columns of a step; `tokens`, where given,
+    end training in their place. `refit` trains on the validation split too, once settings are chosen on it. `trunk` is
+    a name that `make_trunk` knows.
     """
     if label_smoothing and task == "tags":
         raise InputError(f"label_smoothing={label_smoothing}: tags have none; take task=genre")
@@ -133,6 +135,8 @@ def genres(
         stack = 1 if patch else 1 << min(round(math.log2(usual / 0.1)), 3)
     if stem == "auto":
         stem = None if patch else "strided"
+    if gain is None:
+        gain = 0.0 if normalise == "example" or task == "tags" else 6.0
     if shift is None:
         shift = 0.0 if tokenizer == "waveform" else 0.1
     if crop is None:

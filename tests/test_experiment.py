@@ -50,6 +50,19 @@ def test_columns_that_the_trunk_cannot_read() -> None:
         experiment("digits", dim=2 * D)
 
 
+def test_a_head_that_cannot_read_what_the_trunk_makes() -> None:
+    pictures = Arm(Digits(), PatchTokenizer(D, channels=1), ClassificationHead("ab", 2 * D))
+    with pytest.raises(
+        InputError, match=f'head of arm "digits" reads columns of D = {2 * D}, and the trunk makes D = {D}'
+    ):
+        Experiment("pictures", Transformer(D, 1, 2, 8), {"digits": pictures}, Training(steps=1))
+
+
+def test_no_more_weights_are_averaged_than_there_are() -> None:
+    with pytest.raises(InputError, match="average=3: of the weights at 2 validations"):
+        Training(steps=1, average=3, validations=2)
+
+
 def test_training_needs_a_budget_of_one_kind_or_the_other() -> None:
     with pytest.raises(InputError, match="steps, tokens, flops or seconds"):
         Training()

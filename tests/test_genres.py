@@ -47,7 +47,7 @@ def described(table: Path, **given: str) -> Any:
     return arm
 
 
-PLAIN = {"stem": "none", "mixup": "0", "stretch": "0", "shift": "0", "time_masks": "0"}
+PLAIN = {"stem": "none", "mixup": "0", "stretch": "0", "shift": "0", "gain": "0", "time_masks": "0"}
 
 
 def test_by_default_sounds_go_through_a_stem_and_are_changed(table: Path) -> None:
@@ -58,7 +58,7 @@ def test_by_default_sounds_go_through_a_stem_and_are_changed(table: Path) -> Non
     assert isinstance(arm.tokenizer.project, FrameStem)
     assert arm.tokenizer.normal.kind == "band"
     changed = arm.augment
-    assert (changed.mixup.alpha, changed.stretch, changed.shift, changed.gain) == (0.2, 0.2, 6, 0)
+    assert (changed.mixup.alpha, changed.stretch, changed.shift, changed.gain) == (0.2, 0.2, 6, 6)
     assert (changed.time_masks, changed.band_masks, changed.longest) == ((2, 0.1), (0, 0.2), None)
     learned = described(table, tokenizer="waveform").augment
     assert (learned.shift, learned.time_masks[0]) == (0, 2)
@@ -185,6 +185,8 @@ def test_a_set_of_short_sounds_has_as_many_steps_as_one_of_long_ones(seconds: fl
 def test_what_normalisation_takes_away_is_not_asked_for(table: Path) -> None:
     with pytest.raises(InputError, match=r"gain=6.0: normalise=example"):
         described(table, gain="6.0", normalise="example")
+    assert described(table, normalise="example").augment.gain == 0
+    assert described(table, task="tags").augment.gain == 0, "how loud it is may be what a tag says"
 
 
 def test_settings_reach_what_they_are_for(table: Path) -> None:

@@ -72,6 +72,7 @@ def test_tags_of_sounds(tmp_path: Path) -> None:
         ("file,label", [], "lists no sounds"),
         ("file,label", ["a.wav,"], "line 2: the label is empty"),
         ("file,label", ["a.wav,x", "b.wav,x", "a.wav,y"], "'a.wav' is in line 2 and in line 4"),
+        ("file,label", ["a.wav,x", "./a.wav,y"], "'a.wav' is in line 2 and in line 3"),
         ("file,label,split", ["a.wav,x,dev"], r"no split \(.*line 2\) 'dev'"),
         ("file,label,fold", ["a.wav,x,one"], "line 2: a number is expected"),
         ("file,label,fold", ["a.wav,x,1.5"], "line 2: a whole number is expected, not '1.5'"),

@@ -99,7 +99,7 @@ def test_what_is_not_given_keeps_its_default() -> None:
         ("stem=perhaps", "stem='perhaps' does not fit"),
         ("colour=green", "colour='green' does not fit: input should be 'red' or 'blue'"),
         ("frame=green", "input should be 'red' or 'blue', or 'auto'$"),
-        ("seeds=0,one", "seeds='0,one' does not fit"),
+        ("seeds=0,one", "seeds='0,one' does not fit: 'one': input should be a valid integer"),
         ("patch=big", "patch='big' does not fit"),
         ("dim", "'dim' is no setting: write key=value"),
         ("=3", "'=3' is no setting"),

@@ -1,6 +1,8 @@
 """A run that has its scores keeps them, whatever becomes of the samples, observations and pages that tell of them."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any, final
 
@@ -24,7 +26,7 @@ from unifier.running.loop.callbacks import Interrupted
 from unifier.running.telling import tell
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
-from unifier_tokenizers import PatchTokenizer, Tokens
+from unifier_tokenizers import InputError, PatchTokenizer, Tokens
 
 D = 8
 
@@ -170,3 +172,45 @@ def test_targets_may_be_numbers_and_a_picture_one_column(tmp_path: Path) -> None
         assert line["mean distance"].endswith(" pixels")
     drawn = (result.folder / "figures" / "attention-digits-0.svg").read_text()
     assert "0, 2" in drawn
+
+
+def test_where_no_tag_tells_examples_apart_nothing_is_trained(tmp_path: Path) -> None:
+    def tagged() -> Experiment:
+        return trained("tagged", Arm(Tagged(), PatchTokenizer(D, channels=1), TaggingHead(("even", "odd"), D)))
+
+    with pytest.raises(InputError, match="digits, test: of its 1 examples none has a tag that another lacks"):
+        run(tagged, out=tmp_path, track="off")
+    assert not list(tmp_path.rglob("result.json"))
+
+
+@final
+class Tagged:
+    """Digits that are even or odd, of which one is tested on."""
+
+    name = "digits"
+
+    def split(self, name: SplitName) -> list[Example]:
+        digits = Digits(val=100, test=100).split(name)
+        some = [digits[k] for k in range(1 if name == "test" else 100)]
+        return [Example(one.input, ("odd" if int(one.target) % 2 else "even",)) for one in some]
+
+
+def test_on_a_disk_that_is_full_at_the_end_no_file_is_torn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = Path.write_bytes
+
+    def full(path: Path, content: bytes) -> int:
+        if "npz" in path.name or "result.json" in path.name:
+            written(path, content[: len(content) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return written(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert main(["run", f"{__file__}:pictures", "--out", str(tmp_path / "runs"), "--track", "off"]) == 2
+    (folder,) = (tmp_path / "runs" / "pictures").iterdir()
+    assert capsys.readouterr().out.splitlines()[-1] == str(folder)
+    assert not [path for path in folder.iterdir() if path.suffix in (".npz", ".part")]
+    monkeypatch.undo()
+    assert main(["run", f"{__file__}:pictures", "--resume", str(folder), "--track", "off"]) == 0
+    assert content(folder)["status"] == "finished"

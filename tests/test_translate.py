@@ -196,6 +196,7 @@ def test_what_cannot_be_read_is_named_by_its_line(translator: Translator) -> Non
         ({"beam": 0}, "beam=0: at least 1"),
         ({"beam": 2, "n_best": 3}, "a beam of 2 finds no 3 texts: take --beam 3"),
         ({"beam": 2, "sample": True}, "leave out --sample or --beam"),
+        ({"seed": 3}, "seed: of texts drawn by chance alone; add --sample"),
         ({"top_k": 3, "temperature": 0.0}, "temperature, top_k: of texts drawn by chance alone; add --sample"),
         ({"seed": -1}, "seed=-1"),
         ({"length_penalty": 1e4}, "length_penalty=10000.0: a power from 0"),

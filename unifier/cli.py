@@ -147,7 +147,7 @@ def make_parser() -> argparse.ArgumentParser:
     translate.add_argument("--temperature", type=float, metavar="T", help="of --sample: below 1 surer, above 1 wilder")
     translate.add_argument("--top-k", type=int, metavar="K", help="of --sample: from the K likeliest tokens alone")
     translate.add_argument("--top-p", type=float, metavar="P", help="of --sample: from the likeliest that make up P")
-    translate.add_argument("--seed", type=int, default=0, help="of --sample (default: 0)")
+    translate.add_argument("--seed", type=int, help="of --sample (default: 0)")
     translate.add_argument(
         "--long", choices=("translate", "refuse"), default="translate", help="lines longer than trained on"
     )

@@ -27,7 +27,7 @@ class ClassificationHead(Head):
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__()
-        self.labels = tuple(labels)
+        self.labels, self.dim = tuple(labels), dim
         self.index = {label: i for i, label in enumerate(self.labels)}
         if len(self.index) != len(self.labels) or len(self.labels) < 2:
             raise InputError(f"two or more different labels are needed to classify, not {list(self.labels)}")

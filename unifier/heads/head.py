@@ -62,6 +62,9 @@ class Head(nn.Module, ABC):
             return tokens
         return (trunk.first if self.reads == "first" else trunk)(tokens, self.visible)
 
+    def check(self, targets: Iterable[Any]) -> None:
+        """Raise InputError where a split with these raw targets cannot be scored; most heads can score any."""
+
     def describe(self, prediction: Any) -> str:
         """A prediction as a person would read it in a table of samples."""
         return str(prediction)

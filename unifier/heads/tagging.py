@@ -20,7 +20,7 @@ class TaggingHead(Head):
 
     def __init__(self, labels: Sequence[str], dim: int, *, pooling: Pooling = "mean") -> None:
         super().__init__()
-        self.labels = tuple(labels)
+        self.labels, self.dim = tuple(labels), dim
         self.index = {label: i for i, label in enumerate(self.labels)}
         if len(self.index) != len(self.labels) or not self.labels:
             raise InputError(f"one or more different tags are needed, not {list(self.labels)}")
@@ -56,12 +56,25 @@ class TaggingHead(Head):
 
         found = torch.stack([*predictions])
         wanted = torch.stack([self.encode(target) for target in targets]).long()
-        both = [c for c in range(len(self.labels)) if 0 < int(wanted[:, c].sum()) < len(wanted)]
+        both = told_apart(wanted)
         if not both:
             return {"macro_auc": float("nan"), "map": float("nan")}
         auc = [binary_auroc(found[:, c], wanted[:, c]).item() for c in both]
         precision = [binary_average_precision(found[:, c], wanted[:, c]).item() for c in both]
         return {"macro_auc": sum(auc) / len(both), "map": sum(precision) / len(both)}
 
+    def check(self, targets: Iterable[Iterable[str]]) -> None:
+        wanted = torch.stack([self.encode(target) for target in targets])
+        if not told_apart(wanted):
+            raise InputError(
+                f"of its {len(wanted)} examples none has a tag that another lacks, so no score is known: "
+                f"give it more, by splits or folds of your own"
+            )
+
     def describe(self, prediction: Tensor) -> str:
         return ", ".join(f"{self.labels[c]} ({p:.0%})" for c, p in enumerate(prediction.tolist()) if p >= 0.5) or "none"
+
+
+def told_apart(wanted: Tensor) -> list[int]:
+    """The tags that some of the targets (B, C) have and some have not."""
+    return [c for c, count in enumerate(wanted.sum(0).tolist()) if 0 < count < len(wanted)]

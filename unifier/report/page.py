@@ -73,6 +73,7 @@ def _write(folder: Path, study: Study) -> Path:
         extent=_extent(study.rows),
         matching=matching(study.rows),
         scores=score_tables(found),
+        legend=_legend(found),
         figures={
             section: [(one.says, data) for one, data in figures if one.section == section] for section in SECTIONS
         },
@@ -93,6 +94,17 @@ def _write(folder: Path, study: Study) -> Path:
     path = folder / "report.html"
     write_text(path, page)
     return path
+
+
+def _legend(found: Sequence[Condition]) -> str:
+    """What the table of scores needs to be read."""
+    notes = {
+        "Normalised: 0 is chance, 100 the reference named below.": any(one.scaled for one in found),
+        "± is half a 95 % interval over seeds, or folds where there are some.": any(
+            one.score.half is not None for one in found
+        ),
+    }
+    return " ".join(note for note, holds in notes.items() if holds)
 
 
 def _numeric(lines: Sequence[Mapping[str, str]], name: str) -> bool:

@@ -14,7 +14,7 @@ import torch
 
 from unifier.data.keeping.encoding import joined
 from unifier.data.loading import EvaluationBatches, TrainingBatches, Unit
-from unifier.data.source import SPLITS
+from unifier.data.source import SPLITS, target_of
 from unifier.model import Unifier
 from unifier.running.encoded import EncodedArm, encode
 from unifier.running.loop.callbacks import DivergedError, Interrupted
@@ -103,6 +103,7 @@ def fit(
     began = earlier.get("read", read)
     if changed := ", ".join(arm for arm in read if read[arm] != began.get(arm)):
         raise InputError(f"{resume}: what it read has changed since ({changed}): it cannot go on, run it anew")
+    check_targets(experiment, encoded)
     train, val, test = ({arm: one.splits[name] for arm, one in encoded.items()} for name in SPLITS)
     if training.refit:
         train = {arm: joined(split, val[arm]) for arm, split in train.items()}
@@ -202,9 +203,23 @@ def fit(
     finally:
         try:
             result.write()
+        except OSError as error:  # a disk that is full: once there is room, --resume scores the weights again
+            error.add_note(str(result.folder))
+            raise
         finally:
             tracking.close(failed=False)
     return result
+
+
+def check_targets(experiment: Experiment, encoded: Mapping[str, EncodedArm]) -> None:
+    """Raise InputError where an arm's head cannot score a split that it will be asked to."""
+    for name, arm in experiment.arms.items():
+        for split in SPLITS[2 if experiment.training.refit else 1 :]:
+            examples = arm.source.split(split)
+            try:
+                arm.head.check(target_of(examples, index) for index in encoded[name].splits[split].indices.tolist())
+            except InputError as error:
+                raise InputError(f"{arm.source.name}, {split}: {error}") from error
 
 
 def read_unfinished(folder: Path) -> dict[str, Any] | None:

@@ -22,6 +22,8 @@ def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> di
     hints = get_type_hints(function)
     for name in given:
         if name not in parameters:
+            if name == "seeds":
+                raise InputError("no setting 'seeds': give seed=N, or seeds=0,1,... with folds=N")
             close = difflib.get_close_matches(name, parameters, n=1)
             owner = function.__name__
             hint = (
@@ -51,11 +53,22 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
-        # Of a union each member says what it expected.
-        first, *others = dict.fromkeys(one["msg"] for one in error.errors())
-        reason = ", or ".join([first, *(other.removeprefix("Input should be ") for other in others)])
+        reason = _reason(error)
+        listed = any(one["type"] in ("tuple_type", "list_type") for one in error.errors())
     if isinstance(value, str):
         for read in (json.loads, lambda text: json.loads(f"[{text}]"), lambda text: text.split(",")):
-            with suppress(ValueError):  # pydantic's and json's errors are both such
+            try:
                 return adapter.validate_python(read(value))
-    raise InputError(f"the setting {name}={value!r} does not fit: {reason[0].lower()}{reason[1:]}")
+            except ValidationError as error:
+                wrong = error.errors()[0]["input"]
+                reason = f"{wrong!r}: {_reason(error)}" if listed and wrong != value else reason
+            except ValueError:  # json's
+                continue
+    raise InputError(f"the setting {name}={value!r} does not fit: {reason}")
+
+
+def _reason(error: ValidationError) -> str:
+    """What was expected: of a union each member says so."""
+    first, *others = dict.fromkeys(one["msg"] for one in error.errors())
+    reason = ", or ".join([first, *(other.removeprefix("Input should be ") for other in others)])
+    return f"{reason[0].lower()}{reason[1:]}"

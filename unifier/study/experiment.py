@@ -120,6 +120,10 @@ class Training:
         if not 0 <= self.warmup <= 1:
             raise InputError(f"warmup={self.warmup}: a share of the budget, from 0 to 1, is expected")
         check_share("ema", self.ema)
+        if self.average > self.validations:
+            raise InputError(
+                f"average={self.average}: of the weights at {self.validations} validations no more can be averaged"
+            )
         if self.ema and self.average > 1:
             raise InputError(f"ema={self.ema} and average={self.average}: the weights are averaged in one way")
 
@@ -181,6 +185,11 @@ class Experiment:
                 raise InputError(
                     f'the tokenizer of arm "{name}" makes columns of D = {arm.tokenizer.dim}, '
                     f"and the trunk reads D = {self.trunk.dim}: give both the same dim"
+                )
+            if (dim := getattr(arm.head, "dim", self.trunk.dim)) != self.trunk.dim:
+                raise InputError(
+                    f'the head of arm "{name}" reads columns of D = {dim}, '
+                    f"and the trunk makes D = {self.trunk.dim}: give both the same dim"
                 )
             arm.head.lend(self.trunk)
 

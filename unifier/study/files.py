@@ -11,11 +11,16 @@ from unifier_tokenizers import InputError
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write a text as `write_bytes` does."""
+    # A file's name may be no UTF-8; what stands for its bytes is written as JSON would.
+    write_bytes(path, text.encode(errors="backslashreplace"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
     """Write a file under another name, then rename it, so that no reader finds half of it."""
     beside = path.with_name(f".{path.name}.part")
     try:
-        # A file's name may be no UTF-8; what stands for its bytes is written as JSON would.
-        beside.write_text(text, encoding="utf-8", errors="backslashreplace")
+        beside.write_bytes(content)
         beside.replace(path)
     except OSError:
         beside.unlink(missing_ok=True)
@@ -67,9 +72,11 @@ def new_folder(parent: Path, name: str) -> Path:
         folder = parent / (name if number == 1 else f"{name}-{number}")
         try:
             folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except (PermissionError, NotADirectoryError) as error:
+        except FileExistsError as error:
+            if folder.exists():
+                continue
+            raise InputError(f"{parent}: a link to nowhere; give another folder with --out") from error
+        except (PermissionError, NotADirectoryError, FileNotFoundError) as error:
             raise InputError(
                 f"{parent}: cannot be written ({error.strerror}); give another folder with --out"
             ) from error

@@ -1,5 +1,6 @@
 """Sounds of your own, listed with their labels in a table, or in a folder for each class."""
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, final
@@ -90,7 +91,8 @@ class AudioFolder:
         rows = read_table(self._table, ("file", "label"))
         if not rows:
             raise InputError(f"{self._table} lists no sounds")
-        refuse_leak(f"{self._table}:", [row.cells["file"] for row in rows], [f"line {row.line}" for row in rows])
+        files = [os.path.normpath(row.cells["file"]) for row in rows]
+        refuse_leak(f"{self._table}:", files, [f"line {row.line}" for row in rows])
         return rows
 
     def _found(self) -> list[Row]:
@@ -121,7 +123,7 @@ class AudioFolder:
                 Labelled(self._path(row), tuple(filter(None, own))) for row, own in zip(self._rows, tags, strict=True)
             ]
         if lacking := next((row for row in self._rows if not row.cells["label"].strip()), None):
-            raise InputError(f"{self._table}, line {lacking.line}: the label is empty")
+            raise InputError(f"{self._table}, line {lacking.line}: the label is empty; leave the row out")
         return [Labelled(self._path(row), row.cells["label"].strip()) for row in self._rows]
 
     @cached_property

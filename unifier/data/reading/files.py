@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from unifier.data.reading.mp3 import with_length
 from unifier_tokenizers import InputError, Sound
@@ -162,6 +162,8 @@ def read_picture(path: Path, channels: int = 3, packed: Packed | None = None, si
             pixels = np.array(image)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
+    except UnidentifiedImageError as error:
+        raise InputError(f"{path} is no picture of a kind that is known") from error
     except _UNDECODABLE as error:
         raise InputError(f"{path} cannot be read as a picture: {one_line(error)}") from error
     return pixels.reshape(*pixels.shape[:2], channels)

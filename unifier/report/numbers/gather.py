@@ -44,6 +44,8 @@ def read_study(folder: Path) -> Study:
     for name in ("comparison.json", "result.json"):
         if (folder / name).exists():
             return study_of(folder, read_json(folder / name))
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder")
     return _study_of_all(folder)
 
 

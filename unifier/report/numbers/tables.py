@@ -133,12 +133,16 @@ def _attention(row: Row, arm: str) -> dict[str, Any]:
 def likeness_table(drawn: Sequence[Path]) -> dict[str, Table]:
     """The numbers of the representations' figures, by figure: raw, by chance, calibrated."""
     return {
-        path.stem.partition("-")[2].replace("-", ", "): [
-            {**line, **{name: figure(float(line[name]), 2) for name in ("raw", "chance", "calibrated")}}
+        ", ".join(path.stem.removeprefix("representation-").rsplit("-", 1)): [
+            {**line, **{name: figure(float(line[name]), places) for name, places in DECIMALS.items() if line.get(name)}}
             for line in read_table(path.with_suffix(".csv"))
         ]
         for path in drawn
     }
+
+
+DECIMALS = {"raw": 2, "chance": 2, "calibrated": 2, "p": 3}
+"""Of the numbers of how alike two trunks are."""
 
 
 def run_table(rows: Sequence[Row], labels: Mapping[int, str]) -> Table:

@@ -1,5 +1,6 @@
 """What a finished run leaves about its representations and its attention."""
 
+import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from unifier.study.analyses.alignment import Aligned, alignment_error_rate, chan
 from unifier.study.analyses.attention_statistics import Attentive, received
 from unifier.study.analyses.observation import aligned, last_attention, representations, spread, statistics
 from unifier.study.experiment import Arm
-from unifier.study.files import write_json
+from unifier.study.files import write_bytes, write_json
 from unifier_tokenizers import NOWHERE, FrameTokenizer, PatchTokenizer
 from unifier_tokenizers.image import to_array
 
@@ -58,7 +59,9 @@ def observe(model: Network, splits: Mapping[str, Encoded], folder: Path) -> None
                 draw_alignment(path, source, target, attended.numpy(), gold)
             elif attentive and found and row in short:
                 draw(path, attentive, arm, split, row)
-    np.savez(folder / "representations.npz", **layers)  # pyright: ignore[reportArgumentType]
+    packed = io.BytesIO()
+    np.savez(packed, **layers)  # pyright: ignore[reportArgumentType]
+    write_bytes(folder / "representations.npz", packed.getvalue())
     if attention:
         write_json(folder / "attention.json", attention)
     model.train(training)

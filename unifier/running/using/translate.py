@@ -42,7 +42,8 @@ class Wishes:
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
-    seed: int = 0
+    seed: int | None = None
+    """None is 0."""
     long: Long = "translate"
 
     def __post_init__(self) -> None:
@@ -52,12 +53,13 @@ class Wishes:
                 raise InputError(f"{name}={count}: at least 1 is needed")
         if self.length_penalty is not None:
             check_length_penalty(self.length_penalty)
-        if self.seed < 0:
+        if self.seed is not None and self.seed < 0:
             raise InputError(f"seed={self.seed}: 0 or more is needed")
         if self.sample and self.beam is not None:
             raise InputError("texts are drawn by chance or searched for with a beam: leave out --sample or --beam")
-        if not self.sample and self.drawing:
-            raise InputError(f"{', '.join(self.drawing)}: of texts drawn by chance alone; add --sample")
+        drawing = [*self.drawing, *(["seed"] if self.seed is not None else [])]
+        if drawing and not self.sample:
+            raise InputError(f"{', '.join(drawing)}: of texts drawn by chance alone; add --sample")
         if self.beam is not None and (self.n_best or 1) > self.beam:
             raise InputError(f"a beam of {self.beam} finds no {self.n_best} texts: take --beam {self.n_best}")
 
@@ -76,7 +78,7 @@ class Wishes:
         drawn: list[list[Hypothesis]] = []
         for k in range(count):
             # Of its own number alone, so that a line's text does not depend on how the lines came in.
-            seeds = [np.random.SeedSequence((self.seed, number, k)).generate_state(1)[0] for number in numbers]
+            seeds = [np.random.SeedSequence((self.seed or 0, number, k)).generate_state(1)[0] for number in numbers]
             draws = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
             drawn.append(head.sample(tokens, draws, length_penalty=penalty, **self.drawing))
         return [sorted(texts, key=lambda text: -text.score) for texts in zip(*drawn, strict=True)]
