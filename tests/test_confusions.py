@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,6 +70,17 @@ def test_the_page_draws_all_runs_of_the_condition_that_is_best_on_validation(
     assert ">67<" in text
     assert ">50<" in text
     assert "Which class is taken for which" in page.read_text()
+    assert "would be right of" not in text
+
+
+def test_what_the_commonest_class_alone_would_score_is_said(
+    row: Callable[..., dict[str, Any]], comparison: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = comparison(tmp_path, [row("digits", 94.0)])
+    kept(json.loads((folder / "comparison.json").read_text())["rows"], [[[80, 0], [5, 0]]], ["ship", "frog"])
+    report_on(folder)
+    said = re.findall(r">([^<>]+)<", (folder / "figures" / "confusions-digits.svg").read_text())
+    assert "Saying ship of all would be right of 94.1 %" in " ".join(" ".join(said).split())
 
 
 @pytest.mark.parametrize(("classes", "figure", "numbers"), [(20, True, True), (21, True, False), (61, False, False)])

@@ -290,7 +290,7 @@ def test_a_disk_that_is_full_is_no_tracker_s_trouble(tmp_path: Path, monkeypatch
     def full(*_: Any, **__: Any) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space left"):
         tracking.log_metrics({"loss": 0.4})
     assert path.read_text() == whole

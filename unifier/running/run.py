@@ -72,8 +72,9 @@ def run_and_place(
             raise InputError(f"{resume}: a resumed run keeps its settings; leave out {', '.join(given)}")
         if name := earlier.get("comparison"):
             raise InputError(f'{resume} is a run of the comparison "{name}": give --resume the folder of that one')
-        if isinstance(ran := earlier.get("study"), str) and split_reference(ran)[1] != experiment.__name__:
-            raise InputError(f"{resume} is a run of {ran}, and cannot go on as one of {experiment.__name__}")
+        ran = earlier.get("study")
+        if not comparing and isinstance(ran, str) and (name := split_reference(ran)[1]) != experiment.__name__:
+            raise InputError(f'{resume} is a run of "{name}", and cannot go on as one of "{experiment.__name__}"')
         settings, seed = earlier["settings"], earlier.get("seed")
     number = 0 if seed is None else convert("seed", seed, int)
     if "folds" in settings and "folds" not in signature.parameters and signature.return_annotation is Experiment:

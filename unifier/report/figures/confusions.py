@@ -15,6 +15,8 @@ NUMBERED = 20
 """Of more classes than that cells are drawn without their numbers."""
 MOST = 60
 """Of more classes than that there is no such figure."""
+UNEVEN = 1.5
+"""Where the commonest class is so many times its even share, what it alone would score is said."""
 
 
 def draw_confusions(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
@@ -61,5 +63,8 @@ def _heat(condition: Condition, labels: list[str], counts: NDArray[np.int64], sh
         for said, count in zip(labels, line, strict=True)
     ]
     note = f"Of 100 answers to test examples of a class, how many name each: {condition.label}, {counts.sum():,} in all"
+    share = counts.sum(1) / counts.sum()
+    if share.max() > UNEVEN / len(labels):
+        note += f". Saying {labels[share.argmax()]} of all would be right of {100 * share.max():.1f} %"
     says = f"Which class was taken for which, {condition.arm}"
     return sheet.save(figure, f"confusions-{condition.arm}", "confusions", says, table, note)
