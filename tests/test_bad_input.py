@@ -223,6 +223,9 @@ def test_places_that_are_not_there_or_not_to_be_written(refused: Refused, tmp_pa
     (tmp_path / "file").write_text("in the way")
     assert "file" in refused(*own, "--out", str(tmp_path / "file"))
     assert (tmp_path / "file").read_text() == "in the way"
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    assert "a link to nowhere" in refused(*own, "--out", str(tmp_path / "link"))
+    assert "give seed=N, or seeds=0,1,... with folds=N" in refused("seeds=0,1")
     assert f"--data {tmp_path}/none: no such folder" in refused("kind=set", "--data", f"{tmp_path}/none")
     assert "no such folder of pictures" in refused("kind=pictures", f"at={tmp_path}/none")
 

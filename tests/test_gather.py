@@ -240,5 +240,7 @@ def test_a_broken_comparison_is_named(
 
 
 def test_a_folder_with_nothing_to_report(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="gone: no such folder"):
+        read_study(tmp_path / "gone")
     with pytest.raises(InputError, match=r"holds no comparison.json and no finished result.json; give a run's folder"):
         read_study(tmp_path)

@@ -16,6 +16,7 @@ import pytest
 from unifier.report.numbers.answer import answer
 from unifier.report.numbers.conditions import conditions
 from unifier.report.numbers.gather import read_study
+from unifier.report.numbers.tables import likeness_table
 from unifier.report.numbers.wording import figure
 from unifier.report.page import report_on
 
@@ -92,6 +93,16 @@ def drawn(folder: Path) -> dict[str, list[dict[str, str]]]:
     return tables
 
 
+def test_the_table_s_legend_tells_what_it_has(text: str, tmp_path: Path, row: Rows, comparison: Comparison) -> None:
+    assert "Normalised: 0 is chance" in text
+    assert "± is half a 95 % interval" in text
+    alone = row("digits", 90.0)
+    alone["result"]["data"]["digits"]["scale"]["reference"] = None
+    page = report_on(comparison(tmp_path, [alone]))[0].read_text()
+    assert "Normalised: 0" not in page
+    assert "± is half" not in page
+
+
 def test_figures_lie_beside_their_numbers_and_say_what_is_not_matched(page: Path) -> None:
     tables = drawn(page.parent)
     for name in tables:
@@ -104,6 +115,8 @@ def test_figures_lie_beside_their_numbers_and_say_what_is_not_matched(page: Path
     for name in ("curves-digits-tokens", "curves-music-seconds", "joint-less-solo", "gradients-blocks.0"):
         assert name in tables
     assert {"raw", "chance", "calibrated"} <= set(tables["representation-digits-cka"][0])
+    pages = likeness_table([page.parent / "figures" / f"{name}.svg" for name in tables if "representation" in name])
+    assert {"digits, cka", "en-fr, cka"} <= set(pages)
     trunks = {one for line in tables["representation-digits-cka"] for one in line["trunks"].split(" and ")}
     assert trunks == {"solo", "joint", "translation, all trained", "random, frozen"}
     assert trunks <= {one.label for one in found if one.arm == "digits"}

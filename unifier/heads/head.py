@@ -15,7 +15,10 @@ IGNORED = -100
 
 
 class Head(nn.Module, ABC):
-    """Turns the trunk's tokens into a loss, and into predictions; one task a subclass."""
+    """Turns the trunk's tokens into a loss, and into predictions; one task a subclass.
+
+    One with a `dim` reads columns of that D alone, and is held against the trunk's before anything is trained.
+    """
 
     visible: Visible = "all"
     """What the trunk's columns may see under this head."""

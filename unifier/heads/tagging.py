@@ -64,8 +64,8 @@ class TaggingHead(Head):
         return {"macro_auc": sum(auc) / len(both), "map": sum(precision) / len(both)}
 
     def check(self, targets: Iterable[Iterable[str]]) -> None:
-        wanted = torch.stack([self.encode(target) for target in targets])
-        if not told_apart(wanted):
+        wanted = [self.encode(target) for target in targets]
+        if not wanted or not told_apart(torch.stack(wanted)):
             raise InputError(
                 f"of its {len(wanted)} examples none has a tag that another lacks, so no score is known: "
                 f"give it more, by splits or folds of your own"

@@ -130,6 +130,10 @@ def _attention(row: Row, arm: str) -> dict[str, Any]:
     return read_json(path).get(arm, {}) if path and path.exists() else {}
 
 
+DECIMALS = {"raw": 2, "chance": 2, "calibrated": 2, "p": 3}
+"""Of the numbers of how alike two trunks are."""
+
+
 def likeness_table(drawn: Sequence[Path]) -> dict[str, Table]:
     """The numbers of the representations' figures, by figure: raw, by chance, calibrated."""
     return {
@@ -139,10 +143,6 @@ def likeness_table(drawn: Sequence[Path]) -> dict[str, Table]:
         ]
         for path in drawn
     }
-
-
-DECIMALS = {"raw": 2, "chance": 2, "calibrated": 2, "p": 3}
-"""Of the numbers of how alike two trunks are."""
 
 
 def run_table(rows: Sequence[Row], labels: Mapping[int, str]) -> Table:
