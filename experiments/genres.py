@@ -120,7 +120,7 @@ def genres(
     averaged; so it does where one is 3 times as long as a piece, which then has room for the usual sound. `epochs` are
     as many as `enough_epochs` says, by the sound, whole or not, and by the columns of a step; `tokens`, where given,
     end training in their place. `refit` trains on the validation split too, once settings are chosen on it. `trunk` is
-    a name that `make_trunk` knows.
+    a name that `make_trunk` knows, and takes of the settings those that it has.
     """
     if label_smoothing and task == "tags":
         raise InputError(f"label_smoothing={label_smoothing}: tags have none; take task=genre")

@@ -70,11 +70,12 @@ def pictures(
     A folder of your own has a folder of pictures for each class, which are shrunk where a side is above `size` pixels;
     it may have folds.csv, of which `fold` is tested on. "cifar10_jpg" is a copy of CIFAR-10 that went through JPEG.
     `patch` is in pixels; None takes the power of 2 that cuts a `usual_side` into about eight, and at least 2. `stem`
-    reads patches by convolutions over the picture, None by one linear map. `trunk` is a name that `make_trunk` knows.
-    `crop` (None is an eighth of a picture's sides) to `cutmix` are what `augment_pictures` does to training pictures,
-    and `crops` says how many views of each picture are averaged in validation and test (None is 5 where pictures are
-    shifted in training, else 1). `epochs` are as many as `enough_epochs` says, and `tokens`, where given, end training
-    in their place. `refit` trains on the validation split too, once settings are chosen on it.
+    reads patches by convolutions over the picture, None by one linear map. `trunk` is a name that `make_trunk` knows,
+    and takes of the settings those that it has. `crop` (None is an eighth of a picture's sides) to `cutmix` are what
+    `augment_pictures` does to training pictures, and `crops` says how many views of each picture are averaged in
+    validation and test (None is 5 where pictures are shifted in training, else 1). `epochs` are as many as
+    `enough_epochs` says, and `tokens`, where given, end training in their place. `refit` trains on the validation split
+    too, once settings are chosen on it.
     """
     source = picture_source(data, fold=fold, size=size)
 

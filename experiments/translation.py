@@ -83,10 +83,10 @@ def translation(
     not given; of multi30k, `test` is a year, 2016 or 2017. `extra` names some with further pairs to train on: what runs
     have translated, say. `length_ratio` and `duplicates` clean what is trained on, of files of your own.
     Both languages share one vocabulary; one table of it is shared by encoder, decoder and output projection
-    (tied="all"), by the first two ("source") or the last two ("target"), or each has its own ("none"). `tokens`,
-    where given, ends training in place of `epochs`, of which None is 40, or as many as `enough_epochs` says.
-    `trunk` is a name that `make_trunk` knows; `qk_norm` and `quiet` are of the decoder, and of a trunk that is a
-    transformer.
+    (tied="all"), by the first two ("source") or the last two ("target"), or each has its own ("none"). `tokens`, where
+    given, ends training in place of `epochs`, of which None is 40, or as many as `enough_epochs` says. `trunk` is a
+    name that `make_trunk` knows, and takes of the settings those that it has; `qk_norm` and `quiet` are of the decoder,
+    and of a trunk that is a transformer.
     """
     choose("tied", tied, get_args(Tied))
     if r_drop and not dropout:

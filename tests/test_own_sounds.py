@@ -63,6 +63,9 @@ def test_tags_of_sounds(tmp_path: Path) -> None:
     assert source.labels == ("fast", "loud", "slow")
     targets = [target for name in SPLITS for _, target in source.split(name)]
     assert set(targets) == {("loud", "fast"), ("loud",), (), ("slow", "loud")}
+    commas = AudioFolder(sounds(tmp_path, "file,label", *[f'{k}.wav,"loud,fast"' for k in range(5)]), task="tags")
+    with pytest.warns(UserWarning, match="'loud,fast' is one tag; several are separated by semicolons"):
+        assert commas.labels == ("loud,fast",)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Sounds of your own, listed with their labels in a table, or in a folder for each class."""
 
 import os
+import warnings
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, final
@@ -119,6 +120,10 @@ class AudioFolder:
     def _sounds(self) -> list[Labelled]:
         if self.task == "tags":
             tags = [[tag.strip() for tag in row.cells["label"].split(";")] for row in self._rows]
+            if all(len(own) == 1 for own in tags) and (listed := next((tag for (tag,) in tags if "," in tag), None)):
+                warnings.warn(
+                    f"{self._table}: {listed!r} is one tag; several are separated by semicolons", stacklevel=2
+                )
             return [
                 Labelled(self._path(row), tuple(filter(None, own))) for row, own in zip(self._rows, tags, strict=True)
             ]
