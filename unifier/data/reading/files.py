@@ -163,7 +163,7 @@ def read_picture(path: Path, channels: int = 3, packed: Packed | None = None, si
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except UnidentifiedImageError as error:
-        raise InputError(f"{path} is no picture of a kind that is known") from error
+        raise InputError(f"{path} cannot be read as a picture: it is of no kind that is known") from error
     except _UNDECODABLE as error:
         raise InputError(f"{path} cannot be read as a picture: {one_line(error)}") from error
     return pixels.reshape(*pixels.shape[:2], channels)
