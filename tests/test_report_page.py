@@ -12,13 +12,17 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.text import Annotation
 
+from unifier.report.figures.drawing import End, label_ends, panel
 from unifier.report.numbers.answer import answer
 from unifier.report.numbers.conditions import conditions
 from unifier.report.numbers.gather import read_study
+from unifier.report.numbers.matching import matching
 from unifier.report.numbers.tables import likeness_table
 from unifier.report.numbers.wording import figure
 from unifier.report.page import report_on
+from unifier.running.table import print_comparison
 
 Rows = Callable[..., dict[str, Any]]
 Comparison = Callable[..., Path]
@@ -235,3 +239,23 @@ def test_a_browser_finds_nothing_missing(page: Path, tmp_path: Path, width: int,
     assert found["sounds"] == pytest.approx([0.2] * 4, abs=0.01)
     assert found["wide"] <= 0
     assert (found["dark"] == "rgb(255, 255, 255)") != dark
+
+
+def test_the_printed_tables_say_what_is_matched_too(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    print_comparison(page.parent)
+    said = matching(read_study(page.parent).rows)
+    assert "not matched" in said
+    assert said[1:] in " ".join(capsys.readouterr().out.split())
+
+
+def test_long_names_stand_below_one_another_beside_their_lines() -> None:
+    _, axes = panel()
+    axes.set_ylim(0, 1)
+    label_ends(axes, [End(0.5, "data=/a/very/long/place/of/sounds, tokens=450000", "red"), End(0.5, "solo", "blue")])
+    long, short = sorted(
+        (text for text in axes.texts if isinstance(text, Annotation)), key=lambda one: len(one.get_text())
+    )[::-1]
+    assert short.get_text() == "solo"
+    assert "".join(long.get_text().split()) == "data=/a/very/long/place/of/sounds,tokens=450000"
+    assert max(map(len, long.get_text().splitlines())) <= 22
+    assert abs(long.xyann[1] - short.xyann[1]) > 0.2 / 2.3, "further apart than two names of a line each"
