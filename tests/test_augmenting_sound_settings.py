@@ -47,6 +47,14 @@ def test_settings_that_cannot_be(given: dict[str, Any], said: str) -> None:
         augment_sounds(FRAMES, **given)
 
 
+@pytest.mark.parametrize("bands", [30, 48, 49, 64, 80])
+def test_the_least_share_of_bands_that_is_named_can_be_taken(bands: int) -> None:
+    tokenizer = FrameTokenizer(12, rate=8000, bands=bands)
+    with pytest.raises(InputError, match=r"take 0\.0\d+ or more") as error:
+        augment_sounds(tokenizer, shift=0.001)
+    assert augment_sounds(tokenizer, shift=float(str(error.value).split()[-3]))
+
+
 @pytest.mark.parametrize("given", [{"band_masks": 2}, {"shift": 0.1}, {"equalise": 6.0}], ids=str)
 def test_a_waveform_has_no_bands_to_change(given: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="a waveform has no bands"):

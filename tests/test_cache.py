@@ -79,5 +79,7 @@ def test_where_folders_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("UNIFIER_CACHE", str(tmp_path))
     assert cache.cache() == tmp_path / "encoded"
     monkeypatch.delenv("UNIFIER_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert cache.cache() == Path.home() / ".cache" / "unifier" / "encoded"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert cache.cache() == tmp_path / "xdg" / "unifier" / "encoded"

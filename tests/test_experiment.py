@@ -79,6 +79,7 @@ def test_training_needs_a_budget_of_one_kind_or_the_other() -> None:
     [
         *({name: value} for name in ("steps", "tokens", "batch_tokens", "validations") for value in (0, -1)),
         *({name: value} for name in ("learning_rate", "clip", "flops") for value in (0.0, -1.0, math.nan, math.inf)),
+        {"epochs": 1.0, "steps": None, "temperature": 2.0},
         *({"temperature": value} for value in (0.0, -1.0, math.nan)),
         {"frozen": ["feet"]},
         {"weighting": "learned"},

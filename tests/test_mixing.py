@@ -128,6 +128,16 @@ def test_a_chain_leaves_as_much_of_an_example_as_each_of_its_links() -> None:
     assert [chain(*map(leaves, each)).most for each in ((None, 5, 3), (None,))] == [3, None]  # pyright: ignore[reportFunctionMemberAccess]
 
 
+def test_what_has_no_mean_is_refused() -> None:
+    ids, packed = batch(), batch(torch.int32)
+    ids = ids._replace(values=ids.places[:, None].expand(B, N))
+    for one in (ids, packed):
+        with pytest.raises(InputError, match="only pixels and frames have a mean"):
+            Mixup(B, 1.0)(one, seeded())
+    with pytest.raises(InputError, match="only labels and tags can be mixed"):
+        Mixup(B, 1.0)(batch(target=torch.rand(B)), seeded())
+
+
 @pytest.mark.parametrize("alpha", [0.0, -1.0, float("inf")])
 def test_an_alpha_that_is_none(alpha: float) -> None:
     with pytest.raises(InputError, match=f"mixup={alpha}: a number above 0"):

@@ -8,8 +8,10 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
+from unifier.data.own.audio_folder import AudioFolder
 from unifier.data.reading.files import read_sound
 from unifier.data.reading.mp3 import with_length
+from unifier.data.usual import longest_seconds, usual_seconds
 from unifier_tokenizers import InputError
 
 
@@ -43,6 +45,16 @@ def test_all_of_a_sound_is_read_whatever_its_rate(rate: int, channels: int, mode
     assert 4 * rate <= samples.shape[1] <= 4 * rate + 3 * 1152
     late = samples[:, 3 * rate : 3 * rate + rate // 2]
     assert late.std() == pytest.approx(0.1, rel=0.25), "the end is there, and in its place"
+
+
+def test_the_usual_length_is_told_by_all_frames_too(tmp_path: Path) -> None:
+    _, bare = mp3(22050, 1, "VARIABLE")
+    for number in range(3):
+        (tmp_path / f"{number}.mp3").write_bytes(bare)
+    (tmp_path / "table.csv").write_text("file,label\n0.mp3,x\n1.mp3,x\n2.mp3,x\n")
+    source, true = AudioFolder(tmp_path / "table.csv"), len(read_sound(tmp_path / "0.mp3").waveform) / 22050
+    assert soundfile.info(tmp_path / "0.mp3").duration != pytest.approx(true, rel=0.05), "its own guess is another"
+    assert (usual_seconds(source), longest_seconds(source)) == pytest.approx((true, true), rel=0.01)
 
 
 def test_what_is_no_row_of_frames_is_left_as_it_was() -> None:

@@ -81,6 +81,7 @@ def test_a_memory_is_read_without_its_codes_and_units_without_both_languages(
         ParallelText((written(tmp_path / "some.TMX", ""), path), languages=("en", "de")).split("train")
     with pytest.raises(InputError, match=r"some\.tmx: none of its 4 units has both en and cs$"):
         ParallelText(path, languages=("en", "cs")).split("train")
+    assert list(ParallelText(path, path, path, languages=("en_US", "de_at")).split("train")) == [("here", "hier")]
     named = written(tmp_path / "named.tmx", tmx(units, ' xmlns="http://www.lisa.org/tmx14"'))
     assert list(ParallelText(named, path, path, languages=("en", "de")).split("train")) == list(split)
     torn = written(tmp_path / "torn.tmx", tmx(units)[:-30])

@@ -51,6 +51,15 @@ def test_groups_stay_whole() -> None:
         assert set(pick(labels, splits, part)) == set(labels)
 
 
+def test_large_groups_are_left_to_train_on() -> None:
+    sizes = [60, 40] + [5] * 20
+    groups = [f"group {k}" for k, size in enumerate(sizes) for _ in range(size)]
+    labels = ["ab"[k % 2] for k, size in enumerate(sizes) for _ in range(size)]
+    found = Counter(hold_out("these", labels, ("val", "test"), groups=groups))
+    assert found["train"] >= 160
+    assert min(found["val"], found["test"]) >= 10
+
+
 @pytest.mark.parametrize("groups", [3, 4, 12])
 def test_few_groups_still_make_three_splits(groups: int) -> None:
     names = [f"group {i % groups}" for i in range(60)]

@@ -33,6 +33,14 @@ def test_without_dropout_a_batch_stays_as_hugging_face_cut_it() -> None:
         assert torch.equal(part, other)
 
 
+def test_nothing_is_merged_where_hugging_face_would_not() -> None:
+    vocabulary = Vocabulary.fit(["it's Sam's 's st ast ist", "go'st, 'sam", "asts 'st"] * 9, size=300)
+    for text in ("go'st", "it'st and go'sam", "a  b\n'st"):
+        ids = torch.tensor([[*vocabulary.encode(text), END]])
+        one = Batch(ids, torch.arange(ids.shape[1])[None, None], ids > 0, ids, torch.zeros(1))
+        assert torch.equal(BpeDropout(vocabulary, 0.0)(one, drawn()).values, ids)
+
+
 @pytest.mark.parametrize("dropout", [0.1, 0.9])
 def test_every_text_stays_the_same_text_in_more_subwords(dropout: float) -> None:
     before, after = batch(), BpeDropout(VOCABULARY, dropout)(batch(), drawn())

@@ -145,6 +145,14 @@ def test_a_file_of_vectors_that_breaks_names_the_line(content: str | bytes, said
     assert "\n" not in str(error.value)
 
 
+def test_words_with_spaces_and_numbers_of_any_type_are_taken(tmp_path: Path) -> None:
+    words, path = vocabulary(), tmp_path / "vectors.txt"
+    path.write_text("two 1 2 3\n. . . 4 5 6\nat name@domain 7 8 9\n")
+    vectors = load_vectors(path, words)
+    assert cosine(vectors[words.tokens(range(len(words))).index("two")], torch.tensor([1.0, 2, 3])) == pytest.approx(1)
+    assert SubwordTokenizer(words, D, vectors=vectors.double())(TEXTS[0]).dtype == torch.float32
+
+
 def test_loaded_vectors_preset_a_tokenizer(tmp_path: Path) -> None:
     words = vocabulary()
     path = written(tmp_path / "vectors.txt", {"two": [1.0, 2.0, 3.0], "run": [0.0, 1.0, 0.0]}, header=False)

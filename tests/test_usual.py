@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import soundfile
 
+import unifier.data.usual
 from unifier.data.embedded import SyntheticMusic
 from unifier.data.own.audio_folder import AudioFolder
+from unifier.data.reading.files import open_sound
 from unifier.data.source import Example, SplitName
 from unifier.data.usual import longest_seconds, usual_seconds
 from unifier_tokenizers import InputError, Sound
@@ -36,8 +38,8 @@ def test_no_file_is_decoded_and_a_broken_one_is_passed_over(tmp_path: Path, monk
 
 
 def test_few_of_many_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, asked, info = AudioFolder(table(tmp_path, [1.0] * 20 + [2.0] * 40)), list[str](), soundfile.info
-    monkeypatch.setattr(soundfile, "info", lambda path: (asked.append(path), info(path))[1])  # pyright: ignore
+    source, asked = AudioFolder(table(tmp_path, [1.0] * 20 + [2.0] * 40)), list[Path]()
+    monkeypatch.setattr(unifier.data.usual, "open_sound", lambda path: (asked.append(path), open_sound(path))[1])
     assert usual_seconds(source, most=10) == 2
     assert len(asked) == 10
 
@@ -45,8 +47,8 @@ def test_few_of_many_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_the_longest_of_many_is_found_by_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = table(tmp_path, [1.0] * 30 + [600.0] + [2.0] * 30)
     (tmp_path / "059.wav").unlink()
-    asked, info = list[str](), soundfile.info
-    monkeypatch.setattr(soundfile, "info", lambda path: (asked.append(path), info(path))[1])  # pyright: ignore
+    asked = list[Path]()
+    monkeypatch.setattr(unifier.data.usual, "open_sound", lambda path: (asked.append(path), open_sound(path))[1])
     assert longest_seconds(AudioFolder(place), most=10) == 600
     assert len(asked) == 10
     assert usual_seconds(AudioFolder(place)) < 3

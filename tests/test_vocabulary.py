@@ -127,6 +127,9 @@ def test_what_no_vocabulary_can_be_learned_from() -> None:
 def test_half_of_a_surrogate_pair_is_refused() -> None:
     with pytest.raises(InputError, match="is no Unicode text"):
         fit("bpe").encode("half \ud83d")
+    for level in LEVELS:
+        with pytest.raises(InputError, match=r"'half \\ud83d' is no Unicode text"):
+            Vocabulary.fit(["whole", "half \ud83d"], size=300, level=level)
 
 
 @pytest.mark.parametrize("content", ["", "{}", "not json", '{"model": {"type": "BPE"}}', b"\xff\xfe\x00"], ids=repr)

@@ -118,7 +118,12 @@ def test_silence_is_the_floor_everywhere() -> None:
 
 @pytest.mark.parametrize(
     ("configuration", "said"),
-    [({"stack": 0}, "stack=0, bands=20: at least 1"), ({"hop": 0.0}, "leave no sample"), ({"bands": 0}, "at least 1")],
+    [
+        ({"stack": 0}, "stack=0, bands=20: at least 1"),
+        ({"hop": 0.0}, "leave no sample"),
+        ({"bands": 0}, "at least 1"),
+        ({"window": 0.01, "hop": 0.02}, r"a hop of 0\.02 s skips what lies between windows of 0\.01 s"),
+    ],
 )
 def test_configurations_that_cannot_be(configuration: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):

@@ -47,7 +47,7 @@ class SubwordTokenizer(Tokenizer):
         if vectors is not None:
             if vectors.shape[0] != len(vocabulary):
                 raise InputError(f"{vectors.shape[0]} word vectors for a vocabulary of {len(vocabulary)} entries")
-            self.embedding = nn.Embedding.from_pretrained(vectors, freeze=True)
+            self.embedding = nn.Embedding.from_pretrained(vectors.float(), freeze=True)
             if vectors.shape[1] != dim:
                 self.project = nn.Linear(vectors.shape[1], dim, bias=False)
         self.encoding = PositionalEncoding(positions, dim, (length,))
@@ -101,6 +101,8 @@ def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:
             if number == 1 and len(numbers) == 1:  # word2vec's header: how many words, how many numbers
                 continue
             width = width or len(numbers)
+            if len(numbers) > width > 0 and not _is_number(numbers[-width - 1]):  # some of GloVe's words have spaces
+                continue
             if not numbers or len(numbers) != width:
                 raise InputError(f"{path}, line {number}: {len(numbers)} numbers where {width or 'some'} are expected")
             if word in wanted:
@@ -115,3 +117,11 @@ def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:
     for i, vector in found.items():
         table[i] = vector / spread
     return table * width**-0.5
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -51,6 +51,8 @@ class WaveformTokenizer(SoundTokenizer):
         """As of `FrameTokenizer`: a column has `stack` frames, each of a `window`, one every `hop` seconds."""
         self.rate = rate
         self.window, self.hop = in_samples(window, hop, rate)
+        if self.hop > self.window:
+            raise InputError(f"a hop of {hop} s skips what lies between windows of {window} s")
         if stack < 1 or bands < 1:
             raise InputError(f"stack={stack}, bands={bands}: at least 1 of each is needed")
         span = self.window + (stack - 1) * self.hop

@@ -35,7 +35,7 @@ class Extended:
     @property
     def dropped(self) -> dict[str, int]:
         """How many pairs cleaning left out of either, by reason."""
-        own, extra = getattr(self._source, "dropped", dict[str, int]()), self._extra.dropped
+        own, extra = getattr(self._source, "dropped", None) or dict[str, int](), self._extra.dropped
         return {reason: own.get(reason, 0) + extra.get(reason, 0) for reason in own | extra}
 
 

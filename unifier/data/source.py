@@ -139,4 +139,4 @@ def reading_from(data: str | Path | None) -> Generator[None]:
 
 def user_cache() -> Path:
     """The folder in the user's cache that is this program's."""
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "unifier"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unifier"

@@ -126,7 +126,10 @@ def _draw_groups(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of labels rarer than folds
         draw = StratifiedGroupKFold(folds, shuffle=True, random_state=0)
-        for part, (_, held) in zip(parts, draw.split(own, own, among), strict=False):
+        # It deals the largest groups out first, so that some of its folds may be far larger than others.
+        aim = len(labels) / one_in
+        drawn = sorted((held for _, held in draw.split(own, own, among)), key=lambda held: abs(len(held) - aim))
+        for part, held in zip(parts, drawn, strict=False):
             for index in held:
                 splits[free[index]] = part
     return splits

@@ -8,7 +8,7 @@ from statistics import median
 
 import soundfile
 
-from unifier.data.reading.files import UNSTATED
+from unifier.data.reading.files import UNSTATED, open_sound
 from unifier.data.source import SPLITS, Example, Source, SplitName, where
 
 Measure = Callable[[Sequence[Example], int], float]
@@ -75,9 +75,9 @@ def _size(name: str) -> int:
 
 
 def _seconds(split: Sequence[Example], index: int) -> float:
-    with suppress(soundfile.LibsndfileError):  # no file of its own, or none that can be read
-        header = soundfile.info(where(split, index))
-        if header.frames < UNSTATED:
-            return header.duration
+    # Where there is no file of its own, or none that can be read, the set may read it all the same.
+    with suppress(soundfile.LibsndfileError, OSError), open_sound(Path(where(split, index))) as file:
+        if file.frames < UNSTATED:
+            return file.frames / file.samplerate
     waveform, rate = split[index].input
     return waveform.shape[-1] / rate

@@ -77,7 +77,8 @@ class Training:
     frozen: tuple[Part, ...] = ()
     """Parts that stay as they are."""
     temperature: float = math.inf
-    """How arms trained together share the budget: equally, or by their numbers of examples to the power 1 / this."""
+    """How arms trained together share the budget: equally, or by their numbers of examples to the power 1 / this; of a
+    budget in epochs equally alone."""
     weighting: Weighting = "fixed"
     """How their losses are weighted: by the arms' own `weight`, or times what is learned (uncertainty)."""
 
@@ -117,6 +118,11 @@ class Training:
             choose("frozen", part, PARTS)
         if not self.temperature > 0:
             raise InputError(f"temperature={self.temperature}: a number above 0 is needed")
+        if self.temperature < math.inf and next(iter(self.budget), None) == "epochs":
+            raise InputError(
+                f"temperature={self.temperature} with epochs={self.epochs}: every arm makes as many epochs, in "
+                "proportion to its examples; take a budget in tokens, steps or flops"
+            )
         if not 0 <= self.warmup <= 1:
             raise InputError(f"warmup={self.warmup}: a share of the budget, from 0 to 1, is expected")
         check_share("ema", self.ema)

@@ -47,7 +47,7 @@ class Vocabulary:
         first = next(filter(None, texts), None)
         if first is None:
             raise InputError("a vocabulary cannot be learned from no text: give it at least one sentence")
-        texts = chain([first], texts)
+        texts = map(_checked, chain([first], texts))
         if level == "word":
             return cls(_words(texts, size))
         if level == "character":
@@ -76,8 +76,8 @@ class Vocabulary:
         """The ids of a text, without begin and end."""
         try:
             return self.codec.encode(" " + text, add_special_tokens=False).ids
-        except TypeError as error:  # half of a surrogate pair, as broken JSON leaves it
-            raise InputError(f"{text[:50]!r} is no Unicode text") from error
+        except TypeError as error:
+            raise _not_unicode(text) from error
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; specials are left out."""
@@ -114,6 +114,18 @@ class Vocabulary:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.codec = hf.Tokenizer.from_str(state["codec"])
+
+
+def _not_unicode(text: str) -> InputError:
+    return InputError(f"{text[:50]!r} is no Unicode text")  # half of a surrogate pair, as broken JSON leaves it
+
+
+def _checked(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise _not_unicode(text) from error
+    return text
 
 
 # A trainer's special tokens would be cut out of any text that spells them. So each level is trained without them, and

@@ -57,6 +57,9 @@ class Mixup:
             raise InputError(f"mixup={self.alpha}: a number above 0 is needed")
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """Raises InputError for values that have no mean: ids, and a `Mixture`'s."""
+        if batch.values.ndim != 3 or not (batch.values.dtype == torch.uint8 or batch.values.is_floating_point()):
+            raise InputError("mixup: only pixels and frames have a mean, and these columns hold something else")
         partner = partners(batch, generator, alike=not self.repeat)
         share = shares(batch, self.alpha, generator)
         other = batch.values[partner]
@@ -95,9 +98,9 @@ def mixed_target(target: Tensor, partner: Tensor, share: Tensor, classes: int) -
 
     Labels become distributions over the C classes. Raises InputError for a target that is neither label nor tags.
     """
-    if target.ndim == 1:
+    if target.ndim == 1 and not target.is_floating_point():
         target = functional.one_hot(target, classes).float()[..., None]
-    if not target.is_floating_point():
+    if target.ndim == 1 or not target.is_floating_point():
         raise InputError(f"only labels and tags can be mixed, and a target has the shape {tuple(target.shape[1:])}")
     share = share.view(-1, *[1] * (target.ndim - 1))
     return torch.lerp(target[partner], target, share)

@@ -68,10 +68,10 @@ def augment_sounds(
     if not (mixup or crop or shift or any(amounts.values())):
         return None
     tiles = tokenizer.tiles
-    least = 1 / tiles.bands
+    least = math.ceil(1e4 / tiles.bands) / 1e4
     for name, value in (("shift", shift), ("band_width", band_width if band_masks else 0)):
         if 0 < value < least:
-            raise InputError(f"{name}={value}: less than one of {tiles.bands} bands; take {least:.3g} or more")
+            raise InputError(f"{name}={value}: less than one of {tiles.bands} bands; take {least} or more")
     side, step = tiles.patch[0], tiles.stride[0]
     return ChangeSounds(
         tiles=tiles,

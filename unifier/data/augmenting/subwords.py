@@ -1,9 +1,9 @@
 """Texts cut into other subwords each time they are read."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import final
 
 import numpy as np
@@ -32,7 +32,8 @@ class BpeDropout:
 
     def __init__(self, vocabulary: Vocabulary, dropout: float) -> None:
         """Raises InputError for a probability outside [0, 1), and for a vocabulary that was not learned by merging."""
-        model = json.loads(vocabulary.codec.to_str())["model"]
+        self.codec = vocabulary.codec
+        model = json.loads(self.codec.to_str())["model"]
         if not model.get("merges"):
             raise InputError("bpe_dropout needs a vocabulary that was learned by merging: fit it with level=bpe")
         self.ids: dict[str, int] = model["vocab"]
@@ -70,12 +71,16 @@ class BpeDropout:
             return [word] * WAYS
         random = np.random.default_rng(word)
         letters = [*"".join(self.spelled[i] for i in word)]
-        return [self._merged(letters, random) for _ in range(WAYS)]
+        pieces = self.codec.pre_tokenizer.pre_tokenize_str(self.codec.decode(word)) if self.codec.pre_tokenizer else ()
+        borders = {*accumulate(len(piece) for piece, _ in pieces)}
+        return [self._merged(letters, borders, random) for _ in range(WAYS)]
 
-    def _merged(self, letters: Sequence[str], random: np.random.Generator) -> Word:
+    def _merged(self, letters: Sequence[str], borders: Container[int], random: np.random.Generator) -> Word:
+        """The letters in pairs, none of which is across a border: a number of letters that ends a piece."""
         parts = [*letters]
         while True:
-            known = [(self.ranks[pair], i) for i, pair in enumerate(pairwise(parts)) if pair in self.ranks]
+            pairs = enumerate(zip(pairwise(parts), accumulate(map(len, parts)), strict=False))
+            known = [(self.ranks[pair], i) for i, (pair, end) in pairs if pair in self.ranks and end not in borders]
             kept = [one for one, chance in zip(known, random.random(len(known)), strict=True) if chance >= self.dropout]
             if not kept:
                 return tuple(self.ids[part] for part in parts)

@@ -208,22 +208,27 @@ UNSTATED = 2**62
 """libsndfile says that a FLAC has so many samples, or more, where that does not say how many."""
 
 
+def open_sound(path: Path, packed: Packed | None = None) -> soundfile.SoundFile:
+    """A sound's file, or what is in `packed` of that name; of an MP3 with the length that its frames tell."""
+    known = packed[path] if packed and path in packed else None
+    if path.suffix.lower() == ".mp3":
+        known = with_length(path.read_bytes() if known is None else known)
+    return soundfile.SoundFile(path if known is None else BytesIO(known))
+
+
 def read_sound(path: Path, packed: Packed | None = None) -> Sound:
     """A sound as float32 (samples,) where it has one channel, else (channels, samples), at its own rate in Hz.
 
     A file that was cut off is refused, though its beginning could be read. What is in `packed` is read from there.
     """
-    known = packed[path] if packed and path in packed else None
     try:
-        if path.suffix.lower() == ".mp3":
-            known = with_length(path.read_bytes() if known is None else known)
-        with soundfile.SoundFile(path if known is None else BytesIO(known)) as file:
+        with open_sound(path, packed) as file:
             promised, log, rate = file.frames, file.extra_info, file.samplerate
             if promised >= UNSTATED:
                 raise InputError(f"{path} does not say how long it is, as a stream does not: save it as a file")
             samples = np.asarray(file.read(dtype="float32", always_2d=True), np.float32)
     except (soundfile.LibsndfileError, OSError, MemoryError) as error:
-        reason = "no such file" if known is None and not path.exists() else one_line(error)
+        reason = one_line(error) if (packed and path in packed) or path.exists() else "no such file"
         raise InputError(f"{path} cannot be read as a sound: {reason}") from error
     # libsndfile reads what is left of a WAV, AIFF or Ogg file, and only its log tells.
     cut = _CUT.search(log)

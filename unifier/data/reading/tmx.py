@@ -71,7 +71,7 @@ def _name(element: ElementTree.Element) -> str:
 
 
 def _is(key: str, language: str) -> bool:
-    key, language = key.lower().replace("_", "-"), language.lower()
+    key, language = (name.lower().replace("_", "-") for name in (key, language))
     return key == language or key.startswith(f"{language}-")
 
 
