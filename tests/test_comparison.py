@@ -43,3 +43,17 @@ def test_what_is_named_twice_would_write_over_itself() -> None:
 def test_seeds_that_are_none() -> None:
     with pytest.raises(InputError, match="seed=-1"):
         Comparison("same", [one], seeds=(0, -1))
+
+
+def longer(*, epochs: float = 1.0, tokens: int = 1000) -> Experiment:
+    raise AssertionError("describing a comparison builds nothing")
+
+
+def test_a_budget_that_stops_no_arm_does_not_vary() -> None:
+    with pytest.raises(
+        InputError, match="'epochs' varies, and every arm stops at each experiment's own tokens whatever"
+    ):
+        Comparison("budgets", [longer], vary={"epochs": (1, 2)})
+    with pytest.raises(InputError, match="'tokens' varies, and every arm stops at 5,000 tokens whatever it is"):
+        Comparison("budgets", [longer], budget=5000, vary={"tokens": (1000, 2000)})
+    assert Comparison("budgets", [longer], match="epochs", vary={"epochs": (1, 2)}).runs() == 2

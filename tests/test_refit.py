@@ -61,7 +61,7 @@ def test_what_it_learns_from_the_validation_split_counts(tmp_path: Path) -> None
 
 
 def test_a_search_refuses_it_for_it_leaves_nothing_to_choose_by(tmp_path: Path) -> None:
-    study = Comparison("study", [few], search=1, vary={"epochs": (1.0, 2.0)})
+    study = Comparison("study", [few], search=1, match="epochs", vary={"epochs": (1.0, 2.0)})
 
     def searched() -> Comparison:
         return study

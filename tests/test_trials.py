@@ -2,6 +2,7 @@
 
 import json
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -123,6 +124,26 @@ def test_a_trunk_that_several_trained_is_loaded_with_all_their_arms(whole: Path)
     experiment, model = load(row["folder"])
     assert (experiment.name, list(experiment.arms)) == ("joint", ["fine", "coarse"])
     assert all(torch.equal(part, weights(row)[name]) for name, part in model.trunk.state_dict().items())
+
+
+def by_epochs() -> Experiment:
+    made = study("by_epochs", 4, 4, 1)
+    return replace(made, training=replace(made.training, steps=None, epochs=2.0))
+
+
+def unlike() -> Comparison:
+    return Comparison("unlike", [fine, by_epochs], modes=("joint",), match="tokens", budget=400)
+
+
+def test_so_is_one_of_experiments_with_budgets_in_other_units_wherever_their_file_is_now(tmp_path: Path) -> None:
+    (row,) = run(unlike, out=tmp_path, track="off")
+    assert list(load(row.folder)[0].arms) == ["fine", "by_epochs"]
+    path = Path(row.folder) / "settings.json"
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps({**kept, "study": ["/gone/file.py:fine", "/gone/file.py:by_epochs"]}))
+    with pytest.raises(InputError, match="say where it is now"):
+        load(row.folder)
+    assert list(load(row.folder, f"{__file__}:fine")[0].arms) == ["fine", "by_epochs"]
 
 
 def test_how_losses_were_weighed_is_no_part_of_what_is_loaded(whole: Path, tmp_path: Path) -> None:

@@ -22,7 +22,16 @@ def row(folder: Path, left: Arrays | None, **changed: Any) -> dict[str, Any]:
     folder.mkdir()
     if left is not None:
         np.savez(folder / "representations.npz", **left)  # pyright: ignore[reportArgumentType]
-    usual = {"arm": "digits", "seed": 0, "mode": "solo", "start": None, "shuffled": False, "tuned": "all", "varied": {}}
+    usual = {
+        "experiment": "digits",
+        "arm": "digits",
+        "seed": 0,
+        "mode": "solo",
+        "start": None,
+        "shuffled": False,
+        "tuned": "all",
+        "varied": {},
+    }
     return usual | {"folder": str(folder)} | changed
 
 
@@ -33,7 +42,7 @@ def test_each_pair_is_measured_at_every_layer_that_both_have(tmp_path: Path) -> 
     rows = [row(tmp_path / "a", one), row(tmp_path / "b", other, mode="joint"), frozen]
     found, problems = compare_representations(rows)
     assert problems == []
-    solo = {"mode": "solo", "start": None, "shuffled": False, "tuned": "all", "varied": {}}
+    solo = {"experiment": "digits", "mode": "solo", "start": None, "shuffled": False, "tuned": "all", "varied": {}}
     assert all(each["a"] == solo for each in found)
     assert [each["b"] for each in found[:2]] == [solo | {"mode": "joint"}, solo | {"mode": "transfer", "tuned": "none"}]
     assert len(found) == 2 * 2

@@ -120,6 +120,12 @@ class Comparison:
         for name, values in self.vary.items():
             if name != SHARE and name not in known:
                 raise InputError(f"no experiment of \"{self.name}\" has the setting '{name}' that it varies")
+            if name in get_args(Match) and (name != self.match or self.budget is not None):
+                most = "each experiment's own" if self.budget is None else f"{self.budget:,.0f}"
+                raise InputError(
+                    f"'{name}' varies, and every arm stops at {most} {self.match} whatever it is: "
+                    f"match {name}, and leave the budget out"
+                )
             if not values or name in self.settings:
                 raise InputError(f"'{name}' varies over {list(values)}: give it values here, and none in the settings")
         if self.search is not None and (self.search < 1 or not self.vary or tuple(self.modes) != ("solo",)):

@@ -1,7 +1,7 @@
 """What differs by layer: how alike two trunks read, and how alike two arms pull."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from unifier.report.figures.drawing import COLOURS, SOFT, Drawn, End, Sheet, faded, label_ends, panel
-from unifier.report.numbers.conditions import label
+from unifier.report.numbers.conditions import label, named
 from unifier.report.numbers.gather import Row
 from unifier.study.files import read_table
 
@@ -67,9 +67,15 @@ def draw_representation(found: Sequence[Mapping[str, Any]], sheet: Sheet) -> lis
 
 def _likeness(found: Sequence[Mapping[str, Any]], measure: str) -> list[dict[str, Any]]:
     """A line for each pair of trunks and layer, means over seeds, the raw figure with its chance and calibrated."""
+    experiments: dict[str, set[str]] = defaultdict(set)
+    for one in found:
+        for side in (one["a"], one["b"]):
+            experiments[label(side)].add(side.get("experiment", ""))
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for one in found:
-        groups[f"{label(one['a'])} and {label(one['b'])}", one["layer"]].append(one)
+        said = ((label(side), side.get("experiment", "")) for side in (one["a"], one["b"]))
+        pair = " and ".join(named(own, which, alone=len(experiments[own]) == 1) for own, which in said)
+        groups[pair, one["layer"]].append(one)
     return [
         {
             "trunks": pair,
@@ -84,8 +90,31 @@ def _likeness(found: Sequence[Mapping[str, Any]], measure: str) -> list[dict[str
 
 
 def draw_gradients(rows: Sequence[Row], sheet: Sheet) -> list[Drawn]:
-    """For a few layers: the cosine between two arms' gradients over tokens; two batches of one arm are the ceiling."""
-    folders = dict.fromkeys(row["folder"] for row in rows if row["mode"] == "joint" and row["folder"])
+    """For a few layers of each way of training arms together: the cosine between two arms' gradients over tokens.
+
+    Two batches of one arm are the ceiling.
+    """
+    ways: dict[tuple[str, str], dict[Path, None]] = defaultdict(dict)
+    for row in rows:
+        if row["mode"] == "joint" and row["folder"]:
+            ways[row["experiment"], label(row)][row["folder"]] = None
+    found = {way: read for way, folders in ways.items() if (read := _gradients(folders))}
+    drawn: list[Drawn] = []
+    for (experiment, said), cosines in found.items():
+        way = "" if len(found) == 1 else named(said, experiment, alone=len({which for which, _ in found}) == 1)
+        layers = list(cosines)
+        if len(layers) > MOST:  # evenly spaced, first and last among them
+            layers = [layers[round(k * (len(layers) - 1) / (MOST - 1))] for k in range(MOST)]
+        drawn += [_gradients_of_layer(layer, cosines[layer], way, sheet) for layer in layers]
+    return drawn
+
+
+_Curves = Mapping[tuple[str, str], Sequence[tuple[float, float]]]
+"""Tokens and cosines of each pair of arms."""
+
+
+def _gradients(folders: Iterable[Path]) -> dict[str, _Curves]:
+    """The means over some runs, by layer."""
     runs: dict[str, dict[tuple[str, str], list[list[tuple[float, float]]]]] = defaultdict(lambda: defaultdict(list))
     for path in filter(Path.exists, (folder / "interference.csv" for folder in folders)):
         own: dict[tuple[str, tuple[str, str]], list[tuple[float, float]]] = defaultdict(list)
@@ -94,37 +123,36 @@ def draw_gradients(rows: Sequence[Row], sheet: Sheet) -> list[Drawn]:
         for (layer, pair), found in own.items():
             runs[layer][pair].append(found)
     # Seeds read a few tokens more or less in a window: its place in the run is what they share.
-    cosines = {layer: {pair: _means(found) for pair, found in pairs.items()} for layer, pairs in runs.items()}
-    layers = list(cosines)
-    if len(layers) > MOST:  # evenly spaced, first and last among them
-        layers = [layers[round(k * (len(layers) - 1) / (MOST - 1))] for k in range(MOST)]
-    drawn: list[Drawn] = []
-    for layer in layers:
-        figure, axes = panel()
-        ends: list[End] = []
-        for (a, b), points in cosines[layer].items():
-            x, y = zip(*points, strict=True)
-            if a == b:
-                axes.plot(x, y, color=sheet.colours.get(a, SOFT), linewidth=1, linestyle=":", alpha=0.8)
-                ends.append(End(y[-1], f"{a} itself", sheet.colours.get(a, SOFT)))
-            else:  # a line of both arms' colours
-                first, second = (sheet.colours.get(arm, SOFT) for arm in (a, b))
-                axes.plot(x, y, color=first, linestyle=(0, (4, 4)), gapcolor=second)
-                ends.append(End(y[-1], f"{a}, {b}", SOFT))
-        axes.axhline(0, color=SOFT, linewidth=1)
-        axes.set(title=layer_name(layer), xlabel="tokens read", ylabel="cosine of gradients")
-        axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-        axes.xaxis.set_major_locator(MaxNLocator(3))
-        label_ends(axes, ends)
-        table = [
-            {"layer": layer, "arm_a": a, "arm_b": b, "tokens": at, "cosine": cosine}
-            for (a, b), points in cosines[layer].items()
-            for at, cosine in points
-        ]
-        note = "Dotted: two batches of the same arm, the most that can be expected"
-        says = f"cosine between arms' gradients over tokens, {layer_name(layer)}"
-        drawn.append(sheet.save(figure, f"gradients-{layer}", "interference", says, table, note))
-    return drawn
+    return {layer: {pair: _means(found) for pair, found in pairs.items()} for layer, pairs in runs.items()}
+
+
+def _gradients_of_layer(layer: str, curves: _Curves, way: str, sheet: Sheet) -> Drawn:
+    figure, axes = panel()
+    ends: list[End] = []
+    for (a, b), points in curves.items():
+        x, y = zip(*points, strict=True)
+        if a == b:
+            axes.plot(x, y, color=sheet.colours.get(a, SOFT), linewidth=1, linestyle=":", alpha=0.8)
+            ends.append(End(y[-1], f"{a} itself", sheet.colours.get(a, SOFT)))
+        else:  # a line of both arms' colours
+            first, second = (sheet.colours.get(arm, SOFT) for arm in (a, b))
+            axes.plot(x, y, color=first, linestyle=(0, (4, 4)), gapcolor=second)
+            ends.append(End(y[-1], f"{a}, {b}", SOFT))
+    axes.axhline(0, color=SOFT, linewidth=1)
+    named_layer = ", ".join(part for part in (layer_name(layer), way) if part)
+    axes.set(title=named_layer, xlabel="tokens read", ylabel="cosine of gradients")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    axes.xaxis.set_major_locator(MaxNLocator(3))
+    label_ends(axes, ends)
+    table = [
+        {"layer": layer, "arm_a": a, "arm_b": b, "tokens": at, "cosine": cosine}
+        for (a, b), points in curves.items()
+        for at, cosine in points
+    ]
+    note = "Dotted: two batches of the same arm, the most that can be expected"
+    says = f"cosine between arms' gradients over tokens, {named_layer}"
+    name = "-".join(part for part in ("gradients", layer, way) if part)
+    return sheet.save(figure, name, "interference", says, table, note)
 
 
 def _means(runs: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:

@@ -24,6 +24,11 @@ class Condition:
     rows: Sequence[Row]
 
     @property
+    def end(self) -> tuple[str, str]:
+        """Its experiment, which several arms on one trunk have in common, and its arm, whose name several may bear."""
+        return self.rows[0]["experiment"], self.arm
+
+    @property
     def varied(self) -> Mapping[str, Any]:
         """The settings that tell it from others."""
         return self.rows[0]["varied"]
@@ -134,8 +139,7 @@ def conditions(rows: Iterable[Row]) -> list[Condition]:
     found: list[Condition] = []
     for (arm, said, experiment), group in groups.items():
         alike = [other for other in groups if other[:2] == (arm, said)]
-        named = said if len(alike) == 1 else f"{experiment}, {said}" if said != "solo" else experiment
-        found.append(Condition(arm, named, metric_of(group[0]), group))
+        found.append(Condition(arm, named(said, experiment, alone=len(alike) == 1), metric_of(group[0]), group))
     arms = list(dict.fromkeys(condition.arm for condition in found))
     modes = ("solo", "joint", "transfer")
     return sorted(found, key=lambda condition: (arms.index(condition.arm), modes.index(condition.rows[0]["mode"])))
@@ -159,6 +163,11 @@ def label(row: Row) -> str:
     if "fold" in row:
         settings = f"{settings}, over folds" if settings else "over folds"
     return settings if settings and said == "solo" else f"{said}, {settings}" if settings else said
+
+
+def named(said: str, experiment: str, *, alone: bool) -> str:
+    """What is `said` of how an arm was trained, with its experiment unless it `alone` was trained so."""
+    return said if alone else experiment if said == "solo" else f"{experiment}, {said}"
 
 
 def settings_of(varied: Mapping[str, Any]) -> str:
@@ -257,7 +266,7 @@ def contrasts(found: Sequence[Condition]) -> list[Contrast]:
 
 
 def _answers(row: Row, other: Row) -> bool:
-    if row is other:
+    if row is other or (row["mode"] != "joint" and row["experiment"] != other["experiment"]):
         return False
     solo = other["mode"] == "solo" and other["start"] is None and other["tuned"] == "all"
     if row["start"] is None or row["shuffled"]:

@@ -1,10 +1,10 @@
 """From a folder to the rows of a report: what is missing, broken, diverged or there twice is named, the rest stays."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from unifier.study.files import read_json
 from unifier_tokenizers import InputError
@@ -72,8 +72,7 @@ def study_of(folder: Path, content: Mapping[str, Any]) -> Study:
 
 def _study_of_all(folder: Path) -> Study:
     problems: list[str] = []
-    sources: list[tuple[Mapping[str, Any], list[Row]]] = []
-    representation: list[Mapping[str, Any]] = []
+    sources: list[_Source] = []
     repeats: list[tuple[str, Mapping[str, Any]]] = []
     for path in sorted(folder.rglob("comparison.json")):
         try:
@@ -82,20 +81,22 @@ def _study_of_all(folder: Path) -> Study:
         except (InputError, KeyError) as error:
             problems.append(str(error) if isinstance(error, InputError) else f"{path}: broken (it lacks {error})")
             continue
-        sources.append(({**content.get("settings", {}), "comparison": content.get("name")}, rows))
+        whole = {**content.get("settings", {}), "comparison": content.get("name")}
+        sources.append(_Source(whole, rows, _pairs(content)))
         problems += map(str, content.get("problems", ()))
         repeats += _repeats(content)
-        representation += _pairs(content)
-    known = {row["folder"].resolve() for _, rows in sources for row in rows if row["folder"]}
+    known = {row["folder"].resolve() for source in sources for row in source.rows if row["folder"]}
     for run in sorted({path.parent for name in ("result.json", "settings.json") for path in folder.rglob(name)}):
         if run.resolve() not in known:
             try:
                 result = read_json(run / "result.json")
-                sources.append(({**result.get("settings", {}), "comparison": "none"}, _rows(run, result)))
+                sources.append(_Source({**result.get("settings", {}), "comparison": "none"}, _rows(run, result)))
                 repeats += _repeats_of_run(run)
             except InputError as error:
                 problems.append(str(error))
-    rows = _sound(_once(_told_apart(sources), problems), problems)
+    told = _told_apart(sources)
+    representation = [pair for source in told for pair in source.pairs]
+    rows = _sound(_once([row for source in told for row in source.rows], problems), problems)
     if not rows:
         said = f"; {problems[0]}" if problems else ""
         raise InputError(f"{folder}: holds no comparison.json and no finished result.json{said}; give a run's folder")
@@ -146,24 +147,37 @@ def run_folder(text: str, base: Path) -> Path | None:
     return next((path for path in candidates if path.is_dir()), None)
 
 
-def _told_apart(sources: Iterable[tuple[Mapping[str, Any], list[Row]]]) -> list[Row]:
-    """The rows of comparisons and of runs that were started alone, each under the settings of the whole.
+class _Source(NamedTuple):
+    """A comparison, or a run that was started alone: the settings of the whole, its rows, and its pairs of trunks."""
 
-    All rows of one say in what it differs from others that trained the same arm of the same experiment. Whether a run
-    is of a comparison counts, since that has a budget which no setting of the run tells.
+    settings: Mapping[str, Any]
+    rows: list[Row]
+    pairs: Sequence[Mapping[str, Any]] = ()
+
+
+def _told_apart(sources: Sequence[_Source]) -> list[_Source]:
+    """The same, with rows and pairs under what tells the whole apart.
+
+    That is in what it differs from others that trained the same arm of the same experiment. Whether a run is of a
+    comparison counts, since that has a budget which no setting of the run tells.
     """
-    sources = [(_fixed(settings, rows), rows) for settings, rows in sources]
+    sources = [source._replace(settings=_fixed(source.settings, source.rows)) for source in sources]
     values: dict[tuple[str, str], dict[str, set[str]]] = {}
-    for settings, rows in sources:
+    for settings, rows, _ in sources:
         for row in rows:
             for name, value in settings.items():
                 values.setdefault((row["experiment"], row["arm"]), {}).setdefault(name, set()).add(str(value))
-    told: list[Row] = []
-    for settings, rows in sources:
+    told: list[_Source] = []
+    for settings, rows, pairs in sources:
         own = [values.get((row["experiment"], row["arm"]), {}) for row in rows]
         apart = {name: value for name, value in settings.items() if any(len(each.get(name, ())) > 1 for each in own)}
-        told += [{**row, "varied": {**apart, **row["varied"]}} for row in rows]
+        sides = [{**pair, **{one: _under(apart, pair[one]) for one in "ab"}} for pair in pairs]
+        told.append(_Source(settings, [_under(apart, row) for row in rows], sides))
     return told
+
+
+def _under(settings: Mapping[str, Any], row: Row) -> Row:
+    return {**row, "varied": {**settings, **row["varied"]}}
 
 
 def _fixed(settings: Mapping[str, Any], rows: Iterable[Row]) -> dict[str, Any]:

@@ -82,7 +82,8 @@ def _efficiency(arm: str, points: Sequence[tuple[float, Condition]]) -> Efficien
         scores = [list(condition.raw.values()) for _, condition in points]
     if perfect is None:
         return None
-    errors = [estimate(perfect - score for score in of_share) for of_share in scores]
+    # A perfect score may come out above itself, by a rounding error.
+    errors = [estimate(max(perfect - score, 0.0) for score in of_share) for of_share in scores]
     law = fit_law(shares, [one.mean for one in errors]) if len(set(shares)) >= FEWEST else None
     return Efficiency(arm, unit, perfect, shares, errors, law)
 

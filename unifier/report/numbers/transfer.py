@@ -31,15 +31,18 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
     as they are where that is not above 0.
     """
     moved = [condition for condition in found if not condition.says(start=None)]
-    arms = list(dict.fromkeys(condition.arm for condition in found if condition.arm in {one.arm for one in moved}))
+    reached = {one.end for one in moved}
+    ends = list(dict.fromkeys(condition.end for condition in found if condition.end in reached))
+    arms = [arm for _, arm in ends]
+    names = [arm if arms.count(arm) == 1 else f"{experiment}, {arm}" for experiment, arm in ends]
     starts = list(dict.fromkeys(condition.rows[0]["start"] for condition in moved))
-    scaled = all(condition.scaled for condition in found if condition.arm in arms)
+    scaled = all(condition.scaled for condition in found if condition.end in ends)
 
-    solos = [one for one in found if one.arm in arms and one.says(mode="solo", start=None, tuned="all")]
+    solos = [one for one in found if one.end in ends and one.says(mode="solo", start=None, tuned="all")]
     shares = all(one.score.mean > 0 for one in solos)
 
-    def cell(arm: str, varied: Mapping[str, Any], **facts: object) -> float | None:
-        mine = [one for one in found if one.arm == arm and one.under(varied) and not one.says(mode="joint")]
+    def cell(end: tuple[str, str], varied: Mapping[str, Any], **facts: object) -> float | None:
+        mine = [one for one in found if one.end == end and one.under(varied)]
         here = next((condition for condition in mine if condition.says(**facts)), None)
         solo = next((condition for condition in mine if condition.says(start=None, tuned="all")), None)
         if here is None:
@@ -62,13 +65,13 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
         }
         if tuned == "all":
             del lines["random, all trained"]
-        cells = {line.replace("_", " "): [cell(arm, varied, **facts) for arm in arms] for line, facts in lines.items()}
+        cells = {line.replace("_", " "): [cell(end, varied, **facts) for end in ends] for line, facts in lines.items()}
         cells = {line: values for line, values in cells.items() if any(value is not None for value in values)}
         unit = "per cent of solo's score" if shares else "score, each in its own metric"
         unit = "normalised score" if scaled else unit
         controls = [line for line in cells if not line.startswith("from ")]
         title = ", ".join(part for part in (f"trunk {said}", settings_of(varied)) if part)
-        grids.append(Grid(title, list(cells), arms, list(cells.values()), unit, controls))
+        grids.append(Grid(title, list(cells), names, list(cells.values()), unit, controls))
     return grids
 
 
@@ -104,9 +107,8 @@ def shares_kept(found: Sequence[Condition]) -> list[Kept]:
                 other
                 for origin in (frozen.rows[0]["start"], None)
                 for other in found
-                if other.arm == frozen.arm and other.under(frozen.varied)
+                if other.end == frozen.end and other.under(frozen.varied)
                 if other.says(start=origin, tuned="all", shuffled=False)
-                if not other.says(mode="joint")
             ),
             None,
         )

@@ -16,7 +16,7 @@ from unifier.study.comparison import SHARE
 from unifier.study.experiment import Experiment
 from unifier.study.files import read_json
 from unifier.study.fitted import remembering
-from unifier.study.joint import together
+from unifier.study.joint import limit, together
 from unifier_tokenizers import InputError
 
 
@@ -29,7 +29,8 @@ def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, 
     """The experiment of a run, and its network in evaluation mode; no more of the data is read than it reads itself.
 
     The file that describes the experiment is run again, with the settings and the vocabularies that the run kept, and
-    those of all experiments that were trained together; `reference` (FILE:name) says where one is now, if it was moved.
+    those of all experiments that were trained together; `reference` (FILE:name) says where one is now, or the file of
+    all of them, if it was moved.
     Nothing of the run's folder is run as a program.
     Raises InputError where something lacks, or the experiment has changed since.
     """
@@ -39,8 +40,12 @@ def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, 
     references = kept.get("study")
     with remembering(folder):
         if isinstance(references, list):
+            if reference:
+                references = [f"{split_reference(reference)[0]}:{split_reference(one)[1]}" for one in references]
             parts = [_described(folder, one, kept["settings"][split_reference(one)[1]]) for one in references]
-            experiment, reference = together(parts), " and ".join(references)
+            # As in training, when their comparison had given them one.
+            alike = [limit(part, "steps", 1) for part in parts]
+            experiment, reference = together(alike), " and ".join(references)
         elif reference := reference or references:
             experiment = _described(folder, reference, kept["settings"])
         else:

@@ -20,8 +20,8 @@ NEIGHBOURS = 10
 """How many nearest neighbours are looked at, as by Huh et al. 2024."""
 MEASURES = {"cka": likeness, "neighbours": partial(neighbours, k=NEIGHBOURS)}
 
-FACTS = ("mode", "start", "shuffled", "tuned", "varied")
-"""What of a row says how its trunk was trained."""
+FACTS = ("experiment", "mode", "start", "shuffled", "tuned", "varied")
+"""What of a row says which trunk it is, and how it was trained."""
 
 Row = Mapping[str, Any]
 """A row of comparison.json."""
