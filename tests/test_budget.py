@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from unifier import Experiment, run
 from unifier.data.embedded import Digits
 from unifier.heads.classification import ClassificationHead
+from unifier.model import Unifier
 from unifier.study.experiment import Arm, Training, Weighting
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
@@ -36,8 +38,8 @@ def weights(folder: Path) -> dict[str, Tensor]:
     return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
 
 
-def timed(*, seconds: float = 2.0) -> Experiment:
-    training = Training(seconds=seconds, batch_tokens=128, validations=3, workers=0)
+def timed(*, seconds: float = 2.0, accumulate: int = 1) -> Experiment:
+    training = Training(seconds=seconds, batch_tokens=128, validations=3, workers=0, accumulate=accumulate)
     return Experiment("timed", trunk(), {"digits": digits(), "again": digits()}, training)
 
 
@@ -45,10 +47,28 @@ def test_a_budget_in_seconds_ends_by_the_clock_and_by_a_falling_learning_rate(tm
     [result] = run(timed, out=tmp_path, track="off")
     assert 2.0 <= result.budget["seconds"] < 3.0
     logged = rows(result.folder)
-    assert len([row for row in logged if row["val/digits/accuracy"]]) >= 2
+    assert 2 <= len([row for row in logged if row["val/digits/accuracy"]]) <= 3
     assert sum(spent["seconds"] for spent in result.arm_budgets.values()) == pytest.approx(result.budget["seconds"])
     rates = [float(row["train/learning_rate"]) for row in logged if row["train/learning_rate"]]
     assert rates[-1] < 0.2 * max(rates)
+
+
+def test_its_validations_are_as_many_as_asked_each_at_the_end_of_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, own, went_on = list[int](), Unifier.on_validation_epoch_start, list[float]()
+
+    def started(self: Unifier) -> None:
+        if self.trainer.state.fn == TrainerFn.FITTING:
+            read.append(self.trainer.fit_loop.epoch_loop.batch_progress.total.completed)
+            went_on.append(self.ledger.all().seconds)
+        own(self)
+
+    monkeypatch.setattr(Unifier, "on_validation_epoch_start", started)
+    run(timed, out=tmp_path, track="off", seconds=1.5, accumulate=7)
+    assert 2 <= len(read) <= 3
+    assert all(batches % 7 == 0 for batches in read)
+    assert all(seconds >= 0.5 * k for k, seconds in enumerate(went_on, start=1))
 
 
 def weighed(*, weighting: Weighting = "uncertainty") -> Experiment:

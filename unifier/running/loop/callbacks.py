@@ -94,6 +94,33 @@ class DivergedError(Exception):
 
 
 @final
+class ByTheClock(Callback):
+    """Asks for a validation each time that training has taken so many seconds more, at the end of a step.
+
+    Lightning's own clock runs in validations too, and does not wait for the end of a step of several batches.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.asked = 0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.asked = self._due(pl_module)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        number, due = batch_idx + 1, self._due(pl_module)
+        asks = due > self.asked and number % trainer.accumulate_grad_batches == 0
+        self.asked = due if asks else self.asked
+        trainer.val_check_batch = number if asks else math.inf  # it validates after each multiple of this
+
+    def _due(self, model: pl.LightningModule) -> int:
+        assert isinstance(model, Unifier)
+        return int(model.ledger.all().seconds // self.seconds)
+
+
+@final
 class Losses(Callback):
     """Logs each arm's mean loss and the learning rate, a hundred times a run; ends one that diverged."""
 

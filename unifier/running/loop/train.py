@@ -4,7 +4,6 @@ import logging
 import math
 import warnings
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -13,7 +12,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from unifier.data.loading import EvaluationBatches, TrainingBatches
 from unifier.model import Unifier
 from unifier.running.loop.averaging import Averaging
-from unifier.running.loop.callbacks import Interruption, Losses, progress
+from unifier.running.loop.callbacks import ByTheClock, Interruption, Losses, progress
 from unifier.running.loop.checkpoints import Checkpoint
 from unifier.running.loop.interference import Interference
 from unifier.running.loop.speed import Speed
@@ -42,6 +41,7 @@ def train_and_test(
     together = [Interference(folder)] if len(model.arms) > 1 else []
     averaged = training.ema or training.average > 1
     averaging = [Averaging(decay=training.ema, validations=training.average)] if averaged else []
+    clock = [] if training.seconds is None else [ByTheClock(training.seconds / training.validations)]
     bar = progress()
     interruption = Interruption(folder)
     # Or Lightning introduces itself before every run, and calls a function of its own that torch 2.11 deprecates.
@@ -55,12 +55,12 @@ def train_and_test(
         devices=1,
         precision="bf16-mixed" if computes_bf16(training) else "32-true",
         max_epochs=1,
-        val_check_interval=timedelta(seconds=training.seconds / training.validations)
+        val_check_interval=1.0
         if training.seconds is not None
         else math.ceil(len(batches) / training.accumulate / training.validations) * training.accumulate,
         accumulate_grad_batches=training.accumulate,
         logger=tracking,
-        callbacks=[speed, best, last, Losses(), *together, *averaging, interruption, bar],
+        callbacks=[speed, best, last, Losses(), *together, *averaging, *clock, interruption, bar],
         enable_progress_bar=isinstance(bar, ProgressBar),
         default_root_dir=folder,
         log_every_n_steps=1,
