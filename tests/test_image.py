@@ -113,7 +113,7 @@ def test_all_kinds_of_pictures_agree() -> None:
     fixed.setflags(write=False)
     kinds: list[Any] = [
         Image.fromarray(array),
-        Image.fromarray(np.dstack([array, array[:, :, 0]])),  # what is transparent has a colour as well
+        Image.fromarray(np.dstack([array, np.full_like(array[:, :, 0], 255)])),  # with opacity beside its colours
         torch.from_numpy(array),
         torch.from_numpy(fraction),
         torch.from_numpy(fraction).requires_grad_(),
@@ -125,6 +125,12 @@ def test_all_kinds_of_pictures_agree() -> None:
     ]
     for picture in kinds:
         assert all(map(torch.equal, tokenizer.encode(picture), tokenizer.encode(array)))
+
+
+def test_what_is_transparent_is_white_whatever_colour_it_hides() -> None:
+    tokenizer = PatchTokenizer(D)
+    hidden = Image.new("RGBA", (8, 8), (255, 0, 0, 0))
+    assert (tokenizer.encode(hidden).values == 255).all()
 
 
 def test_grey_pictures_agree_with_and_without_an_axis_of_channels() -> None:

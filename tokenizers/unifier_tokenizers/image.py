@@ -20,7 +20,15 @@ from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import NOWHERE, Units
 
 Picture = Image.Image | NDArray[np.uint8] | NDArray[np.floating] | Tensor
-"""H x W or H x W x C: uint8 in 0 to 255, or float in 0 to 1."""
+"""H x W or H x W x C: uint8 in 0 to 255, or float in 0 to 1. What is transparent in an Image is laid on white."""
+
+
+def on_white(picture: Image.Image, channels: int) -> Image.Image:
+    """A picture of 8 bits a channel in grey (1) or colour (3), what is transparent in it laid on white."""
+    if picture.has_transparency_data:
+        picture = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
+    return picture.convert("L" if channels == 1 else "RGB")
 
 
 def to_array(picture: Picture, channels: int) -> NDArray[np.uint8]:
@@ -28,7 +36,7 @@ def to_array(picture: Picture, channels: int) -> NDArray[np.uint8]:
     if isinstance(picture, Image.Image):
         if picture.mode.startswith(("I", "F")):  # conversion would cut every value above 255
             raise InputError(f"a picture of 8 bits a channel is expected, not of mode {picture.mode}: scale it first")
-        picture = np.asarray(picture.convert("L" if channels == 1 else "RGB"))
+        picture = np.asarray(on_white(picture, channels))
     array = picture.numpy(force=True) if isinstance(picture, Tensor) else np.asarray(picture)
     array = array[:, :, None] if array.ndim == 2 else array
     if array.ndim != 3 or array.shape[2] != channels or 0 in array.shape:

@@ -20,6 +20,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from unifier.data.reading.mp3 import with_length
 from unifier_tokenizers import InputError, Sound
 from unifier_tokenizers.errors import one_line
+from unifier_tokenizers.image import on_white
 
 _JPEG = (".jfif", ".jpe", ".jpeg", ".jpg")
 PICTURES = frozenset(
@@ -153,10 +154,7 @@ def read_picture(path: Path, channels: int = 3, packed: Packed | None = None, si
                 raise InputError(f"pixels of mode {image.mode} have no known range; save it with 8 or 16 bits")
             if image.mode.startswith("I"):  # 16-bit grey, of which Pillow's own conversion keeps the low byte
                 image = _eight_bits(image)
-            if image.has_transparency_data:
-                image = image.convert("RGBA")
-                image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-            image = image.convert("L" if channels == 1 else "RGB")
+            image = on_white(image, channels)
             if size is not None:
                 image.thumbnail((size, size))
             pixels = np.array(image)
