@@ -1,5 +1,6 @@
 """A folder for each class: all of its files are found, however they end and deep they lie, or it is named."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -140,6 +141,13 @@ def test_a_folder_around_the_data_is_named(tmp_path: Path) -> None:
         picture(tmp_path / "animals" / label / "1.png")
     with pytest.raises(InputError, match=r"has one folder, animals, with cat, dog: give .*animals$"):
         ImageFolder(tmp_path).split("train")
+
+
+def test_a_class_whose_name_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    for name in ("horse", os.fsdecode(b"\xe2ne")):
+        picture(tmp_path / name / "1.png")
+    with pytest.raises(InputError, match=r"not UTF-8, '\\udce2ne'"):
+        found(ImageFolder(tmp_path))
 
 
 def test_folds_that_are_not_there_are_said_to_be_a_table(tmp_path: Path) -> None:

@@ -81,6 +81,8 @@ def _labelled(folder: Path, endings: Collection[str], what: str) -> list[Labelle
     found: list[Labelled] = []
     others = Counter[str]()
     labels = _folders(folder, what)
+    if odd := next((label for label in labels if re.search(r"[\ud800-\udfff]", label)), None):
+        raise InputError(f"{folder} has a class whose name is not UTF-8, {odd!r}: rename its folder")
     within = {name.lower() for label in labels for name in _folders(folder / label, what)}
     if within and within <= LIKE_SPLITS:
         first, part = labels[0], sorted(within)[0]
