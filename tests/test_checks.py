@@ -161,6 +161,12 @@ class CountsByParameter(Correct):
         return Units(values, positions + int(self.shift))
 
 
+class WrongType(Correct):
+    def encode(self, raw: Any) -> Units:
+        values, positions = super().encode(raw)
+        return Units(values.double(), positions)
+
+
 class Constant(Correct):
     def encode(self, raw: Any) -> Units:
         return super().encode([0.0 for _ in raw[:3]])
@@ -270,6 +276,7 @@ BROKEN: list[tuple[type[Correct], str]] = [
     (WholeCoordinates, "torch.int64 coordinates"),
     (NoCoordinates, "coordinates that are NaN or infinite"),
     (FailsToCount, "cannot give the coordinates of example 0"),
+    (WrongType, "cannot embed example 0 .*its values are torch.float64"),
     (Transposed, r"the matrix of example 0 is \(3, 5\): it must be D x N, \(5, 3\)"),
     (IntegerMatrix, "torch.int64: it must be float"),
     (Infinite, "it must be finite"),

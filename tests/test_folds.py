@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from unifier.report.numbers.conditions import conditions
 from unifier.report.numbers.gather import read_study
 from unifier.report.numbers.intervals import estimate
 from unifier.report.numbers.tables import run_table
+from unifier.running.comparing.folds import cross_validation
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer
@@ -171,6 +173,34 @@ def test_an_experiment_or_a_comparison_that_knows_no_folds() -> None:
         run(plain, folds=2)
     with pytest.raises(InputError, match="no setting 'folds'; pair has steps"):
         run(pair, folds=2)
+
+
+class Drawn:
+    """Pictures of digits with folds that go by some names."""
+
+    name = "digits"
+
+    def __init__(self, folds: tuple[Any, ...]) -> None:
+        self.folds, self.split = folds, Digits(val=10, test=10).split
+
+
+def named(*, fold: int = 1, steps: int = 2) -> Experiment:
+    described = plain(steps=steps)
+    source = Drawn(tuple(np.unique([1, 2])) if fold else ("a", "b"))
+    return replace(described, arms={"digits": replace(described.arms["digits"], source=source)})
+
+
+def test_folds_may_be_numpys_numbers_and_are_no_texts(tmp_path: Path) -> None:
+    run(named, folds=2, out=tmp_path, track="off")
+    (folder,) = (path.parent for path in tmp_path.rglob("comparison.json"))
+    (score,) = conditions(read_study(folder).rows)
+    assert (score.score.size, score.score.unit) == (2, "fold")
+    with pytest.raises(InputError, match="folds=2: digits calls a fold 'a': number them"):
+        cross_validation(lettered, {"folds": 2}, 0)
+
+
+def lettered(*, fold: int = 0) -> Experiment:
+    return named(fold=0)
 
 
 def test_a_set_says_which_folds_it_has(tmp_path: Path, pictures: Path) -> None:

@@ -47,6 +47,14 @@ def test_without_validation_scores_nothing_is_chosen(row: Rows) -> None:
     assert "best" not in said
 
 
+def test_an_arm_of_a_shared_trunk_without_one_of_its_own_is_named(row: Rows) -> None:
+    joint = {"mode": "joint", "experiment": "joint"}
+    rows = [row("digits", 90.0), row("digits", 91.0, **joint), row("music", 60.0, **joint)]
+    said = "Left out: music, with no trunk of its own under the same settings and seeds."
+    assert answer(conditions(rows))[-1] == said
+    assert said not in answer(conditions([*rows, row("music", 61.0)]))
+
+
 def with_metric(row: dict[str, Any], metric: str, perfect: float | None) -> dict[str, Any]:
     """The row with its score under another metric, of which no scale is known."""
     scores = row["result"]["metrics"]

@@ -251,6 +251,18 @@ def test_a_power_law_is_found_again(a: float, b: float, c: float) -> None:
     np.testing.assert_allclose(law.at(n), a * n**-b + c, rtol=1e-3)
 
 
+@pytest.mark.parametrize("errors", [(50, 10, 10.5, 9.8), (80, 20, 20.2, 19.9, 20.1), (50, 50.1, 49.9, 50)])
+def test_points_that_do_not_tell_an_exponent_have_no_law(errors: tuple[float, ...]) -> None:
+    assert fit_law((0.05, 0.2, 0.5, 0.7, 1)[-len(errors) :], errors) is None
+
+
+def test_the_exponents_standard_error_is_its_spread_over_draws() -> None:
+    drawn, n = np.random.default_rng(0), np.array([0.05, 0.1, 0.2, 0.5, 1])
+    laws = [fit_law(n.tolist(), (10 * n**-0.5 + 2 + drawn.normal(0, 0.3, 5)).tolist()) for _ in range(200)]
+    found = [law for law in laws if law]
+    assert np.mean([law.error_of_b for law in found]) == pytest.approx(np.std([law.b for law in found]), rel=0.2)
+
+
 def test_a_law_needs_four_shares(row: Rows) -> None:
     rows = [row("digits", 98 - 5 * n**-0.5, varied={"share": n}) for n in (0.03, 0.1, 0.3, 1.0)]
     (found,) = efficiencies(conditions(rows))

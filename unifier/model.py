@@ -69,10 +69,13 @@ class Unifier(Network, pl.LightningModule):
 
     def prepare(self, splits: Mapping[str, Encoded]) -> None:
         """Learn from the training splits what an example costs."""
+        buffers = [buffer.clone() for buffer in self.buffers()]
         for arm, split in splits.items():
             augment = self.arms[arm].augment
             self.costs[arm] = flops_of_example(lambda batch, arm=arm: self.loss(arm, batch), split, augment)
         self.zero_grad(set_to_none=True)
+        for buffer, before in zip(self.buffers(), buffers, strict=True):
+            buffer.copy_(before)  # what was counted is no training: a batch norm has seen nothing yet
 
     def weigh(self, arm: str, loss: Tensor) -> Tensor:
         """What a step lowers: the loss times the arm's weight, and times a learned one (Kendall et al. 2018, eq. 7)."""
@@ -152,7 +155,7 @@ class Unifier(Network, pl.LightningModule):
                 examples = self.arms[arm].source.split(split)
                 self.targets[arm, split] = {i: target_of(examples, i) for i in found}
             targets = self.targets[arm, split]
-            scores = self.arms[arm].head.metrics(list(found.values()), [targets[i] for i in found])
+            scores = self.arms[arm].head.scores(list(found.values()), [targets[i] for i in found])
             named = {f"{said or split}/{arm}/{metric}": score for metric, score in scores.items()}
             self.log_dict(named)  # Lightning rounds to float32
             self.scores |= named

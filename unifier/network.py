@@ -1,11 +1,13 @@
 """An experiment's trunk, tokenizers and heads as one network, which needs no trainer: batch to loss."""
 
+from typing import Self
+
 import torch
 from torch import Tensor, nn
 
 from unifier.data.loading import Batch
 from unifier.study.experiment import Experiment
-from unifier.study.freezing import freeze
+from unifier.study.freezing import freeze, hold_frozen_statistics
 from unifier_tokenizers import Tokens
 
 
@@ -19,6 +21,11 @@ class Network(nn.Module):
         self.heads = nn.ModuleDict({name: arm.head for name, arm in experiment.arms.items()})
         self.arms = experiment.arms
         freeze(experiment.training.frozen, self.trunk, self.tokenizers.values(), self.heads.values())
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        hold_frozen_statistics(self)
+        return self
 
     def read(self, arm: str, batch: Batch) -> Tokens:
         """A batch as its head takes it: Tokens (B, D, N), or (B, D, 1) where that reads the first column alone."""

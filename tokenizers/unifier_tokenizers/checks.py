@@ -105,7 +105,13 @@ def check_coordinates(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
 def check_matrix(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
     """The matrix of an example is D x N, float and finite."""
     for i, raw in enumerate(raws):
-        matrix, expected = tokenizer(raw), (tokenizer.dim, tokenizer.encode(raw).values.shape[-1])
+        values = tokenizer.encode(raw).values
+        try:
+            matrix = tokenizer(raw)
+        except Exception as error:
+            why = f"its values are {values.dtype}"
+            raise ContractError(_cannot(f"embed example {i}", error, why)) from error
+        expected = tokenizer.dim, values.shape[-1]
         _require(
             matrix.shape == expected,
             f"the matrix of example {i} is {tuple(matrix.shape)}: it must be D x N, {expected}",

@@ -8,7 +8,7 @@ from typing import Any, Literal, final
 from torch import Tensor, nn
 
 from unifier.trunks.trunk import Trunk, Visible
-from unifier_tokenizers import Tokens
+from unifier_tokenizers import InputError, Tokens
 
 IGNORED = -100
 """The target value that no loss counts; targets of unlike length are padded with it."""
@@ -28,7 +28,8 @@ class Head(nn.Module, ABC):
     columns as they enter the trunk, and puts that, which it is lent, to a use of its own."""
 
     perfect: float = 100.0
-    """The highest that its first metric can be, above 0: arms trained together are scored by their shares of it."""
+    """The highest that its first metric can be, above 0: arms trained together are scored by their shares of it, and
+    errors are what is lacking to it. Of a metric without such a bound nothing like that can be said."""
 
     readings: int = 1
     """How often, one after the other along B, the trunk reads a training batch for this head's loss."""
@@ -52,6 +53,17 @@ class Head(nn.Module, ABC):
     def metrics(self, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, float]:
         """Scores of a whole split, predictions against raw targets; higher is better, the first selects the model."""
 
+    @final
+    def scores(self, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, float]:
+        """`metrics` as Python's floats; raises InputError where there is none, or one is no single number."""
+        name, found = type(self).__name__, self.metrics(predictions, targets)
+        if not found:
+            raise InputError(f"{name}.metrics gives none: the first one selects the model")
+        try:
+            return {metric: float(score) for metric, score in found.items()}
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name}.metrics gives something else than numbers: {found}") from error
+
     def lend(self, trunk: Trunk) -> None:
         """Take note of the experiment's trunk, whose parameters are not this head's; most heads have no use for it.
 
@@ -63,7 +75,15 @@ class Head(nn.Module, ABC):
         """Columns (B, D, N) as `loss` and `predict` take them: what the trunk makes of them, as far as it is read."""
         if self.reads == "none":
             return tokens
-        return (trunk.first if self.reads == "first" else trunk)(tokens, self.visible)
+        read = (trunk.first if self.reads == "first" else trunk)(tokens, self.visible)
+        if not isinstance(read, Tokens):
+            raise InputError(f"{type(trunk).__name__} gives a {type(read).__name__}: it must give Tokens")
+        if self.reads == "all" and read.matrix.shape != tokens.matrix.shape:
+            raise InputError(
+                f"{type(trunk).__name__} makes columns {tuple(read.matrix.shape)} of {tuple(tokens.matrix.shape)}: "
+                "it must give as many as it reads, of the same D"
+            )
+        return read
 
     def check(self, targets: Iterable[Any]) -> None:
         """Raise InputError where a split with these raw targets cannot be scored; most heads can score any."""

@@ -58,6 +58,8 @@ def run_and_place(
     resume: str | Path | None,
 ) -> tuple[list[Result], Path]:
     """As `run`; returns the results, and the folder of the run or the comparison."""
+    if not inspect.isfunction(experiment):
+        raise InputError(f"{experiment!r} is no function: give one whose keyword arguments are the settings")
     study = Path(inspect.getfile(experiment)).stem
     if out is None:  # a comparison that goes on puts its other runs beside the first ones: <out>/<its name>/<its id>
         out = os.path.normpath(Path(resume, "..", "..")) if resume is not None else "runs"

@@ -11,6 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from unifier_tokenizers import InputError
 
+TAKEN = ("seed", "data_folder", "out", "track", "tensorboard", "resume")
+"""What `run` takes for itself, so that no experiment would be given it."""
+
 
 def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """All settings of a function, defaults filled in; a text (from the command line) becomes what its type says,
@@ -19,6 +22,8 @@ def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> di
     Raises InputError for a name that the signature lacks, a value of another type, and one that is missing.
     """
     parameters = inspect.signature(function).parameters
+    if taken := [name for name in TAKEN if name in parameters]:
+        raise InputError(f"{function.__name__} has a setting '{taken[0]}', which is the run's own: call it otherwise")
     hints = get_type_hints(function)
     for name in given:
         if name not in parameters:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, final, get_args
 
+import numpy as np
+
 from unifier.study.experiment import Experiment, Weighting, check_name, check_seed
 from unifier.study.transfer import Tuned
 from unifier_tokenizers import InputError
@@ -102,6 +104,10 @@ class Comparison:
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        # numpy's arrays and numbers as Python's, or a file would say "8"
+        object.__setattr__(self, "seeds", [plain(seed) for seed in self.seeds])
+        varied = {name: [plain(value) for value in values] for name, values in self.vary.items()}
+        object.__setattr__(self, "vary", varied)
         names = [function.__name__ for function in self.experiments]
         if not names or not self.seeds or not self.modes:
             raise InputError(f'the comparison "{self.name}" needs an experiment and a seed, and a mode')
@@ -125,6 +131,11 @@ class Comparison:
                 raise InputError(
                     f"'{name}' varies, and every arm stops at {most} {self.match} whatever it is: "
                     f"match {name}, and leave the budget out"
+                )
+            if name == SHARE and SHARE in known:
+                raise InputError(
+                    f"'{SHARE}' varies, which is the share of the examples, and is a setting of an experiment too: "
+                    "give that another name"
                 )
             if not values or name in self.settings:
                 raise InputError(f"'{name}' varies over {list(values)}: give it values here, and none in the settings")
@@ -182,6 +193,11 @@ class Comparison:
                         tuned=tuned,
                         mode="transfer",
                     )
+
+
+def plain(value: Any) -> Any:
+    """A number of numpy's as one of Python's; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def varied_of(varied: Mapping[str, Any], *makes: Make) -> dict[str, Any]:

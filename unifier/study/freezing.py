@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]  of 1, 2 and 3 axes
 
 from unifier.trunks.layers import FeedForward
 from unifier.trunks.trunk import Trunk
@@ -14,13 +15,15 @@ Part = Literal["norms", "attention", "feed_forward", "positions", "tokenizer", "
 """The trunk's norms, feed-forward networks, and all the rest of it, by which its columns see each other (attention, or
 recurrent cells, or kernels); positional encodings; tokenizers, their positions among them; heads."""
 
+NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _BatchNorm)
+
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
 def parts_of(trunk: Trunk) -> dict[Part, list[nn.Parameter]]:
     """A trunk's parameters, each in the one part it belongs to."""
     parts: dict[Part, list[nn.Parameter]] = {
-        "norms": parameters_of(trunk, nn.LayerNorm),
+        "norms": parameters_of(trunk, *NORMS),
         "feed_forward": parameters_of(trunk, FeedForward),
     }
     elsewhere = {parameter for parameters in parts.values() for parameter in parameters}
@@ -28,9 +31,9 @@ def parts_of(trunk: Trunk) -> dict[Part, list[nn.Parameter]]:
     return parts
 
 
-def parameters_of(module: nn.Module, kind: type[nn.Module]) -> list[nn.Parameter]:
-    """The parameters of all modules of a kind inside."""
-    return [parameter for part in module.modules() if isinstance(part, kind) for parameter in part.parameters()]
+def parameters_of(module: nn.Module, *kinds: type[nn.Module]) -> list[nn.Parameter]:
+    """The parameters of all modules of these kinds inside."""
+    return [parameter for part in module.modules() if isinstance(part, kinds) for parameter in part.parameters()]
 
 
 def freeze(parts: Sequence[Part], trunk: Trunk, tokenizers: Iterable[nn.Module], heads: Iterable[nn.Module]) -> None:
@@ -49,3 +52,14 @@ def freeze(parts: Sequence[Part], trunk: Trunk, tokenizers: Iterable[nn.Module],
             raise InputError(f'frozen="{part}": this model has no such part with anything to learn')
         for parameter in parameters[part]:
             parameter.requires_grad_(False)
+    whole = [*trunk.parameters(), *parameters["tokenizer"], *parameters["head"]]
+    if parts and not any(parameter.requires_grad for parameter in whole):
+        raise InputError(f"frozen={', '.join(parts)}: nothing of this model is left to learn")
+
+
+def hold_frozen_statistics(model: nn.Module) -> None:
+    """Let no batch norm that is frozen go on taking means of what it reads."""
+    for module in model.modules():
+        own = list(module.parameters()) if isinstance(module, _BatchNorm) else []
+        if own and not any(parameter.requires_grad for parameter in own):
+            module.eval()

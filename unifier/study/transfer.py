@@ -21,6 +21,8 @@ def tune(experiment: Experiment, tuned: Tuned) -> Experiment:
     """The experiment, with the rest of its trunk frozen."""
     trained = {"none": (), "norms": ("norms",), "all": PARTS}[tuned]
     parts = parts_of(experiment.trunk)
+    if tuned == "norms" and not parts["norms"]:
+        raise InputError(f'tuned="norms": the trunk of "{experiment.name}" has no norms that learn: leave it out')
     frozen = tuple(part for part, parameters in parts.items() if parameters and part not in trained)
     training = experiment.training
     return replace(experiment, training=replace(training, frozen=tuple({*training.frozen, *frozen})))
@@ -35,9 +37,12 @@ def load_weights(trunk: Trunk, weights: Mapping[str, Tensor], *, start: str) -> 
 
 
 def shuffle(trunk: Trunk, seed: int) -> None:
-    """Put the weights of each tensor in another order: how large they are stays, what they have learned goes."""
+    """Put the weights of each tensor in another order: how large they are stays, what they have learned goes.
+
+    A norm's running means and variances are learned too.
+    """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in trunk.parameters():
-            order = torch.randperm(parameter.numel(), generator=generator)
-            parameter.copy_(parameter.flatten()[order].view_as(parameter))
+        for weights in (*trunk.parameters(), *(buffer for buffer in trunk.buffers() if buffer.is_floating_point())):
+            order = torch.randperm(weights.numel(), generator=generator)
+            weights.copy_(weights.flatten()[order].view_as(weights))

@@ -16,7 +16,10 @@ that all columns see, with the past seen after it (one stack that translates).""
 
 
 class Trunk(nn.Module, ABC):
-    """Reads a batch of columns; knows no modality, and no order but what the columns themselves tell."""
+    """Reads a batch of columns; knows no modality, and no order but what the columns themselves tell.
+
+    One that draws its parameters within `drawn_from_seed_alone` begins from the same ones whatever was built before it.
+    """
 
     dim: int
     """D, the rows of the columns it reads and gives back."""

@@ -37,6 +37,8 @@ class Encoded:
         self.values, self.positions, self.targets = Packed(), Packed(), Packed()
         self.scalar = False
         """Whether a target is one number."""
+        self._last = 1
+        """The length of the last target."""
         for example in zip(units, targets, indices, strict=True):
             self.add(*example)
 
@@ -47,8 +49,14 @@ class Encoded:
         self.aim(target, index)
 
     def aim(self, target: Tensor, index: int) -> None:
-        """The target of one more, whose columns lie elsewhere."""
-        self.scalar = target.ndim == 0
+        """The target of one more, whose columns lie elsewhere.
+
+        Raises InputError for bools of unlike length, since the padding of a target is neither true nor false.
+        """
+        self.scalar, length = target.ndim == 0, target.shape[-1] if target.ndim else 1
+        if target.dtype == torch.bool and len(self) and length != self._last:
+            raise InputError(f"targets of {self._last} and of {length} bools cannot be padded: encode integers")
+        self._last = length
         self.targets.append(target[None] if self.scalar else target)
         self._indices.append(np.array([index]))
 

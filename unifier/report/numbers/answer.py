@@ -27,6 +27,8 @@ class Together(NamedTuple):
     unit: str
     settings: str
     """Those under which it was trained, where they differ; and which trunk it is, where there are several."""
+    lonely: Sequence[str]
+    """Arms of that trunk that no trunk of their own can be held against, under the same settings and seeds."""
 
 
 def together(found: Sequence[Condition]) -> list[Together]:
@@ -38,10 +40,17 @@ def together(found: Sequence[Condition]) -> list[Together]:
             trunks.setdefault(trunk, {}).setdefault(one.condition.arm, one)
     several = len({experiment for experiment, _ in trunks}) > 1
     named = [", ".join(part for part in (experiment * several, said) if part) for experiment, said in trunks]
-    return [_together(list(of_arm.values()), said) for said, of_arm in zip(named, trunks.values(), strict=True)]
+    arms = [
+        [one.arm for one in found if one.says(mode="joint", experiment=experiment) and settings_of(one.varied) == said]
+        for experiment, said in trunks
+    ]
+    return [
+        _together(list(of_arm.values()), said, [arm for arm in dict.fromkeys(on) if arm not in of_arm])
+        for said, of_arm, on in zip(named, trunks.values(), arms, strict=True)
+    ]
 
 
-def _together(pairs: Sequence[Contrast], settings: str) -> Together:
+def _together(pairs: Sequence[Contrast], settings: str, lonely: Sequence[str]) -> Together:
     scaled = all(one.scaled for one in pairs)
     by_arm = {one.condition.arm: (one.normalised_gains if scaled else None) or one.gains for one in pairs}
     over = pairs[0].raw.unit
@@ -50,7 +59,7 @@ def _together(pairs: Sequence[Contrast], settings: str) -> Together:
     common = scaled or len({one.condition.metric for one in pairs}) == 1
     unit = "points of normalised score" if scaled else "points"
     arms = {arm: estimate(values.values(), over) for arm, values in by_arm.items()}
-    return Together(estimate(overall, over) if overall and common else None, arms, unit, settings)
+    return Together(estimate(overall, over) if overall and common else None, arms, unit, settings, lonely)
 
 
 def _under(settings: str, said: Sequence[str]) -> list[str]:
@@ -59,7 +68,13 @@ def _under(settings: str, said: Sequence[str]) -> list[str]:
 
 
 def _joint(found: Sequence[Condition]) -> list[str]:
-    return [said for one in together(found) for said in _under(one.settings, _shared(one))]
+    return [said for one in together(found) for said in _under(one.settings, [*_shared(one), *_left_out(one)])]
+
+
+def _left_out(result: Together) -> list[str]:
+    if not result.lonely:
+        return []
+    return [f"Left out: {join(result.lonely)}, with no trunk of its own under the same settings and seeds."]
 
 
 def _shared(result: Together) -> list[str]:

@@ -89,17 +89,26 @@ def _efficiency(arm: str, points: Sequence[tuple[float, Condition]]) -> Efficien
 
 
 def fit_law(n: Sequence[float], errors: Sequence[float]) -> Law | None:
-    """Fit a n^-b + c by least squares, all of them at least 0; None where it cannot be done."""
+    """Fit a n^-b + c by least squares, all of them at least 0; None where the points do not tell b.
+
+    The standard error of b is that of the model made linear about the best fit, its columns scaled alike: unscaled, a
+    steep law's would be lost to rounding, and its b reported as certain.
+    """
     x, y = np.asarray(n, float), np.asarray(errors, float)
     start = (max(y[-1], 1e-3), 0.5, 0.0)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", OptimizeWarning)  # the covariance cannot be found
-            best, covariance = curve_fit(_law, x, y, p0=start, bounds=(0, np.inf), max_nfev=20_000)
+            a, b, c = curve_fit(_law, x, y, p0=start, bounds=(0, np.inf), max_nfev=20_000)[0].tolist()
     except (RuntimeError, ValueError, OptimizeWarning):
         return None
-    spread = float(np.sqrt(covariance[1, 1]))
-    return Law(float(best[0]), float(best[1]), float(best[2]), spread) if np.isfinite(spread) else None
+    columns = np.stack([x**-b, a * x**-b * np.log(x), np.ones_like(x)], axis=1)
+    lengths = np.linalg.norm(columns, axis=0)
+    if not lengths.all() or np.linalg.matrix_rank(columns / lengths, tol=1e-5) < 3:
+        return None
+    inverse = np.linalg.pinv(columns / lengths)[1] / lengths[1]
+    noise = ((y - _law(x, a, b, c)) ** 2).sum() / (len(x) - 3)
+    return Law(a, b, c, float(np.sqrt(noise * inverse @ inverse)))
 
 
 def _law(n: np.ndarray, a: float, b: float, c: float) -> np.ndarray:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unifier.running.settings import check_settings, convert
-from unifier.study.comparison import Comparison, Make, Match
+from unifier.study.comparison import Comparison, Make, Match, plain
 from unifier.study.joint import UNITS
 from unifier_tokenizers import InputError
 
@@ -28,11 +28,13 @@ def cross_validation(make: Make, given: Mapping[str, Any], seed: int) -> tuple[C
     experiment = make(**checked)
     settings = {name: value for name, value in checked.items() if name != "fold"}
     sources = [arm.source for arm in experiment.arms.values()]
-    known = {tuple(getattr(source, "folds", ())) for source in sources}
+    known = {tuple(map(plain, getattr(source, "folds", ()))) for source in sources}
     names, numbers = " and ".join(source.name for source in sources), min(known)
     if len(known) > 1 or not numbers:
         own = "; data of your own have those in the column fold of their table, or of folds.csv in their folder"
         raise InputError(f"folds={folds}: {names} has no folds, or not the same in all arms{own}")
+    if odd := [fold for fold in numbers if not isinstance(fold, int)]:
+        raise InputError(f"folds={folds}: {names} calls a fold {odd[0]!r}: number them")
     if len(numbers) != folds:
         raise InputError(
             f"folds={folds}: {names} has {len(numbers)} folds ({', '.join(map(str, numbers))}): "

@@ -1,0 +1,177 @@
+"""Heads, trunks and comparisons of one's own: what they may be, and the line that says what they may not."""
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unifier import Comparison, Experiment, run
+from unifier.data.embedded import Digits
+from unifier.data.keeping.encoding import Encoded, encode_split
+from unifier.heads.classification import ClassificationHead
+from unifier.heads.head import Head
+from unifier.model import Unifier
+from unifier.study.experiment import Arm, Training
+from unifier.study.freezing import Part, parts_of
+from unifier.study.transfer import shuffle, tune
+from unifier.trunks.transformer import Transformer
+from unifier.trunks.trunk import Trunk, Visible
+from unifier_tokenizers import InputError, PatchTokenizer, Tokens, Units
+
+D = 8
+Metrics = Callable[[Sequence[str], Sequence[str]], dict[str, Any]]
+
+
+class Own(Trunk):
+    """A norm of some kind and a map, which may give back fewer columns than it reads, or no Tokens."""
+
+    def __init__(self, norm: nn.Module, *, gives: str = "all") -> None:
+        super().__init__()
+        self.dim, self.norm, self.map, self.gives = D, norm, nn.Linear(D, D), gives
+
+    def forward(self, tokens: Tokens, visible: Visible = "all") -> Any:
+        matrix = self.map(self.norm(tokens.matrix.mT.flatten(0, 1))).unflatten(0, (len(tokens.mask), -1)).mT
+        if self.gives == "matrix":
+            return matrix
+        read = Tokens(matrix, tokens.mask, tokens.positions)
+        return Tokens(*(part[..., :2] for part in read)) if self.gives == "two" else read
+
+
+class Scored(Head):
+    """How dark each picture's columns are, scored as one likes."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__()
+        self.out, self.own = nn.Linear(D, 1), metrics
+
+    def encode(self, target: str) -> Tensor:
+        return torch.tensor(float(target))
+
+    def level(self, tokens: Tokens) -> Tensor:
+        return self.out(tokens.matrix.mean(2))[:, 0]
+
+    def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
+        return (self.level(tokens) - target).square().mean()
+
+    def predict(self, tokens: Tokens) -> Sequence[Any]:
+        return self.level(tokens).tolist()
+
+    def metrics(self, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, float]:
+        return self.own(predictions, targets)
+
+
+def described(trunk: Trunk | None = None, head: Head | None = None, *frozen: Part) -> Experiment:
+    source = Digits(val=10, test=10)
+    arm = Arm(source, PatchTokenizer(D, channels=1), head or ClassificationHead(source.labels, D))
+    training = Training(steps=1, batch_tokens=128, validations=1, workers=0, frozen=frozen)
+    return Experiment("own", trunk or Transformer(D, 1, 2, 12), {"digits": arm}, training)
+
+
+def one(*, fold: int = 0) -> Experiment:
+    return described()
+
+
+def shared(*, share: float = 0.3) -> Experiment:
+    return described()
+
+
+def seeded(*, seed: int = 0) -> Experiment:
+    return described()
+
+
+@pytest.mark.parametrize("number", [np.float32, torch.tensor])
+def test_scores_may_be_numbers_of_any_library(tmp_path: Path, number: Callable[[float], Any]) -> None:
+    def scored() -> Experiment:
+        return described(None, Scored(lambda predictions, targets: {"own": number(0.5)}))
+
+    [result] = run(scored, out=tmp_path, track="off")
+    assert json.loads((result.folder / "result.json").read_text())["metrics"]["test/digits/own"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("found", "said"), [({}, "gives none"), ({"own": "good"}, "'good'"), ({"own": torch.zeros(2)}, "numbers")]
+)
+def test_scores_that_are_none_are_named(found: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=f"Scored.metrics gives .*{said.removeprefix('gives ')}"):
+        Scored(lambda predictions, targets: found).scores([], [])
+
+
+@pytest.mark.parametrize(
+    ("gives", "said"), [("matrix", "Own gives a Tensor"), ("two", r"Own makes columns \(3, 8, 2\)")]
+)
+def test_a_trunk_that_gives_something_else_is_named(gives: str, said: str) -> None:
+    tokens = Tokens(torch.zeros(3, D, 4), torch.ones(3, 4, dtype=torch.bool), torch.zeros(3, 1, 4, dtype=torch.long))
+    with pytest.raises(InputError, match=said):
+        ClassificationHead(("a", "b"), D).read(Own(nn.LayerNorm(D), gives=gives), tokens)
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(D), nn.RMSNorm(D), nn.GroupNorm(2, D), nn.BatchNorm1d(D)])
+def test_norms_of_every_kind_are_norms(norm: nn.Module) -> None:
+    assert set(parts_of(Own(norm))["norms"]) == set(norm.parameters())
+
+
+def test_to_tune_the_norms_there_must_be_some() -> None:
+    with pytest.raises(InputError, match='tuned="norms": the trunk of "own" has no norms'):
+        tune(described(Own(nn.Identity())), "norms")
+
+
+def test_something_must_be_left_to_learn() -> None:
+    with pytest.raises(InputError, match="frozen=attention, norms, tokenizer, head: nothing of this model"):
+        Unifier(described(Own(nn.LayerNorm(D)), None, "attention", "norms", "tokenizer", "head"))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_batch_norm_takes_its_means_only_of_what_it_is_trained_on(frozen: bool) -> None:
+    norm = nn.BatchNorm1d(D)
+    model = Unifier(described(Own(norm), None, *(("norms",) if frozen else ()))).train()
+    arm = model.arms["digits"]
+    split, _ = encode_split(list(arm.source.split("train"))[:4], arm.tokenizer, arm.head)
+    model.prepare({"digits": split})
+    assert norm.num_batches_tracked == 0  # what is counted is not trained on
+    norm(torch.randn(4, D))
+    assert (norm.num_batches_tracked == 0) == frozen
+
+
+def test_shuffled_weights_are_shuffled_means_too() -> None:
+    trunk = Own(nn.BatchNorm1d(D))
+    learned = torch.arange(float(D))
+    trunk.norm.running_mean = learned.clone()
+    shuffle(trunk, 0)
+    means = trunk.norm.running_mean
+    assert isinstance(means, Tensor)
+    assert not torch.equal(means, learned)
+    assert torch.equal(means.sort().values, learned)
+
+
+def test_numbers_of_a_comparison_may_be_numpys() -> None:
+    numbers: Any = np.arange(2)
+    comparison = Comparison("numbers", [one], seeds=numbers, vary={"fold": numbers + 1}, match="steps")
+    assert json.loads(json.dumps([trial.row()["varied"] for trial in comparison.trials()])) == [
+        {"fold": fold} for fold in (1, 1, 2, 2)
+    ]
+
+
+def test_a_share_of_the_examples_and_a_setting_of_that_name_are_not_mistaken() -> None:
+    with pytest.raises(InputError, match="'share' varies, which is the share of the examples"):
+        Comparison("shares", [shared], vary={"share": (0.5, 1)})
+
+
+@pytest.mark.parametrize(("study", "said"), [(seeded, "seeded has a setting 'seed'"), (partial(one), "is no function")])
+def test_a_study_that_cannot_be_run_is_named(tmp_path: Path, study: Callable[..., Experiment], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        run(study, out=tmp_path, track="off")
+    assert not list(tmp_path.iterdir())
+
+
+def test_bools_of_unlike_length_are_refused() -> None:
+    split = Encoded()
+    for index, length in enumerate((3, 3)):
+        split.add(Units(torch.zeros(1, 3), torch.zeros(1, 3, dtype=torch.long)), torch.ones(length).bool(), index)
+    with pytest.raises(InputError, match="targets of 3 and of 2 bools"):
+        split.add(Units(torch.zeros(1, 2), torch.zeros(1, 2, dtype=torch.long)), torch.ones(2).bool(), 2)
