@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from torch import Tensor, nn
 from unifier import Comparison, Experiment, run
 from unifier.data.embedded import Digits
 from unifier.data.keeping.encoding import Encoded, encode_split
+from unifier.data.loading import Batch, collate
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head
 from unifier.model import Unifier
 from unifier.study.experiment import Arm, Training
 from unifier.study.freezing import Part, parts_of
+from unifier.study.ledger import flops_of_example
 from unifier.study.transfer import shuffle, tune
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk, Visible
@@ -173,5 +176,101 @@ def test_bools_of_unlike_length_are_refused() -> None:
     split = Encoded()
     for index, length in enumerate((3, 3)):
         split.add(Units(torch.zeros(1, 3), torch.zeros(1, 3, dtype=torch.long)), torch.ones(length).bool(), index)
-    with pytest.raises(InputError, match="targets of 3 and of 2 bools"):
+    with pytest.raises(InputError, match=r"targets of 3 and of 2 torch\.bool cannot be padded"):
         split.add(Units(torch.zeros(1, 2), torch.zeros(1, 2, dtype=torch.long)), torch.ones(2).bool(), 2)
+
+
+def test_predictions_are_one_for_each_example(tmp_path: Path) -> None:
+    class Flat(Scored):
+        def predict(self, tokens: Tokens) -> Sequence[Any]:
+            return self.level(tokens).tolist() * 2
+
+    def flat() -> Experiment:
+        return described(None, Flat(lambda predictions, targets: {"own": 1.0}))
+
+    with pytest.raises(InputError, match=r"Flat\.predict gives 20 predictions for 10 examples"):
+        run(flat, out=tmp_path, track="off")
+
+
+def test_numbers_predicted_of_several_views_are_averaged(tmp_path: Path) -> None:
+    seen: dict[int, list[float]] = {1: [], 3: []}
+
+    def viewed(*, views: int) -> Experiment:
+        def measured(predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, Any]:
+            seen[views] += [float(one) for one in predictions]
+            return {"own": 1.0}
+
+        experiment = described(None, Scored(measured))
+        arm = replace(experiment.arms["digits"], views=lambda batch: [batch] * views)
+        return replace(experiment, arms={"digits": arm})
+
+    for views in seen:
+        run(viewed, out=tmp_path, track="off", views=views)
+    assert len(set(seen[1])) > 10
+    assert seen[3] == pytest.approx(seen[1], abs=1e-6)
+
+
+def test_a_loss_is_one_number() -> None:
+    class Many(Scored):
+        def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
+            return (self.level(tokens) - target).square()
+
+    model = Unifier(described(None, Many(lambda predictions, targets: {})))
+    arm = model.arms["digits"]
+    split, _ = encode_split(list(arm.source.split("train"))[:4], arm.tokenizer, arm.head)
+    with pytest.raises(InputError, match=r"Many\.loss gives \(4,\): it must be a scalar"):
+        model.loss("digits", collate(split, range(4)))
+
+
+def test_a_perfect_score_is_above_0() -> None:
+    head = Scored(lambda predictions, targets: {"own": 1.0})
+    head.perfect = 0.0
+    with pytest.raises(InputError, match='arm "digits" says that a perfect score is 0'):
+        described(None, head)
+
+
+def test_what_is_encoded_is_a_tensor() -> None:
+    class Number(Scored):
+        def encode(self, target: str) -> Any:
+            return float(target)
+
+    examples, tokenizer = list(Digits().split("train"))[:2], PatchTokenizer(D, channels=1)
+    with pytest.raises(InputError, match=r"Number\.encode gives a float"):
+        encode_split(examples, tokenizer, Number(lambda predictions, targets: {}))
+
+
+def test_a_frozen_batch_norm_without_weights_stands_still_as_well() -> None:
+    norm = nn.BatchNorm1d(D, affine=False)
+    assert norm.training
+    Unifier(described(Own(norm), None, "attention")).train()
+    assert not norm.training
+    Unifier(described(Own(norm))).train()
+    assert norm.training
+
+
+def test_a_comparison_is_of_functions() -> None:
+    with pytest.raises(InputError, match=r"holds functools\.partial.*, which is no function"):
+        Comparison("partial", [partial(one)])
+
+
+@pytest.mark.parametrize("clipped", [True, False])
+def test_targets_of_each_column_are_counted_with_their_columns(clipped: bool) -> None:
+    split = Encoded()
+    for index, n in enumerate((1200, 1100, 300)):
+        split.add(Units(torch.zeros(1, n), torch.arange(n)[None]), torch.zeros(n, dtype=torch.long), index)
+    read: list[tuple[int, int]] = []
+    weight = nn.Parameter(torch.ones(1, 1))
+
+    def loss(batch: Batch) -> Tensor:
+        read.append((batch.values.shape[-1], batch.target.shape[-1]))
+        return (weight @ batch.values).sum()
+
+    def crop(batch: Batch, generator: torch.Generator) -> Batch:
+        return batch
+
+    if clipped:
+        crop.most = 200  # pyright: ignore[reportFunctionMemberAccess]
+    cost = flops_of_example(loss, split, crop)
+    assert read
+    assert all(n == length <= (200 if clipped else 1024) for n, length in read)
+    assert cost(100, 100) == pytest.approx(100 * 4, rel=1e-3)

@@ -5,10 +5,14 @@ import ast
 import errno
 import json
 import os
+import signal
 import sys
+import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn, final
 
@@ -30,11 +34,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not hasattr(options, "act"):
         parser.print_help()
         return 2
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a console without a letter of ours ends nothing
     # Nothing heavy is imported before a command needs it: help and list start at once.
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn_in_a_line
-            return options.act(options) or 0
+            with _stopped_by_sigterm():
+                return options.act(options) or 0
     except KeyboardInterrupt as error:
         print("interrupted", file=sys.stderr)
         _print_folder(error)
@@ -47,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"unifier: {error}", file=sys.stderr)
         _print_folder(error)
         return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it ends
+        return 1
     except OSError as error:
         if error.errno not in MENDABLE:
             raise
@@ -69,6 +80,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             raise
         return 1
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Generator[None]:
+    """Within it SIGTERM, by which schedulers and containers stop a program, is what Ctrl-C is."""
+    if threading.current_thread() is not threading.main_thread():  # no other hears signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _print_folder(error: BaseException) -> None:
@@ -264,11 +288,10 @@ def act_report(options: argparse.Namespace) -> None:
     print(page)
 
 
-def act_translate(options: argparse.Namespace) -> int:
-    """Write a line for each line; returns 1 where nobody reads on."""
+def act_translate(options: argparse.Namespace) -> None:
+    """Write a line for each line."""
     from contextlib import nullcontext
     from dataclasses import fields
-    from io import TextIOWrapper
 
     from unifier.report.alignment import AlignmentPage
     from unifier.running.using.translate import Wishes, opened, translate
@@ -280,12 +303,7 @@ def act_translate(options: argparse.Namespace) -> int:
     translator = Translator(options.run, options.experiment, align=bool(options.attention))
     page = AlignmentPage(options.attention) if options.attention else nullcontext()
     with opened(options.file) as file, page as alignments:
-        try:
-            translate(translator, file, options.file or "standard input", sys.stdout, wishes, alignments)
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it ends
-            return 1
-    return 0
+        translate(translator, file, options.file or "standard input", sys.stdout, wishes, alignments)
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from unifier.data.loading import Batch
 from unifier.study.experiment import Experiment
 from unifier.study.freezing import freeze, hold_frozen_statistics
-from unifier_tokenizers import Tokens
+from unifier_tokenizers import InputError, Tokens
 
 
 class Network(nn.Module):
@@ -38,4 +38,9 @@ class Network(nn.Module):
         head = self.arms[arm].head
         if self.training and head.readings > 1:
             batch = Batch(*(torch.cat([part] * head.readings) for part in batch))
-        return head.loss(self.read(arm, batch), batch.target)
+        loss = head.loss(self.read(arm, batch), batch.target)
+        if loss.ndim:
+            raise InputError(
+                f"{type(head).__name__}.loss gives {tuple(loss.shape)}: it must be a scalar, such as a mean"
+            )
+        return loss

@@ -21,6 +21,7 @@ from unifier.running.loop.callbacks import DivergedError, Interrupted
 from unifier.running.loop.speed import Speed, peak_flops
 from unifier.running.loop.train import computes_bf16, train_and_test
 from unifier.running.result import Result, commit, machine, versions
+from unifier.running.saying import say
 from unifier.running.telling.tell import tell
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
 from unifier.running.using.weights import fill, read_start
@@ -92,7 +93,7 @@ def fit(
                 f'{resume} is a run of "{earlier["name"]}", and cannot go on as one of "{experiment.name}"'
             )
         if start is None:
-            print(f"{experiment.name}: finished already; nothing is left to train", flush=True)
+            say(f"{experiment.name}: finished already; nothing is left to train")
             return Result.read(resume)
         fill(model, start["state_dict"], resume / "checkpoints" / "last.ckpt", experiment.name)
         done = start["global_step"]
@@ -119,6 +120,10 @@ def fit(
         together=training.accumulate,
     )
     steps = None if batches.total is None else batches.total // training.accumulate
+    if done and steps and done > steps:
+        raise InputError(
+            f"{resume}: it has made {done:,} steps, and {experiment.name} ends at {steps:,} now: run it anew"
+        )
     model.planned_steps = steps or model.planned_steps
     result = Result(
         name=experiment.name,
@@ -152,7 +157,7 @@ def fit(
         }
         write_json(result.folder / "settings.json", {**about, "longest": longest, "read": read})
         introduce(result, training, steps)
-        tracking = start_tracking(experiment, result, place, model)
+        tracking = start_tracking(experiment, result, place, model, done)
         held_out = {
             name: EvaluationBatches(split, columns=WITHOUT_GRADIENTS * training.batch_tokens)
             for name, split in (("val", val), ("test", test))
@@ -247,16 +252,16 @@ def introduce(result: Result, training: Training, steps: int | None) -> None:
     counts = result.parameters
     parts = ", ".join(f"{part} {counts[part]:,}" for part in ("tokenizer", "trunk", "head"))
     length = f"{training.seconds:g} seconds" if steps is None else f"{steps:,} steps"
-    print(f"{result.name}: {', '.join(result.arms)}; seed {result.seed}; {length}")
-    print(f"  {counts['total']:,} parameters ({parts})", flush=True)
+    say(f"{result.name}: {', '.join(result.arms)}; seed {result.seed}; {length}")
+    say(f"  {counts['total']:,} parameters ({parts})")
 
 
-def start_tracking(experiment: Experiment, result: Result, place: Place, model: Unifier) -> Tracking:
-    """Open metrics.csv, and the trackers asked for."""
+def start_tracking(experiment: Experiment, result: Result, place: Place, model: Unifier, done: int | None) -> Tracking:
+    """Open metrics.csv, and the trackers asked for; `done` is the step that the run resumes from."""
     tracking = Tracking(result.folder, lambda: model.ledger.read())
     tracking.add(lambda: MetricsFile(result.folder / "metrics.csv"))
     if place.tensorboard:
-        tracking.add(lambda: TensorBoard(result.folder))
+        tracking.add(lambda: TensorBoard(result.folder, done))
     if place.track != "off":
         about = {name: getattr(result, name) for name in ("seed", "parameters", "commit", "versions", "machine")}
         tracking.add(

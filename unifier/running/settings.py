@@ -24,6 +24,9 @@ def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> di
     parameters = inspect.signature(function).parameters
     if taken := [name for name in TAKEN if name in parameters]:
         raise InputError(f"{function.__name__} has a setting '{taken[0]}', which is the run's own: call it otherwise")
+    for parameter in parameters.values():
+        if parameter.kind not in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            raise InputError(f"{function.__name__} has {parameter}, and no setting can be given by that: name each")
     hints = get_type_hints(function)
     for name in given:
         if name not in parameters:

@@ -63,10 +63,11 @@ class MetricsFile:
 class TensorBoard:
     """Event files for TensorBoard, in the run's folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, done: int | None = None) -> None:
+        """What was written after the step `done`, that a run resumes from, is purged: it comes again."""
         from torch.utils.tensorboard.writer import SummaryWriter
 
-        self.writer = SummaryWriter(str(folder))
+        self.writer = SummaryWriter(str(folder), purge_step=None if done is None else done + 1)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         for name, value in metrics.items():

@@ -108,6 +108,8 @@ class Comparison:
         object.__setattr__(self, "seeds", [plain(seed) for seed in self.seeds])
         varied = {name: [plain(value) for value in values] for name, values in self.vary.items()}
         object.__setattr__(self, "vary", varied)
+        if odd := [one for one in self.experiments if not inspect.isfunction(one)]:
+            raise InputError(f'the comparison "{self.name}" holds {odd[0]!r}, which is no function')
         names = [function.__name__ for function in self.experiments]
         if not names or not self.seeds or not self.modes:
             raise InputError(f'the comparison "{self.name}" needs an experiment and a seed, and a mode')

@@ -197,6 +197,11 @@ class Experiment:
                     f'the head of arm "{name}" reads columns of D = {dim}, '
                     f"and the trunk makes D = {self.trunk.dim}: give both the same dim"
                 )
+            if not arm.head.perfect > 0:
+                raise InputError(
+                    f'the head of arm "{name}" says that a perfect score is {arm.head.perfect:g}: it must be above 0, '
+                    "as of R2 in per cent, by whose share arms are told apart"
+                )
             arm.head.lend(self.trunk)
 
 

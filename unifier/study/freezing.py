@@ -58,8 +58,9 @@ def freeze(parts: Sequence[Part], trunk: Trunk, tokenizers: Iterable[nn.Module],
 
 
 def hold_frozen_statistics(model: nn.Module) -> None:
-    """Let no batch norm that is frozen go on taking means of what it reads."""
-    for module in model.modules():
-        own = list(module.parameters()) if isinstance(module, _BatchNorm) else []
-        if own and not any(parameter.requires_grad for parameter in own):
-            module.eval()
+    """Let no batch norm that is frozen, or has no weights and lies in a part that is, take means of what it reads."""
+    for part in model.modules():
+        weights = list(part.parameters())
+        if weights and not any(parameter.requires_grad for parameter in weights):
+            for norm in part.modules():
+                norm.train(norm.training and not isinstance(norm, _BatchNorm))

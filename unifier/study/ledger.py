@@ -121,13 +121,17 @@ def flops_of_example(loss: Callable[[Batch], Tensor], split: Encoded, augment: A
     `LONGEST`, or than what `augment` leaves of them, the beginnings of some are counted in their place.
     """
     read = lengths_read(split, augment)
+    by_column = bool((split.values.lengths() == split.targets.lengths()).all())  # a target of each column's own
+    if by_column:
+        read[:, 1] = read[:, 0]
     pairs, rows = distinct(np.minimum(read, LONGEST, out=read))
     if (pairs.max(0) < split.lengths().max(0)).any():  # three lengths of each tell a polynomial of degree 2
-        shares = np.array([(n, length) for n in (1, 2, 4) for length in (1, 2, 4)])
+        shares = np.array([(n, length) for n in (1, 2, 4) for length in (1, 2, 4) if n == length or not by_column])
         pairs, rows = (pairs // shares[:, None]).clip(min=1).reshape(-1, 2), np.tile(rows, len(shares))
     chosen = _independent(_terms(*pairs.T) / _terms(*pairs.T).max(0))
     batches = [
-        _beginning(collate(split, [row]), *pairs[k].tolist()) for k, row in zip(chosen, rows[chosen], strict=True)
+        _beginning(collate(split, [row]), *pairs[k].tolist(), by_column=by_column)
+        for k, row in zip(chosen, rows[chosen], strict=True)
     ]
     with torch.random.fork_rng(devices=[]):
         counts = [_count(loss, batch) for batch in batches]
@@ -148,13 +152,14 @@ def distinct(lengths: Lengths) -> tuple[Lengths, NDArray[np.intp]]:
     return found, places
 
 
-def _beginning(batch: Batch, columns: int, tokens: int) -> Batch:
-    """An example's first columns, none of a picture's row in part, and the first tokens of a target that is a text."""
+def _beginning(batch: Batch, columns: int, tokens: int, *, by_column: bool) -> Batch:
+    """An example's first columns, none of a picture's row in part, and the first tokens of a target that is a text, or
+    those columns' part of one `by_column`."""
     values, positions, mask, target, places = batch
     if columns < mask.shape[1]:
         columns = int((positions[0, 0, :columns] != positions[0, 0, columns]).sum()) or columns
-    if target.ndim > 1 and not target.is_floating_point():
-        target = target[..., :tokens]
+    if target.ndim > 1 and (by_column or not target.is_floating_point()):
+        target = target[..., : columns if by_column else tokens]
     return Batch(values[..., :columns], positions[..., :columns], mask[:, :columns], target, places)
 
 

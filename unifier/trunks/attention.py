@@ -149,6 +149,8 @@ class Attention(nn.Module):
         Without `projections`, queries, keys and values are the columns as they come.
         """
         super().__init__()
+        if dim < 1:
+            raise InputError(f"D = {dim}: at least 1 is needed")
         if heads < 1 or dim % heads:
             raise InputError(f"{heads} heads do not divide D = {dim}: take a number of heads that does")
         self.heads, self.projections = heads, projections

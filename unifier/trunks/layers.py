@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from unifier.trunks.arithmetic.linear import Linear
 from unifier.trunks.attention import Attention, Cache
-from unifier_tokenizers import Dropout
+from unifier_tokenizers import Dropout, InputError
 from unifier_tokenizers.errors import choose
 
 Norm = Literal["pre", "post"]
@@ -20,6 +20,8 @@ class FeedForward(nn.Sequential):
 
     def __init__(self, dim: int, hidden: int, activation: Activation, dropout: float) -> None:
         choose("activation", activation, get_args(Activation))
+        if hidden < 1:
+            raise InputError(f"hidden={hidden}: at least 1 is needed")
         nonlinearity = nn.GELU() if activation == "gelu" else nn.ReLU()
         super().__init__(Linear(dim, hidden), nonlinearity, Dropout(dropout), Linear(hidden, dim))
 

@@ -25,6 +25,9 @@ CHUNK, CHUNK_BYTES = 128, 4 * 2**20
 """The most examples, and about the most memory, that travel between processes together."""
 WORTH_WORKERS = 4.0  # seconds; starting worker processes costs about one
 
+UNSIGNED = frozenset({torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64})
+"""Types without negative numbers, one of which targets are padded with."""
+
 
 @final
 class Encoded:
@@ -51,11 +54,13 @@ class Encoded:
     def aim(self, target: Tensor, index: int) -> None:
         """The target of one more, whose columns lie elsewhere.
 
-        Raises InputError for bools of unlike length, since the padding of a target is neither true nor false.
+        Raises InputError for targets of unlike length and a type that has no number to pad them with.
         """
         self.scalar, length = target.ndim == 0, target.shape[-1] if target.ndim else 1
-        if target.dtype == torch.bool and len(self) and length != self._last:
-            raise InputError(f"targets of {self._last} and of {length} bools cannot be padded: encode integers")
+        if target.dtype in UNSIGNED and len(self) and length != self._last:
+            raise InputError(
+                f"targets of {self._last} and of {length} {target.dtype} cannot be padded: encode them as torch.int64"
+            )
         self._last = length
         self.targets.append(target[None] if self.scalar else target)
         self._indices.append(np.array([index]))
@@ -150,7 +155,13 @@ def encode_split(
 def _both(tokenizer: Tokenizer, head: Head, example: Example) -> tuple[Tensor, ...]:
     if not isinstance(example, Example):  # pyright: ignore[reportUnnecessaryIsInstance]  a source may be anyone's
         raise InputError(f"an Example(input, target) is expected, not a {type(example).__name__}")
-    return *tokenizer.encode(example.input), head.encode(example.target)
+    values, positions = tokenizer.encode(example.input)
+    target = head.encode(example.target)
+    for part, owner in ((values, tokenizer), (positions, tokenizer), (target, head)):
+        if not isinstance(part, Tensor) or part.requires_grad:  # pyright: ignore[reportUnnecessaryIsInstance]
+            said = "a tensor with a gradient" if isinstance(part, Tensor) else f"a {type(part).__name__}"  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"{type(owner).__name__}.encode gives {said}: a tensor without one is expected")
+    return values, positions, target
 
 
 def in_order(

@@ -15,6 +15,7 @@ from unifier.running.encoded import EncodedArm
 from unifier.running.fit import Place, RunFailed, fit
 from unifier.running.loop.callbacks import Interrupted
 from unifier.running.result import Result
+from unifier.running.saying import say
 from unifier.running.settings import check_settings
 from unifier.running.using.load import origin
 from unifier.running.using.weights import read_checkpoint, read_start
@@ -105,7 +106,7 @@ class Trials:
         if trial.start is not None and self._start_of(trial).status != "finished":
             self.problems.append(f"{trial}: left out, for the run it begins from did not finish")
             return
-        print(f"run {len(self.results) + 1} of {self._planned}: {trial}{self._left()}", flush=True)
+        say(f"run {len(self.results) + 1} of {self._planned}: {trial}{self._left()}")
         stopped_at = earlier.folder if earlier is not None and earlier.status == "interrupted" else None
         if stopped_at is not None and not (stopped_at / "checkpoints" / "last.ckpt").exists():
             stopped_at = None  # before its first step

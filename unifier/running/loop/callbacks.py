@@ -14,6 +14,7 @@ from lightning.pytorch.callbacks import Callback, RichProgressBar
 from lightning.pytorch.trainer.states import TrainerFn
 
 from unifier.model import Unifier
+from unifier.running.saying import say
 
 
 class Interrupted(BaseException):
@@ -185,7 +186,7 @@ class Lines(Callback):
         spent = pl_module.ledger.all()
         speed = spent.tokens / max(spent.seconds, 1e-9)
         step = f"step {trainer.global_step}/{pl_module.total_steps}"
-        print(f"  {step}  {spent.seconds:.0f} s  {speed:,.0f} tokens/s  {said}{figures}", flush=True)
+        say(f"  {step}  {spent.seconds:.0f} s  {speed:,.0f} tokens/s  {said}{figures}")
 
 
 @final

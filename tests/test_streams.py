@@ -1,0 +1,74 @@
+"""Who reads what is printed may go away, or have other letters; who runs a program may end it anywhere."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unifier.cli import main
+from unifier.study.files import read_json
+
+STUDY = """
+import signal
+from unifier import Arm, ClassificationHead, Comparison, Experiment, Training, Transformer
+from unifier.data.embedded import Digits
+from unifier_tokenizers import PatchTokenizer
+
+
+def digits(*, dim: int = 8) -> Experiment:
+    source = Digits(val=10, test=10)
+    arm = Arm(source, PatchTokenizer(dim, channels=1), ClassificationHead(source.labels, dim))
+    return Experiment("digits", Transformer(dim, 1, 2, 8), {"digits": arm}, Training(steps=4, workers=0))
+
+
+def again(*, dim: int = 8) -> Experiment:
+    return digits(dim=dim)
+
+
+def both(*, steps: int = 4) -> Comparison:
+    return Comparison("both", [digits, again], seeds=(0, 1), match="steps", budget=steps)
+
+
+def ended(*, dim: int = 8) -> Experiment:
+    signal.raise_signal(signal.SIGTERM)
+    return digits(dim=dim)
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    (tmp_path / "own.py").write_text(STUDY)
+    return tmp_path / "own.py"
+
+
+def command(study: Path, name: str) -> list[str]:
+    return [sys.executable, "-m", "unifier.cli", "run", f"{study}:{name}", "--track", "off", "--out", str(study.parent)]
+
+
+def test_a_reader_that_goes_away_ends_no_training(study: Path) -> None:
+    with subprocess.Popen(command(study, "digits"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stdout
+        assert run.stderr
+        run.stdout.close()
+        said = run.stderr.read()
+    assert run.returncode == 1
+    assert "Traceback" not in said
+    (result,) = study.parent.rglob("result.json")
+    assert read_json(result)["status"] == "finished"
+
+
+def test_a_console_without_our_letters_shows_them_by_number(study: Path) -> None:
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    run = subprocess.run(command(study, "both"), capture_output=True, text=True, env=environment)
+    assert run.returncode == 0, run.stderr
+    assert "\\xb1" in run.stdout
+
+
+def test_sigterm_is_ctrl_c_wherever_it_comes(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["show", f"{study}:ended"]) == 1
+    assert "interrupted" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is before
