@@ -108,6 +108,17 @@ def test_a_run_does_not_go_on_with_other_data(
     assert run(fading, resume=folder, track="off")[0].status == "finished"
 
 
+def test_a_run_does_not_go_on_beyond_its_end(tmp_path: Path, stop_at: list[int]) -> None:
+    stop_at.append(1)
+    with pytest.raises(Interrupted):
+        run(fading, out=tmp_path, track="off")
+    (folder,) = (tmp_path / "fading").iterdir()
+    checkpoint = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=False)
+    torch.save(checkpoint | {"global_step": STEPS + 1}, folder / "checkpoints" / "last.ckpt")
+    with pytest.raises(InputError, match=f"it has made {STEPS + 1} steps, and fading ends at {STEPS} now: run it anew"):
+        run(fading, resume=folder, track="off")
+
+
 def unbuilt(*, validations: int = 3) -> Experiment:
     raise AssertionError("it was built, which may read data")
 

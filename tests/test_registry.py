@@ -51,6 +51,13 @@ def test_an_experiment_is_a_function_that_says_it_returns_one(tmp_path: Path) ->
         experiment(f"{path}:helper")
 
 
+@pytest.mark.parametrize("name", ["random", "torch"])
+def test_a_file_takes_no_name_that_python_needs(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, f"{name}.py", ONE.format(name="alone"))
+    with pytest.raises(InputError, match=f"{name}.py: Python needs a module of that name"):
+        experiment(str(path))
+
+
 def test_a_path_may_have_colons(tmp_path: Path) -> None:
     (tmp_path / "12:30").mkdir()
     path = written(tmp_path / "12:30", "study_timed.py", ONE.format(name="timed"))

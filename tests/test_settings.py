@@ -13,6 +13,20 @@ from unifier_tokenizers import InputError
 Colour = Literal["red", "blue"]
 
 
+def open_ended(*, dim: int = 8, **more: int) -> None:
+    """Settings without names."""
+
+
+def by_place(dim: int = 8, /) -> None:
+    """A setting that cannot be named."""
+
+
+def test_every_setting_has_a_name_to_be_given_by() -> None:
+    for function, said in ((open_ended, r"open_ended has \*\*more"), (by_place, "by_place has dim")):
+        with pytest.raises(InputError, match=f"{said}: int.*, and no setting can be given by that"):
+            check_settings(function, {})
+
+
 def study(
     *,
     dim: int = 128,

@@ -15,7 +15,7 @@ from unifier import Comparison, Experiment, Result, run
 from unifier.data.embedded import Digits
 from unifier.heads.classification import ClassificationHead
 from unifier.running import fit
-from unifier.running.tracking import MetricsFile, Tracking, WeightsAndBiases, wandb_mode
+from unifier.running.tracking import MetricsFile, TensorBoard, Tracking, WeightsAndBiases, wandb_mode
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
@@ -210,6 +210,21 @@ def test_tensorboard_on_request(tmp_path: Path) -> None:
     (tested,) = events.Scalars("test/digits/accuracy")
     assert tested.value == pytest.approx(result.metrics["test/digits/accuracy"])
     assert not list(tmp_path.rglob("*.wandb"))
+
+
+def test_tensorboard_shows_no_step_of_a_resumed_run_twice(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        for done, steps in ((None, range(1, 5)), (2, range(3, 6))):
+            written = TensorBoard(tmp_path, done)
+            for step in steps:
+                written.log({"loss": float(step)}, step)
+            written.close(failed=False)
+        events = EventAccumulator(str(tmp_path))
+        events.Reload()
+    assert [event.step for event in events.Scalars("loss")] == [1, 2, 3, 4, 5]
 
 
 @final

@@ -205,6 +205,10 @@ def test_what_cannot_be_built_or_read() -> None:
     for share in (-0.1, 1.0):
         with pytest.raises(InputError, match=f"stochastic_depth={share}: a number from 0"):
             Transformer(D, 2, HEADS, HIDDEN, stochastic_depth=share)
+    with pytest.raises(InputError, match="hidden=0: at least 1 is needed"):
+        Transformer(D, 1, 2, 0)
+    with pytest.raises(InputError, match="D = 0: at least 1 is needed"):
+        Transformer(0, 1, 2, 8)
     with pytest.raises(InputError, match="a depth of -1 is none"):
         trunk_of(depth=-1)
     for heads in (5, 0):
