@@ -63,4 +63,5 @@ def hold_frozen_statistics(model: nn.Module) -> None:
         weights = list(part.parameters())
         if weights and not any(parameter.requires_grad for parameter in weights):
             for norm in part.modules():
-                norm.train(norm.training and not isinstance(norm, _BatchNorm))
+                if isinstance(norm, _BatchNorm):
+                    norm.eval()
