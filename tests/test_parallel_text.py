@@ -228,13 +228,13 @@ import torch
 
 class Letters(Tokenizer):
     def encode(self, raw):
-        return Units(torch.tensor(list(raw.encode()), dtype=torch.uint8), torch.arange(len(raw.encode()))[None])
+        return Units(torch.tensor(list(raw.encode()), dtype=torch.int8), torch.arange(len(raw.encode()))[None])
     def embed(self, values, positions):
         raise NotImplementedError
 
 class Same(Head):
     def encode(self, target):
-        return torch.tensor(list(target.encode()), dtype=torch.uint8)
+        return torch.tensor(list(target.encode()), dtype=torch.int8)
     loss = predict = metrics = lambda *_: None
 
 def loss(batch):
