@@ -213,6 +213,17 @@ def test_a_convolution_reaches_as_far_back_as_its_kernels() -> None:
 
 
 @torch.no_grad()
+def test_without_projections_a_memory_is_read_in_the_type_of_the_queries() -> None:
+    x = torch.randn(2, 4, D, dtype=torch.bfloat16, requires_grad=True)
+    memory = torch.randn(2, 5, D, requires_grad=True)
+    with torch.enable_grad():
+        Attention(D, 1, projections=False)(x, memory).sum().backward()
+    assert x.grad is not None
+    assert x.grad.dtype == torch.bfloat16
+    assert memory.grad is not None
+    assert memory.grad.dtype == torch.float32
+
+
 def test_attention_without_projections_is_the_softmax_of_plain_products() -> None:
     attention, x, memory = Attention(D, 1, projections=False), torch.randn(2, 4, D), torch.randn(2, 5, D)
     assert not list(attention.parameters())

@@ -182,7 +182,7 @@ class Attention(nn.Module):
             query = self.query_norm(query)
         else:
             if not self.projections:
-                parts = x, *[x if memory is None else memory] * 2
+                parts = x, *[x if memory is None else memory.to(x.dtype)] * 2
             elif memory is None:  # one product is faster than two
                 weight = torch.cat([self.query.weight, self.key_value.weight])
                 bias = torch.cat([self.query.bias, self.key_value.bias])
