@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import platform
 import subprocess
 import sys
 from dataclasses import replace
@@ -26,7 +27,7 @@ from benchmarks.racing.contest import Contest, Contestant, Role, Workload
 from benchmarks.racing.figure import draw
 from benchmarks.racing.report import results
 from benchmarks.racing.timing import Timing, ratios
-from unifier.running.result import commit
+from unifier.running.result import commit, processor
 from unifier.study.experiment import Precision
 
 FOLDER = Path(attention.__file__).parent
@@ -264,6 +265,19 @@ def test_what_is_not_run_again_is_kept_if_the_machine_is_the_same() -> None:
     elsewhere = results([(contest, RACED)], {**before, "machine": {}})
     assert list(elsewhere["contests"]) == ["made up"]
     assert not any(key.startswith("before") for key in elsewhere["ratios"])
+
+
+def test_processors_that_are_called_alike_are_told_apart(tmp_path: Path) -> None:
+    core = "processor\t: {}\ncpu family\t: {}\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n\n"
+    names = []
+    for family in (25, 26):
+        file = tmp_path / str(family)
+        file.write_text(core.format(0, family) + core.format(1, family))
+        names.append(processor(file))
+    assert names == ["AMD EPYC (family 25, model 17)", "AMD EPYC (family 26, model 17)"]
+    (tmp_path / "bare").write_text("processor\t: 0\nFeatures\t: fp asimd\n\n")
+    assert processor(tmp_path / "bare") == platform.machine()
+    assert processor(tmp_path / "absent") == (platform.processor() or platform.machine())
 
 
 def test_the_page_is_written_between_its_marks(tmp_path: Path) -> None:

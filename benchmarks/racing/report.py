@@ -4,7 +4,6 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 
 from benchmarks.racing.contest import Contest
 from benchmarks.racing.timing import Timing, ratios
-from unifier.running.result import commit
+from unifier.running.result import commit, processor
 
 PEERS = ("timm", "transformers", "x-transformers")
 
@@ -22,11 +21,8 @@ Results = Mapping[str, Any]
 
 def machine() -> dict[str, Any]:
     """What the figures hold for."""
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
-        "processor": names[0] if names else platform.processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),

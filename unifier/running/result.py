@@ -139,13 +139,17 @@ def commit() -> str:
 
 def machine() -> str:
     """Processor, cores and accelerator."""
-    cpuinfo = Path("/proc/cpuinfo")
-    models = (
-        [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        if cpuinfo.exists()
-        else []
-    )
-    parts = [models[0] if models else platform.processor() or platform.machine(), f"{os.cpu_count()} cores"]
+    parts = [processor(), f"{os.cpu_count()} cores"]
     if torch.cuda.is_available():
         parts.append(torch.cuda.get_device_name())
     return ", ".join(parts)
+
+
+def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Its name, with family and model where Linux tells them: virtual machines call unlike processors alike."""
+    if not cpuinfo.exists():
+        return platform.processor() or platform.machine()
+    first = cpuinfo.read_text().partition("\n\n")[0]
+    said = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
+    name = said.get("model name", platform.machine())
+    return f"{name} (family {said['cpu family']}, model {said['model']})" if "cpu family" in said else name
