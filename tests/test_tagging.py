@@ -58,8 +58,16 @@ def test_loss_and_prediction_are_the_same_alone_and_in_a_batch(pooling: Pooling)
     for b, length in enumerate(LENGTHS):
         alone = trunk(Tokens(*(part[b : b + 1, ..., :length] for part in tokens)))
         losses.append(head.loss(alone, target[b : b + 1]))
-        torch.testing.assert_close(head.predict(alone)[0], head.predict(together)[b])
+        torch.testing.assert_close(head.predict(alone)[0], head.predict(together)[b], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(head.loss(together, target), torch.stack(losses).mean())
+
+
+def test_tags_that_are_all_but_sure_do_not_tie() -> None:
+    head = TaggingHead(TAGS, D)
+    torch.nn.init.zeros_(head.out.weight)
+    head.out.bias.data = torch.tensor([18.0, 20.0, 30.0])
+    calm, joy, power = head.predict(batch())[0].tolist()
+    assert calm < joy < power < 1
 
 
 def test_the_loss_is_the_mean_of_each_tags_surprise() -> None:

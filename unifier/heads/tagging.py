@@ -46,7 +46,8 @@ class TaggingHead(Head):
         return functional.binary_cross_entropy_with_logits(self.logits(tokens).float(), target)
 
     def predict(self, tokens: Tokens) -> list[Tensor]:
-        return list(self.logits(tokens).float().sigmoid().cpu())
+        # In float32 all logits above 17 are 1, and tie.
+        return list(self.logits(tokens).cpu().double().sigmoid())
 
     def metrics(self, predictions: Sequence[Tensor], targets: Sequence[Iterable[str]]) -> dict[str, float]:
         """Macro ROC-AUC and mean average precision, from 0 to 1: means over the tags of which the targets hold both
