@@ -7,11 +7,12 @@ import torch
 from torch import nn
 from torch.optim import AdamW, Muon, Optimizer
 
+from unifier.heads.decoders.prefix import PrefixHead
 from unifier.study.experiment import Training
 from unifier.study.optimizing.muon import orthogonal
 from unifier.study.optimizing.optimizers import make_optimizer
 from unifier.trunks.transformer import Transformer
-from unifier_tokenizers import InputError
+from unifier_tokenizers import InputError, Vocabulary
 
 D = 6
 
@@ -40,6 +41,13 @@ def test_weights_that_are_no_matrix_do_not_decay() -> None:
     assert isinstance(optimizer, AdamW)
     decays = {p: group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert decays == {p: 0.1 if p.ndim == 2 else 0.0 for p in parts.parameters()}
+
+
+def test_what_tells_written_columns_from_read_ones_does_not_decay() -> None:
+    vocabulary = Vocabulary.fit(["a b"], size=10, level="word")
+    parts = nn.ModuleDict({"trunk": Transformer(D, 2, 2, 12), "head": PrefixHead(vocabulary, D)})
+    decays = {p: group["weight_decay"] for group in of(parts).param_groups for p in group["params"]}
+    assert decays[parts["head"].get_parameter("side")] == 0
 
 
 def test_muon_takes_the_trunks_matrices_and_each_weight_moves_as_its_own_optimizer_has_it() -> None:

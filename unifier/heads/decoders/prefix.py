@@ -28,7 +28,7 @@ class PrefixHead(AttentiveHead):
     ) -> None:
         super().__init__(vocabulary, dim, **options)
         self.encoding = PositionalEncoding("sinusoid", dim, ())
-        self.side = nn.Parameter(torch.zeros(dim, 1))
+        self.side = nn.Parameter(torch.zeros(dim))
         """Tells the columns of the text from those of the input, which stand at the same places."""
         self.dropout = Dropout(dropout)
         self._lent: list[Transformer] = []  # in a list, or its parameters would be this head's too
@@ -66,7 +66,7 @@ class PrefixHead(AttentiveHead):
     def columns(self, tokens: Tokens, ids: Tensor, start: int) -> Tokens:
         """Ids (B, L), the first at place `start` of the text, as columns of the kind that the trunk reads."""
         places = torch.arange(start, start + ids.shape[1], device=ids.device).expand(len(ids), 1, -1)
-        matrix = self.dropout(self.encoding(self.embed(ids).transpose(1, 2), places) + self.side)
+        matrix = self.dropout(self.encoding(self.embed(ids).transpose(1, 2), places) + self.side[:, None])
         return Tokens(matrix, torch.ones_like(ids, dtype=torch.bool), places.expand(-1, tokens.positions.shape[1], -1))
 
 
