@@ -153,6 +153,13 @@ def test_a_budget_in_operations_is_reached_and_shared_by_them() -> None:
     assert abs(spent["a"] - spent["b"]) <= 2 * 300  # one batch, of the longest example here
 
 
+def test_a_budget_in_seconds_which_has_no_plan_is_shared_by_operations() -> None:
+    splits = {"cheap": split_of([10] * 20), "dear": split_of([10] * 20)}
+    costs: dict[str, Cost] = {"cheap": lambda n, _: 1.0 * n, "dear": lambda n, _: 3.0 * n}
+    run = TrainingBatches(splits, columns=100, seed=0, budget={}, costs=costs)
+    assert Counter(arm for arm, _ in islice(run, 40)) == {"cheap": 30, "dear": 10}
+
+
 def test_a_budget_in_steps_is_shared_by_steps() -> None:
     run = batches({"long": split_of(lengths_of(200, 60)), "short": split_of([1] * 17)}, steps=20)
     assert Counter(arm for arm, _ in run) == {"long": 10, "short": 10}

@@ -174,8 +174,8 @@ class TrainingBatches:
     ) -> None:
         """`budget` is what all arms together may use, whatever unit is reached first; an empty one has no end.
 
-        `costs` says what an arm's examples cost, for a budget in operations; `augment` what is done to its batches,
-        after the budget has counted them. There are a multiple of `together` batches: a step takes so many.
+        `costs` says what an arm's examples cost, for a budget in operations or seconds; `augment` what is done to its
+        batches, after the budget has counted them. There are a multiple of `together` batches: a step takes so many.
         """
         self.splits = splits
         self.augment = augment or {}
@@ -196,7 +196,8 @@ class TrainingBatches:
         streams = {arm: epochs(lengths, self.columns, self.seed) for arm, lengths in self.lengths.items()}
         had: dict[str, dict[Unit, float]] = {arm: dict.fromkeys(get_args(Unit), 0) for arm in streams}
         examples = dict.fromkeys(streams, 0)
-        counted: Unit = next(iter(self.budget)) if self.budget else "tokens"
+        # seconds are nobody's to repeat: arms have like shares of them by their operations
+        counted: Unit = next(iter(self.budget), "flops" if self.costs else "tokens")
         for number in count():
             ended = any(sum(own[unit] for own in had.values()) >= most for unit, most in self.budget.items())
             if ended and number % self.together == 0:
@@ -207,7 +208,7 @@ class TrainingBatches:
             had[arm]["steps"] += 1
             examples[arm] += len(rows)
             had[arm]["epochs"] = examples[arm] / len(self.lengths[arm])
-            if "flops" in self.budget:
+            if "flops" in {counted, *self.budget}:
                 had[arm]["flops"] += float(self.costs[arm](*self.lengths[arm][rows].T).sum())
             yield arm, rows
 
