@@ -155,7 +155,7 @@ def test_a_budget_in_operations_is_reached_and_shared_by_them() -> None:
 
 def test_a_budget_in_seconds_which_has_no_plan_is_shared_by_operations() -> None:
     splits = {"cheap": split_of([10] * 20), "dear": split_of([10] * 20)}
-    costs: dict[str, Cost] = {"cheap": lambda n, _: 1.0 * n, "dear": lambda n, _: 3.0 * n}
+    costs: dict[str, Cost] = {"cheap": lambda n, _: 1.0 * np.asarray(n), "dear": lambda n, _: 3.0 * np.asarray(n)}
     run = TrainingBatches(splits, columns=100, seed=0, budget={}, costs=costs)
     assert Counter(arm for arm, _ in islice(run, 40)) == {"cheap": 30, "dear": 10}
 

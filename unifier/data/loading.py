@@ -197,7 +197,7 @@ class TrainingBatches:
         had: dict[str, dict[Unit, float]] = {arm: dict.fromkeys(get_args(Unit), 0) for arm in streams}
         examples = dict.fromkeys(streams, 0)
         # seconds are nobody's to repeat: arms have like shares of them by their operations
-        counted: Unit = next(iter(self.budget), "flops" if self.costs else "tokens")
+        counted: Unit = next(iter(self.budget)) if self.budget else "flops" if self.costs else "tokens"
         for number in count():
             ended = any(sum(own[unit] for own in had.values()) >= most for unit, most in self.budget.items())
             if ended and number % self.together == 0:
