@@ -36,10 +36,11 @@ class Trunk(nn.Module, ABC):
     def from_timm(name: str, *, pretrained: bool = True) -> "Trunk":
         """A trunk that computes what the blocks and the last norm of timm's vision transformer `name` do.
 
-        Its patch embedding, class token and positions stay behind; D is the model's, 192 for vit_tiny_patch16_224;
-        biases that its attention lacks begin at 0. With `pretrained` the weights are downloaded once, else drawn as
-        timm draws them, from the seed alone. Raises InputError for a model that computes something else than a
-        `Transformer`, an unknown name, and weights that cannot be had.
+        All before the blocks stays behind: patch embedding, class token, positions, and the norm that CLIP's models
+        have there. D is the model's, 192 for vit_tiny_patch16_224; biases that its attention lacks begin at 0. With
+        `pretrained` the weights are downloaded once, else drawn as timm draws them, from the seed alone. Raises
+        InputError for a model that computes something else than a `Transformer`, an unknown name, and weights that
+        cannot be had.
         """
         from unifier.trunks.pretrained import from_timm  # which knows this contract, and takes seconds to import timm
 
