@@ -1,15 +1,19 @@
 """A comparison that ended early goes on: what has finished is not run again, and nothing is lost on the way."""
 
+import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 
 from unifier import Comparison, Experiment, run
 from unifier.data.embedded import Digits
 from unifier.data.subset import Subset
 from unifier.heads.classification import ClassificationHead
+from unifier.running import fit
 from unifier.running.comparing import compare
 from unifier.running.comparing.trials import Trials
 from unifier.running.loop.callbacks import Interrupted
@@ -33,6 +37,15 @@ def coarse() -> Experiment:
     return study("coarse", 4)
 
 
+def twice() -> Experiment:
+    one = study("twice", 4)
+    return replace(one, training=replace(one.training, validations=2))
+
+
+def halved(*, seeds: tuple[int, ...] = (0,)) -> Comparison:
+    return Comparison("halved", [twice, fine], seeds=seeds, match="steps")
+
+
 def content(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "comparison.json").read_text())
 
@@ -41,11 +54,11 @@ def interrupted_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Trial] = []
     attempt = Trials.attempt
 
-    def stop(self: Trials, trial: Trial) -> None:
+    def stop(self: Trials, trial: Trial, *told: Any) -> None:
         if len(done) == count:
             raise KeyboardInterrupt
         done.append(trial)
-        attempt(self, trial)
+        attempt(self, trial, *told)
 
     monkeypatch.setattr(Trials, "attempt", stop)
 
@@ -70,6 +83,52 @@ def test_what_has_finished_is_not_run_again(tmp_path: Path, monkeypatch: pytest.
     assert after["rows"][:2] == before["rows"]
     assert len(results) == 6, "two experiments alone and one together, for both seeds that it began with"
     assert len(list((tmp_path / "fine").iterdir())) == 2
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_run_that_a_full_disk_or_a_kill_cut_off_goes_on_from_its_checkpoint(
+    killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, *_ = run(halved, out=tmp_path / "whole", track="off")
+    save = pl.Trainer.save_checkpoint
+
+    def full(trainer: pl.Trainer, path: str, *_: Any) -> None:
+        if trainer.global_step > 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(trainer, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pl.Trainer, "save_checkpoint", full)
+        with pytest.raises(OSError, match="No space left"):
+            run(halved, out=tmp_path, track="off")
+    (folder,) = (tmp_path / "halved").iterdir()
+    ((began,), (row,)) = (tmp_path / "twice").iterdir(), content(folder)["rows"]
+    assert (row["result"]["status"], Path(row["folder"])) == ("running", began)
+    if killed:
+        (began / "result.json").unlink()
+    steps = list[int]()
+    fill = fit.fill
+    monkeypatch.setattr(fit, "fill", lambda *given: (steps.append(1), fill(*given)))
+    result, *_ = run(halved, out=tmp_path, track="off", resume=folder)
+    assert (steps, result.folder, content(folder)["problems"]) == ([1], began, [])
+    assert (result.metrics, result.budget["steps"]) == (whole.metrics, 4)
+    assert {row["result"]["status"] for row in content(folder)["rows"]} == {"finished"}
+
+
+def test_a_run_that_bad_input_ends_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = fit.train_and_test
+
+    def spoiled(model: Any, training: Training, folder: Path, *given: Any) -> dict[str, float]:
+        if folder.parent.name == "coarse":
+            raise InputError("a batch that cannot be used")
+        return train(model, training, folder, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fit, "train_and_test", spoiled)
+        with pytest.raises(InputError, match="cannot be used"):
+            run(pair, out=tmp_path, track="off")
+    (folder,) = (tmp_path / "pair").iterdir()
+    assert [row["arm"] for row in content(folder)["rows"]] == ["fine"]
 
 
 def test_rows_that_a_resumed_comparison_has_not_reached_again_are_kept(
@@ -161,7 +220,7 @@ def test_a_broken_result_is_named_and_run_again(tmp_path: Path) -> None:
     assert len(list((tmp_path / "coarse").iterdir())) == 1
 
 
-@pytest.mark.parametrize("lost", ["folder", "experiment", "seed"])
+@pytest.mark.parametrize("lost", ["folder", "experiment", "result"])
 def test_a_row_that_lacks_something_is_named_and_run_again(lost: str, tmp_path: Path) -> None:
     run(pair, out=tmp_path, track="off")
     (folder,) = (tmp_path / "pair").iterdir()
@@ -180,8 +239,8 @@ def test_a_row_that_lacks_something_is_named_and_run_again(lost: str, tmp_path: 
 def test_a_stopped_run_whose_weights_are_gone_is_run_again(name: str, torn: bool, tmp_path: Path) -> None:
     (result, *_) = run(pair, out=tmp_path, track="off")
     (folder,) = (tmp_path / "pair").iterdir()
-    told = json.loads((result.folder / "result.json").read_text())
-    (result.folder / "result.json").write_text(json.dumps({**told, "status": "interrupted"}))
+    for path in (result.folder / "result.json", folder / "comparison.json"):
+        path.write_text(path.read_text().replace('"finished"', '"interrupted"'))
     weights = result.folder / "checkpoints" / f"{name}.ckpt"
     weights.unlink()
     if torn:

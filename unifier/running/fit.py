@@ -70,10 +70,12 @@ def fit(
     place: Place,
     resume: Path | None = None,
     known: MutableMapping[str, EncodedArm] | None = None,
+    began: Callable[[Result], object] = lambda _: None,
 ) -> Result:
     """Run one experiment; `resume` is the folder of one that was interrupted.
 
-    An arm in `known` is not encoded again, and one that was not is kept there. Raises InputError, with nothing written,
+    An arm in `known` is not encoded again, and one that was not is kept there; `began` is called with what is known of
+    the run once it has its folder. Raises InputError, with nothing written,
     where the experiment cannot begin; and after result.json says so, Interrupted after Ctrl-C, OSError from a disk that
     is full, InputError from a batch that cannot be used, and RunFailed for all else. A run that has its scores is
     finished and result.json holds them, whatever becomes of what tells of them: samples, observations, or a page that
@@ -101,8 +103,7 @@ def fit(
     training = experiment.training
     encoded = encode(experiment, {} if known is None else known)
     read = {arm: one.data["sha256"] for arm, one in encoded.items()}
-    began = earlier.get("read", read)
-    if changed := ", ".join(arm for arm in read if read[arm] != began.get(arm)):
+    if changed := ", ".join(arm for arm in read if read[arm] != earlier.get("read", read).get(arm)):
         raise InputError(f"{resume}: what it read has changed since ({changed}): it cannot go on, run it anew")
     check_targets(experiment, encoded)
     train, val, test = ({arm: one.splits[name] for arm, one in encoded.items()} for name in SPLITS)
@@ -146,6 +147,7 @@ def fit(
     )
     tracking = None
     try:
+        began(result)
         keep(vocabularies, result.folder)
         longest = {arm: int(split.lengths()[:, 0].max()) for arm, split in train.items()}
         about = {

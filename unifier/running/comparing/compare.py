@@ -32,7 +32,7 @@ def compare(
     one whose input is bad or whose disk is full, or that is interrupted, ends the comparison: with Interrupted of the
     comparison's own folder after Ctrl-C. Where the first cannot begin, nothing is left. An analysis or a page that
     fails at the end is a warning. `resume` is the folder of a comparison that ended early: what has finished there is
-    not run again.
+    not run again, and the run that was cut off, by whatever it was, goes on from its last checkpoint.
     """
     place = replace(place, group=comparison.name)
     trials = Trials(comparison, place, resume)
@@ -59,7 +59,7 @@ def compare(
     try:
         planned = comparison.trials() if comparison.search is None else searched(comparison, trials.result)
         for trial in planned:
-            trials.attempt(trial)
+            trials.attempt(trial, lambda: write("running"))
             write("running")
         representation, unread = list[dict[str, Any]](), list[str]()
         with spared(folder, "how alike its trunks are"):

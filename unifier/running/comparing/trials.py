@@ -3,7 +3,7 @@
 import json
 import time
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -37,6 +37,12 @@ def key_of(row: Row) -> str:
     return json.dumps({name: row[name] for name in TOLD_APART_BY}, sort_keys=True, default=str)
 
 
+def rows_of(trial: Trial, result: Result) -> list[dict[str, Any]]:
+    """A trial's rows of comparison.json, one for each arm."""
+    about = {"folder": str(result.folder), "result": result.content()}
+    return [{**trial.row(), "arm": arm, **about} for arm in result.arms]
+
+
 @final
 class Trials:
     """What has been run so far, and what later trials need of it: results, trained trunks, encoded data."""
@@ -54,6 +60,8 @@ class Trials:
         self._budgets: dict[Any, tuple[str, float]] = {}
         self._earlier: dict[str, Result] = {}
         self._earlier_rows: list[dict[str, Any]] = []
+        self._stopped: dict[str, Path] = {}
+        self._under_way: list[dict[str, Any]] = []
         if resume is not None:
             self._take_up(resume)
         self._planned = comparison.runs()
@@ -69,15 +77,20 @@ class Trials:
             )
         for row in earlier["rows"]:
             try:
-                key, place = key_of(row), row["folder"]
+                key, place, status = key_of(row), row["folder"], row["result"]["status"]
             except KeyError as error:
                 self.problems.append(f"{folder / 'comparison.json'}: broken (a row lacks {error}); run again")
                 continue
             self._earlier_rows.append(row)
+            place = run_folder(place, folder) or Path(place)
             try:
-                self._earlier[key] = Result.read(run_folder(place, folder) or Path(place))
+                self._earlier[key] = Result.read(place)
             except InputError as error:
-                self.problems.append(f"{error}; run again")
+                if status != "running":  # which writes it at its end
+                    self.problems.append(f"{error}; run again")
+                    continue
+            if status in ("running", "interrupted"):
+                self._stopped[key] = place
 
     def check(self) -> None:
         """Build what is run first of each of several experiments, before any is trained.
@@ -93,8 +106,11 @@ class Trials:
         """What a trial gave, where it has been run."""
         return self._done.get(key_of(trial.row()))
 
-    def attempt(self, trial: Trial) -> None:
-        """Run a trial, unless it has been; a run that fails on its way is a row, all else is raised as by `fit`."""
+    def attempt(self, trial: Trial, began: Callable[[], object] = lambda: None) -> None:
+        """Run a trial, unless it has been; a run that fails on its way is a row, all else is raised as by `fit`.
+
+        `began` is called once its rows say where it is, so that it can go on whatever ends the program.
+        """
         key = key_of(trial.row())
         if key in self._done:
             return
@@ -107,7 +123,7 @@ class Trials:
             self.problems.append(f"{trial}: left out, for the run it begins from did not finish")
             return
         say(f"run {len(self.results) + 1} of {self._planned}: {trial}{self._left()}")
-        stopped_at = earlier.folder if earlier is not None and earlier.status == "interrupted" else None
+        stopped_at = self._stopped.get(key)
         if stopped_at is not None and not (stopped_at / "checkpoints" / "last.ckpt").exists():
             stopped_at = None  # before its first step
         if stopped_at is not None:
@@ -116,6 +132,11 @@ class Trials:
             except InputError as error:
                 self.problems.append(f"{error}; run again")
                 stopped_at = None
+
+        def begin(result: Result) -> None:
+            self._under_way = rows_of(trial, result)
+            began()
+
         try:
             result = fit(
                 lambda: self.build(trial),
@@ -124,9 +145,13 @@ class Trials:
                 replace(self.place, job_type=self._job(trial), origin=self._origin(trial)),
                 resume=stopped_at,
                 known=self._data(trial),
+                began=begin,
             )
         except RunFailed as failure:
             result = failure.result
+        except InputError:  # what is bad has to be mended, and is other data then
+            self._under_way = []
+            raise
         except Interrupted as stopped:
             self._keep(trial, Result.read(Path(str(stopped))))
             raise
@@ -134,13 +159,14 @@ class Trials:
 
     def known_rows(self) -> list[dict[str, Any]]:
         """The rows so far, and those of a comparison that goes on whose trials have not been reached again."""
-        return [*self.rows, *(row for row in self._earlier_rows if key_of(row) not in self._done)]
+        done = {*self._done, *map(key_of, self._under_way)}
+        return [*self.rows, *self._under_way, *(row for row in self._earlier_rows if key_of(row) not in done)]
 
     def _keep(self, trial: Trial, result: Result) -> None:
         self._done[key_of(trial.row())] = result
         self.results.append(result)
-        about = {"folder": str(result.folder), "result": result.content()}
-        self.rows += [{**trial.row(), "arm": arm, **about} for arm in result.arms]
+        self.rows += rows_of(trial, result)
+        self._under_way = []
 
     def _left(self) -> str:
         """How long the rest will take, told by the runs so far."""
