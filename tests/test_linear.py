@@ -95,6 +95,25 @@ def test_a_product_is_near_a_float64_reference(turned: bool, gone: list[tuple[in
     assert len(gone) == has_onednn(torch.float32), "torch itself asks oneDNN for these"
 
 
+def test_no_product_is_of_rows_that_lie_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the columns do that are the first of each example: for such, oneDNN has its slow reference alone."""
+    apart: list[tuple[int, ...]] = []
+    go = module._by_onednn  # pyright: ignore[reportPrivateUsage]
+
+    def watched(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        if not (weight.is_contiguous() or weight.T.is_contiguous()):
+            apart.append(weight.stride())
+        return go(x, weight, bias)
+
+    monkeypatch.setattr(module, "_by_onednn", watched)
+    monkeypatch.setattr(module, "LARGE", dict.fromkeys(BOTH, 1))
+    maps = [Linear(8, out) for out in (6, 8, 24)]
+    for map_ in maps:
+        map_(torch.randn(B, N, 8)[:, :1]).square().sum().backward()
+        map_(torch.randn(B, N, 8)).sum().backward()  # whose gradient is one number, seen as many
+    assert not apart
+
+
 def test_small_products_and_other_types_go_torchs_way(
     gone: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

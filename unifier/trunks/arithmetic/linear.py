@@ -42,6 +42,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def product(left: Tensor, right: Tensor) -> Tensor:
     """left (R, K) @ right (K, M), by the same rule."""
     if left.dtype == torch.float32 and _large(left, right.shape[1]):  # in bfloat16 torch asks oneDNN by itself
+        if not (right.is_contiguous() or right.T.is_contiguous()):
+            right = right.contiguous()  # oneDNN's product of rows that lie apart is hundreds of times as slow
         return _by_onednn(left, right.T)
     return left @ right
 
