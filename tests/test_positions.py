@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from unifier.trunks.attention import rotate
+from unifier_tokenizers import positions as module
 from unifier_tokenizers.errors import InputError
-from unifier_tokenizers.positions import PositionalEncoding, rotary_angles, sinusoid
+from unifier_tokenizers.positions import PositionalEncoding, PositionKind, rotary_angles, sinusoid
 from unifier_tokenizers.tokens import NOWHERE
 
 D, N = 12, 7
@@ -53,6 +54,29 @@ def test_learned_positions_are_one_vector_a_place_and_axis() -> None:
     corners = encoding(torch.zeros(1, D, 4), torch.tensor([[[0, 0, 3, 3], [0, 4, 0, 4]]]))[0]
     torch.testing.assert_close(corners[:, 3] - corners[:, 1], corners[:, 2] - corners[:, 0])
     assert len({tuple(column.tolist()) for column in found.T}) == 4
+
+
+@pytest.mark.parametrize("kind", ["sinusoid", "learned"])
+def test_places_that_all_examples_share_are_found_once(kind: PositionKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoding, columns = PositionalEncoding(kind, D, (5, 5)), torch.randn(3, D, N)
+    positions = torch.randint(NOWHERE, 4, (1, 2, N)).repeat(3, 1, 1)
+    asked: list[int] = []
+
+    def counted(positions: torch.Tensor, dim: int) -> torch.Tensor:
+        asked.append(len(positions))
+        return sinusoid(positions, dim)
+
+    monkeypatch.setattr(module, "sinusoid", counted)
+    for table in encoding.tables:
+        table.register_forward_pre_hook(lambda _, given: asked.append(len(given[0])))
+    alike = encoding(columns, positions)
+    assert set(asked) == {1}
+    asked.clear()
+    positions[2] = NOWHERE
+    unlike = encoding(columns, positions)
+    assert set(asked) == {3}
+    assert torch.equal(unlike[:2], alike[:2])
+    assert not torch.equal(unlike[2], alike[2])
 
 
 def test_columns_too_far_out_are_refused_with_the_way_out() -> None:

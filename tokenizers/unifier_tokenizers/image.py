@@ -129,11 +129,12 @@ class PatchTokenizer(Tokenizer):
         return Units(values.contiguous(), positions.contiguous())
 
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
-        pixels = values.unflatten(1, (self.channels, -1)).to(self.mean.dtype) / 255
+        first = 0 if self.class_token is None else 1  # the first of the patches
+        pixels = values[:, :, first:].unflatten(1, (self.channels, -1)).to(self.mean.dtype) / 255
         pixels = (pixels - self.mean[:, None, None]) / self.std[:, None, None]  # B, C, patch x patch, N
-        columns = self.project(pixels.flatten(1, 2).mT, positions)
-        if self.class_token is not None:
-            columns = torch.where(positions[:, :1] == NOWHERE, self.class_token[:, None], columns)
+        columns = self.project(pixels.flatten(1, 2).mT, positions[:, :, first:])
+        if self.class_token is not None:  # put together as rows, as which columns lie in memory
+            columns = torch.cat([self.class_token.expand(len(columns), 1, -1), columns.mT], dim=1).mT
         return self.dropout(self.encoding(columns, positions))
 
     def pictures(self, values: Tensor, positions: Tensor) -> Pictures:

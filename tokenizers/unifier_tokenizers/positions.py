@@ -1,6 +1,7 @@
 """Where a column stands, as numbers the model can use: added to the columns, or turned into rotary angles."""
 
 import math
+from functools import reduce
 from typing import Literal, final, get_args
 
 import torch
@@ -22,8 +23,8 @@ def sinusoid(positions: Tensor, dim: int) -> Tensor:
         raise InputError(f"sinusoid positions on {axes} axes need D divisible by {2 * axes}, and D is {dim}")
     pairs = dim // (2 * axes)
     wave = torch.exp(torch.arange(pairs, device=positions.device) * (-math.log(10000.0) / pairs))
-    angle = positions[:, :, None, :] * wave[:, None]
-    return torch.cat([angle.sin(), angle.cos()], dim=2).flatten(1, 2)
+    angle = positions.mT[..., None] * wave  # B, N, A, pairs: rows lie in memory as the trunk reads them
+    return torch.cat([angle.sin(), angle.cos()], dim=3).flatten(2).mT
 
 
 def rotary_angles(positions: Tensor, depth: int) -> Tensor:
@@ -68,8 +69,19 @@ class PositionalEncoding(nn.Module):
 
     def forward(self, columns: Tensor, positions: Tensor) -> Tensor:
         """columns (B, D, N) at positions (B, A, N), or (1, A, N) the same for all -> (B, D, N)."""
+        if _alike(positions):
+            positions = positions[:1]
         if self.kind == "sinusoid":
             return columns + sinusoid(positions, self.dim).to(columns.dtype)
-        for axis, table in enumerate(self.tables):
-            columns = columns + table(positions[:, axis] + 1).transpose(1, 2)
+        if self.kind == "learned":
+            return columns + reduce(torch.add, (table(positions[:, i] + 1) for i, table in enumerate(self.tables))).mT
         return columns
+
+
+def _alike(positions: Tensor) -> bool:
+    """Whether positions (B, A, N) are known to be the same for all examples, as those of pictures of one size are.
+
+    On a CPU alone: an accelerator would be waited for, and a compiler has no answer yet.
+    """
+    on_cpu = positions.device.type == "cpu" and not torch.compiler.is_compiling()
+    return on_cpu and bool((positions == positions[:1]).all())

@@ -29,12 +29,16 @@ class Pool(nn.Module):
             return tokens.matrix[:, :, 0]
         if self.weigh is None:
             return mean(tokens)
-        scores = self.weigh(tokens.matrix.transpose(1, 2))[..., 0].float()
-        weights = scores.masked_fill(~tokens.mask, -torch.inf).softmax(1)
-        return torch.einsum("bdn,bn->bd", tokens.matrix, weights.to(tokens.matrix.dtype))
+        scores = self.weigh(tokens.matrix.mT)[..., 0].float()
+        return _total(tokens, scores.masked_fill(~tokens.mask, -torch.inf).softmax(1))
 
 
 def mean(tokens: Tokens) -> Tensor:
     """The mean of the real columns: Tokens (B, D, N) -> (B, D)."""
-    real = tokens.mask[:, None].to(tokens.matrix.dtype)
-    return (tokens.matrix * real).sum(2) / real.sum(2)
+    return _total(tokens, tokens.mask) / tokens.mask.sum(1, keepdim=True)
+
+
+def _total(tokens: Tokens, weights: Tensor) -> Tensor:
+    """The sum of the columns, each times its weight (B, N) -> (B, D)."""
+    # Turned as they lie in memory where a trunk comes from, and so then are their gradients.
+    return (tokens.matrix.mT * weights[..., None].to(tokens.matrix.dtype)).sum(1)
