@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, Sound, WaveformTokenizer, pad_columns
+from unifier_tokenizers.parts import stem as module
 from unifier_tokenizers.parts.sound import SoundTokenizer
 from unifier_tokenizers.parts.stem import FrameStem, Halvings, Stem, StemKind
 
@@ -89,3 +90,21 @@ def test_a_stem_that_cannot_be_is_refused() -> None:
         FrameTokenizer(D, patch=(8, 8), stem="pooled")
     with pytest.raises(InputError, match="no stem 'plain': choose one of strided, pooled"):
         WaveformTokenizer(D, stack=4, stem="plain")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_fills_its_batch_has_no_outside_to_be_zeroed(alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = PatchTokenizer(D, stem="strided", patch=2)
+    raws = [PICTURE, PICTURE if alone else PICTURE[:4]]
+    values, positions, _ = pad_columns([tokenizer.encode(raw) for raw in raws])
+    asked: list[int] = []
+    inside = module._inside  # pyright: ignore[reportPrivateUsage]
+
+    def counted(grid: Tensor, sizes: Tensor) -> Tensor:
+        asked.append(len(sizes))
+        return inside(grid, sizes)
+
+    monkeypatch.setattr(module, "_inside", counted)
+    found = tokenizer.embed(values, positions)
+    assert asked == ([] if alone else [2])
+    torch.testing.assert_close(found[0], tokenizer(PICTURE))

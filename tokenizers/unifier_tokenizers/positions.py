@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unifier_tokenizers.errors import InputError, choose
+from unifier_tokenizers.parts.known import known
 
 PositionKind = Literal["none", "sinusoid", "learned"]
 
@@ -69,19 +70,10 @@ class PositionalEncoding(nn.Module):
 
     def forward(self, columns: Tensor, positions: Tensor) -> Tensor:
         """columns (B, D, N) at positions (B, A, N), or (1, A, N) the same for all -> (B, D, N)."""
-        if _alike(positions):
+        if known((positions == positions[:1]).all()):  # as of pictures of one size: each place is looked up once
             positions = positions[:1]
         if self.kind == "sinusoid":
             return columns + sinusoid(positions, self.dim).to(columns.dtype)
         if self.kind == "learned":
             return columns + reduce(torch.add, (table(positions[:, i] + 1) for i, table in enumerate(self.tables))).mT
         return columns
-
-
-def _alike(positions: Tensor) -> bool:
-    """Whether positions (B, A, N) are known to be the same for all examples, as those of pictures of one size are.
-
-    On a CPU alone: an accelerator would be waited for, and a compiler has no answer yet.
-    """
-    on_cpu = positions.device.type == "cpu" and not torch.compiler.is_compiling()
-    return on_cpu and bool((positions == positions[:1]).all())

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier_tokenizers.errors import InputError, choose
+from unifier_tokenizers.parts.known import known
 from unifier_tokenizers.parts.pixels import to_pictures
 from unifier_tokenizers.tokens import NOWHERE
 
@@ -100,10 +101,12 @@ class Halvings(nn.Module):
 
     def forward(self, grid: Tensor, sizes: Tensor) -> Tensor:
         """(B, C, H, W), of which each example fills its height and width `sizes` (B, 2) -> the same at 1 / `side`."""
+        full = known((sizes == sizes.new_tensor(grid.shape[2:])).all())  # then nothing lies outside
         for layer in self.layers:
             grid = layer(grid)
             sizes = (sizes + 1) // 2
-            grid = grid * _inside(grid, sizes)
+            if not full:
+                grid = grid * _inside(grid, sizes)
         return grid
 
 
