@@ -67,10 +67,10 @@ def stages(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
 def measure(path: Path, count: int) -> None:
     """Print a line of the table for each stage."""
     for name, work in stages(path):
-        forget_peak_memory()
-        before, start = peak_memory(), time.perf_counter()
+        forget_peak_memory("cpu")
+        before, start = peak_memory("cpu"), time.perf_counter()
         work()
-        seconds, grown = time.perf_counter() - start, (peak_memory() - before) / 2**20
+        seconds, grown = time.perf_counter() - start, (peak_memory("cpu") - before) / 2**20
         print(row([f"{count:,}", name, f"{seconds:,.1f}", f"{grown:,.0f}", f"{path.stat().st_size / 2**20:,.0f}"]))
 
 

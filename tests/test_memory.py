@@ -33,11 +33,24 @@ def test_large_tensors_are_not_mapped_anew_at_every_step() -> None:
 
 def test_the_peak_of_memory_holds_a_large_allocation_and_can_be_forgotten() -> None:
     keep_freed_memory()
-    forget_peak_memory()
-    before = peak_memory()
+    forget_peak_memory("cpu")
+    before = peak_memory("cpu")
     size = 200 * 2**20
     held = np.ones(size, np.uint8)
     del held
-    assert peak_memory() - before > 0.9 * size
-    forget_peak_memory()
-    assert peak_memory() - before < 0.5 * size
+    assert peak_memory("cpu") - before > 0.9 * size
+    forget_peak_memory("cpu")
+    assert peak_memory("cpu") - before < 0.5 * size
+
+
+def test_the_memory_of_a_processor_is_the_process_s_beside_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.max_memory_allocated", lambda: 7)
+    forgotten: list[str] = []
+    monkeypatch.setattr("torch.cuda.reset_peak_memory_stats", lambda: forgotten.append("cuda"))
+    forget_peak_memory("cpu")
+    assert peak_memory("cpu") > 10**6
+    assert not forgotten
+    forget_peak_memory("cuda")
+    assert peak_memory("cuda") == 7
+    assert forgotten

@@ -59,13 +59,13 @@ def test_one_that_is_not_as_the_first_is_refused(other: Tensor) -> None:
 
 def test_more_than_is_read_takes_no_memory() -> None:
     part, packed = torch.ones(512, 1024), Packed()  # 2 MiB
-    forget_peak_memory()
-    before = peak_memory()
+    forget_peak_memory("cpu")
+    before = peak_memory("cpu")
     for _ in range(100):
         packed.append(part)
     found, _ = packed.padded([3, 90], 0)
     assert torch.equal(found[1], part)
-    assert peak_memory() - before < 60 * 2**20
+    assert peak_memory("cpu") - before < 60 * 2**20
 
 
 def test_a_view_opens_no_file() -> None:

@@ -191,7 +191,7 @@ class Unifier(Network, pl.LightningModule):
     def on_train_start(self) -> None:
         for state, module in zip(self.random_states, self._drawn_from(), strict=False):
             module.set_rng_state(state)  # a resumed run draws on where it stopped
-        forget_peak_memory()
+        forget_peak_memory(self.device.type)
 
     def configure_optimizers(self) -> Any:
         training = self.training_settings

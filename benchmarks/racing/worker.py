@@ -35,13 +35,13 @@ def seconds(work: Callable[[], None]) -> float:
 def build(contestant: Contestant, folder: Path) -> tuple[Workload, Answer]:
     """Build it, leave its outputs, and warm it up by two rounds: what the first takes longer is its start."""
     import_module(contestant.library)
-    forget_peak_memory()
-    imported = peak_memory()
+    forget_peak_memory("cpu")
+    imported = peak_memory("cpu")
     workload = contestant.build(folder / "weights.pt")
     if workload.outputs is not None:
         torch.save(workload.outputs, outputs_file(folder, contestant))
     first, second = seconds(workload.round), seconds(workload.round)
-    forget_peak_memory()
+    forget_peak_memory("cpu")
     return workload, {
         "start_seconds": max(first - second, 0.0),
         "units": workload.units,
@@ -60,7 +60,7 @@ def serve(contestant: Contestant, folder: Path, say: Callable[[Answer], None]) -
         return
     say(answer)
     for _ in sys.stdin:
-        say({"seconds": seconds(workload.round), "memory_bytes": peak_memory()})
+        say({"seconds": seconds(workload.round), "memory_bytes": peak_memory("cpu")})
 
 
 def main() -> None:

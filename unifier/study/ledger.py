@@ -18,6 +18,7 @@ from unifier.data.keeping.encoding import Encoded
 from unifier.data.loading import BLOCK, Augment, Batch, Cost, Lengths, collate, lengths_read
 from unifier.study.experiment import Experiment
 from unifier.study.memory import peak_memory
+from unifier.trunks.arithmetic.precision import device_here
 
 
 @final
@@ -85,7 +86,7 @@ class Ledger:
 
     def read(self) -> dict[str, float]:
         """All arms' figures as of now, and the most memory in use at once."""
-        self.peak_memory_bytes = max(self.peak_memory_bytes, peak_memory())
+        self.peak_memory_bytes = max(self.peak_memory_bytes, peak_memory(device_here()))
         return {**asdict(self.all()), "peak_memory_bytes": self.peak_memory_bytes}
 
     def by_arm(self) -> dict[str, dict[str, float]]:

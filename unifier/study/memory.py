@@ -1,4 +1,4 @@
-"""The memory of this process: kept between steps, and measured."""
+"""Memory: kept between steps, and measured."""
 
 import ctypes
 from pathlib import Path
@@ -30,9 +30,9 @@ def keep_freed_memory() -> None:
     library.mallopt(trim_threshold, (1 << 31) - 1)
 
 
-def forget_peak_memory() -> None:
-    """Begin to measure the peak of memory anew, where the system can (Linux, CUDA)."""
-    if torch.cuda.is_available():
+def forget_peak_memory(device: str) -> None:
+    """Begin to measure the peak of a device's memory anew, where the system can (Linux, CUDA)."""
+    if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     library = glibc()
     if library is not None:
@@ -43,9 +43,9 @@ def forget_peak_memory() -> None:
         return
 
 
-def peak_memory() -> int:
-    """The most memory (bytes) in use at once: the device's on CUDA, else the process's."""
-    if torch.cuda.is_available():
+def peak_memory(device: str) -> int:
+    """The most memory (bytes) in use at once: "cuda"'s own, and for every other device the process's."""
+    if device == "cuda":
         return torch.cuda.max_memory_allocated()
     status = Path("/proc/self/status")
     if status.exists():
