@@ -6,6 +6,7 @@ seconds of each part as a share of the seconds in training.
 
 import argparse
 import functools
+import os
 import sys
 import tempfile
 import time
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.racing.device import HIDDEN
 from unifier.running.comparing import compare
 from unifier.running.loop.interference import Interference
 from unifier.running.run import run
@@ -66,6 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.comparison", description=__doc__)
     parser.add_argument("--tokens", type=int, default=2_000_000, help="columns an arm reads (default: %(default)s)")
     options = parser.parse_args()
+    os.environ.update(HIDDEN)
     spent = dict[str, float]()
     for owner, name in PARTS:
         setattr(owner, name, timed(getattr(owner, name), name, spent))

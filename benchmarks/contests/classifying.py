@@ -12,7 +12,7 @@ from torch.nn import functional
 from benchmarks.contests.peers import training
 from benchmarks.models.copying import State, fill, read
 from benchmarks.models.encoders import Shape
-from benchmarks.racing.contest import Contestant, Role, Workload
+from benchmarks.racing.contest import Compiled, Contestant, Role, Workload
 from unifier.study.experiment import Precision
 
 
@@ -20,7 +20,7 @@ class Labelled(NamedTuple):
     """A batch as peers take it."""
 
     pictures: Tensor
-    """(B, 1, height, width), normalised."""
+    """(B, channels, height, width), normalised."""
     labels: Tensor
     """(B,)."""
 
@@ -41,7 +41,7 @@ class Peer(NamedTuple):
 
 
 def logits(model: nn.Module, pictures: Tensor) -> Tensor:
-    """(B, 1, height, width) -> (B, C); transformers wraps it."""
+    """(B, channels, height, width) -> (B, C); transformers wraps it."""
     answer = model(pictures)
     return answer if isinstance(answer, Tensor) else answer.logits
 
@@ -56,7 +56,7 @@ def build(
     batches: Callable[[Shape], list[Labelled]],
     precision: Precision,
     plain: bool,
-    compiled: bool,
+    compiled: Compiled | None,
     weights: Path,
 ) -> Workload:
     """One peer in one precision, with a copy of our weights."""
@@ -67,25 +67,36 @@ def build(
         fill(model, peer.weights(read(weights), shape))
         with torch.no_grad():
             outputs = logits(model.eval(), ready[0].pictures)
-    return training(model, _loss, ready, precision, compiled=compiled, units=shape.batch * shape.steps, outputs=outputs)
+    units = shape.batch * shape.steps
+    return training(model, _loss, ready, shape.device, precision, compiled=compiled, units=units, outputs=outputs)
+
+
+def contestant(
+    peer: Peer,
+    how: str,
+    shape: Shape,
+    batches: Callable[[Shape], list[Labelled]],
+    role: Role,
+    precision: Precision = "bf16",
+    *,
+    plain: bool = False,
+    compiled: Compiled | None = None,
+) -> Contestant:
+    """A peer, and how it is entered: what comes after its name."""
+    made = partial(build, peer, shape, batches, precision, plain, compiled)
+    return Contestant(peer.name + how, role, precision, peer.library, made, compiled is not None)
 
 
 def contestants(peers: list[Peer], shape: Shape, batches: Callable[[Shape], list[Labelled]]) -> tuple[Contestant, ...]:
     """Every peer as it comes, in float32, and with the best of its settings."""
     found: list[Contestant] = []
-
-    def enter(
-        peer: Peer, name: str, role: Role, precision: Precision, plain: bool = False, compiled: bool = False
-    ) -> None:
-        made = partial(build, peer, shape, batches, precision, plain, compiled)
-        found.append(Contestant(name, role, precision, peer.library, made, compiled))
-
     for peer in peers:
-        enter(peer, peer.name, "as it comes", "bf16")
+        found.append(contestant(peer, "", shape, batches, "as it comes"))
+        plain = ", plain attention" if peer.choice else ""
         if peer.choice:
-            enter(peer, f"{peer.name}, plain attention", "best", "bf16", plain=True)
+            found.append(contestant(peer, plain, shape, batches, "best", plain=True))
         if peer.compiled:
-            name = f"{peer.name}, plain attention, compiled" if peer.choice else f"{peer.name}, compiled"
-            enter(peer, name, "best", "bf16", plain=peer.choice, compiled=True)
-        enter(peer, peer.name, "float32", "float32")
+            how = f"{plain}, compiled"
+            found.append(contestant(peer, how, shape, batches, "best", plain=peer.choice, compiled="model"))
+        found.append(contestant(peer, "", shape, batches, "float32", "float32"))
     return tuple(found)

@@ -54,7 +54,7 @@ def unifier(size: Size, task: Task, width: int, precision: Precision, weights: P
     batches = [collate(split, rows) for rows in as_ours(split, task.batch)]
 
     def decode() -> dict[int, list[int]]:
-        with autocast(precision):
+        with autocast("cpu", precision):
             return own.decode(model, batches, width)
 
     return Workload(lambda: void(decode()), units=len(split), outputs=as_table(decode(), split))

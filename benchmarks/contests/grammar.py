@@ -72,7 +72,7 @@ def learn(size: Size, task: Task, words: Vocabulary, file: Path) -> None:
 
     torch.manual_seed(SEED)
     model = sequences.ours(words, size)
-    step = own.stepper(model, "bf16", steps=task.steps)
+    step = own.stepper(model, "cpu", "bf16", steps=task.steps)
     splits = {own.ARM: encoded(task, "train", words)}
     for _, batch in TrainingBatches(splits, columns=task.tokens, seed=SEED, budget={"steps": task.steps}):
         step(batch)

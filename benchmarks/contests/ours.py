@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from benchmarks.models.encoders import Shape
 from benchmarks.racing.contest import CLIP, LEARNING_RATE, SEED, Workload, autocast
+from benchmarks.racing.device import Device, sent
 from unifier.data.keeping.encoding import Encoded
 from unifier.data.loading import Batch, collate
 from unifier.data.source import Example, SplitName
@@ -47,16 +48,22 @@ def assemble(trunk: Trunk, tokenizer: Tokenizer, head: Head) -> Network:
     return Network(Experiment("benchmark", trunk, {ARM: Arm(Ready(), tokenizer, head)}, Training(steps=1)))
 
 
-def stepper(model: Network, precision: Precision, *, steps: int = 1) -> Callable[[Batch], Tensor]:
-    """How ours takes one training step; returns the loss. The learning rate rises over the first tenth of `steps`."""
+def stepper(
+    model: Network, device: Device, precision: Precision, *, steps: int = 1, compiled: bool = False
+) -> Callable[[Batch], Tensor]:
+    """How ours, which lies on the device, takes one training step; returns the loss.
+
+    The learning rate rises over the first tenth of `steps`. What is compiled is what `Unifier` compiles.
+    """
     settings = Training(steps=steps, learning_rate=LEARNING_RATE, schedule="constant")
     optimizer = make_optimizer(settings, model, model.trunk)
     schedule = make_schedule(settings, optimizer, lambda: steps)
     model.train()
+    loss_of = torch.compile(model.loss) if compiled else model.loss
 
     def step(batch: Batch) -> Tensor:
-        with autocast(precision):
-            loss = model.loss(ARM, batch)
+        with autocast(device, precision):
+            loss = loss_of(ARM, batch)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
@@ -68,15 +75,24 @@ def stepper(model: Network, precision: Precision, *, steps: int = 1) -> Callable
 
 
 def training(
-    model: Network, split: Encoded, batches: Sequence[Batch], precision: Precision, *, units: float, outputs: Tensor
+    model: Network,
+    split: Encoded,
+    batches: Sequence[Batch],
+    device: Device,
+    precision: Precision,
+    *,
+    compiled: bool,
+    units: float,
+    outputs: Tensor,
 ) -> Workload:
-    """A round of training steps, one for each of the split's batches."""
+    """A round of training steps on a device, one for each of the split's batches."""
     cost = flops_of_example(lambda batch: model.loss(ARM, batch), split)
     model.zero_grad()
-    step = stepper(model, precision)
+    step = stepper(model.to(device), device, precision, compiled=compiled)
+    ready = [sent(batch, device) for batch in batches]
 
     def work() -> None:
-        for batch in batches:
+        for batch in ready:
             step(batch)
 
     flops = sum(float(cost(*batch.lengths()).sum()) for batch in batches)
@@ -109,6 +125,7 @@ def classifier(
     precision: Precision,
     weights: Path,
     *,
+    compiled: bool = False,
     all_biases: bool = True,
 ) -> Workload:
     """Training steps of a classifier of the units, `shape.batch` of them at a time."""
@@ -122,7 +139,10 @@ def classifier(
     batches = [collate(split, range(i, i + shape.batch)) for i in range(0, len(units), shape.batch)]
     with torch.no_grad():
         outputs = head.logits(model.eval().read(ARM, batches[0]))
-    return training(model, split, batches, precision, units=len(units), outputs=outputs)
+    units_done = len(units)
+    return training(
+        model, split, batches, shape.device, precision, compiled=compiled, units=units_done, outputs=outputs
+    )
 
 
 def translation_logits(model: Network, batch: Batch) -> Tensor:

@@ -12,7 +12,7 @@ from benchmarks.models import encoder_weights, encoders
 from benchmarks.models.encoders import Shape
 from benchmarks.racing.agreement import far_apart
 from benchmarks.racing.contest import SEED, Contest, Workload, ours, with_memory_kept
-from benchmarks.racing.peak import PEAKS
+from benchmarks.racing.peak import peaks
 from unifier.study.experiment import Precision
 
 SHAPE = Shape(
@@ -99,7 +99,7 @@ def contest(shape: Shape = SHAPE) -> Contest:
         (
             *ours(partial(unifier, shape), "bf16", "float32"),
             *with_memory_kept(classifying.contestants(PEERS, shape, batches), "timm, plain attention, compiled"),
-            *PEAKS,
+            *peaks("cpu", "bf16", "float32"),
         ),
         far_apart,
     )

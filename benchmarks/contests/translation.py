@@ -1,4 +1,4 @@
-"""Training a small encoder-decoder on pairs of captions."""
+"""Training an encoder-decoder on pairs of texts: a small one on captions, and any other."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,8 +15,9 @@ from benchmarks.models import sequence_weights, sequences
 from benchmarks.models.copying import State, fill, read
 from benchmarks.models.sequences import LABEL_SMOOTHING, SIZE, Size
 from benchmarks.racing.agreement import far_apart
-from benchmarks.racing.contest import SEED, Contest, Contestant, Role, Workload, ours, with_memory_kept
-from benchmarks.racing.peak import PEAKS
+from benchmarks.racing.contest import SEED, Compiled, Contest, Contestant, Role, Workload, ours, with_memory_kept
+from benchmarks.racing.device import Device
+from benchmarks.racing.peak import peaks
 from unifier.data.keeping.encoding import Encoded
 from unifier.data.loading import Batch, TrainingBatches, collate
 from unifier.heads.head import IGNORED
@@ -29,8 +30,8 @@ CHECKED = 8
 
 
 @final
-class Captions(NamedTuple):
-    """How many pairs there are, and how they are batched."""
+class Plan(NamedTuple):
+    """How many pairs there are, how they are batched, and where they are trained on; captions on the processor."""
 
     pairs: int = 8000
     tokens: int = 2048
@@ -39,34 +40,41 @@ class Captions(NamedTuple):
     """Our batches in a round: about 1,000 pairs."""
     peers: int = 128
     """Pairs in a batch of a peer's own."""
+    length: float = 14
+    """The mean of a source's tokens, its end mark not counted."""
+    spread: float = 4.5
+    """Their standard deviation."""
+    longest: int = 40
+    """The most that a source or a target has."""
+    device: Device = "cpu"
 
 
-CAPTIONS = Captions()
+CAPTIONS = Plan()
 
-Batching = Callable[[Encoded, Captions], list[Batch]]
+Batching = Callable[[Encoded, Plan], list[Batch]]
 
 
-def captions(count: int, size: Size) -> Encoded:
-    """Pairs of random ids, as long as captions are in subwords, each with its end mark."""
+def pairs(size: Size, plan: Plan) -> Encoded:
+    """Pairs of random ids, as long as the plan says, each with its end mark."""
     rng = Random(SEED)
 
     def text(length: float) -> Tensor:
-        length = min(max(round(length), 4), 40)
+        length = min(max(round(length), 4), plan.longest)
         return torch.tensor([*(rng.randrange(len(SPECIALS), size.vocabulary) for _ in range(length)), END])
 
-    sources = [text(rng.gauss(14, 4.5)) for _ in range(count)]
+    sources = [text(rng.gauss(plan.length, plan.spread)) for _ in range(plan.pairs)]
     targets = [text((len(source) - 1) * rng.gauss(1.05, 0.15)) for source in sources]
     units = [Units(ids, torch.arange(len(ids))[None]) for ids in sources]
-    return Encoded(units, targets, range(count))
+    return Encoded(units, targets, range(plan.pairs))
 
 
-def our_batches(split: Encoded, plan: Captions) -> list[Batch]:
+def our_batches(split: Encoded, plan: Plan) -> list[Batch]:
     """The first `plan.steps` batches of one of our training runs."""
     batches = TrainingBatches({"arm": split}, columns=plan.tokens, seed=SEED, budget={"steps": plan.steps})
     return [batch for _, batch in batches]
 
 
-def their_batches(split: Encoded, plan: Captions) -> list[Batch]:
+def their_batches(split: Encoded, plan: Plan) -> list[Batch]:
     """The same pairs in random order, `plan.peers` at a time."""
     rows = torch.cat([batch.places for batch in our_batches(split, plan)]).tolist()
     Random(SEED).shuffle(rows)
@@ -78,7 +86,7 @@ def real_tokens(batches: Sequence[Batch]) -> int:
     return sum(int(batch.mask.sum() + (batch.target != IGNORED).sum()) for batch in batches)
 
 
-def unifier(size: Size, plan: Captions, precision: Precision, weights: Path) -> Workload:
+def unifier(size: Size, plan: Plan, precision: Precision, weights: Path, *, compiled: bool = False) -> Workload:
     """Through our tokenizer, trunk, head and batches."""
     from benchmarks.contests import ours as own
 
@@ -87,10 +95,11 @@ def unifier(size: Size, plan: Captions, precision: Precision, weights: Path) -> 
     model = sequences.ours(sequences.padded(bare, size.vocabulary), size)
     own.stir(model)
     own.save(model, weights)
-    split = captions(plan.pairs, size)
+    split = pairs(size, plan)
     checked, batches = collate(split, range(CHECKED)), our_batches(split, plan)
     outputs = own.translation_logits(model, checked)[checked.target != IGNORED]
-    return own.training(model, split, batches, precision, units=real_tokens(batches), outputs=outputs)
+    units = real_tokens(batches)
+    return own.training(model, split, batches, plan.device, precision, compiled=compiled, units=units, outputs=outputs)
 
 
 class Peer(NamedTuple):
@@ -117,16 +126,16 @@ TORCH = Peer("torch.nn", "torch", sequences.TorchTranslator, sequences.torch_log
 def peer(
     kind: Peer,
     size: Size,
-    plan: Captions,
+    plan: Plan,
     batching: Batching,
     precision: Precision,
-    compiled: bool,
+    compiled: Compiled | None,
     weights: Path,
 ) -> Workload:
     """One peer in one precision and batching, with a copy of our weights."""
     model = kind.build(size)
     fill(model, kind.weights(read(weights)))
-    split = captions(plan.pairs, size)
+    split = pairs(size, plan)
     checked, batches = collate(split, range(CHECKED)), batching(split, plan)
     with torch.no_grad():
         outputs = kind.logits(model.eval(), checked)[checked.target != IGNORED]
@@ -135,32 +144,41 @@ def peer(
         logits = kind.logits(run, batch).flatten(0, 1).float()
         return functional.cross_entropy(logits, batch.target.flatten(), label_smoothing=LABEL_SMOOTHING)
 
-    return training(model, loss, batches, precision, compiled=compiled, units=real_tokens(batches), outputs=outputs)
+    units = real_tokens(batches)
+    return training(model, loss, batches, plan.device, precision, compiled=compiled, units=units, outputs=outputs)
 
 
-def contest(size: Size = SIZE, plan: Captions = CAPTIONS) -> Contest:
-    entries: tuple[tuple[Peer, str, Role, Precision, Batching, bool], ...] = (
-        (MARIAN, "", "as it comes", "bf16", their_batches, False),
-        (TORCH, "", "as it comes", "bf16", their_batches, False),
-        (MARIAN, ", our batches", "best", "bf16", our_batches, False),
-        (PLAIN, ", our batches", "best", "bf16", our_batches, False),
-        (PLAIN, ", our batches, compiled", "best", "bf16", our_batches, True),
-        (TORCH, ", our batches", "best", "bf16", our_batches, False),
-        (TORCH, ", our batches, compiled", "best", "bf16", our_batches, True),
-        (MARIAN, "", "float32", "float32", their_batches, False),
-        (TORCH, "", "float32", "float32", their_batches, False),
-    )
-    peers = tuple(
+Entry = tuple[Peer, str, Role, Precision, Batching, Compiled | None]
+"""A peer, and how it is entered: what comes after its name, and the rest."""
+
+
+def contestants(size: Size, plan: Plan, entries: Sequence[Entry]) -> tuple[Contestant, ...]:
+    """The peers that are entered."""
+    return tuple(
         Contestant(
             kind.name + how,
             role,
             precision,
             kind.library,
             partial(peer, kind, size, plan, batching, precision, compiled),
-            compiled,
+            compiled is not None,
         )
         for kind, how, role, precision, batching, compiled in entries
     )
+
+
+def contest(size: Size = SIZE, plan: Plan = CAPTIONS) -> Contest:
+    entries: list[Entry] = [
+        (MARIAN, "", "as it comes", "bf16", their_batches, None),
+        (TORCH, "", "as it comes", "bf16", their_batches, None),
+        (MARIAN, ", our batches", "best", "bf16", our_batches, None),
+        (PLAIN, ", our batches", "best", "bf16", our_batches, None),
+        (PLAIN, ", our batches, compiled", "best", "bf16", our_batches, "model"),
+        (TORCH, ", our batches", "best", "bf16", our_batches, None),
+        (TORCH, ", our batches, compiled", "best", "bf16", our_batches, "model"),
+        (MARIAN, "", "float32", "float32", their_batches, None),
+        (TORCH, "", "float32", "float32", their_batches, None),
+    ]
     return Contest(
         "translation",
         "train",
@@ -168,8 +186,8 @@ def contest(size: Size = SIZE, plan: Captions = CAPTIONS) -> Contest:
         "tokens",
         (
             *ours(partial(unifier, size, plan), "bf16", "float32"),
-            *with_memory_kept(peers, f"{PLAIN.name}, our batches"),
-            *PEAKS,
+            *with_memory_kept(contestants(size, plan, entries), f"{PLAIN.name}, our batches"),
+            *peaks("cpu", "bf16", "float32"),
         ),
         far_apart,
     )

@@ -1,4 +1,4 @@
-"""Training a vision transformer on pictures of 28 x 28."""
+"""Training a vision transformer on pictures: of 28 x 28, and of any other size."""
 
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from benchmarks.models import encoder_weights, encoders
 from benchmarks.models.encoders import Shape
 from benchmarks.racing.agreement import far_apart
 from benchmarks.racing.contest import SEED, Contest, Workload, ours, with_memory_kept
-from benchmarks.racing.peak import PEAKS
+from benchmarks.racing.peak import peaks
 from unifier.study.experiment import Precision
 
 SHAPE = Shape(
@@ -55,33 +55,34 @@ PEERS = [
 
 
 def pictures(shape: Shape) -> tuple[Tensor, Tensor]:
-    """Noise as uint8 (pictures, height, width), and labels (pictures,)."""
+    """Noise as uint8 (pictures, channels, height, width), and labels (pictures,)."""
     generator = torch.Generator().manual_seed(SEED)
     count = shape.batch * shape.steps
-    noise = torch.randint(256, (count, shape.height, shape.width), dtype=torch.uint8, generator=generator)
+    size = (count, shape.channels, shape.height, shape.width)
+    noise = torch.randint(256, size, dtype=torch.uint8, generator=generator)
     return noise, torch.randint(shape.classes, (count,), generator=generator)
 
 
 def batches(shape: Shape) -> list[Labelled]:
     """For the peers, normalised beforehand."""
     noise, labels = pictures(shape)
-    normal = (noise[:, None] / 255 - MEAN) / STD
+    normal = (noise / 255 - MEAN) / STD
     return [Labelled(*pair) for pair in zip(normal.split(shape.batch), labels.split(shape.batch), strict=True)]
 
 
-def unifier(shape: Shape, precision: Precision, weights: Path) -> Workload:
+def unifier(shape: Shape, precision: Precision, weights: Path, *, compiled: bool = False) -> Workload:
     """Through our tokenizer, trunk and head."""
     from benchmarks.contests.ours import classifier
     from unifier_tokenizers import PatchTokenizer
 
     torch.manual_seed(SEED)
+    side = shape.patch[0]
     tokenizer = PatchTokenizer(
-        shape.dim, patch=shape.patch[0], channels=1, class_token=True, length=shape.height // shape.patch[0]
+        shape.dim, patch=side, channels=shape.channels, class_token=True, length=shape.height // side
     )
     noise, labels = pictures(shape)
-    return classifier(
-        tokenizer, [tokenizer.encode(picture) for picture in noise], list(labels), shape, precision, weights
-    )
+    units = [tokenizer.encode(picture) for picture in noise.permute(0, 2, 3, 1)]
+    return classifier(tokenizer, units, list(labels), shape, precision, weights, compiled=compiled)
 
 
 def contest(shape: Shape = SHAPE) -> Contest:
@@ -93,7 +94,7 @@ def contest(shape: Shape = SHAPE) -> Contest:
         (
             *ours(partial(unifier, shape), "bf16", "float32"),
             *with_memory_kept(classifying.contestants(PEERS, shape, batches), "timm, plain attention, compiled"),
-            *PEAKS,
+            *peaks("cpu", "bf16", "float32"),
         ),
         far_apart,
     )

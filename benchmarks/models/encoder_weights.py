@@ -52,7 +52,7 @@ def _with_convolution(state: State, shape: Shape, names: dict[str, str], layers:
     ours = plain(state)
     found = renamed(ours, {names[part]: part for part in ("project", "norm", "head")}, "")
     weight = f"{names['project']}weight"
-    found[weight] = found[weight].view(shape.dim, 1, *shape.patch)
+    found[weight] = found[weight].view(shape.dim, shape.channels, *shape.patch)
     found[names["places"]] = ours["places"][None]
     if shape.class_token:
         found[names["first"]] = ours["first"][None, None]

@@ -10,11 +10,13 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from benchmarks.racing.device import Device
+
 
 @final
 @dataclass(frozen=True)
 class Shape:
-    """Pictures of one channel, cut into patches that do not overlap, and the model that reads them."""
+    """Pictures cut into patches that do not overlap, the model that reads them, and where."""
 
     height: int
     width: int
@@ -29,6 +31,8 @@ class Shape:
     batch: int
     steps: int
     """Batches a round."""
+    channels: int = 1
+    device: Device = "cpu"
 
     @property
     def patches(self) -> int:
@@ -42,7 +46,7 @@ class TorchClassifier(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         dim = shape.dim
-        self.project = nn.Conv2d(1, dim, shape.patch, shape.patch)
+        self.project = nn.Conv2d(shape.channels, dim, shape.patch, shape.patch)
         self.first = nn.Parameter(torch.zeros(1, 1, dim)) if shape.class_token else None
         self.places = nn.Parameter(torch.zeros(1, shape.patches + shape.class_token, dim))
         layer = nn.TransformerEncoderLayer(
@@ -52,7 +56,7 @@ class TorchClassifier(nn.Module):
         self.head = nn.Linear(dim, shape.classes)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """(B, 1, height, width) -> (B, C)."""
+        """(B, channels, height, width) -> (B, C)."""
         x = self.project(pictures).flatten(2).transpose(1, 2)
         if self.first is not None:
             x = torch.cat([self.first.expand(len(x), -1, -1), x], dim=1)
@@ -72,7 +76,7 @@ def timm_vit(shape: Shape, plain: bool) -> nn.Module:
     model = VisionTransformer(
         img_size=(shape.height, shape.width),
         patch_size=shape.patch,
-        in_chans=1,
+        in_chans=shape.channels,
         num_classes=shape.classes,
         global_pool="token" if shape.class_token else "avg",
         class_token=shape.class_token,
@@ -98,7 +102,7 @@ def transformers_vit(shape: Shape, plain: bool) -> nn.Module:
     settings: dict[str, Any] = {
         "image_size": (shape.height, shape.width),
         "patch_size": shape.patch,
-        "num_channels": 1,
+        "num_channels": shape.channels,
         "hidden_size": shape.dim,
         "num_hidden_layers": shape.depth,
         "num_attention_heads": shape.heads,
@@ -110,7 +114,7 @@ def transformers_vit(shape: Shape, plain: bool) -> nn.Module:
     return ViTForImageClassification(ViTConfig(**settings))
 
 
-def _x_layers(shape: Shape) -> Any:
+def _x_layers(shape: Shape, fused: bool = False) -> Any:
     from x_transformers import Encoder
 
     return Encoder(
@@ -119,20 +123,24 @@ def _x_layers(shape: Shape) -> Any:
         heads=shape.heads,
         attn_dim_head=shape.dim // shape.heads,
         ff_mult=shape.hidden / shape.dim,
+        attn_flash=fused,
     )
 
 
-def x_pictures(shape: Shape, plain: bool) -> nn.Module:
-    """Square pictures; the head reads the mean, and a register stands where the others have their class token."""
+def x_pictures(shape: Shape, plain: bool, fused: bool = False) -> nn.Module:
+    """Square pictures; the head reads the mean, and a register stands where the others have their class token.
+
+    Attention is written out unless `fused` is asked for.
+    """
     from x_transformers import ViTransformerWrapper
 
     return ViTransformerWrapper(
         image_size=shape.height,
         patch_size=shape.patch[0],
-        channels=1,
+        channels=shape.channels,
         num_classes=shape.classes,
         num_register_tokens=int(shape.class_token),
-        attn_layers=_x_layers(shape),
+        attn_layers=_x_layers(shape, fused),
     )
 
 

@@ -138,7 +138,7 @@ class TorchTranslator(nn.Module):
     def forward(self, source: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
         """source (B, N) with its mask (B, N), ids (B, L) -> (B, L, V)."""
         memory = self.encoder(self.embed(source), src_key_padding_mask=~mask)
-        future = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).triu(1)
+        future = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).triu(1)
         x = self.decoder(self.embed(ids), memory, tgt_mask=future, tgt_is_causal=True, memory_key_padding_mask=~mask)
         return functional.linear(x, self.table.weight)
 

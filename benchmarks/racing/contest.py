@@ -10,13 +10,17 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
+from benchmarks.racing.device import Device
 from unifier.study.experiment import Precision
 from unifier.study.memory import keep_freed_memory
 
-Role = Literal["ours", "as it comes", "best", "memory kept", "float32", "peak"]
-"""Ours; a peer under bf16 autocast with its defaults; a peer with the best of its settings that we found; the likeliest
-of these under our setting of the allocator; a peer in float32; or a bare matrix product, which says what the machine
-could do."""
+Role = Literal["ours", "as it comes", "best", "compiled", "memory kept", "float32", "peak"]
+"""Ours; a peer under bf16 autocast with its defaults; a peer with the best of its settings that we found; on an
+accelerator, a peer that is compiled; the likeliest of the best under our setting of the allocator; a peer in float32;
+or a bare matrix product, which says what the machine could do."""
+
+Compiled = Literal["model", "loss"]
+"""What of a peer torch compiles: its model, or all from the batch to the loss, as `Training(compile=...)` has ours."""
 
 CLIP = 1.0
 LEARNING_RATE = 1e-3
@@ -69,12 +73,17 @@ class Contest:
     contestants: tuple[Contestant, ...]
     disagreement: Callable[[Tensor, Tensor], str | None]
     """What is wrong between our outputs and a peer's."""
+    device: Device = "cpu"
+    """Where the contestants work."""
 
 
-def ours(build: Callable[[Precision, Path], Workload], *precisions: Precision) -> tuple[Contestant, ...]:
+def ours(
+    build: Callable[[Precision, Path], Workload], *precisions: Precision, compiled: bool = False
+) -> tuple[Contestant, ...]:
     """Our contestants: the same in each precision."""
+    name = "unifier, compiled" if compiled else "unifier"
     return tuple(
-        Contestant("unifier", "ours", precision, "benchmarks.contests.ours", partial(build, precision))
+        Contestant(name, "ours", precision, "benchmarks.contests.ours", partial(build, precision), compiled)
         for precision in precisions
     )
 
@@ -90,6 +99,6 @@ def _kept(build: Callable[[Path], Workload], weights: Path) -> Workload:
     return build(weights)
 
 
-def autocast(precision: Precision) -> AbstractContextManager[object]:
+def autocast(device: Device, precision: Precision) -> AbstractContextManager[object]:
     """Products in bfloat16, or everything in float32."""
-    return torch.autocast("cpu", torch.bfloat16) if precision == "bf16" else nullcontext()
+    return torch.autocast(device, torch.bfloat16) if precision == "bf16" else nullcontext()

@@ -1,40 +1,37 @@
 """What the machine can do at most: a product of two square matrices."""
 
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from benchmarks.racing.contest import Contestant, Workload
+from benchmarks.racing.device import Device
 from unifier.study.experiment import Precision
 from unifier.study.memory import keep_freed_memory
 from unifier.trunks.arithmetic.linear import product
 
-SIDE = 2048
-PRODUCTS = 10
+SIDE = {"cpu": 2048, "cuda": 8192}
+PRODUCTS = {"cpu": 10, "cuda": 100}
 
 
-def bare_product(precision: Precision) -> Workload:
-    """Products of SIDE x SIDE matrices, counted in floating-point operations."""
+def bare_product(device: Device, precision: Precision, _: Path) -> Workload:
+    """Products of matrices as large as the device likes them, counted in floating-point operations."""
+    side, count = SIDE[device], PRODUCTS[device]
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    left, right = torch.randn(2, SIDE, SIDE).to(dtype)
+    left, right = torch.randn(2, side, side).to(device, dtype)
     keep_freed_memory()
 
     def work() -> None:
-        for _ in range(PRODUCTS):
+        for _ in range(count):
             product(left, right)
 
-    return Workload(work, units=2 * SIDE**3 * PRODUCTS)
+    return Workload(work, units=2 * side**3 * count)
 
 
-def _bf16(_: Path) -> Workload:
-    return bare_product("bf16")
-
-
-def _float32(_: Path) -> Workload:
-    return bare_product("float32")
-
-
-PEAKS = (
-    Contestant("matrix product", "peak", "bf16", "torch", _bf16),
-    Contestant("matrix product", "peak", "float32", "torch", _float32),
-)
+def peaks(device: Device, *precisions: Precision) -> tuple[Contestant, ...]:
+    """The contestant that does nothing else, in each precision."""
+    return tuple(
+        Contestant("matrix product", "peak", precision, "torch", partial(bare_product, device, precision))
+        for precision in precisions
+    )

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -16,11 +16,20 @@ from typing import Any, Protocol, final
 import torch
 
 from benchmarks.racing.contest import Contest, Contestant
+from benchmarks.racing.device import HIDDEN
 from benchmarks.racing.timing import Timing
 from benchmarks.racing.worker import outputs_file
 
 ROOT = Path(__file__).parents[2]
 QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def environment(contest: Contest, contestant: Contestant, folder: Path) -> Mapping[str, str]:
+    """That of a contestant's process: a race on the processor sees no accelerator, and each compiles anew, so that the
+    seconds of the start mean the same each time."""
+    compiled = folder / re.sub(r"\W+", "-", f"compiled {contestant.label}")
+    hidden = HIDDEN if contest.device == "cpu" else {}
+    return os.environ | QUIET | hidden | {"TORCHINDUCTOR_CACHE_DIR": str(compiled)}
 
 
 class FailedError(Exception):
@@ -42,9 +51,6 @@ class Runner:
     def __init__(self, contest: Contest, contestant: Contestant, folder: Path) -> None:
         self.contestant = contestant
         self.name = f"{contest.name}: {contestant.label}"
-        # Each compiles anew, so that the seconds of the start mean the same each time.
-        compiled = folder / re.sub(r"\W+", "-", f"compiled {contestant.label}")
-        environment = os.environ | QUIET | {"TORCHINDUCTOR_CACHE_DIR": str(compiled)}
         command = [
             sys.executable,
             "-W",
@@ -56,7 +62,12 @@ class Runner:
             str(folder),
         ]
         self.process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            cwd=ROOT,
+            env=environment(contest, contestant, folder),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def __enter__(self) -> "Runner":

@@ -1,4 +1,4 @@
-"""results.json: what was measured, and on what."""
+"""results.json, and results-cuda.json beside it: what was measured, and on what."""
 
 import importlib.metadata
 import os
@@ -10,18 +10,22 @@ from typing import Any
 import torch
 
 from benchmarks.racing.contest import Contest
+from benchmarks.racing.device import Device
 from benchmarks.racing.timing import Timing, ratios
 from unifier.running.result import commit, processor
 
 PEERS = ("timm", "transformers", "x-transformers")
+FILES: dict[Device, str] = {"cpu": "results.json", "cuda": "results-cuda.json"}
+"""One for each device, since they may have been measured on unlike machines."""
 
 Results = Mapping[str, Any]
 """`machine`, `ratios` of all contests, and `contests` by name."""
 
 
-def machine() -> dict[str, Any]:
-    """What the figures hold for."""
-    return {
+def machine(device: Device) -> dict[str, Any]:
+    """What the figures of contests there hold for."""
+    accelerator = {} if device == "cpu" else {"accelerator": torch.get_device_module(device).get_device_name()}
+    return accelerator | {
         "processor": processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
@@ -54,8 +58,11 @@ def entry(timing: Timing) -> dict[str, Any]:
 
 
 def results(found: Sequence[tuple[Contest, Sequence[Timing]]], before: Results | None = None) -> Results:
-    """All that is written; contests that were not run now stay as they were `before`, if that was on this machine."""
-    here = machine()
+    """All that is written of the contests of one device.
+
+    Those that were not run now stay as they were `before`, if that was on this machine.
+    """
+    here = machine(found[0][0].device)
     kept: Results = before if before and before["machine"] == here else {"ratios": {}, "contests": {}}
     own = {
         contest.name: {

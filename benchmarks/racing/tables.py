@@ -1,15 +1,17 @@
-"""results.json as the tables of README.md."""
+"""Results as the tables of README.md."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.racing.device import Device
 from benchmarks.racing.report import PEERS, Results
 from unifier.study.files import write_text
 
 RATIOS = {
     "vs_as_it_comes": ("peers as they come", "{:.2f} x"),
     "vs_best": ("peers at their best", "{:.2f} x"),
+    "vs_compiled": ("peers compiled", "{:.2f} x"),
     "vs_memory_kept": ("the same, memory kept", "{:.2f} x"),
     "vs_float32": ("peers in float32", "{:.2f} x"),
     "memory": ("memory", "{:.2f} x"),
@@ -18,6 +20,10 @@ RATIOS = {
 }
 """By the last part of a ratio's key: a column's head, and how its numbers are written."""
 
+MARKS: dict[Device, str] = {"cpu": "results", "cuda": "results on an accelerator"}
+"""Where the page has them."""
+NOT_RACED = "Nobody has raced these contests yet."
+"""What the page says in their place."""
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -48,16 +54,19 @@ def row(cells: Sequence[str]) -> str:
 def machine(found: Mapping[str, Any]) -> Iterator[str]:
     """What the figures hold for, in a line."""
     libraries = ", ".join(f"{name} {found[name]}" for name in ("python", "torch", *PEERS))
-    yield f"On {found['processor']}, {found['cores']} cores; {libraries}."
+    accelerator = f"{found['accelerator']} beside " if "accelerator" in found else ""
+    yield f"On {accelerator}{found['processor']}, {found['cores']} cores; {libraries}."
 
 
 def ratios(results: Results) -> Iterator[str]:
-    """A line for each contest."""
-    yield row(["ours against", *(head for head, _ in RATIOS.values())])
-    yield row(["---", *("---:" for _ in RATIOS)])
+    """A line for each contest, a column for each ratio that one of them has."""
+    known = {key.rpartition("/")[2] for key in results["ratios"]}
+    columns = {key: shown for key, shown in RATIOS.items() if key in known}
+    yield row(["ours against", *(head for head, _ in columns.values())])
+    yield row(["---", *("---:" for _ in columns)])
     for name in results["contests"]:
         own = {key.rpartition("/")[2]: ratio for key, ratio in results["ratios"].items() if key.startswith(f"{name}/")}
-        yield row([name, *(form.format(own[key]) if key in own else "" for key, (_, form) in RATIOS.items())])
+        yield row([name, *(form.format(own[key]) if key in own else "" for key, (_, form) in columns.items())])
 
 
 def contest(found: Results) -> Iterator[str]:

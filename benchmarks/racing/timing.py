@@ -59,7 +59,8 @@ class Timing:
 
 RIVALS: dict[str, tuple[Role, ...]] = {
     "vs_as_it_comes": ("as it comes",),
-    "vs_best": ("as it comes", "best"),
+    "vs_best": ("as it comes", "best", "compiled"),
+    "vs_compiled": ("compiled",),
     "vs_memory_kept": ("memory kept",),
 }
 """Whose fastest ours is measured against; the best of a peer may be what it comes with."""
@@ -69,7 +70,8 @@ def ratios(name: str, task: str, timings: Sequence[Timing]) -> dict[str, float]:
     """Ours against the fastest peer in the same precision: its seconds / ours, so that above 1 ours is faster.
 
     `vs_float32` is ours at its fastest against peers in float32. Memory is ours / the least of a peer's, so that below
-    1 ours needs less: that of the process, and that of the work alone, without what it takes to import the libraries.
+    1 ours needs less: that of the process, and that of the work alone, without what it takes to import the libraries,
+    which on an accelerator is nothing.
     MFU (model FLOPs utilisation, Chowdhery et al. 2022, appendix B) is the share of a bare matrix product's speed.
     Memory and MFU are of the contest's main precision, bf16 where ours has it, and end in `_float32` for the other.
     """
@@ -89,7 +91,8 @@ def ratios(name: str, task: str, timings: Sequence[Timing]) -> dict[str, float]:
         alike = [one for one in timings if one.precision == precision]
         if peers := [one for one in alike if one.role not in ("ours", "peak")]:
             found[f"{name}/memory{suffix}"] = own.memory_bytes / min(one.memory_bytes for one in peers)
-            found[f"{name}/work_memory{suffix}"] = own.work_bytes / min(one.work_bytes for one in peers)
+            if own.imported_bytes:
+                found[f"{name}/work_memory{suffix}"] = own.work_bytes / min(one.work_bytes for one in peers)
         if own.flops and (peaks := [one for one in alike if one.role == "peak"]):
             found[f"{name}/mfu{suffix}"] = own.flops / median(own.seconds) * fastest(peaks).each
     return found

@@ -15,6 +15,7 @@ import torch
 
 from benchmarks.contests.by_name import find
 from benchmarks.racing.contest import Contestant, Workload
+from benchmarks.racing.device import Device, finish, give_back
 from unifier.study.memory import forget_peak_memory, peak_memory
 
 Answer = dict[str, float | str | bool | None]
@@ -25,23 +26,39 @@ def outputs_file(folder: Path, contestant: Contestant) -> Path:
     return folder / f"{contestant.label}.pt"
 
 
-def seconds(work: Callable[[], None]) -> float:
-    """How long it takes."""
+def seconds(workload: Workload, device: Device) -> float:
+    """How long a round takes, until its last operation is done."""
+    finish(device)
     began = time.perf_counter()
-    work()
+    workload.round()
+    finish(device)
     return time.perf_counter() - began
 
 
-def build(contestant: Contestant, folder: Path) -> tuple[Workload, Answer]:
+def measured(workload: Workload, device: Device) -> Answer:
+    """A round's seconds and memory.
+
+    An accelerator's memory does not hold what all contestants would keep, so that each gives its own back after a
+    round, and fetches it again in one that is not measured.
+    """
+    if device != "cpu":
+        workload.round()
+    answer: Answer = {"seconds": seconds(workload, device), "memory_bytes": peak_memory(device)}
+    give_back(device)
+    return answer
+
+
+def build(contestant: Contestant, device: Device, folder: Path) -> tuple[Workload, Answer]:
     """Build it, leave its outputs, and warm it up by two rounds: what the first takes longer is its start."""
     import_module(contestant.library)
-    forget_peak_memory("cpu")
-    imported = peak_memory("cpu")
+    forget_peak_memory(device)
+    imported = peak_memory(device)
     workload = contestant.build(folder / "weights.pt")
     if workload.outputs is not None:
         torch.save(workload.outputs, outputs_file(folder, contestant))
-    first, second = seconds(workload.round), seconds(workload.round)
-    forget_peak_memory("cpu")
+    first, second = seconds(workload, device), seconds(workload, device)
+    give_back(device)
+    forget_peak_memory(device)
     return workload, {
         "start_seconds": max(first - second, 0.0),
         "units": workload.units,
@@ -50,26 +67,31 @@ def build(contestant: Contestant, folder: Path) -> tuple[Workload, Answer]:
     }
 
 
-def serve(contestant: Contestant, folder: Path, say: Callable[[Answer], None]) -> None:
+def serve(contestant: Contestant, device: Device, folder: Path, say: Callable[[Answer], None]) -> None:
     """Answer until there is nothing more to read."""
     try:
         assert input() == "build"
-        workload, answer = build(contestant, folder)
+        workload, answer = build(contestant, device, folder)
     except ModuleNotFoundError as error:
         say({"missing": error.name})
         return
     say(answer)
     for _ in sys.stdin:
-        say({"seconds": seconds(workload.round), "memory_bytes": peak_memory("cpu")})
+        say(measured(workload, device))
 
 
 def main() -> None:
-    contest, label, folder = sys.argv[1:]
+    name, label, folder = sys.argv[1:]
+    contest = find(name)
+    (contestant,) = (one for one in contest.contestants if one.label == label)
     # What libraries print must not come between the answers.
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        (contestant,) = (one for one in find(contest).contestants if one.label == label)
-        serve(contestant, Path(folder), lambda answer: print(json.dumps(answer), file=answers, flush=True))
+
+        def say(answer: Answer) -> None:
+            print(json.dumps(answer), file=answers, flush=True)
+
+        serve(contestant, contest.device, Path(folder), say)
 
 
 if __name__ == "__main__":
