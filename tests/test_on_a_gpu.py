@@ -1,12 +1,19 @@
 """A network on a GPU that computes shapes, types and devices alone, so that these need no GPU to be held right."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
 
+from benchmarks.contests import accelerated, classifying, ours, peers, translation
+from benchmarks.models.sequences import Size
+from benchmarks.racing.contest import Contest
+from benchmarks.racing.device import sent
 from unifier.data.loading import Batch, collate
 from unifier.network import Network
 from unifier.running.encoded import encode
@@ -30,12 +37,13 @@ class Fake(FakeTensorMode):
         return super().dispatch(func, types, args, kwargs)
 
 
-def moved(module: nn.Module) -> None:
+def moved(module: nn.Module, _: object = GPU) -> nn.Module:
     for part in module.modules():
         for name, one in part.named_parameters(recurse=False):
             setattr(part, name, nn.Parameter(torch.empty_like(one, device=GPU), one.requires_grad))
         for name, one in part.named_buffers(recurse=False):
             setattr(part, name, torch.empty_like(one, device=GPU))
+    return module
 
 
 OnAGpu = tuple[Network, str, Batch, Fake]
@@ -65,11 +73,16 @@ def on_a_gpu(request: pytest.FixtureRequest) -> OnAGpu:
         return network, arm, Batch(*(torch.empty_like(part, device=GPU) for part in batch)), fake
 
 
-@pytest.mark.parametrize("bf16", [False, True])
-def test_a_loss_stays_on_the_device(on_a_gpu: OnAGpu, bf16: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    network, arm, batch, fake = on_a_gpu
+@pytest.fixture
+def with_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.amp.common.amp_definitely_not_available", lambda: False)
     monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: True)
+
+
+@pytest.mark.usefixtures("with_autocast")
+@pytest.mark.parametrize("bf16", [False, True])
+def test_a_loss_stays_on_the_device(on_a_gpu: OnAGpu, bf16: bool) -> None:
+    network, arm, batch, fake = on_a_gpu
     with fake, torch.autocast("cuda", torch.bfloat16, enabled=bf16):
         read, loss = network.read(arm, batch), network.loss(arm, batch)
     assert (read.matrix.device, loss.device, loss.dtype) == (GPU, GPU, torch.float32)
@@ -78,3 +91,63 @@ def test_a_loss_stays_on_the_device(on_a_gpu: OnAGpu, bf16: bool, monkeypatch: p
 def test_a_tensor_that_stayed_behind_is_found() -> None:
     with Fake(), pytest.raises(RuntimeError, match="two different devices"):
         torch.add(torch.empty(3, device=GPU), torch.empty(3))
+
+
+class Watch(Fake):
+    """Notes what makes a tensor on the processor."""
+
+    def __init__(self) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self.left: list[str] = []
+
+    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = super().dispatch(func, types, args, kwargs)
+        if any(isinstance(one, Tensor) and one.device.type == "cpu" for one in tree_leaves(made)):
+            self.left.append(str(func))
+        return made
+
+
+PICTURES = replace(accelerated.VIT_S16, height=16, width=16, patch=(4, 4), dim=16, depth=2, heads=2, hidden=32, steps=1)
+PAIRS = accelerated.NEWS._replace(pairs=40, tokens=200, steps=1, peers=4)
+RACES = [
+    accelerated.vit_s16(replace(PICTURES, classes=5, batch=2)),
+    accelerated.translation_base(Size(vocabulary=300, dim=16, depth=2, heads=2, hidden=32), PAIRS),
+]
+
+
+@pytest.mark.usefixtures("with_autocast")
+@pytest.mark.filterwarnings("ignore")  # a peer's own
+@pytest.mark.parametrize("race", RACES, ids=lambda race: race.name)
+def test_a_step_of_a_race_leaves_nothing_on_the_processor(
+    race: Contest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("x_transformers")
+    caught: list[tuple[Any, ...]] = []
+    step = peers.training
+    for module in (ours, classifying, translation):
+        monkeypatch.setattr(module, "training", lambda *given, **_: caught.append(given))
+    for contestant in race.contestants:
+        if contestant.role != "peak" and not contestant.compiled:
+            contestant.build(tmp_path / "weights.pt")
+    monkeypatch.setattr(nn.Module, "to", moved)
+    for given in caught:
+        model, batches, device = given[0], given[2], given[-2]
+        assert device == "cuda"
+
+        def backward(_: Tensor, model: nn.Module = model) -> None:  # torch's own asks for a driver
+            for parameter in model.parameters():
+                parameter.grad = torch.empty_like(parameter)
+
+        monkeypatch.setattr(Tensor, "backward", backward)
+        with Watch() as watch:
+            if given[0] is caught[0][0]:
+                take, batch = ours.stepper(model.to(device), device, "bf16"), sent(batches[0], device)
+                watch.left.clear()
+                take(batch)
+            else:
+                workload = step(*given, units=1, outputs=None)
+                watch.left.clear()
+                workload.round()
+        assert not watch.left
+    assert len(caught) > 4

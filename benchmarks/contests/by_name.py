@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from benchmarks.contests import decoding, spectrogram, translation, vit
+from benchmarks.contests import accelerated, decoding, spectrogram, translation, vit
 from benchmarks.racing.contest import Contest
 
 CONTESTS = {
@@ -13,6 +13,8 @@ CONTESTS = {
         decoding.contest("greedy", "Translating greedily", 1),
         decoding.contest("beam5", "Translating by a beam of five", 5),
         spectrogram.contest(),
+        accelerated.vit_s16(),
+        accelerated.translation_base(),
     )
 }
 
