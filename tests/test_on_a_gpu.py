@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks.contests import accelerated, classifying, ours, peers, translation
@@ -15,10 +16,13 @@ from benchmarks.models.sequences import Size
 from benchmarks.racing.contest import Contest
 from benchmarks.racing.device import sent
 from unifier.data.loading import Batch, collate
+from unifier.heads.head import IGNORED
+from unifier.heads.translation import TranslationHead
 from unifier.network import Network
 from unifier.running.encoded import encode
 from unifier.running.registry import experiment as named
 from unifier.study.experiment import Experiment
+from unifier_tokenizers import Tokens, Vocabulary
 
 GPU = torch.device("cuda", 0)
 SIDE = 8
@@ -26,14 +30,13 @@ SIDE = 8
 
 
 class Fake(FakeTensorMode):
-    """Tensors without numbers; what a program asks of them is answered, and what it picks by a mask is four rows."""
+    """Tensors without numbers; what a program asks of them is answered, and what it finds in a mask is four rows."""
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default:
             return SIDE if args[0].dtype == torch.int64 else False
-        if func is torch.ops.aten.index.Tensor and args[1][0] is not None and args[1][0].dtype == torch.bool:
-            assert args[1][0].device == args[0].device
-            return args[0].flatten(0, args[1][0].ndim - 1)[:4]
+        if func is torch.ops.aten.nonzero.default:
+            return args[0].new_zeros(4, args[0].ndim, dtype=torch.int64)
         return super().dispatch(func, types, args, kwargs)
 
 
@@ -86,6 +89,26 @@ def test_a_loss_stays_on_the_device(on_a_gpu: OnAGpu, bf16: bool) -> None:
     with fake, torch.autocast("cuda", torch.bfloat16, enabled=bf16):
         read, loss = network.read(arm, batch), network.loss(arm, batch)
     assert (read.matrix.device, loss.device, loss.dtype) == (GPU, GPU, torch.float32)
+
+
+class Sought(TorchDispatchMode):
+    """Counts how often a program waits to be told where a mask is true."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        masks = [one for one in tree_leaves(args[1:2]) if isinstance(one, Tensor) and one.dtype == torch.bool]
+        self.count += func is torch.ops.aten.nonzero.default or (bool(masks) and "index" in str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_padding_of_a_text_is_sought_once_forward_and_backward() -> None:
+    head = TranslationHead(Vocabulary.fit(["a"], size=260), 8, depth=1, heads=2, hidden=16)
+    columns, mask = torch.randn(2, 8, 3), torch.ones(2, 3, dtype=torch.bool)
+    target = torch.tensor([[7, 8, 9], [7, 8, IGNORED]])
+    with Sought() as sought:
+        head.loss(Tokens(columns, mask, torch.arange(3).expand(2, 1, 3)), target).backward()
+    assert sought.count == 1
 
 
 def test_a_tensor_that_stayed_behind_is_found() -> None:

@@ -133,7 +133,8 @@ class WritingHead(Head):
         With R-Drop the second half of the batch is the first, read again, and half of alpha times the divergence of the
         two is added.
         """
-        real = target != IGNORED  # what is padding is not projected onto V
+        # What is padding is not projected onto V. It is found once: an accelerator's program waits for that each time.
+        real = (target != IGNORED).nonzero(as_tuple=True)
         hidden = working(self.hidden(tokens, before(target)))[real]
         again = self.r_drop if self.training else 0.0
         return projected_cross_entropy(hidden, self.output.weight, target[real], self.label_smoothing, again)
