@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from benchmarks.racing.device import fast_types
 from benchmarks.racing.tables import keep, row
 from benchmarks.racing.timing import in_turn
 from unifier.study.memory import keep_freed_memory
@@ -48,7 +49,7 @@ def table() -> Iterator[str]:
     """How many times as long the fused kernel takes as the plain one, by type, padding and number of columns."""
     yield row(["fused by plain", "", *(f"{columns:,}" for columns in COLUMNS), "plain below"])
     yield row(["---", "---", *["---:"] * (len(COLUMNS) + 1)])
-    for dtype in (torch.float32, torch.bfloat16):
+    for dtype in fast_types():
         for padded in (False, True):
             times = [seconds([plain, fused], columns, dtype, padded) for columns in COLUMNS]
             shares = [f"{fused / plain:.2f}" for plain, fused in times]

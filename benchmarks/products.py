@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from benchmarks.racing.device import fast_types
 from benchmarks.racing.tables import keep, row
 from benchmarks.racing.timing import in_turn
 from unifier.study.memory import keep_freed_memory
@@ -40,7 +41,7 @@ def table() -> Iterator[str]:
     """How many times as long torch's way takes as ours, by type, map and number of columns."""
     yield row(["torch's by ours", "", "D", "L", *(f"{columns:,} columns" for columns in COLUMNS)])
     yield row(["---", "---", *["---:"] * (len(COLUMNS) + 2)])
-    for dtype in (torch.float32, torch.bfloat16):
+    for dtype in fast_types():
         for learning in (False, True):
             for dim, out in MAPS:
                 times = [seconds(columns, dim, out, dtype, learning) for columns in COLUMNS]

@@ -67,7 +67,7 @@ def test_a_peak_is_of_products_that_fit_the_device(tmp_path: Path, monkeypatch: 
     assert peak.SIDE == {"cpu": 2048, "cuda": 8192}
     monkeypatch.setitem(peak.SIDE, "cpu", 8)
     (contestant,) = peak.peaks("cpu", "bf16")
-    workload = contestant.build(tmp_path)
+    workload = contestant.build("bf16", tmp_path)
     workload.round()
     assert workload.units == 2 * 8**3 * peak.PRODUCTS["cpu"]
     for name in THERE:
@@ -76,7 +76,7 @@ def test_a_peak_is_of_products_that_fit_the_device(tmp_path: Path, monkeypatch: 
 
 def test_a_round_is_over_when_its_last_operation_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
-    contestant = Contestant("a", "ours", "bf16", "torch", lambda _: Workload(lambda: done.append("round"), 1))
+    contestant = Contestant("a", "ours", "bf16", "torch", lambda *_: Workload(lambda: done.append("round"), 1))
     for name in ("synchronize", "empty_cache", "reset_peak_memory_stats"):
         monkeypatch.setattr(torch.cuda, name, lambda name=name: done.append(name))
     monkeypatch.setattr("torch.cuda.max_memory_allocated", lambda: 7)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import attention, products, scaling
+from benchmarks import attention, products
 from benchmarks.contests import accelerated, decoding, grammar, spectrogram, translation, vit
 from benchmarks.contests.by_name import CONTESTS
 from benchmarks.contests.grammar import Task
@@ -137,7 +137,7 @@ def check(contest: Contest, folder: Path) -> None:
     for contestant in contest.contestants:
         if contestant.role == "peak":
             continue
-        workload = contestant.build(folder / "weights.pt")
+        workload = contestant.build(contestant.precision, folder / "weights.pt")
         done.add(workload.units)
         if workload.outputs is not None:
             torch.save(workload.outputs, worker.outputs_file(folder, contestant))
@@ -189,7 +189,7 @@ def made_up(*contestants: Contestant) -> Contest:
 
 def test_a_contest_stops_where_outputs_differ(tmp_path: Path) -> None:
     ours, equal, other, silent = (
-        Contestant(name, "best", "bf16", "torch", lambda _: Workload(lambda: None, 1))
+        Contestant(name, "best", "bf16", "torch", lambda *_: Workload(lambda: None, 1))
         for name in ("ours", "equal", "other", "silent")
     )
     for contestant, output in ((ours, 1.0), (equal, 1.0), (other, 1.1)):
@@ -229,7 +229,7 @@ def served(contestant: Contestant, folder: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_worker_builds_warms_up_and_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds: list[int] = []
     workload = Workload(lambda: rounds.append(1), 7, torch.ones(2), 3)
-    ready, *measured = served(Contestant("a", "ours", "bf16", "torch", lambda _: workload), tmp_path, monkeypatch)
+    ready, *measured = served(Contestant("a", "ours", "bf16", "torch", lambda *_: workload), tmp_path, monkeypatch)
     assert len(rounds) == 4
     assert (ready["units"], ready["flops"]) == (7, 3)
     assert len(measured) == 2
@@ -238,7 +238,7 @@ def test_a_worker_builds_warms_up_and_measures(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_peer_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    contestant = Contestant("a", "best", "bf16", "no_such_library", lambda _: Workload(lambda: None, 1))
+    contestant = Contestant("a", "best", "bf16", "no_such_library", lambda *_: Workload(lambda: None, 1))
     assert served(contestant, tmp_path, monkeypatch) == [{"missing": "no_such_library"}]
 
 
@@ -294,13 +294,13 @@ def test_the_page_is_written_between_its_marks(tmp_path: Path) -> None:
 
 def test_the_page_shows_what_was_measured() -> None:
     page = (FOLDER / "README.md").read_text()
-    for device, mark in tables.MARKS.items():
-        file, text = FOLDER / FILES[device], tables.NOT_RACED
-        assert file.exists() or device != "cpu"
+    for where, mark in tables.MARKS.items():
+        file, text = FOLDER / FILES[where], tables.NOT_RACED
+        assert file.exists() or where != "cpu"
         if file.exists():
             found = json.loads(file.read_text())
             text = tables.write(found)
-            assert set(found["contests"]) == {name for name, one in CONTESTS.items() if one.device == device}
+            assert set(found["contests"]) == {name for name, one in CONTESTS.items() if one.device == where}
         assert tables.insert(page, mark, text) == page
     assert (FOLDER / "results.svg").stat().st_size < 200_000
 
@@ -318,9 +318,3 @@ def test_the_kernels_that_are_timed_are_alike() -> None:
     torch.testing.assert_close(attention.plain(query, key, value, mask), attention.fused(query, key, value, mask))
     assert all(took > 0 for took in attention.seconds([attention.plain, attention.fused], 8, torch.bfloat16, True))
     assert all(took > 0 for learning in (False, True) for took in products.seconds(8, 4, 6, torch.float32, learning))
-
-
-def test_a_size_of_the_scaling_is_a_contest_of_three() -> None:
-    made = scaling.contest(128, 4)
-    assert [one.name for one in made.contestants] == list(scaling.RACERS)
-    assert {one.precision for one in made.contestants} == {"bf16"}

@@ -152,7 +152,7 @@ def test_a_step_of_a_race_leaves_nothing_on_the_processor(
         monkeypatch.setattr(module, "training", lambda *given, **_: caught.append(given))
     for contestant in race.contestants:
         if contestant.role != "peak" and not contestant.compiled:
-            contestant.build(tmp_path / "weights.pt")
+            contestant.build(contestant.precision, tmp_path / "weights.pt")
     monkeypatch.setattr(nn.Module, "to", moved)
     for given in caught:
         model, batches, device = given[0], given[2], given[-2]

@@ -54,9 +54,9 @@ def build(
     peer: Peer,
     shape: Shape,
     batches: Callable[[Shape], list[Labelled]],
-    precision: Precision,
     plain: bool,
     compiled: Compiled | None,
+    precision: Precision,
     weights: Path,
 ) -> Workload:
     """One peer in one precision, with a copy of our weights."""
@@ -83,7 +83,7 @@ def contestant(
     compiled: Compiled | None = None,
 ) -> Contestant:
     """A peer, and how it is entered: what comes after its name."""
-    made = partial(build, peer, shape, batches, precision, plain, compiled)
+    made = partial(build, peer, shape, batches, plain, compiled)
     return Contestant(peer.name + how, role, precision, peer.library, made, compiled is not None)
 
 

@@ -78,7 +78,9 @@ def as_ours(split: Encoded, batch: int) -> list[list[int]]:
     return [rows.tolist() for _, rows in EvaluationBatches({"arm": split}, columns=batch * longest(split)).batches]
 
 
-def marian(size: Size, task: Task, width: int, order: Order, batch: int, weights: Path) -> Workload:
+def marian(
+    size: Size, task: Task, width: int, order: Order, batch: int, precision: Precision, weights: Path
+) -> Workload:
     """transformers' generate, with a copy of our weights."""
     model = sequences.marian(size).eval()
     fill(model, sequence_weights.for_marian(read(weights)))
@@ -88,14 +90,15 @@ def marian(size: Size, task: Task, width: int, order: Order, batch: int, weights
     def decode() -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
         for one in batches:
-            answer = model.generate(
-                input_ids=one.values,
-                attention_mask=one.mask.long(),
-                num_beams=width,
-                do_sample=False,
-                use_cache=True,
-                max_new_tokens=limit(one.values.shape[1]),
-            )
+            with autocast("cpu", precision):
+                answer = model.generate(
+                    input_ids=one.values,
+                    attention_mask=one.mask.long(),
+                    num_beams=width,
+                    do_sample=False,
+                    use_cache=True,
+                    max_new_tokens=limit(one.values.shape[1]),
+                )
             texts = [ids[1 : ids.index(END)] if END in ids else ids[1:] for ids in answer.tolist()]
             found |= zip(one.places.tolist(), texts, strict=True)
         return found

@@ -128,8 +128,8 @@ def peer(
     size: Size,
     plan: Plan,
     batching: Batching,
-    precision: Precision,
     compiled: Compiled | None,
+    precision: Precision,
     weights: Path,
 ) -> Workload:
     """One peer in one precision and batching, with a copy of our weights."""
@@ -160,7 +160,7 @@ def contestants(size: Size, plan: Plan, entries: Sequence[Entry]) -> tuple[Conte
             role,
             precision,
             kind.library,
-            partial(peer, kind, size, plan, batching, precision, compiled),
+            partial(peer, kind, size, plan, batching, compiled),
             compiled is not None,
         )
         for kind, how, role, precision, batching, compiled in entries

@@ -15,9 +15,9 @@ from unifier.study.experiment import Precision
 from unifier.study.memory import keep_freed_memory
 
 Role = Literal["ours", "as it comes", "best", "compiled", "memory kept", "float32", "peak"]
-"""Ours; a peer under bf16 autocast with its defaults; a peer with the best of its settings that we found; on an
-accelerator, a peer that is compiled; the likeliest of the best under our setting of the allocator; a peer in float32;
-or a bare matrix product, which says what the machine could do."""
+"""Ours; a peer under bf16 autocast, or `in_float32`, with its defaults; a peer with the best of its settings that we
+found; on an accelerator, a peer that is compiled; the likeliest of the best under our setting of the allocator; a peer
+in float32 beside all those; or a bare matrix product, which says what the machine could do."""
 
 Compiled = Literal["model", "loss"]
 """What of a peer torch compiles: its model, or all from the batch to the loss, as `Training(compile=...)` has ours."""
@@ -52,8 +52,8 @@ class Contestant:
     precision: Precision
     library: str
     """The module whose import brings what it is made of."""
-    build: Callable[[Path], Workload]
-    """Given the file of our weights: ours writes it, the others read it."""
+    build: Callable[[Precision, Path], Workload]
+    """Given the precision and the file of our weights: ours writes it, the others read it."""
     compiled: bool = False
 
     @property
@@ -83,8 +83,7 @@ def ours(
     """Our contestants: the same in each precision."""
     name = "unifier, compiled" if compiled else "unifier"
     return tuple(
-        Contestant(name, "ours", precision, "benchmarks.contests.ours", partial(build, precision), compiled)
-        for precision in precisions
+        Contestant(name, "ours", precision, "benchmarks.contests.ours", build, compiled) for precision in precisions
     )
 
 
@@ -94,9 +93,15 @@ def with_memory_kept(peers: tuple[Contestant, ...], name: str) -> tuple[Contesta
     return *peers, replace(peer, name=f"{name}, memory kept", role="memory kept", build=partial(_kept, peer.build))
 
 
-def _kept(build: Callable[[Path], Workload], weights: Path) -> Workload:
+def _kept(build: Callable[[Precision, Path], Workload], precision: Precision, weights: Path) -> Workload:
     keep_freed_memory()
-    return build(weights)
+    return build(precision, weights)
+
+
+def in_float32(contest: Contest) -> Contest:
+    """The contest where bfloat16 has no instructions of its own: everyone once, and nobody under autocast."""
+    once = {(one.name, one.role): one for one in contest.contestants if one.role != "float32"}
+    return replace(contest, contestants=tuple(replace(one, precision="float32") for one in once.values()))
 
 
 def autocast(device: Device, precision: Precision) -> AbstractContextManager[object]:

@@ -4,6 +4,8 @@ from typing import Literal, NamedTuple, TypeVar
 
 import torch
 
+from unifier.trunks.arithmetic.precision import fast_bfloat16
+
 Device = Literal["cpu", "cuda"]
 """torch's names for them."""
 HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
@@ -15,6 +17,11 @@ Parts = TypeVar("Parts", bound=NamedTuple)
 def is_here(device: Device) -> bool:
     """Whether this machine has one."""
     return device == "cpu" or torch.cuda.is_available()
+
+
+def fast_types() -> tuple[torch.dtype, ...]:
+    """The types whose products this processor has instructions for."""
+    return (torch.float32, torch.bfloat16) if fast_bfloat16("cpu") else (torch.float32,)
 
 
 def sent(parts: Parts, device: Device) -> Parts:

@@ -32,6 +32,6 @@ def bare_product(device: Device, precision: Precision, _: Path) -> Workload:
 def peaks(device: Device, *precisions: Precision) -> tuple[Contestant, ...]:
     """The contestant that does nothing else, in each precision."""
     return tuple(
-        Contestant("matrix product", "peak", precision, "torch", partial(bare_product, device, precision))
+        Contestant("matrix product", "peak", precision, "torch", partial(bare_product, device))
         for precision in precisions
     )

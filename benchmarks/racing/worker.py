@@ -53,7 +53,7 @@ def build(contestant: Contestant, device: Device, folder: Path) -> tuple[Workloa
     import_module(contestant.library)
     forget_peak_memory(device)
     imported = peak_memory(device)
-    workload = contestant.build(folder / "weights.pt")
+    workload = contestant.build(contestant.precision, folder / "weights.pt")
     if workload.outputs is not None:
         torch.save(workload.outputs, outputs_file(folder, contestant))
     first, second = seconds(workload, device), seconds(workload, device)
