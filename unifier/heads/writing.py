@@ -134,10 +134,10 @@ class WritingHead(Head):
         two is added.
         """
         # What is padding is not projected onto V. It is found once: an accelerator's program waits for that each time.
-        real = (target != IGNORED).nonzero(as_tuple=True)
-        hidden = working(self.hidden(tokens, before(target)))[real]
+        real = (target.flatten() != IGNORED).nonzero()[:, 0]
+        hidden = working(self.hidden(tokens, before(target))).flatten(0, 1).index_select(0, real)
         again = self.r_drop if self.training else 0.0
-        return projected_cross_entropy(hidden, self.output.weight, target[real], self.label_smoothing, again)
+        return projected_cross_entropy(hidden, self.output.weight, target.take(real), self.label_smoothing, again)
 
     def search(self, tokens: Tokens, width: int, *, length_penalty: float | None = None) -> list[list[Hypothesis]]:
         """The `width` best texts for each of B examples, best first; a penalty of None is the head's own."""
