@@ -20,6 +20,12 @@ def seed() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor with AVX-512, where oneDNN's float32 is wanted."""
+    monkeypatch.setattr(module, "has_avx512", lambda: True)
+
+
 @pytest.fixture
 def gone(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """The shapes of what goes to oneDNN, as all does here that may: nothing, on a processor without it."""
@@ -122,6 +128,9 @@ def test_small_products_and_other_types_go_torchs_way(
     with torch.autocast("cpu", torch.bfloat16):
         assert map_(x).dtype == torch.bfloat16, "torch casts what comes in float32"
     with plain_memory():  # as operations are counted
+        map_(x)
+    with monkeypatch.context() as narrow:
+        narrow.setattr(module, "has_avx512", lambda: False)
         map_(x)
     assert not gone
     monkeypatch.setattr(module, "LARGE", {torch.float32: 6 * N * 8, torch.bfloat16: 6 * N})

@@ -15,6 +15,7 @@ from unifier.data.embedded import GrammarPairs
 from unifier.data.keeping.encoding import Encoded
 from unifier.data.loading import TrainingBatches
 from unifier.data.source import SplitName
+from unifier.trunks.arithmetic.precision import fast_bfloat16
 from unifier_tokenizers import Units, Vocabulary
 from unifier_tokenizers.parts.vocabulary import END
 
@@ -72,7 +73,7 @@ def learn(size: Size, task: Task, words: Vocabulary, file: Path) -> None:
 
     torch.manual_seed(SEED)
     model = sequences.ours(words, size)
-    step = own.stepper(model, "cpu", "bf16", steps=task.steps)
+    step = own.stepper(model, "cpu", "bf16" if fast_bfloat16("cpu") else "float32", steps=task.steps)
     splits = {own.ARM: encoded(task, "train", words)}
     for _, batch in TrainingBatches(splits, columns=task.tokens, seed=SEED, budget={"steps": task.steps}):
         step(batch)

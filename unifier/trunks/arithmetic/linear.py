@@ -25,11 +25,12 @@ class Linear(nn.Linear):
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """torch's `linear`: x (..., D), weight (L, D) and bias (L,) -> (..., L).
 
-    On a CPU in float32, torch leaves products to MKL, where oneDNN takes half as long (an AMD EPYC with AVX-512, torch
-    2.11; `python -m benchmarks.products` measures it again). In bfloat16, torch writes the bias down for each column
-    before it adds the product to it, and finds the weight's gradient as (L, columns) by (columns, D), which takes 1.2
-    times as long as its transpose where L is above D. So here oneDNN has the large ones, adds the bias within the
-    product, and finds the gradient the faster way round.
+    On a CPU in float32, torch leaves products to MKL, where oneDNN takes half as long with AVX-512 and whole steps 1.03
+    to 1.09 times as long with AVX2 alone (two AMD EPYCs, torch 2.11; `python -m benchmarks.products` measures it
+    again). In bfloat16, torch writes the bias down for each column before it adds the product to it, and finds the
+    weight's gradient as (L, columns) by (columns, D), which takes 1.2 times as long as its transpose where L is above
+    D. So where it is the faster one, oneDNN has the large ones, adds the bias within the product, and finds the
+    gradient the faster way round.
     """
     if _large(x, len(weight)):
         if torch.is_grad_enabled():
@@ -78,7 +79,7 @@ def _large(x: Tensor, out: int) -> bool:
     if x.dtype == torch.bfloat16:
         return numbers >= LARGE[x.dtype]
     wanted = not torch.is_autocast_enabled("cpu") and bool(torch.backends.mkldnn.enabled)
-    return wanted and numbers * x.shape[-1] >= LARGE[x.dtype]
+    return wanted and has_avx512() and numbers * x.shape[-1] >= LARGE[x.dtype]
 
 
 @cache
@@ -87,6 +88,12 @@ def has_onednn(dtype: torch.dtype) -> bool:
     if dtype not in LARGE or not torch.backends.mkldnn.is_available():
         return False
     return dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+@cache
+def has_avx512() -> bool:
+    """Whether this processor has vectors of 512 bits, which MKL leaves unused on an AMD."""
+    return torch.cpu.get_capabilities().get("avx512_f", False)
 
 
 def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
