@@ -134,7 +134,8 @@ class PatchTokenizer(Tokenizer):
         pixels = (pixels - self.mean[:, None, None]) / self.std[:, None, None]  # B, C, patch x patch, N
         columns = self.project(pixels.flatten(1, 2).mT, positions[:, :, first:])
         if self.class_token is not None:  # put together as rows, as which columns lie in memory
-            columns = torch.cat([self.class_token.expand(len(columns), 1, -1), columns.mT], dim=1).mT
+            token = self.class_token.to(columns.dtype).expand(len(columns), 1, -1)
+            columns = torch.cat([token, columns.mT], dim=1).mT
         return self.dropout(self.encoding(columns, positions))
 
     def pictures(self, values: Tensor, positions: Tensor) -> Pictures:

@@ -73,7 +73,10 @@ class PositionalEncoding(nn.Module):
         if known((positions == positions[:1]).all()):  # as of pictures of one size: each place is looked up once
             positions = positions[:1]
         if self.kind == "sinusoid":
-            return columns + sinusoid(positions, self.dim).to(columns.dtype)
-        if self.kind == "learned":
-            return columns + reduce(torch.add, (table(positions[:, i] + 1) for i, table in enumerate(self.tables))).mT
-        return columns
+            places = sinusoid(positions, self.dim).mT
+        elif self.kind == "learned":
+            places = reduce(torch.add, (table(positions[:, axis] + 1) for axis, table in enumerate(self.tables)))
+        else:
+            return columns
+        # In the order they lie in, or what places learn would be summed across it.
+        return (columns.mT + places.to(columns.dtype)).mT

@@ -40,5 +40,5 @@ def mean(tokens: Tokens) -> Tensor:
 
 def _total(tokens: Tokens, weights: Tensor) -> Tensor:
     """The sum of the columns, each times its weight (B, N) -> (B, D)."""
-    # Turned as they lie in memory where a trunk comes from, and so then are their gradients.
+    # In the order in which a trunk's columns lie in memory: then so do their gradients.
     return (tokens.matrix.mT * weights[..., None].to(tokens.matrix.dtype)).sum(1)
