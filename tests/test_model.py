@@ -251,6 +251,7 @@ def test_the_random_state_of_an_accelerator_goes_on_too(
         monkeypatch.setattr(model, "_device", torch.device("cuda:0"))
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: torch.tensor([7]))
     monkeypatch.setattr(torch.cuda, "set_rng_state", given.append)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
     first.on_save_checkpoint(checkpoint)
     for model in (second, without):  # one goes on there, the other where there is none
         model.on_load_checkpoint(checkpoint)

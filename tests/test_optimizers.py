@@ -50,7 +50,10 @@ def test_what_tells_written_columns_from_read_ones_does_not_decay() -> None:
     assert decays[parts["head"].get_parameter("side")] == 0
 
 
-def test_muon_takes_the_trunks_matrices_and_each_weight_moves_as_its_own_optimizer_has_it() -> None:
+def test_muon_takes_the_trunks_matrices_and_each_weight_moves_as_its_own_optimizer_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})  # torch's is in bfloat16 anywhere
     parts, alone = model(), model()
     optimizer = of(parts, optimizer="muon", learning_rate=0.01)
     inside = [p for p in alone["trunk"].parameters() if p.ndim == 2]
