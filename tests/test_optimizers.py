@@ -9,6 +9,7 @@ from torch.optim import AdamW, Muon, Optimizer
 
 from unifier.heads.decoders.prefix import PrefixHead
 from unifier.study.experiment import Training
+from unifier.study.optimizing import muon as module
 from unifier.study.optimizing.muon import orthogonal
 from unifier.study.optimizing.optimizers import make_optimizer
 from unifier.trunks.transformer import Transformer
@@ -53,7 +54,7 @@ def test_what_tells_written_columns_from_read_ones_does_not_decay() -> None:
 def test_muon_takes_the_trunks_matrices_and_each_weight_moves_as_its_own_optimizer_has_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})  # torch's is in bfloat16 anywhere
+    monkeypatch.setattr(module, "fast_bfloat16", lambda _: True)  # torch's is in bfloat16 anywhere
     parts, alone = model(), model()
     optimizer = of(parts, optimizer="muon", learning_rate=0.01)
     inside = [p for p in alone["trunk"].parameters() if p.ndim == 2]

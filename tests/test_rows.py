@@ -22,6 +22,7 @@ from unifier_tokenizers import (
     WaveformTokenizer,
     pad_columns,
 )
+from unifier_tokenizers.parts.stem import LinearMap, Stem
 
 D, N = 24, 5
 SOUND = Sound(torch.linspace(-1, 1, 8000).sin(), 16000)
@@ -63,7 +64,7 @@ def test_a_tokenizers_columns_and_their_gradients_lie_one_after_the_other(
     columns = tokenizer.embed(values, positions)
     assert columns.mT.is_contiguous()
     columns.backward(torch.randn(len(columns), columns.shape[2], D).mT)
-    assert set(steps) <= {1}
+    assert set(steps) == ({1} if isinstance(tokenizer.project, (LinearMap, Stem)) else set())
 
 
 @pytest.mark.parametrize("pooling", ["mean", "attention"])

@@ -70,13 +70,13 @@ class PositionalEncoding(nn.Module):
 
     def forward(self, columns: Tensor, positions: Tensor) -> Tensor:
         """columns (B, D, N) at positions (B, A, N), or (1, A, N) the same for all -> (B, D, N)."""
-        if known((positions == positions[:1]).all()):  # as of pictures of one size: each place is looked up once
+        if self.kind == "none":
+            return columns
+        if known(positions) and (positions == positions[:1]).all():  # as of pictures of one size: looked up once
             positions = positions[:1]
         if self.kind == "sinusoid":
             places = sinusoid(positions, self.dim).mT
-        elif self.kind == "learned":
-            places = reduce(torch.add, (table(positions[:, axis] + 1) for axis, table in enumerate(self.tables)))
         else:
-            return columns
+            places = reduce(torch.add, (table(positions[:, axis] + 1) for axis, table in enumerate(self.tables)))
         # In the order they lie in, or what places learn would be summed across it.
         return (columns.mT + places.to(columns.dtype)).mT

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 
-def known(condition: Tensor) -> bool:
-    """Whether a condition () is known to hold.
+def known(x: Tensor) -> bool:
+    """Whether a tensor's numbers can be asked for at no cost.
 
     On a CPU alone: an accelerator would have to finish all that it was told before, and a compiler has no answer yet.
     """
-    return condition.device.type == "cpu" and not torch.compiler.is_compiling() and bool(condition)
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()

@@ -101,7 +101,7 @@ class Halvings(nn.Module):
 
     def forward(self, grid: Tensor, sizes: Tensor) -> Tensor:
         """(B, C, H, W), of which each example fills its height and width `sizes` (B, 2) -> the same at 1 / `side`."""
-        full = known((sizes == sizes.new_tensor(grid.shape[2:])).all())  # then nothing lies outside
+        full = known(sizes) and bool((sizes == torch.tensor(grid.shape[2:])).all())  # then nothing lies outside
         for layer in self.layers:
             grid = layer(grid)
             sizes = (sizes + 1) // 2
