@@ -13,7 +13,7 @@ demo: .venv/installed  ## train three modalities on one trunk, and compare them
 	.venv/bin/unifier run experiments/three_modalities.py
 
 test: .venv/installed  ## every promise, on the processor, in minutes
-	.venv/bin/python -m pytest --quiet --numprocesses 2
+	.venv/bin/python -m pytest --quiet --numprocesses 2 --dist worksteal
 
 lint: .venv/installed
 	.venv/bin/ruff check .

@@ -178,7 +178,7 @@ def test_a_second_one_does_not_wait_for_the_step(tmp_path: Path) -> None:
 
 def shown(out: Path, terminal: bool) -> str:
     command = [sys.executable, "-m", "unifier.cli", "run", str(ROOT / "experiments" / "pictures.py")]
-    command += ["tokens=2000", "dim=8", "--track", "off", "--out", str(out)]
+    command += ["tokens=2000", "dim=8", "crops=1", "--track", "off", "--out", str(out)]
     ours, theirs = os.openpty() if terminal else os.pipe()
     with subprocess.Popen(command, stdout=theirs, stderr=theirs) as running:
         os.close(theirs)

@@ -19,6 +19,13 @@ def test_drops_the_share_and_keeps_the_mean(share: float, dtype: torch.dtype) ->
         assert spread == pytest.approx((share * (1 - share) / 1000) ** 0.5, rel=0.15)
 
 
+def test_a_compiler_sees_through_it() -> None:
+    torch.manual_seed(0)
+    compiled = torch.compile(Dropout(0.4), backend="eager", fullgraph=True)
+    found = compiled(torch.ones(1000, 100))
+    assert (found == 0).float().mean().item() == pytest.approx(0.4, abs=0.01)
+
+
 def test_neighbours_are_dropped_independently() -> None:
     torch.manual_seed(0)
     kept = (Dropout(0.5)(torch.ones(400_000)) != 0).float() - 0.5

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
-from unifier.data.keeping.encoding import encode_split
+from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.loading import Batch, collate
 from unifier.model import Unifier
 from unifier.running.registry import experiment as find
@@ -46,6 +46,11 @@ def study(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Study]:
 def seeded(build: Study, seed: int = 0, **settings: Any) -> Experiment:
     pl.seed_everything(seed, verbose=False)
     return build(**settings)
+
+
+def sent(model: Unifier, arm: str, split: Encoded) -> tuple[str, Batch]:
+    """The first five examples, as the trainer hands them to a step."""
+    return model.transfer_batch_to_device((arm, collate(split, range(5))), model.device, 0)
 
 
 def test_the_trunk_starts_the_same_whatever_the_modality(study: Callable[[str], Study]) -> None:
@@ -144,7 +149,7 @@ def test_training_alone_is_compiled_and_only_where_asked(
         model, ((arm, one),) = Unifier(experiment), experiment.arms.items()
         split, _ = encode_split(list(one.source.split("train")[:5]), one.tokenizer, one.head)
         model.prepare({arm: split})
-        model.training_step((arm, collate(split, range(5))), 0).backward()
+        model.training_step(sent(model, arm, split), 0).backward()
         gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))  # pyright: ignore
         model.eval().validation_step((arm, collate(split, range(5))), 0)
         assert ran == ([] if asked is None else [asked])
@@ -160,7 +165,7 @@ def test_a_loss_whose_memory_is_written_over_stays_as_it_was(study: Callable[[st
     answer = torch.zeros(())
     model.training_loss = lambda arm, batch: answer.add_(1)
     for _ in range(3):
-        model.training_step((arm, collate(split, range(5))), 0)
+        model.training_step(sent(model, arm, split), 0)
     assert [loss.item() for loss in model.losses[arm]] == [1, 2, 3]
 
 

@@ -7,22 +7,28 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn.modules.module import register_module_forward_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks.contests import accelerated, classifying, ours, peers, translation
 from benchmarks.models.sequences import Size
 from benchmarks.racing.contest import Contest
-from benchmarks.racing.device import sent
+from unifier.data.keeping.encoding import Encoded
 from unifier.data.loading import Batch, collate
 from unifier.heads.head import IGNORED
 from unifier.heads.translation import TranslationHead
+from unifier.heads.writing import WritingHead
 from unifier.network import Network
 from unifier.running.encoded import encode
 from unifier.running.registry import experiment as named
 from unifier.study.experiment import Experiment
-from unifier_tokenizers import Tokens, Vocabulary
+from unifier.trunks.arithmetic.norm import LayerNorm
+from unifier.trunks.attention import visibility
+from unifier_tokenizers import PatchTokenizer, Tokens, Units, Vocabulary
+from unifier_tokenizers.parts.known import alike
+from unifier_tokenizers.parts.stem import Stem
 
 GPU = torch.device("cuda", 0)
 SIDE = 8
@@ -32,12 +38,23 @@ SIDE = 8
 class Fake(FakeTensorMode):
     """Tensors without numbers; what a program asks of them is answered, and what it finds in a mask is four rows."""
 
+    waits = 0
+    """How often a program asked for numbers, which a GPU has once it has done all that it was told."""
+
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, (Tensor, torch.device))]
+        if given and all(isinstance(one, Tensor) and not isinstance(one, FakeTensor) for one in given):
+            return func(*args, **(kwargs or {}))  # what the processor knows, it knows
         if func is torch.ops.aten._local_scalar_dense.default:
+            self.waits += args[0].device.type == "cuda"
             return SIDE if args[0].dtype == torch.int64 else False
         if func is torch.ops.aten.nonzero.default:
+            self.waits += args[0].device.type == "cuda"
             return args[0].new_zeros(4, args[0].ndim, dtype=torch.int64)
-        return super().dispatch(func, types, args, kwargs)
+        made = super().dispatch(func, types, args, kwargs)
+        arrived = isinstance(made, Tensor) and made.device.type == "cpu"
+        self.waits += arrived and any(isinstance(one, Tensor) and one.device.type == "cuda" for one in args)
+        return made
 
 
 def moved(module: nn.Module, _: object = GPU) -> nn.Module:
@@ -71,9 +88,10 @@ def on_a_gpu(request: pytest.FixtureRequest) -> OnAGpu:
     assert isinstance(experiment, Experiment)
     ((arm, encoded),) = encode(experiment, {}).items()
     batch, network = collate(encoded.splits["train"], range(8)), Network(experiment)
-    with Fake(allow_non_fake_inputs=True) as fake:
+    with pytest.MonkeyPatch.context() as patch, Fake(allow_non_fake_inputs=True) as fake:
+        patch.setattr(Tensor, "pin_memory", lambda part: part)  # which asks for a driver
         moved(network)
-        return network, arm, Batch(*(torch.empty_like(part, device=GPU) for part in batch)), fake
+        return network, arm, batch.to(GPU), fake
 
 
 @pytest.fixture
@@ -89,6 +107,29 @@ def test_a_loss_stays_on_the_device(on_a_gpu: OnAGpu, bf16: bool) -> None:
     with fake, torch.autocast("cuda", torch.bfloat16, enabled=bf16):
         read, loss = network.read(arm, batch), network.loss(arm, batch)
     assert (read.matrix.device, loss.device, loss.dtype) == (GPU, GPU, torch.float32)
+
+
+@pytest.mark.usefixtures("with_autocast")
+def test_columns_stay_in_the_type_of_products_between_the_layers(on_a_gpu: OnAGpu) -> None:
+    network, arm, batch, fake = on_a_gpu
+    found = set[torch.dtype]()
+
+    def note(part: nn.Module, given: Any, answer: Any) -> None:
+        if isinstance(part, LayerNorm):
+            found.add(answer.dtype)
+
+    with register_module_forward_hook(note), fake, torch.autocast("cuda", torch.bfloat16):
+        network.loss(arm, batch)
+    assert found == {torch.bfloat16}
+
+
+def test_a_loss_waits_for_the_padding_of_a_text_and_for_the_sides_of_a_canvas_alone(on_a_gpu: OnAGpu) -> None:
+    network, arm, batch, fake = on_a_gpu
+    waited, road = fake.waits, network.arms[arm]
+    with fake:
+        network.loss(arm, batch)
+    canvas = isinstance(road.tokenizer, PatchTokenizer) and isinstance(road.tokenizer.project, Stem)
+    assert fake.waits - waited == isinstance(road.head, WritingHead) + 2 * canvas
 
 
 class Sought(TorchDispatchMode):
@@ -109,6 +150,25 @@ def test_padding_of_a_text_is_sought_once_forward_and_backward() -> None:
     with Sought() as sought:
         head.loss(Tokens(columns, mask, torch.arange(3).expand(2, 1, 3)), target).backward()
     assert sought.count == 1
+
+
+@pytest.mark.parametrize(("columns", "same"), [([3, 3], True), ([1, 1], True), ([3], True), ([3, 2], False)])
+def test_what_examples_have_in_common_is_known_on_the_device_as_well(
+    columns: list[int], same: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tensor, "pin_memory", lambda part: part)
+    units = [Units(torch.zeros(2, n), torch.arange(n)[None]) for n in columns]
+    batch = collate(Encoded(units, [torch.tensor(0)] * len(units), range(len(units))), range(len(units)))
+    here = batch.to(torch.device("cpu"))
+    assert all(torch.equal(*parts) for parts in zip(here, batch, strict=True))
+    with Fake(allow_non_fake_inputs=True) as fake:
+        there = batch.to(GPU)
+        assert (visibility(there.mask, "all") is None) == alike(there.positions) == same
+    assert all(
+        (sent.device, sent.shape, sent.dtype) == (GPU, part.shape, part.dtype)
+        for sent, part in zip(there, batch, strict=True)
+    )
+    assert fake.waits == 0
 
 
 def test_a_tensor_that_stayed_behind_is_found() -> None:
@@ -154,6 +214,7 @@ def test_a_step_of_a_race_leaves_nothing_on_the_processor(
         if contestant.role != "peak" and not contestant.compiled:
             contestant.build(contestant.precision, tmp_path / "weights.pt")
     monkeypatch.setattr(nn.Module, "to", moved)
+    monkeypatch.setattr(Tensor, "pin_memory", lambda part: part)
     for given in caught:
         model, batches, device = given[0], given[2], given[-2]
         assert device == "cuda"
@@ -165,7 +226,7 @@ def test_a_step_of_a_race_leaves_nothing_on_the_processor(
         monkeypatch.setattr(Tensor, "backward", backward)
         with Watch() as watch:
             if given[0] is caught[0][0]:
-                take, batch = ours.stepper(model.to(device), device, "bf16"), sent(batches[0], device)
+                take, batch = ours.stepper(model.to(device), device, "bf16"), batches[0].to(GPU)
                 watch.left.clear()
                 take(batch)
             else:

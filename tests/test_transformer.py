@@ -52,6 +52,14 @@ def copy_into_torchs(block: nn.Module, peer: nn.TransformerEncoderLayer) -> None
     peer.linear2.load_state_dict(block.feed_forward[3].state_dict())
 
 
+@pytest.mark.parametrize("lengths", [[N, N, N], [N, 3, 5]])
+def test_a_compiler_sees_through_it(lengths: list[int]) -> None:
+    """With and without padding, and breaks off to ask for neither."""
+    trunk, tokens = trunk_of(), tokens_of(lengths)
+    compiled = torch.compile(trunk, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(tokens).matrix, trunk(tokens).matrix)
+
+
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("activation", ["gelu", "relu"])
 @pytest.mark.parametrize("visible", ["all", "past"])

@@ -49,6 +49,8 @@ class Unifier(Network, pl.LightningModule):
         self.costs: dict[str, Cost] = {}
         self.losses: dict[str, list[Tensor]] = {name: [] for name in experiment.arms}
         """Each arm's losses since they were last logged."""
+        self.lengths = torch.empty(0), torch.empty(0)
+        """N and L (B,) of the batch that was sent to the device last."""
         self.turn = ""
         """The arm whose batch it is."""
         self.predictions: dict[str, dict[int, Any]] = {}
@@ -84,6 +86,13 @@ class Unifier(Network, pl.LightningModule):
             loss = loss * (-self.log_variances[arm]).exp() + self.log_variances[arm] / 2
         return loss * self.arms[arm].weight
 
+    def transfer_batch_to_device(
+        self, batch: tuple[str, Batch], device: torch.device, dataloader_idx: int
+    ) -> tuple[str, Batch]:
+        arm, data = batch
+        self.lengths = data.lengths()  # here, since an accelerator that is asked for them is waited for
+        return arm, data.to(device)
+
     def on_train_batch_start(self, batch: tuple[str, Batch], batch_idx: int) -> None:
         self.ledger.go_on()
 
@@ -94,7 +103,7 @@ class Unifier(Network, pl.LightningModule):
         self.losses[arm].append(loss.detach().clone())  # a CUDA graph's next run writes over what it returned
         self.turn = arm
         # Here, since a hook of the model's at the step's end runs after the callbacks that log and save it.
-        self.ledger.count(arm, data, round(self.costs[arm](*data.lengths()).sum()))
+        self.ledger.count(arm, self.lengths[0], round(self.costs[arm](*self.lengths).sum()))
         return self.weigh(arm, loss)
 
     def on_after_backward(self) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from benchmarks.models.encoders import Shape
 from benchmarks.racing.contest import CLIP, LEARNING_RATE, SEED, Workload, autocast
-from benchmarks.racing.device import Device, sent
+from benchmarks.racing.device import Device
 from unifier.data.keeping.encoding import Encoded
 from unifier.data.loading import Batch, collate
 from unifier.data.source import Example, SplitName
@@ -89,7 +89,7 @@ def training(
     cost = flops_of_example(lambda batch: model.loss(ARM, batch), split)
     model.zero_grad()
     step = stepper(model.to(device), device, precision, compiled=compiled)
-    ready = [sent(batch, device) for batch in batches]
+    ready = [batch.to(torch.device(device)) for batch in batches]
 
     def work() -> None:
         for batch in ready:

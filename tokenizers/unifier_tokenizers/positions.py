@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unifier_tokenizers.errors import InputError, choose
-from unifier_tokenizers.parts.known import known
+from unifier_tokenizers.parts.known import alike
 
 PositionKind = Literal["none", "sinusoid", "learned"]
 
@@ -72,7 +72,7 @@ class PositionalEncoding(nn.Module):
         """columns (B, D, N) at positions (B, A, N), or (1, A, N) the same for all -> (B, D, N)."""
         if self.kind == "none":
             return columns
-        if known(positions) and (positions == positions[:1]).all():  # as of pictures of one size: looked up once
+        if alike(positions):  # as of pictures of one size: looked up once
             positions = positions[:1]
         if self.kind == "sinusoid":
             places = sinusoid(positions, self.dim).mT

@@ -16,6 +16,7 @@ from unifier.data.keeping.encoding import Encoded
 from unifier.data.keeping.packed import Piece
 from unifier.heads.head import IGNORED
 from unifier_tokenizers import NOWHERE
+from unifier_tokenizers.parts.known import alike, all_real
 
 
 class Batch(NamedTuple):
@@ -41,6 +42,16 @@ class Batch(NamedTuple):
         if self.target.ndim == 1 or self.target.is_floating_point():
             return columns, torch.ones_like(columns)
         return columns, (self.target.reshape(len(columns), -1, self.target.shape[-1])[:, 0] != IGNORED).sum(1).cpu()
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same on a device, which is not waited for; what is known of it here is known there."""
+        parts = (part.pin_memory() if device.type == "cuda" else part for part in self)  # or a copy would wait
+        sent = Batch(*(part.to(device, non_blocking=True) for part in parts))
+        mask, positions = sent.mask, sent.positions
+        return sent._replace(
+            mask=mask[:1, :1].expand_as(mask) if all_real(self.mask) else mask,
+            positions=positions[:1].expand_as(positions) if alike(self.positions) else positions,
+        )
 
 
 Augment = Callable[[Batch, torch.Generator], Batch]

@@ -43,14 +43,14 @@ class _ProjectedCrossEntropy(Function):
             both = hidden.unflatten(0, (readings, -1)), target.unflatten(0, (readings, -1))
             for rows, ids in zip(*(part.split(chunk, 1) for part in both), strict=True):
                 rows, ids = rows.flatten(0, 1), ids.flatten()[:, None]
-                logits = product(rows, words.T).float()
-                shares = logits.softmax(-1)
+                logits = product(rows, words.T)
+                shares = logits.softmax(-1, dtype=torch.float32)
                 # The largest share is no rounding error away from 0, so its logarithm is exact.
-                normaliser = logits.amax(-1) - shares.amax(-1).log()
-                wanted = (1 - smoothing) * logits.gather(1, ids)[:, 0] + smoothing * (rows.float() @ mean_word)
+                normaliser = logits.amax(-1).float() - shares.amax(-1).log()
+                wanted = (1 - smoothing) * logits.gather(1, ids)[:, 0].float() + smoothing * (rows.float() @ mean_word)
                 loss += (normaliser - wanted).sum()
                 if r_drop:
-                    apart, shares = _apart(logits.sub_(normaliser[:, None]), shares, r_drop / 2)
+                    apart, shares = _apart(logits.float().sub_(normaliser[:, None]), shares, r_drop / 2)
                     loss += apart
                 if learning:
                     shares.scatter_add_(1, ids, shares.new_full(ids.shape, smoothing - 1))

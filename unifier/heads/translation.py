@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from unifier.heads.writing import AttentiveHead, WritingOptions
+from unifier.trunks.arithmetic.norm import LayerNorm
 from unifier.trunks.arithmetic.precision import working
 from unifier.trunks.attention import Cache, visibility
 from unifier.trunks.layers import Activation, Block, Norm, quieten
@@ -54,7 +55,7 @@ class TranslationHead(AttentiveHead):
         )
         if quiet:
             quieten(self.blocks)
-        self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
+        self.norm = LayerNorm(dim) if norm == "pre" else nn.Identity()
 
     def logits(self, tokens: Tokens, ids: Tensor) -> Tensor:
         """What follows each of ids (B, L) after Tokens (B, D, N): (B, L, V)."""

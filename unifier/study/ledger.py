@@ -57,11 +57,11 @@ class Ledger:
         """Stop the clock until training goes on; what has passed since the last step is no arm's."""
         self._since = None
 
-    def count(self, arm: str, batch: Batch, flops: int) -> None:
-        """Add one batch of an arm."""
+    def count(self, arm: str, columns: Tensor, flops: int) -> None:
+        """Add one batch of an arm, of examples of so many columns (B,)."""
         spent = self.arms[arm]
-        spent.examples += len(batch.mask)
-        spent.tokens += int(batch.mask.sum())
+        spent.examples += len(columns)
+        spent.tokens += int(columns.sum())
         spent.flops += flops
         self._in_step.add(arm)
 

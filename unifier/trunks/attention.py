@@ -10,13 +10,15 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from unifier.trunks.arithmetic.linear import Linear, linear
+from unifier.trunks.arithmetic.norm import LayerNorm
 from unifier.trunks.trunk import Visible
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import choose
+from unifier_tokenizers.parts.known import all_real
 
 
 def visibility(mask: Tensor, visible: Visible) -> Tensor | None:
-    """Which column may see which: mask (B, N) -> (B, 1, 1 or N, N) bool, or None where all see all."""
+    """Which column may see which: mask (B, N) -> (B, 1, 1 or N, N) bool, or None where all are known to see all."""
     n = mask.shape[1]
     if isinstance(visible, Tensor):
         column = torch.arange(n, device=mask.device)
@@ -24,7 +26,7 @@ def visibility(mask: Tensor, visible: Visible) -> Tensor | None:
         return mask[:, None, None, :] & (past | (column < visible[:, None, None]))[:, None]
     if choose("visible", visible, ("all", "past")) == "past":
         return mask[:, None, None, :] & torch.ones(n, n, dtype=torch.bool, device=mask.device).tril()
-    return None if bool(mask.all()) else mask[:, None, None, :]
+    return None if all_real(mask) else mask[:, None, None, :]
 
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -159,7 +161,7 @@ class Attention(nn.Module):
             self.key_value = Linear(dim, 2 * dim)
             self.out = Linear(dim, dim)
         self.query_norm, self.key_norm = (
-            nn.LayerNorm(dim // heads, bias=False) if qk_norm else nn.Identity() for _ in range(2)
+            LayerNorm(dim // heads, bias=False) if qk_norm else nn.Identity() for _ in range(2)
         )
 
     def forward(

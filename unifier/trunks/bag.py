@@ -4,6 +4,7 @@ from typing import final
 
 from torch import Tensor, nn
 
+from unifier.trunks.arithmetic.norm import LayerNorm
 from unifier.trunks.arithmetic.precision import working
 from unifier.trunks.attention import visibility
 from unifier.trunks.layers import FeedForward, initialise
@@ -26,7 +27,7 @@ class Bag(Trunk):
         self.dim = dim
         with drawn_from_seed_alone():
             self.blocks = nn.ModuleList(_Block(dim, hidden, dropout) for _ in range(depth))
-        self.norm = nn.LayerNorm(dim)
+        self.norm = LayerNorm(dim)
 
     def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
         check_columns(tokens, self.dim)
@@ -42,9 +43,9 @@ class Bag(Trunk):
 class _Block(nn.Module):
     def __init__(self, dim: int, hidden: int, dropout: float) -> None:
         super().__init__()
-        self.mean_norm = nn.LayerNorm(dim)
+        self.mean_norm = LayerNorm(dim)
         self.value = nn.Linear(dim, dim)
-        self.feed_forward_norm = nn.LayerNorm(dim)
+        self.feed_forward_norm = LayerNorm(dim)
         self.feed_forward = FeedForward(dim, hidden, "gelu", dropout)
         self.dropout = Dropout(dropout)
         initialise(self)

@@ -5,6 +5,7 @@ from typing import final
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unifier.trunks.arithmetic.norm import LayerNorm
 from unifier.trunks.arithmetic.precision import working
 from unifier.trunks.layers import initialise
 from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone
@@ -30,9 +31,9 @@ class Convolutional(Trunk):
         with drawn_from_seed_alone():
             self.layers = nn.ModuleList(nn.Conv1d(dim, 2 * dim, width) for _ in range(depth))
             initialise(self)
-        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(depth))
+        self.norms = nn.ModuleList(LayerNorm(dim) for _ in range(depth))
         self.dropout = Dropout(dropout)
-        self.norm = nn.LayerNorm(dim)
+        self.norm = LayerNorm(dim)
 
     def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
         check_columns(tokens, self.dim)

@@ -6,6 +6,7 @@ from typing import Literal, final, get_args
 from torch import Tensor, nn
 
 from unifier.trunks.arithmetic.linear import Linear
+from unifier.trunks.arithmetic.norm import LayerNorm
 from unifier.trunks.attention import Attention, Cache
 from unifier_tokenizers import Dropout, InputError
 from unifier_tokenizers.errors import choose
@@ -68,11 +69,11 @@ class Block(nn.Module):
         self.norm = choose("norm", norm, get_args(Norm))
         options = {"qk_norm": qk_norm, "projections": projections}
         self.attention = Attention(dim, heads, **options)
-        self.attention_norm = nn.LayerNorm(dim)
+        self.attention_norm = LayerNorm(dim)
         self.cross = Attention(dim, heads, **options) if cross else None
-        self.cross_norm = nn.LayerNorm(dim) if cross else None
+        self.cross_norm = LayerNorm(dim) if cross else None
         self.feed_forward = FeedForward(dim, hidden, activation, dropout)
-        self.feed_forward_norm = nn.LayerNorm(dim)
+        self.feed_forward_norm = LayerNorm(dim)
         self.dropout = Dropout(dropout)
         self.skip = StochasticDepth(stochastic_depth)
         initialise(self)
@@ -120,9 +121,7 @@ class Block(nn.Module):
         assert isinstance(last, nn.Linear)
         return [*parts, last]
 
-    def _add(
-        self, x: Tensor, norm: nn.LayerNorm, part: Callable[[Tensor], Tensor], columns: int | None = None
-    ) -> Tensor:
+    def _add(self, x: Tensor, norm: LayerNorm, part: Callable[[Tensor], Tensor], columns: int | None = None) -> Tensor:
         rest = x if columns is None else x[:, :columns]
         if self.norm == "pre":
             return rest + self.skip(self.dropout(part(norm(x))))

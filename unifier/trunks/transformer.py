@@ -5,6 +5,7 @@ from typing import Literal, final
 
 from torch import Tensor, nn
 
+from unifier.trunks.arithmetic.norm import LayerNorm
 from unifier.trunks.arithmetic.precision import working
 from unifier.trunks.attention import Cache, visibility
 from unifier.trunks.layers import Activation, Block, Norm, quieten
@@ -73,7 +74,7 @@ class Transformer(Trunk):
             if quiet:
                 quieten(self.blocks)
         self.head_depth = dim // heads
-        self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
+        self.norm = LayerNorm(dim) if norm == "pre" else nn.Identity()
 
     @classmethod
     def preset(cls, size: Size, *, norm: Norm = "pre", dropout: float = 0.0, rotary: bool = False) -> "Transformer":

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier_tokenizers.errors import check_share
+from unifier_tokenizers.parts.known import known
 
 
 @final
@@ -25,7 +26,7 @@ class Dropout(nn.Module):
         """x of any shape -> the same shape."""
         if not self.training or self.share == 0:
             return x
-        if x.device.type != "cpu":
+        if not known(x):
             return functional.dropout(x, self.share)
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         entries = words.view(torch.int16)[: x.numel()].view(x.shape)

@@ -8,5 +8,17 @@ def known(x: Tensor) -> bool:
     """Whether a tensor's numbers can be asked for at no cost.
 
     On a CPU alone: an accelerator would have to finish all that it was told before, and a compiler has no answer yet.
+    What a CPU knew is told to them by strides: `alike` and `all_real` are true of what is one and is seen many times.
     """
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def alike(x: Tensor) -> bool:
+    """Whether it is known that x (B, ...) holds the same for every example."""
+    return len(x) == 1 or x.stride(0) == 0 or (known(x) and bool((x == x[:1]).all()))
+
+
+def all_real(mask: Tensor) -> bool:
+    """Whether it is known that no column of a mask (B, N) is padding."""
+    one = all(stride == 0 or side == 1 for stride, side in zip(mask.stride(), mask.shape, strict=True))
+    return one or (known(mask) and bool(mask.all()))  # the one is True: each example has a real column

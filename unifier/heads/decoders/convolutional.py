@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from unifier.heads.decoders.walk import State, WalkingHead
 from unifier.heads.writing import AttentiveHead, WritingOptions
+from unifier.trunks.arithmetic.norm import LayerNorm
 from unifier.trunks.arithmetic.precision import working
 from unifier.trunks.layers import initialise
 from unifier.trunks.trunk import check_depth
@@ -42,8 +43,8 @@ class ConvolutionalHead(WalkingHead, AttentiveHead):
         self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(nn.Conv1d(dim, 2 * dim, width) for _ in range(depth))
         self.queries = nn.ModuleList(nn.Linear(dim, dim) for _ in range(depth))
-        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(depth))
-        self.norm = nn.LayerNorm(dim)
+        self.norms = nn.ModuleList(LayerNorm(dim) for _ in range(depth))
+        self.norm = LayerNorm(dim)
         initialise(self)
 
     def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ def batches(arm: Arm, split: Encoded, rows: Sequence[int]) -> Iterator[tuple[lis
     lengths = split.lengths()
     order = np.array(rows, np.int64)
     for part in cut(order[np.lexsort(lengths[order].T[::-1])], lengths, COLUMNS):
-        batch = Batch(*(each.to(device) for each in collate(split, part)))
+        batch = collate(split, part).to(device)
         yield (
             part.tolist(),
             Tokens(arm.tokenizer.embed(batch.values, batch.positions), batch.mask, batch.positions),
