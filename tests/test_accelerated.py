@@ -164,6 +164,22 @@ def test_a_machine_without_one_leaves_these_out_and_says_so(
     assert "error: vit_s16: an accelerator is needed" in capsys.readouterr().err
 
 
+def test_a_contest_that_fails_takes_nothing_from_the_others(
+    raced: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def held(contest: Contest, rounds: int, *, compiled: bool) -> list[Timing]:
+        if contest.name == "translation":
+            raise race.FailedError("translation: outputs differ from ours")
+        return won(contest, rounds, compiled=compiled)
+
+    won = program.race
+    monkeypatch.setattr(program, "race", held)
+    assert run(monkeypatch) == 1
+    assert raced == [name for name in HERE if name != "translation"]
+    assert capsys.readouterr().err.count("translation: outputs differ from ours; translation has no new result") == 1
+    assert list(read_json(tmp_path / "results.json")["contests"]) == raced
+
+
 def test_each_device_has_its_own_file_and_tables(
     raced: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
