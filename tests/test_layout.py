@@ -165,6 +165,7 @@ def test_it_starts_at_once(seconds: float, arguments: list[str]) -> None:
         "unifier.heads.translation",
         "unifier.data.embedded",
         "unifier.data.splitting",
+        "unifier.running.run",
         "unifier.running.show",
         "unifier.running.using.translate",
     ],

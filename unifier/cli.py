@@ -236,7 +236,6 @@ def act_run(options: argparse.Namespace) -> int:
     from unifier.data.source import reading_from
     from unifier.running.registry import experiment
     from unifier.running.run import run_and_place
-    from unifier.running.table import print_comparison, print_table
 
     settings = parse_settings(options.settings)
     with reading_from(options.data):
@@ -249,6 +248,8 @@ def act_run(options: argparse.Namespace) -> int:
             tensorboard=options.tensorboard,
             resume=options.resume,
         )
+    from unifier.running.table import print_comparison, print_table  # with SciPy: another second
+
     if (folder / "comparison.json").exists():
         print_comparison(folder)
     else:

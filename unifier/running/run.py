@@ -4,21 +4,21 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from unifier.data.source import reading_from
-from unifier.running.comparing.compare import compare
 from unifier.running.comparing.folds import cross_validation
-from unifier.running.fit import Place, fit
 from unifier.running.registry import split_reference
 from unifier.running.result import Result
 from unifier.running.settings import check_settings, convert
-from unifier.running.tracking import Track
 from unifier.running.using.load import origin
 from unifier.study.comparison import Comparison, Make
 from unifier.study.experiment import Experiment
 from unifier.study.files import read_json
 from unifier_tokenizers import InputError
+
+if TYPE_CHECKING:
+    from unifier.running.tracking import Track
 
 
 def run(
@@ -27,7 +27,7 @@ def run(
     seed: int | None = None,
     data_folder: str | Path | None = None,
     out: str | Path | None = None,
-    track: Track | None = None,
+    track: "Track | None" = None,
     tensorboard: bool = False,
     resume: str | Path | None = None,
     **settings: Any,
@@ -53,7 +53,7 @@ def run_and_place(
     *,
     seed: int | None,
     out: str | Path | None,
-    track: Track | None,
+    track: "Track | None",
     tensorboard: bool,
     resume: str | Path | None,
 ) -> tuple[list[Result], Path]:
@@ -63,7 +63,6 @@ def run_and_place(
     study = Path(inspect.getfile(experiment)).stem
     if out is None:  # a comparison that goes on puts its other runs beside the first ones: <out>/<its name>/<its id>
         out = os.path.normpath(Path(resume, "..", "..")) if resume is not None else "runs"
-    place = Place(Path(out), study, track=track, tensorboard=tensorboard, origin=origin(experiment))
     signature = inspect.signature(experiment, eval_str=True)
     comparing = signature.return_annotation is Comparison or (
         resume is not None and (Path(resume) / "comparison.json").exists()
@@ -79,17 +78,25 @@ def run_and_place(
             raise InputError(f'{resume} is a run of "{name}", and cannot go on as one of "{experiment.__name__}"')
         settings, seed = earlier["settings"], earlier.get("seed")
     number = 0 if seed is None else convert("seed", seed, int)
+    comparison: Comparison | None = None
     if "folds" in settings and "folds" not in signature.parameters and signature.return_annotation is Experiment:
-        crossed, checked = cross_validation(cast("Make", experiment), settings, number)
-        return compare(crossed, checked, place, Path(resume) if resume else None)
-    checked = check_settings(experiment, settings)
-    if comparing:
-        if seed is not None:
-            raise InputError(f"seed={seed}: a comparison has seeds of its own; give one of its settings")
-        described = experiment(**checked)
-        if not isinstance(described, Comparison):
-            raise InputError(f"{resume} is a comparison, and {experiment.__name__} describes none")
-        return compare(described, checked, place, Path(resume) if resume else None)
+        comparison, checked = cross_validation(cast("Make", experiment), settings, number)
+    else:
+        checked = check_settings(experiment, settings)
+        if comparing:
+            if seed is not None:
+                raise InputError(f"seed={seed}: a comparison has seeds of its own; give one of its settings")
+            described = experiment(**checked)
+            if not isinstance(described, Comparison):
+                raise InputError(f"{resume} is a comparison, and {experiment.__name__} describes none")
+            comparison = described
+    # Here, since the trainer takes seconds to import: a mistake above has been told by now.
+    from unifier.running.comparing.compare import compare
+    from unifier.running.fit import Place, fit
+
+    place = Place(Path(out), study, track=track, tensorboard=tensorboard, origin=origin(experiment))
+    if comparison is not None:
+        return compare(comparison, checked, place, Path(resume) if resume else None)
 
     def build() -> Experiment:
         described = experiment(**checked)
