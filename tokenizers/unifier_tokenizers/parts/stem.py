@@ -122,7 +122,7 @@ def pooled(before: int, after: int) -> nn.Sequential:
 
 @final
 class NormGELU(nn.LayerNorm):
-    """A norm of the channels of each pixel by itself, and GELU, which takes half as long again in torch's other order."""
+    """A norm of the channels of each pixel, and GELU, at which torch is slower where channels do not lie last."""
 
     def forward(self, input: Tensor) -> Tensor:
         """(B, C, H, W) -> the same shape."""
