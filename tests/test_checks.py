@@ -204,6 +204,16 @@ class OnlyFirst(Correct):
         return super().embed(values, positions)[:1]
 
 
+class WritesToPositions(Correct):
+    def embed(self, values: Tensor, positions: Tensor) -> Tensor:
+        return super().embed(values, positions.clamp_(min=NOWHERE))
+
+
+class ViewsPositions(Correct):
+    def embed(self, values: Tensor, positions: Tensor) -> Tensor:
+        return super().embed(values, positions.view(-1).view(positions.shape))
+
+
 class Unused(Correct):
     def __init__(self) -> None:
         super().__init__()
@@ -290,6 +300,8 @@ BROKEN: list[tuple[type[Correct], str]] = [
     (FailsOnPadding, r"cannot embed example 0 when padded \(IndexError"),
     (ScalesByBatch, "a batch changes column . of example 0 by .*each example apart"),
     (OnlyFirst, r"\(1, 5, 6\) for a batch: it must be \(B, D, N\), \(3, 5, 6\)"),
+    (WritesToPositions, "cannot embed two examples that share their positions .*must not write to them"),
+    (ViewsPositions, "cannot embed two examples that share their positions .*by `reshape`"),
     (Unused, "no gradient reaches parameter 'unused.weight'"),
     (TimesZero, "no gradient reaches parameter 'ignored'"),
     (Detached, "no gradient reaches parameter 'shift'"),

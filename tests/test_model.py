@@ -1,6 +1,7 @@
 """The model: every arm reads through one trunk, and a comparison's arms start from the same one."""
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,9 +16,11 @@ from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
 from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.loading import Batch, collate
 from unifier.model import Unifier
+from unifier.network import Network
 from unifier.running.registry import experiment as find
 from unifier.study.experiment import Experiment, Schedule, Training
 from unifier.study.optimizing.optimizers import learning_rate_share
+from unifier_tokenizers import Tokens
 
 ROOT = Path(__file__).parents[1]
 
@@ -154,6 +157,44 @@ def test_training_alone_is_compiled_and_only_where_asked(
         model.eval().validation_step((arm, collate(split, range(5))), 0)
         assert ran == ([] if asked is None else [asked])
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_the_clock_waits_for_an_accelerator_before_a_validation_and_between_arms(
+    together: bool, study: Callable[[str], Study], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Unifier(seeded(study("genres_and_moods" if together else "pictures"), dim=16, depth=1))
+    model.turn, waited = next(iter(model.arms)), list[float]()
+
+    def synchronize() -> None:
+        waited.append(time.perf_counter())
+        time.sleep(0.01)
+
+    monkeypatch.setattr(torch.accelerator, "synchronize", synchronize)
+    for device, steps, validations in (("cpu", 0, 0), ("cuda:0", 3 if together else 0, 1)):
+        monkeypatch.setattr(model, "_device", torch.device(device))
+        model.on_train_batch_start((model.turn, Batch(*[torch.empty(0)] * 5)), 0)
+        for _ in range(3):
+            model.on_after_backward()
+        assert len(waited) == steps
+        before = model.ledger.all().seconds
+        model.on_validation_epoch_start()
+        model.on_validation_epoch_start()  # of the best weights, after training: no clock runs
+        assert len(waited) == steps + validations
+        assert (model.ledger.all().seconds - before >= 0.01) == bool(validations)
+
+
+def test_a_batch_that_is_read_twice_shares_what_it_shared(study: Callable[[str], Study]) -> None:
+    experiment = seeded(study("translation"), dim=16, depth=1)
+    network, ((arm, one),) = Network(experiment), experiment.arms.items()
+    pair = next(iter(one.source.split("train")))
+    split, _ = encode_split([pair] * 3, one.tokenizer, one.head)
+    seen = list[Tokens]()
+    network.trunk.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    network.train().loss(arm, collate(split, range(3)).to(torch.device("cpu")))
+    assert [len(tokens.mask) for tokens in seen] == [6]
+    assert seen[0].mask.stride() == (0, 0)
+    assert seen[0].positions.stride(0) == 0
 
 
 def test_a_loss_whose_memory_is_written_over_stays_as_it_was(study: Callable[[str], Study]) -> None:

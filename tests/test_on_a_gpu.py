@@ -129,7 +129,7 @@ def test_a_loss_waits_for_the_padding_of_a_text_and_for_the_sides_of_a_canvas_al
     with fake:
         network.loss(arm, batch)
     canvas = isinstance(road.tokenizer, PatchTokenizer) and isinstance(road.tokenizer.project, Stem)
-    assert fake.waits - waited == isinstance(road.head, WritingHead) + 2 * canvas
+    assert fake.waits - waited == isinstance(road.head, WritingHead) + 2 * canvas  # a height and a width, told at once
 
 
 class Sought(TorchDispatchMode):
@@ -169,6 +169,25 @@ def test_what_examples_have_in_common_is_known_on_the_device_as_well(
         for sent, part in zip(there, batch, strict=True)
     )
     assert fake.waits == 0
+
+
+@pytest.mark.parametrize(("device", "waits"), [("mps", True), ("cpu", True), ("cuda", False)])
+def test_what_is_sent_is_waited_for_where_it_may_be_gone_before_it_was_read(
+    device: str, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned, asked = list[Tensor](), list[bool]()
+    send = Tensor.to
+
+    def watched(part: Tensor, *given: Any, non_blocking: bool = False) -> Tensor:
+        asked.append(non_blocking)
+        return send(part, torch.device("cpu"))
+
+    monkeypatch.setattr(Tensor, "pin_memory", lambda part: pinned.append(part) or part)
+    monkeypatch.setattr(Tensor, "to", watched)
+    batch = Batch(*(torch.zeros(2, 1, 1) for _ in Batch._fields))
+    batch.to(torch.device(device))
+    assert asked == [not waits] * 5
+    assert len(pinned) == (0 if waits else 5)
 
 
 def test_a_tensor_that_stayed_behind_is_found() -> None:

@@ -100,6 +100,7 @@ class Unifier(Network, pl.LightningModule):
         self.began = time.perf_counter()
         arm, data = batch
         loss = self.training_loss(arm, data)
+        assert len(self.lengths[0]) == len(data.mask), "another batch was sent to the device"
         self.losses[arm].append(loss.detach().clone())  # a CUDA graph's next run writes over what it returned
         self.turn = arm
         # Here, since a hook of the model's at the step's end runs after the callbacks that log and save it.
@@ -120,10 +121,17 @@ class Unifier(Network, pl.LightningModule):
             self.trainer.should_stop = True
 
     def _clock(self) -> None:
+        if len(self.arms) > 1:
+            self._finish()  # or the time that one arm's work takes would be the next one's
         now = time.perf_counter()
         self.seconds_in_steps += now - self.began
         self.began = now
         self.ledger.clock(self.turn)
+
+    def _finish(self) -> None:
+        """Wait for what an accelerator still does behind the program's back."""
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize()
 
     def validation_step(self, batch: tuple[str, Batch], batch_idx: int) -> None:
         self._predict(*batch)
@@ -147,6 +155,9 @@ class Unifier(Network, pl.LightningModule):
         self.predictions.setdefault(arm, {}).update(means)
 
     def on_validation_epoch_start(self) -> None:
+        if self.ledger.running and self.device.type != "cpu":
+            self._finish()
+            self.ledger.clock(self.turn)
         self.ledger.pause()
         self.predictions = {}
 

@@ -2,7 +2,6 @@
 
 from typing import Self
 
-import torch
 from torch import Tensor, nn
 
 from unifier.data.loading import Batch
@@ -37,7 +36,7 @@ class Network(nn.Module):
         """An arm's own loss of a batch, a scalar."""
         head = self.arms[arm].head
         if self.training and head.readings > 1:
-            batch = Batch(*(torch.cat([part] * head.readings) for part in batch))
+            batch = Batch(*(part.expand(head.readings, *part.shape).flatten(0, 1) for part in batch))
         loss = head.loss(self.read(arm, batch), batch.target)
         if loss.ndim:
             raise InputError(

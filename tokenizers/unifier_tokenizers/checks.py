@@ -198,6 +198,12 @@ def check_batch(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
     for i, raw in enumerate(raws):
         own = columns[i, :, mask[i].to(device)]
         _require_same_columns("a batch", i, own, tokenizer(raw), "embed must treat each example apart")
+    shared = positions[:1].to(device).expand(2, -1, -1)  # as pictures of one size come in training
+    try:
+        tokenizer.embed(values[[0, 0]].to(device), shared)
+    except Exception as error:
+        why = "they are one tensor, seen twice: embed must not write to them, and reshapes them by `reshape`"
+        raise ContractError(_cannot("embed two examples that share their positions", error, why)) from error
 
 
 @torch.enable_grad()

@@ -44,9 +44,10 @@ class Batch(NamedTuple):
         return columns, (self.target.reshape(len(columns), -1, self.target.shape[-1])[:, 0] != IGNORED).sum(1).cpu()
 
     def to(self, device: torch.device) -> "Batch":
-        """The same on a device, which is not waited for; what is known of it here is known there."""
-        parts = (part.pin_memory() if device.type == "cuda" else part for part in self)  # or a copy would wait
-        sent = Batch(*(part.to(device, non_blocking=True) for part in parts))
+        """The same on a device; what is known of it here is known there. "cuda" is not waited for."""
+        pinned = device.type == "cuda"  # elsewhere it may be gone before it was read (pytorch issue 189690)
+        parts = (part.pin_memory() if pinned else part for part in self)
+        sent = Batch(*(part.to(device, non_blocking=pinned) for part in parts))
         mask, positions = sent.mask, sent.positions
         return sent._replace(
             mask=mask[:1, :1].expand_as(mask) if all_real(self.mask) else mask,

@@ -48,9 +48,14 @@ class Ledger:
         self._since: float | None = None
         self._in_step = set[str]()
 
+    @property
+    def running(self) -> bool:
+        """Whether the clock runs."""
+        return self._since is not None
+
     def go_on(self) -> None:
         """Start the clock, unless it runs already."""
-        if self._since is None:
+        if not self.running:
             self._since = time.perf_counter()
 
     def pause(self) -> None:

@@ -26,7 +26,7 @@ class Dropout(nn.Module):
         """x of any shape -> the same shape."""
         if not self.training or self.share == 0:
             return x
-        if not known(x):
+        if not known(x):  # what follows is for a CPU alone, and no compiler sees through it
             return functional.dropout(x, self.share)
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         entries = words.view(torch.int16)[: x.numel()].view(x.shape)

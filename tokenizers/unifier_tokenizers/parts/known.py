@@ -8,7 +8,7 @@ def known(x: Tensor) -> bool:
     """Whether a tensor's numbers can be asked for at no cost.
 
     On a CPU alone: an accelerator would have to finish all that it was told before, and a compiler has no answer yet.
-    What a CPU knew is told to them by strides: `alike` and `all_real` are true of what is one and is seen many times.
+    What a CPU knew of a batch is told to them by its strides: one of 0 says that it is the same all along that axis.
     """
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
@@ -20,5 +20,5 @@ def alike(x: Tensor) -> bool:
 
 def all_real(mask: Tensor) -> bool:
     """Whether it is known that no column of a mask (B, N) is padding."""
-    one = all(stride == 0 or side == 1 for stride, side in zip(mask.stride(), mask.shape, strict=True))
-    return one or (known(mask) and bool(mask.all()))  # the one is True: each example has a real column
+    same = all(stride == 0 or side == 1 for stride, side in zip(mask.stride(), mask.shape, strict=True))
+    return same or (known(mask) and bool(mask.all()))  # each example has a real column: the same is True

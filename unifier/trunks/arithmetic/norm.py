@@ -11,8 +11,8 @@ from torch.nn import functional
 class LayerNorm(nn.LayerNorm):
     """torch's, whose statistics are float32 inside.
 
-    On an accelerator autocast would have float32 outside too: a cast before each norm and one after it, which move five
-    times as many bytes as the norm does.
+    On an accelerator autocast would have float32 outside too: a cast before each norm, one after it, and between them
+    twice the bytes, in all five times as many. There the weight and the bias are rounded as those of a linear map are.
     """
 
     def forward(self, input: Tensor) -> Tensor:
