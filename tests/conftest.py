@@ -10,13 +10,14 @@ import csv
 import io
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
 import soundfile
+from matplotlib.figure import Figure
 from PIL import Image
 
 from unifier.data.source import SPLITS, Source
@@ -242,6 +243,19 @@ def make_representation() -> list[dict[str, Any]]:
 def row() -> Rows:
     """Makes rows of comparison.json."""
     return make_row
+
+
+@pytest.fixture(scope="module")
+def undrawn() -> Iterator[None]:
+    """Figures are blank: to draw them is most of a small run, and none of what its tests are about."""
+
+    def blank(figure: Figure, file: Path | io.StringIO, **_: Any) -> None:
+        svg = '<svg xmlns="http://www.w3.org/2000/svg"><style></style></svg>'
+        file.write(svg) if isinstance(file, io.StringIO) else file.write_text(svg)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", blank)
+        yield
 
 
 @pytest.fixture

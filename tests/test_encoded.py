@@ -13,6 +13,8 @@ from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 def pictures(name: str, patch: int) -> Experiment:
     source = Digits(val=20, test=20)

@@ -15,6 +15,8 @@ from unifier.cli import main
 from unifier.data.sets.cifar10 import CIFAR10
 from unifier.data.sets.esc import FOLDERS
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 EXPERIMENT = Path(__file__).parents[1] / "experiments" / "pictures_and_sound.py"
 
 

@@ -22,6 +22,8 @@ from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 def study(name: str, patch: int) -> Experiment:
     arm = Arm(Subset(Digits(), 0.02), PatchTokenizer(8, patch=patch, channels=1), ClassificationHead(Digits.labels, 8))

@@ -23,6 +23,7 @@ from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 D = 8
 
 
