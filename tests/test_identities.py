@@ -55,4 +55,4 @@ def test_data_of_tensors_and_sets_has_one_hash_in_every_process() -> None:
             text=True,
         ).stdout
 
-    assert hashed(0.5, 0) == hashed(0.5, 1) != hashed(0.25, 1)
+    assert hashed(0.5, 0) == hashed(0.5, 1) == hashed(0.5, 2) != hashed(0.25, 2)

@@ -108,3 +108,18 @@ def test_what_fills_its_batch_has_no_outside_to_be_zeroed(alone: bool, monkeypat
     found = tokenizer.embed(values, positions)
     assert asked == ([] if alone else [2])
     torch.testing.assert_close(found[0], tokenizer(PICTURE))
+
+
+def test_what_is_found_for_each_number_is_found_in_the_order_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GELU and its gradient: in another order torch takes half as long again."""
+    ordered, gelu = list[bool](), functional.gelu
+
+    def watched(given: Tensor) -> Tensor:
+        found = gelu(given)
+        found.register_hook(lambda gradient: ordered.append(gradient.is_contiguous()))
+        ordered.append(given.is_contiguous())
+        return found
+
+    monkeypatch.setattr(module.functional, "gelu", watched)
+    FrameStem("strided", D, 4, F)(torch.randn(2, 3, 4, F), torch.arange(3).expand(2, 1, -1)).square().sum().backward()
+    assert ordered == [True] * 4
