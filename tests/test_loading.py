@@ -202,6 +202,11 @@ def test_a_temperature_leans_the_shares_towards_large_sets(temperature: float, s
     assert had["large"] / had["small"] == pytest.approx(share, rel=0.05)
 
 
+def test_a_temperature_near_0_leaves_all_but_the_largest_set_their_first_batch() -> None:
+    splits = {"large": split_of(lengths_of(900, 10)), "small": split_of(lengths_of(100, 10, seed=1))}
+    assert Counter(arm for arm, _ in batches(splits, temperature=1e-4, steps=50)) == {"large": 49, "small": 1}
+
+
 def test_the_budget_reached_first_ends_it() -> None:
     splits = {"a": split_of(lengths_of(30, 10))}
     assert len(batches(splits, steps=3, tokens=10**6)) == 3

@@ -1,12 +1,15 @@
 """BPE dropout: other subwords of the same words, by the seed alone, and none at a probability of 0."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
+from unifier.data.augmenting.mixing import chain
 from unifier.data.augmenting.subwords import BpeDropout
 from unifier.data.embedded import GrammarPairs
 from unifier.data.keeping.encoding import encode_split
-from unifier.data.loading import Batch, collate
+from unifier.data.loading import Augment, Batch, TrainingBatches, collate
 from unifier.heads.head import IGNORED
 from unifier.heads.translation import TranslationHead
 from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
@@ -77,3 +80,17 @@ def test_what_it_cannot_cut() -> None:
         BpeDropout(VOCABULARY, 1.0)
     with pytest.raises(InputError, match="level=bpe"):
         BpeDropout(Vocabulary.fit(TEXTS, size=400, level="word"), 0.1)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("within", [lambda one: one, chain])
+def test_a_budget_and_a_batch_count_the_subwords_that_are_read(
+    dropout: float, within: Callable[[BpeDropout], Augment]
+) -> None:
+    head = TranslationHead(VOCABULARY, 8, depth=1, heads=2, hidden=8)
+    split, _ = encode_split(PAIRS, SubwordTokenizer(VOCABULARY, 8), head)
+    augment = {"a": within(BpeDropout(VOCABULARY, dropout))}
+    batches = list(TrainingBatches({"a": split}, columns=300, seed=0, budget={"tokens": 20_000}, augment=augment))
+    sizes = [max(one.values.numel(), one.target.numel()) for _, one in batches]
+    assert sum(int(one.mask.sum()) for _, one in batches) == pytest.approx(20_000, rel=0.03)
+    assert sum(sizes) / len(sizes) <= 300

@@ -60,8 +60,10 @@ Augment = Callable[[Batch, torch.Generator], Batch]
 
 It changes values before they are embedded, may leave columns out, and may mix examples: a target that was a label is
 then a distribution over C labels, (B, C, 1) float. One that leaves at most so many columns of an example says so as its
-attribute `most`. One that begins by taking a `Piece` of each has that as a method of its own, `piece`, from the numbers
-of columns (B,) and the generator: then no more is gathered than the piece, which it is given in the whole's place.
+attribute `most`, and one that makes more or fewer of a split's columns and target tokens by a method `growth`: how many
+times as many N and L are on average. One that begins by taking a `Piece` of each has that as a method of its own,
+`piece`, from the numbers of columns (B,) and the generator: then no more is gathered than the piece, which it is given
+in the whole's place.
 """
 
 Views = Callable[[Batch], Iterable[Batch]]
@@ -85,8 +87,11 @@ Lengths = NDArray[np.int32]
 
 
 def lengths_read(split: Encoded, augment: Augment | None) -> Lengths:
-    """N and L of each example as training reads it: what is always left out is not counted."""
+    """N and L of each example as training reads it, on average: what is always left out is not counted."""
     lengths = split.lengths()
+    grows: Callable[[Encoded], tuple[float, float]] | None = getattr(augment, "growth", None)
+    if grows is not None:
+        lengths = np.ceil(lengths * grows(split)).astype(lengths.dtype)
     most: int | None = getattr(augment, "most", None)
     if most is not None:
         lengths[:, 0] = lengths[:, 0].clip(max=most)
@@ -111,6 +116,8 @@ def cut(order: NDArray[np.int64], lengths: Lengths, columns: int) -> list[NDArra
 
 
 BLOCK = 1 << 16
+LEAST = 1e-9
+"""The least share of a budget that a temperature gives, beside the largest."""
 BUCKET = 100
 """How many batches' worth of shuffled examples are sorted by length together."""
 
@@ -187,7 +194,7 @@ class TrainingBatches:
         """`budget` is what all arms together may use, whatever unit is reached first; an empty one has no end.
 
         `costs` says what an arm's examples cost, for a budget in operations or seconds; `augment` what is done to its
-        batches, after the budget has counted them. There are a multiple of `together` batches: a step takes so many.
+        batches, which the budget counts as `lengths_read` has them. There are a multiple of `together` batches: a step takes so many.
         """
         self.splits = splits
         self.augment = augment or {}
@@ -195,7 +202,8 @@ class TrainingBatches:
         self.lengths = {arm: lengths_read(split, self.augment.get(arm)) for arm, split in splits.items()}
         self.columns, self.seed, self.budget = columns, seed, budget
         self.costs = costs or {}
-        self.shares = {arm: len(split) ** (1 / temperature) for arm, split in splits.items()}
+        largest = max(map(len, splits.values()), default=0)
+        self.shares = {arm: max((len(split) / largest) ** (1 / temperature), LEAST) for arm, split in splits.items()}
         self.done = 0
         """Batches already trained on, which iterating leaves out: a resumed run sets it."""
         self.seconds = 0.0

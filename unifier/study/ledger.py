@@ -126,7 +126,7 @@ def flops_of_example(loss: Callable[[Batch], Tensor], split: Encoded, augment: A
     in N and L. It is exact for every layer that treats columns alike or in pairs. Where examples are longer than
     `LONGEST`, or than what `augment` leaves of them, the beginnings of some are counted in their place.
     """
-    read = lengths_read(split, augment)
+    read = np.minimum(lengths_read(split, augment), split.lengths())
     by_column = bool((split.values.lengths() == split.targets.lengths()).all())  # a target of each column's own
     if by_column:
         read[:, 1] = read[:, 0]

@@ -24,6 +24,8 @@ def chain(*augments: Augment) -> Augment:
     most = [left for augment in augments if (left := getattr(augment, "most", None)) is not None]
     changed.most = min(most, default=None)  # pyright: ignore[reportFunctionMemberAccess]
     changed.piece = getattr(augments[0], "piece", None) if augments else None  # pyright: ignore[reportFunctionMemberAccess]
+    grown = [grows for augment in augments if (grows := getattr(augment, "growth", None)) is not None]
+    changed.growth = grown[0] if grown else None  # pyright: ignore[reportFunctionMemberAccess]
     return changed
 
 

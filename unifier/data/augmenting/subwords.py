@@ -11,13 +11,16 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from unifier.data.loading import Batch
+from unifier.data.keeping.encoding import Encoded
+from unifier.data.loading import Batch, collate
 from unifier.heads.head import IGNORED
 from unifier_tokenizers import NOWHERE, InputError, Vocabulary
 from unifier_tokenizers.errors import check_share
 from unifier_tokenizers.parts.vocabulary import END, PAD
 
 Word = tuple[int, ...]
+SOME = 512
+"""Examples that tell how much longer cut texts are."""
 WAYS = 16
 """How many ways of cutting a word are drawn, once, for each time it is read to pick one of."""
 
@@ -50,6 +53,16 @@ class BpeDropout:
         mask = column < lengths[:, None]
         positions = column.where(mask, NOWHERE)[:, None]
         return Batch(padded(values, PAD), positions, mask, padded(targets, IGNORED), batch.places)
+
+    def growth(self, split: Encoded) -> tuple[float, float]:
+        """How many times as many columns N and target tokens L it makes of a split's examples, by some of them."""
+        rows = np.linspace(0, len(split) - 1, min(len(split), SOME)).astype(np.int64)
+        before = collate(split, rows)
+        after = self(before, torch.Generator().manual_seed(0))
+        columns, tokens = (
+            float(now.sum() / then.sum()) for now, then in zip(after.lengths(), before.lengths(), strict=True)
+        )
+        return columns, tokens
 
     def _cut(self, ids: Sequence[int], generator: torch.Generator) -> Tensor:
         words = self._words(ids)
