@@ -1,6 +1,7 @@
 """What is trained is checked as it is described, before a second of training is spent on it."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,6 +44,13 @@ def test_names_of_experiments_are_names_of_folders(name: str) -> None:
 def test_an_experiment_without_arms() -> None:
     with pytest.raises(InputError, match='"pictures" has no arm'):
         experiment()
+
+
+@pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
+def test_what_a_loss_cannot_count_for(weight: float) -> None:
+    heavy = {"digits": arm(), "again": replace(arm(), weight=weight)}
+    with pytest.raises(InputError, match=f'the weight of arm "again" is {weight:g}'):
+        Experiment("pictures", Transformer(D, 1, 2, 8), heavy, Training(steps=1))
 
 
 def test_columns_that_the_trunk_cannot_read() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from torch import nn
 
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
 from unifier.data.keeping.encoding import Encoded, encode_split
@@ -18,7 +19,7 @@ from unifier.data.loading import Batch, collate
 from unifier.model import Unifier
 from unifier.network import Network
 from unifier.running.registry import experiment as find
-from unifier.study.experiment import Experiment, Schedule, Training
+from unifier.study.experiment import Experiment, Schedule, Training, Weighting
 from unifier.study.optimizing.optimizers import learning_rate_share
 from unifier_tokenizers import Tokens
 
@@ -228,9 +229,31 @@ def test_gradients_are_as_long_as_clip_at_most(study: Callable[[str], Study], no
     entries = sum(parameter.numel() for parameter in model.parameters())
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, norm / math.sqrt(entries))
+    ((arm, _),) = experiment.arms.items()
+    model.weigh(arm, torch.zeros(()))
     model.configure_gradient_clipping(None)
     found = torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
     assert found.norm().item() == pytest.approx(clipped, rel=1e-3)
+
+
+@pytest.mark.parametrize("weighting", ["fixed", "uncertainty"])
+def test_an_arm_that_has_a_step_to_itself_counts_by_its_weight_where_gradients_are_clipped(
+    study: Callable[[str], Study], weighting: Weighting
+) -> None:
+    experiment = seeded(study("pictures"), dim=16, depth=1)
+    ((_, one),) = experiment.arms.items()
+    training = replace(experiment.training, clip=1e-3, weighting=weighting)
+    model = Unifier(replace(experiment, arms={"a": replace(one, weight=8.0), "b": one}, training=training))
+    for arm, variance in zip(model.log_variances, (math.log(2), 0.0), strict=False):
+        model.log_variances[arm].data.fill_(variance)
+    split, _ = encode_split(list(one.source.split("train")[:5]), one.tokenizer, one.head)
+    norms: list[float] = []
+    for arm in ("a", "b"):
+        model.zero_grad()
+        model.weigh(arm, model.loss(arm, collate(split, range(5)))).backward()
+        model.configure_gradient_clipping(None)
+        norms.append(float(nn.utils.get_total_norm(part.grad for part in model.parameters() if part.grad is not None)))
+    assert norms[0] / norms[1] == pytest.approx(8 if weighting == "fixed" else 4, rel=1e-2)
 
 
 def shares(schedule: Schedule, total: int, warmup: float = 0.1) -> list[float]:

@@ -17,7 +17,7 @@ from unifier.data.embedded import Digits
 from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.loading import Batch, collate
 from unifier.heads.classification import ClassificationHead
-from unifier.heads.head import Head
+from unifier.heads.head import Head, mean_share
 from unifier.model import Unifier
 from unifier.study.experiment import Arm, Training
 from unifier.study.freezing import Part, parts_of
@@ -227,6 +227,16 @@ def test_a_perfect_score_is_above_0() -> None:
     head.perfect = 0.0
     with pytest.raises(InputError, match='arm "digits" says that a perfect score is 0'):
         described(None, head)
+
+
+def test_a_score_without_a_bound_is_an_arms_that_is_trained_alone() -> None:
+    head = Scored(lambda predictions, targets: {"own": -1.0})
+    head.perfect = None
+    alone = described(None, head)
+    ((_, arm),) = alone.arms.items()
+    assert mean_share([(-0.25, head.perfect)]) == -0.25
+    with pytest.raises(InputError, match='arm "b" knows no perfect score'):
+        replace(alone, arms={"a": replace(arm, head=Scored(lambda predictions, targets: {})), "b": arm})
 
 
 def test_what_is_encoded_is_a_tensor() -> None:

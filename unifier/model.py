@@ -1,7 +1,9 @@
 """The model that Lightning trains: batch to loss."""
 
+import math
 import time
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any, final
 
 import lightning.pytorch as pl
@@ -53,6 +55,8 @@ class Unifier(Network, pl.LightningModule):
         """N and L (B,) of the batch that was sent to the device last."""
         self.turn = ""
         """The arm whose batch it is."""
+        self.weights_in_step: list[float] = []
+        """Of the losses since the last step."""
         self.predictions: dict[str, dict[int, Any]] = {}
         self.targets: dict[tuple[str, SplitName], dict[int, Any]] = {}
         """Each arm's raw targets of a split, by place, once it has been scored."""
@@ -82,9 +86,13 @@ class Unifier(Network, pl.LightningModule):
 
     def weigh(self, arm: str, loss: Tensor) -> Tensor:
         """What a step lowers: the loss times the arm's weight, and times a learned one (Kendall et al. 2018, eq. 7)."""
-        if arm in self.log_variances:
-            loss = loss * (-self.log_variances[arm]).exp() + self.log_variances[arm] / 2
-        return loss * self.arms[arm].weight
+        weight = self.arms[arm].weight
+        if arm not in self.log_variances:
+            self.weights_in_step.append(weight)
+            return loss * weight
+        log_variance = self.log_variances[arm]
+        self.weights_in_step.append(weight * math.exp(-log_variance.item()))
+        return (loss * (-log_variance).exp() + log_variance / 2) * weight
 
     def transfer_batch_to_device(
         self, batch: tuple[str, Batch], device: torch.device, dataloader_idx: int
@@ -191,7 +199,10 @@ class Unifier(Network, pl.LightningModule):
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         # Lightning's own refuses a fused optimizer under autocast, for the sake of a gradient scaling that bf16 lacks.
-        torch.nn.utils.clip_grad_norm_(self.parameters(), self.training_settings.clip)
+        # Weighed alike, or an arm that has a step to itself would count no more than its clipped gradient.
+        longest = self.training_settings.clip * fmean(self.weights_in_step)
+        self.weights_in_step.clear()
+        torch.nn.utils.clip_grad_norm_(self.parameters(), longest)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["ledger"] = {"arms": self.ledger.by_arm(), "peak_memory_bytes": self.ledger.peak_memory_bytes}

@@ -194,7 +194,8 @@ class TrainingBatches:
         """`budget` is what all arms together may use, whatever unit is reached first; an empty one has no end.
 
         `costs` says what an arm's examples cost, for a budget in operations or seconds; `augment` what is done to its
-        batches, which the budget counts as `lengths_read` has them. There are a multiple of `together` batches: a step takes so many.
+        batches, which the budget counts as `lengths_read` has them. There are a multiple of `together` batches: a step
+        takes so many.
         """
         self.splits = splits
         self.augment = augment or {}

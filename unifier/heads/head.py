@@ -27,9 +27,10 @@ class Head(nn.Module, ABC):
     """Which of the trunk's columns this head reads: the first is a class token's. One that reads none is given the
     columns as they enter the trunk, and puts that, which it is lent, to a use of its own."""
 
-    perfect: float = 100.0
+    perfect: float | None = 100.0
     """The highest that its first metric can be, above 0: arms trained together are scored by their shares of it, and
-    errors are what is lacking to it. Of a metric without such a bound nothing like that can be said."""
+    errors are what is lacking to it. None for a metric without such a bound, as an error with a minus: nothing like
+    that can be said of it, and its arm is trained alone."""
 
     readings: int = 1
     """How often, one after the other along B, the trunk reads a training batch for this head's loss."""
@@ -98,10 +99,11 @@ class Head(nn.Module, ABC):
         return {}
 
 
-def mean_share(scores: Iterable[tuple[float, float]]) -> float:
+def mean_share(scores: Iterable[tuple[float, float | None]]) -> float:
     """What several arms' scores are together: the mean of each in per cent of what is perfect, which stands beside it.
 
-    One that is no number does not count, as an area under a curve is none where all targets are alike.
+    One that is no number does not count, as an area under a curve is none where all targets are alike; one without a
+    perfect score is as it is.
     """
-    shares = [100 * score / perfect for score, perfect in scores if not math.isnan(score)]
+    shares = [100 * score / (perfect or 100) for score, perfect in scores if not math.isnan(score)]
     return sum(shares) / len(shares) if shares else math.nan

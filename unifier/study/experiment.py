@@ -56,7 +56,7 @@ class Training:
     weight_decay: float = 0.01
     """On matrices only."""
     clip: float = 1.0
-    """The largest norm of a gradient."""
+    """The largest norm of the gradient of losses of weight 1; it grows and falls with their weights."""
     ema: float = 0.0
     """The decay a step of an exponential mean of the weights, which is validated and kept; 0 takes none."""
     average: int = 1
@@ -187,6 +187,8 @@ class Experiment:
                     f'"{name}" cannot name an arm: letters, digits, "_" and "-" only, '
                     f"and no name that torch's ModuleDict uses itself, such as keys or pop"
                 )
+            if not 0 <= arm.weight < math.inf:
+                raise InputError(f'the weight of arm "{name}" is {arm.weight:g}: a number of 0 or more is needed')
             if arm.tokenizer.dim != self.trunk.dim:
                 raise InputError(
                     f'the tokenizer of arm "{name}" makes columns of D = {arm.tokenizer.dim}, '
@@ -197,10 +199,16 @@ class Experiment:
                     f'the head of arm "{name}" reads columns of D = {dim}, '
                     f"and the trunk makes D = {self.trunk.dim}: give both the same dim"
                 )
-            if not arm.head.perfect > 0:
+            perfect = arm.head.perfect
+            if perfect is None and len(self.arms) > 1:
                 raise InputError(
-                    f'the head of arm "{name}" says that a perfect score is {arm.head.perfect:g}: it must be above 0, '
-                    "as of R2 in per cent, by whose share arms are told apart"
+                    f'the head of arm "{name}" knows no perfect score, by whose shares arms that are trained together '
+                    "are scored: give it a metric that has one, as R2 in per cent"
+                )
+            if perfect is not None and not perfect > 0:
+                raise InputError(
+                    f'the head of arm "{name}" says that a perfect score is {perfect:g}: it must be above 0, as of R2 '
+                    "in per cent, or None where none is known, as of an error with a minus"
                 )
             arm.head.lend(self.trunk)
 
