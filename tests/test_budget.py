@@ -1,8 +1,10 @@
 """What ends a run, and how arms weigh in it."""
 
 import csv
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -71,9 +73,11 @@ def test_its_validations_are_as_many_as_asked_each_at_the_end_of_a_step(
     assert all(seconds >= 0.5 * k for k, seconds in enumerate(went_on, start=1))
 
 
-def weighed(*, weighting: Weighting = "uncertainty") -> Experiment:
+def weighed(*, weighting: Weighting = "uncertainty", accumulate: int = 1, steps: int = 20) -> Experiment:
     arms = {"digits": digits(), "again": replace(digits(), weight=0.0)}
-    training = Training(steps=20, batch_tokens=128, validations=1, workers=0, weighting=weighting)
+    training = Training(
+        steps=steps, batch_tokens=128, accumulate=accumulate, validations=1, workers=0, weighting=weighting
+    )
     return Experiment("weighed", trunk(), arms, training)
 
 
@@ -84,3 +88,20 @@ def test_losses_weigh_what_is_fixed_and_what_is_learned(tmp_path: Path) -> None:
     assert learned["log_variances.again"] == 0  # of no weight, so that nothing moves it
     [fixed] = run(weighed, out=tmp_path, track="off", weighting="fixed")
     assert not any(name.startswith("log_variances") for name in weights(fixed.folder))
+
+
+def test_arms_with_batches_in_one_step_share_the_time_of_its_optimizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = torch.optim.AdamW.step
+
+    def slow(self: torch.optim.AdamW, **given: Any) -> Any:
+        answer = step(self, **given)  # Lightning runs the passes within it
+        time.sleep(0.1)
+        return answer
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", slow)
+    [result] = run(weighed, out=tmp_path, track="off", accumulate=2, steps=10)
+    model = torch.load(result.folder / "checkpoints" / "last.ckpt", weights_only=False)
+    spent = [arm["seconds"] for arm in model["ledger"]["arms"].values()]
+    assert min(spent) > 0.5

@@ -254,6 +254,14 @@ def test_a_step_that_arms_share_counts_for_each_and_once_for_all() -> None:
     assert (ledger.arms["a"].steps, ledger.arms["b"].steps, ledger.all().steps) == (2, 2, 13)
 
 
+def test_arms_share_the_time_that_is_of_both() -> None:
+    ledger = Ledger({"a": Spent(), "b": Spent(), "c": Spent()})
+    ledger.go_on()
+    time.sleep(0.01)
+    ledger.clock("a", "c")
+    assert ledger.arms["a"].seconds == ledger.arms["c"].seconds == ledger.all().seconds / 2 > 0
+
+
 def test_the_clock_stands_while_training_pauses() -> None:
     ledger = Ledger({"a": Spent()})
     ledger.go_on()

@@ -116,25 +116,25 @@ class Unifier(Network, pl.LightningModule):
         return self.weigh(arm, loss)
 
     def on_after_backward(self) -> None:
-        self._clock()
+        self._clock(self.turn)
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         # Lightning runs the forward and the backward pass within it.
         super().optimizer_step(*args, **kwargs)
-        self._clock()
+        self._clock(*self.ledger.in_step)  # whose work the optimizer does
         self.ledger.step()
         seconds = self.training_settings.seconds
         # By the plan too, or what comes after the last validation that is due would never be validated.
         if self.ledger.steps >= self.planned_steps if seconds is None else self.ledger.all().seconds >= seconds:
             self.trainer.should_stop = True
 
-    def _clock(self) -> None:
+    def _clock(self, *arms: str) -> None:
         if len(self.arms) > 1:
             self._finish()  # or the time that one arm's work takes would be the next one's
         now = time.perf_counter()
         self.seconds_in_steps += now - self.began
         self.began = now
-        self.ledger.clock(self.turn)
+        self.ledger.clock(*arms)
 
     def _finish(self) -> None:
         """Wait for what an accelerator still does behind the program's back."""

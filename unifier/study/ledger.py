@@ -46,7 +46,8 @@ class Ledger:
         self.steps = steps
         self.peak_memory_bytes = peak_memory_bytes
         self._since: float | None = None
-        self._in_step = set[str]()
+        self.in_step = set[str]()
+        """The arms whose batches were counted since the last step."""
 
     @property
     def running(self) -> bool:
@@ -68,20 +69,21 @@ class Ledger:
         spent.examples += len(columns)
         spent.tokens += int(columns.sum())
         spent.flops += flops
-        self._in_step.add(arm)
+        self.in_step.add(arm)
 
     def step(self) -> None:
         """Add one step of the optimizer, by the batches counted since the last one."""
         self.steps += 1
-        for arm in self._in_step:
+        for arm in self.in_step:
             self.arms[arm].steps += 1
-        self._in_step.clear()
+        self.in_step.clear()
 
-    def clock(self, arm: str) -> None:
-        """Give the time since the clock was last read to an arm."""
+    def clock(self, *arms: str) -> None:
+        """Give the time since the clock was last read to these arms, the same to each."""
         assert self._since is not None, "the clock stands"
         now = time.perf_counter()
-        self.arms[arm].seconds += now - self._since
+        for arm in arms:
+            self.arms[arm].seconds += (now - self._since) / len(arms)
         self._since = now
 
     def all(self) -> Spent:
