@@ -1,17 +1,20 @@
 """What the runs of one comparison share of their data."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from unifier import Comparison, Experiment, run
 from unifier.data.embedded import Digits
+from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
 from unifier.running import encoded
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
-from unifier_tokenizers import PatchTokenizer
+from unifier_tokenizers import InputError, PatchTokenizer
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -55,6 +58,29 @@ def test_each_arm_of_a_comparison_is_encoded_once(study: Any, tmp_path: Path, mo
     monkeypatch.setattr(encoded, "describe_data", counted)
     run(study, out=tmp_path, track="off")
     assert len(of_arms) == 2
+
+
+class Drawn:
+    """Every row of some pictures, in an order that each call draws."""
+
+    name = "drawn"
+
+    def __init__(self) -> None:
+        self.whole = Digits(val=20, test=20)
+
+    def split(self, name: SplitName) -> Sequence[Example]:
+        found = list(self.whole.split(name))
+        return Random().sample(found, len(found))
+
+
+def test_a_source_that_draws_its_splits_at_each_call_is_refused(tmp_path: Path) -> None:
+    def drawn() -> Experiment:
+        source = Drawn()
+        arm = Arm(source, PatchTokenizer(8, patch=4, channels=1), ClassificationHead(source.whole.labels, 8))
+        return Experiment("drawn", Transformer(8, 1, 2, 8), {"drawn": arm}, Training(steps=1, workers=0))
+
+    with pytest.raises(InputError, match=r'drawn: split\("train"\) gives other examples when it is asked again'):
+        run(drawn, out=tmp_path, track="off")
 
 
 def varied() -> Comparison:

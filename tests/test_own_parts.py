@@ -239,6 +239,17 @@ def test_a_score_without_a_bound_is_an_arms_that_is_trained_alone() -> None:
         replace(alone, arms={"a": replace(arm, head=Scored(lambda predictions, targets: {})), "b": arm})
 
 
+def test_scores_are_those_of_the_last_predictions_alone(tmp_path: Path) -> None:
+    sizes = iter(range(100))
+
+    def scored() -> Experiment:
+        return described(None, Scored(lambda predictions, targets: {"own": 1.0, f"own_{next(sizes)}": 1.0}))
+
+    [result] = run(scored, out=tmp_path, track="off")
+    found = json.loads((result.folder / "result.json").read_text())["metrics"]
+    assert sorted(name.rpartition("_")[0] for name in found) == ["", "", "test/digits/own", "val/digits/own"]
+
+
 def test_what_is_encoded_is_a_tensor() -> None:
     class Number(Scored):
         def encode(self, target: str) -> Any:

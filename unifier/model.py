@@ -191,9 +191,10 @@ class Unifier(Network, pl.LightningModule):
                 self.targets[arm, split] = {i: target_of(examples, i) for i in found}
             targets = self.targets[arm, split]
             scores = self.arms[arm].head.scores(list(found.values()), [targets[i] for i in found])
-            named = {f"{said or split}/{arm}/{metric}": score for metric, score in scores.items()}
+            own = f"{said or split}/{arm}/"
+            named = {own + metric: score for metric, score in scores.items()}
             self.log_dict(named)  # Lightning rounds to float32
-            self.scores |= named
+            self.scores = {name: score for name, score in self.scores.items() if not name.startswith(own)} | named
             firsts[arm] = next(iter(scores.values()))
         return firsts
 

@@ -8,9 +8,10 @@ from typing import Any, final
 from unifier.data.examples import Examples
 from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.keeping.kept import keep_units
-from unifier.data.source import SPLITS, SplitName
+from unifier.data.source import SPLITS, SplitName, target_of
 from unifier.running.result import describe_data
-from unifier.study.experiment import Experiment
+from unifier.study.experiment import Arm, Experiment
+from unifier_tokenizers import InputError
 
 
 @final
@@ -40,6 +41,7 @@ def encode(experiment: Experiment, known: MutableMapping[str, EncodedArm]) -> di
                 splits[split], bad = encode_split(
                     examples, one.tokenizer, one.head, bad_examples=bad_examples, workers=workers, said=said
                 )
+                _check_again(one, split, splits[split])
             skipped[split] = len(bad)
             if bad:
                 print(f"{one.source.name}, {split}: {len(bad)} examples skipped, such as {bad[0]}", file=sys.stderr)
@@ -49,3 +51,22 @@ def encode(experiment: Experiment, known: MutableMapping[str, EncodedArm]) -> di
             print(f"{one.source.name}: {said}", file=sys.stderr)
         known[arm] = EncodedArm(splits, data)
     return {arm: known[arm] for arm in experiment.arms}
+
+
+SOME = 32
+"""Examples that tell whether a split is the same again."""
+
+
+def _check_again(arm: Arm, split: SplitName, encoded: Encoded) -> None:
+    """Raise InputError where a source draws a split anew each time: its examples would be scored by others' targets."""
+    again = arm.source.split(split)
+    for row in range(0, len(encoded), max(len(encoded) // SOME, 1)):
+        place, own = int(encoded.indices[row]), encoded.target(row)
+        if place < len(again):
+            other = arm.head.encode(target_of(again, place))
+            if own.shape == other.shape and bool(((own == other) | (own != own)).all()):  # NaN is unlike itself
+                continue
+        raise InputError(
+            f'{arm.source.name}: split("{split}") gives other examples when it is asked again; draw them once, or by a '
+            "seed of their own"
+        )
