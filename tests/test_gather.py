@@ -152,6 +152,23 @@ def test_a_score_that_is_not_a_number_is_null_in_the_file_and_named(runs: Path) 
     assert "a score is not a number" in problem
 
 
+def test_a_seed_is_left_out_only_for_the_metric_that_it_is_judged_by(
+    tmp_path: Path, row: Rows, comparison: Comparison
+) -> None:
+    """The worst seed's predictions are all the same, so that a correlation is no number, and its score is one."""
+    rows = [row("digits", score, seed) for seed, score in enumerate((80.0, -397.0))]
+    rows[1]["result"]["metrics"]["test/digits/other"] = None
+    folder = comparison(tmp_path, rows)
+    study = read_study(folder)
+    assert (study.problems, conditions(study.rows)[0].raw) == ([], {0: 80.0, 1: -397.0})
+    assert main(["report", str(folder)]) == 0
+    for split in ("val", "test"):
+        rows[0]["result"]["metrics"][f"{split}/digits/accuracy"] = math.nan
+        (problem,) = read_study(comparison(tmp_path / split, rows)).problems
+        assert "a score is not a number" in problem
+        rows[0] = row("digits", 80.0, 0)
+
+
 def test_data_that_changed_between_two_seeds_are_named(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
     rows = [row(arm, 80.0, seed) for arm in ("digits", "music") for seed in (0, 1, 2)]
     rows += [row("digits", 80.0, seed, varied={"share": 0.1}) for seed in (0, 1)]  # each seed draws its own

@@ -10,8 +10,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from unifier.report.figures.every import draw_all
 from unifier.report.numbers.answer import answer
-from unifier.report.numbers.conditions import Condition, conditions, foremost, scale_of, setting
-from unifier.report.numbers.gather import Row, Study, read_study, study_of
+from unifier.report.numbers.conditions import Condition, conditions, foremost, setting
+from unifier.report.numbers.gather import Row, Study, read_study, scale_of, study_of
 from unifier.report.numbers.matching import matching
 from unifier.report.numbers.tables import (
     alignment_table,

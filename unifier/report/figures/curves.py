@@ -9,8 +9,8 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from unifier.report.figures.drawing import Drawn, End, Sheet, faded, label_ends, panel
-from unifier.report.numbers.conditions import Condition, budget, scale_of
-from unifier.report.numbers.gather import Row
+from unifier.report.numbers.conditions import Condition, budget
+from unifier.report.numbers.gather import Row, scale_of
 from unifier.report.numbers.wording import plain
 from unifier.study.files import read_table
 

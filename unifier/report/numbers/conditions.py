@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, final
 
-from unifier.report.numbers.gather import Row
+from unifier.report.numbers.gather import Row, first_metric, metric_of, scale_of
 from unifier.report.numbers.intervals import Estimate, estimate
 
 TUNED = {"all": "all trained", "norms": "norms trained", "none": "frozen"}
@@ -191,23 +191,6 @@ def fullest(found: Iterable[Condition]) -> list[Mapping[str, Any]]:
 def setting(value: Any) -> str:
     """A setting's value as the command line takes it."""
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def metric_of(row: Row) -> str:
-    """The metric an arm is judged by: its scale's, else its first."""
-    return scale_of(row).get("metric") or first_metric(row)
-
-
-def first_metric(row: Row) -> str:
-    """The metric that selects a run's weights."""
-    prefix = f"test/{row['arm']}/"
-    return next(name.removeprefix(prefix) for name in row["result"]["metrics"] if name.startswith(prefix))
-
-
-def scale_of(row: Row) -> Mapping[str, Any]:
-    """What chance and a reference reach on a row's arm; empty where that is not known, or of a metric it has not."""
-    scale = row["result"].get("data", {}).get(row["arm"], {}).get("scale") or {}
-    return scale if f"test/{row['arm']}/{scale.get('metric')}" in row["result"]["metrics"] else {}
 
 
 def budget(row: Row) -> Mapping[str, float]:

@@ -223,18 +223,29 @@ def _sound(rows: Iterable[Row], problems: list[str]) -> list[Row]:
             said = f"{row['experiment']}, seed {row['seed']}: {result.get('error') or result['status']}; left out"
         elif not any(name.startswith(f"test/{arm}/") for name in result["metrics"]):
             said = f"{who}: no score on the test split; left out"
-        elif any(
-            score is None or not math.isfinite(score) for name, score in result["metrics"].items() if f"/{arm}/" in name
-        ):
+        elif not all(score is not None and math.isfinite(score) for score in _judged_by(row)):
             said = f"{who}: a score is not a number; left out"
         else:
-            kept.append(_of_fold(row))
+            kept.append(_of_fold(_in_numbers(row)))
             said = "" if row["folder"] else f"{who}: its folder is gone, and with it curves and samples"
         if said and said not in told and not (place and any(place in line for line in problems)):
             told.add(said)
             problems.append(said + (f" ({place})" if place else ""))
     _name_changed_data(kept, problems)
     return kept
+
+
+def _judged_by(row: Row) -> list[float | None]:
+    """The scores that a row's arm is judged by, in validation, if it had one, and on the test split."""
+    scores, metric = row["result"]["metrics"], metric_of(row)
+    names = [f"{split}/{row['arm']}/{metric}" for split in ("val", "test")]
+    return [scores[name] for name in names if name in scores]
+
+
+def _in_numbers(row: Row) -> Row:
+    """A row whose scores are numbers, NaN where its file has null: of a metric that its arm is not judged by."""
+    scores = {name: math.nan if score is None else score for name, score in row["result"]["metrics"].items()}
+    return {**row, "result": {**row["result"], "metrics": scores}}
 
 
 def _name_changed_data(rows: Iterable[Row], problems: list[str]) -> None:
@@ -253,3 +264,20 @@ def _of_fold(row: Row) -> Row:
     if not isinstance(fold := row["varied"].get("fold"), int):
         return row
     return {**row, "varied": {name: value for name, value in row["varied"].items() if name != "fold"}, "fold": fold}
+
+
+def metric_of(row: Row) -> str:
+    """The metric an arm is judged by: its scale's, else its first."""
+    return scale_of(row).get("metric") or first_metric(row)
+
+
+def first_metric(row: Row) -> str:
+    """The metric that selects a run's weights."""
+    prefix = f"test/{row['arm']}/"
+    return next(name.removeprefix(prefix) for name in row["result"]["metrics"] if name.startswith(prefix))
+
+
+def scale_of(row: Row) -> Mapping[str, Any]:
+    """What chance and a reference reach on a row's arm; empty where that is not known, or of a metric it has not."""
+    scale = row["result"].get("data", {}).get(row["arm"], {}).get("scale") or {}
+    return scale if f"test/{row['arm']}/{scale.get('metric')}" in row["result"]["metrics"] else {}
