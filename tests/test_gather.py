@@ -169,6 +169,16 @@ def test_a_seed_is_left_out_only_for_the_metric_that_it_is_judged_by(
         rows[0] = row("digits", 80.0, 0)
 
 
+def test_a_scale_of_a_metric_that_the_head_has_not_is_named_once(
+    tmp_path: Path, row: Rows, comparison: Comparison
+) -> None:
+    rows = [row(arm, 80.0, seed) for arm in ("digits", "music") for seed in (0, 1)]
+    for one in rows[:2]:
+        one["result"]["data"]["digits"]["scale"]["metric"] = "Accuracy"
+    (problem,) = read_study(comparison(tmp_path, rows)).problems
+    assert problem.startswith("pictures, digits: its scale is of Accuracy, and it is scored by accuracy, other")
+
+
 def test_data_that_changed_between_two_seeds_are_named(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
     rows = [row(arm, 80.0, seed) for arm in ("digits", "music") for seed in (0, 1, 2)]
     rows += [row("digits", 80.0, seed, varied={"share": 0.1}) for seed in (0, 1)]  # each seed draws its own

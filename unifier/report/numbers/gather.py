@@ -221,7 +221,7 @@ def _sound(rows: Iterable[Row], problems: list[str]) -> list[Row]:
             said = f"{who}: no whole result (it lacks {', '.join(lacking)}); left out"
         elif result["status"] != "finished":
             said = f"{row['experiment']}, seed {row['seed']}: {result.get('error') or result['status']}; left out"
-        elif not any(name.startswith(f"test/{arm}/") for name in result["metrics"]):
+        elif not _metrics(row):
             said = f"{who}: no score on the test split; left out"
         elif not all(score is not None and math.isfinite(score) for score in _judged_by(row)):
             said = f"{who}: a score is not a number; left out"
@@ -232,6 +232,7 @@ def _sound(rows: Iterable[Row], problems: list[str]) -> list[Row]:
             told.add(said)
             problems.append(said + (f" ({place})" if place else ""))
     _name_changed_data(kept, problems)
+    _name_odd_scales(kept, problems)
     return kept
 
 
@@ -259,6 +260,18 @@ def _name_changed_data(rows: Iterable[Row], problems: list[str]) -> None:
     problems += [f"{who}: its data changed between its runs, which are not alike" for who in changed]
 
 
+def _name_odd_scales(rows: Iterable[Row], problems: list[str]) -> None:
+    """Name each arm whose scale is of a metric that its head does not have, so that nothing stands on it."""
+    for row in rows:
+        if (scale := _own_scale(row)) and not scale_of(row):
+            said = (
+                f"{row['experiment']}, {row['arm']}: its scale is of {scale['metric']}, and it is scored by "
+                f"{', '.join(_metrics(row))}: no normalised score"
+            )
+            if said not in problems:
+                problems.append(said)
+
+
 def _of_fold(row: Row) -> Row:
     """A row whose fold stands beside its seed: both are draws that a mean goes over, and no way of training."""
     if not isinstance(fold := row["varied"].get("fold"), int):
@@ -273,11 +286,20 @@ def metric_of(row: Row) -> str:
 
 def first_metric(row: Row) -> str:
     """The metric that selects a run's weights."""
-    prefix = f"test/{row['arm']}/"
-    return next(name.removeprefix(prefix) for name in row["result"]["metrics"] if name.startswith(prefix))
+    return _metrics(row)[0]
 
 
 def scale_of(row: Row) -> Mapping[str, Any]:
     """What chance and a reference reach on a row's arm; empty where that is not known, or of a metric it has not."""
-    scale = row["result"].get("data", {}).get(row["arm"], {}).get("scale") or {}
-    return scale if f"test/{row['arm']}/{scale.get('metric')}" in row["result"]["metrics"] else {}
+    scale = _own_scale(row)
+    return scale if scale.get("metric") in _metrics(row) else {}
+
+
+def _own_scale(row: Row) -> Mapping[str, Any]:
+    return row["result"].get("data", {}).get(row["arm"], {}).get("scale") or {}
+
+
+def _metrics(row: Row) -> list[str]:
+    """All that a row's arm is scored by on the test split."""
+    prefix = f"test/{row['arm']}/"
+    return [name.removeprefix(prefix) for name in row["result"]["metrics"] if name.startswith(prefix)]
