@@ -146,6 +146,13 @@ def test_what_is_not_matched_is_flagged_with_its_range(row: Rows) -> None:
     assert matching([row()]) == ""
 
 
+def test_what_a_trunk_had_read_before_it_was_transferred_is_said_not_to_count(row: Rows) -> None:
+    own, moved = row(), {"mode": "transfer", "tuned": "none"}
+    said = "not counted: what a trunk had read before it was transferred"
+    assert matching([own, row(start="genres", **moved)]) == f"{matching([own, own])}; {said}"
+    assert said not in matching([own, row(**moved)]), "a random trunk has read nothing"
+
+
 def test_an_arm_s_own_budget_counts_not_its_run_s(row: Rows) -> None:
     joint = row(mode="joint")
     joint["result"]["budget"] = {**joint["result"]["budget"], "tokens": 3 * 64_000}

@@ -46,4 +46,6 @@ def matching(rows: Iterable[Row]) -> str:
     ranges = [f"{MEASURES[one.measure]} {amount(one.low, one.high)}" for one in apart]
     equal = [said for measure, said in MEASURES.items() if measure not in {one.measure for one in apart}]
     matched = f"matched in {join(equal)}" if equal else "matched in nothing"
-    return f"{matched}; not matched: {', '.join(ranges)}" if ranges else matched
+    said = f"{matched}; not matched: {', '.join(ranges)}" if ranges else matched
+    moved = any(row["start"] is not None for row in rows)
+    return f"{said}; not counted: what a trunk had read before it was transferred" if moved else said
