@@ -9,6 +9,7 @@ import pytest
 
 from unifier.report.numbers.conditions import conditions, contrasts
 from unifier.report.numbers.gather import read_study
+from unifier.report.numbers.tables import score_tables
 from unifier.report.numbers.transfer import shares_kept, transfer_grids
 from unifier.report.page import report_on
 from unifier.study.files import read_table, write_table
@@ -49,6 +50,28 @@ def test_and_keeps_a_share_of_what_its_own_experiment_reached(row: Rows) -> None
     lines = dict(zip(frozen.rows, frozen.cells, strict=True))
     assert lines["from hard"] == [pytest.approx(100 * 75 / 88), None]
     assert lines["from easy"] == [None, pytest.approx(100 * 35 / 88)]
+
+
+def test_a_joint_trunk_is_held_against_those_of_the_experiments_that_it_was_trained_on(row: Rows) -> None:
+    joint = row("digits", 91.0, mode="joint", experiment="joint")
+    joint["result"]["settings"] = {"easy": {"dim": 32}, "genres": {"dim": 32}}
+    easy, hard = (row("digits", score, experiment=name) for name, score in (("easy", 90.0), ("hard", 50.0)))
+    for rows in ([joint, easy, hard], [joint, hard, easy]):
+        (found,) = contrasts(conditions(rows))
+        assert (found.baseline.end, found.raw.mean) == (("easy", "digits"), 1)
+        assert [line["against solo"] for line in score_tables(conditions(rows))["digits"]].count("+1.1") == 1
+    assert contrasts(conditions([joint, hard])) == []
+
+
+def test_and_one_that_does_not_say_against_the_one_with_most_settings_in_common(row: Rows) -> None:
+    joint = row("digits", 91.0, mode="joint", experiment="both")
+    joint["result"]["settings"] |= {"depth": 2, "tokens": 128_000}
+    near, far = (row("digits", score, experiment=name) for name, score in (("near", 90.0), ("far", 50.0)))
+    near["result"]["settings"] |= {"depth": 2}
+    far["result"]["settings"] |= {"depth": 6, "dim": 64}
+    for rows in ([joint, near, far], [joint, far, near]):
+        (found,) = contrasts(conditions(rows))
+        assert found.baseline.end == ("near", "digits")
 
 
 def pair(arm: str, a: dict[str, Any], b: dict[str, Any], cka: float) -> dict[str, Any]:

@@ -237,8 +237,11 @@ def _gains(first: Scores, second: Scores) -> dict[int, float]:
 
 
 def contrasts(found: Sequence[Condition]) -> list[Contrast]:
-    """Every condition against a trunk of its own; and a trained trunk against a random and a shuffled one."""
-    return [
+    """Every condition against a trunk of its own; and a trained trunk against a random and a shuffled one.
+
+    Where several could be one of these, it is the one that had the most settings in common.
+    """
+    answering = [
         one
         for condition in found
         for baseline in found
@@ -246,10 +249,29 @@ def contrasts(found: Sequence[Condition]) -> list[Contrast]:
         if _answers(condition.rows[0], baseline.rows[0])
         if (one := contrast(condition, baseline))
     ]
+    kinds: dict[tuple[Any, ...], list[Contrast]] = {}
+    for one in answering:
+        kind = (one.baseline.rows[0][fact] for fact in ("start", "shuffled", "tuned"))
+        kinds.setdefault((id(one.condition), *kind), []).append(one)
+    return [max(alike, key=_in_common) for alike in kinds.values()]
+
+
+def _in_common(one: Contrast) -> int:
+    """How many settings a condition and its baseline were trained under alike."""
+    row, other = one.condition.rows[0], one.baseline.rows[0]
+    own = _settings_for(row, other["experiment"]) or {}
+    return sum(own.get(name) == value for name, value in other["result"].get("settings", {}).items())
+
+
+def _settings_for(row: Row, experiment: str) -> Mapping[str, Any] | None:
+    """A row's settings, or what a comparison's joint run had for one experiment; None if it held no such one."""
+    settings = row["result"].get("settings", {})
+    return settings.get(experiment) if any(isinstance(one, Mapping) for one in settings.values()) else settings
 
 
 def _answers(row: Row, other: Row) -> bool:
-    if row is other or (row["mode"] != "joint" and row["experiment"] != other["experiment"]):
+    joined = row["mode"] == "joint" and _settings_for(row, other["experiment"]) is not None
+    if row is other or not (joined or row["experiment"] == other["experiment"]):
         return False
     solo = other["mode"] == "solo" and other["start"] is None and other["tuned"] == "all"
     if row["start"] is None or row["shuffled"]:
