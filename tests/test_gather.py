@@ -71,6 +71,18 @@ def test_comparisons_under_other_settings_and_runs_by_themselves_are_no_repetiti
     }
 
 
+@pytest.mark.parametrize("term", [{"budget": 4000}, {"temperature": 1.0}, {"weighting": "uncertainty"}], ids=str)
+def test_comparisons_that_hold_their_arms_to_other_terms_are_no_repetitions(
+    term: dict[str, Any], tmp_path: Path, row: Rows, comparison: Comparison
+) -> None:
+    usual = {"budget": 40_000, "temperature": "inf", "weighting": "fixed"}
+    for seed, terms in enumerate((usual, usual | term)):
+        shutil.move(comparison(tmp_path / "runs", [row("digits", 80.0, seed)], **terms), tmp_path / f"{seed}")
+    (name,) = term
+    found = conditions(read_study(tmp_path).rows)
+    assert [one.label for one in found] == [f"{name}={usual[name]}", f"{name}={term[name]}"]
+
+
 def test_a_comparison_s_other_seeds_are_repetitions(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
     for seed in range(2):
         comparison(tmp_path / f"{seed}", [row("digits", 80.0 + seed, seed)], settings={"seeds": [seed]})

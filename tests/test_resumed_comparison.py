@@ -2,6 +2,7 @@
 
 import errno
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,39 @@ def test_another_comparison_writes_over_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f'{result.folder} is a run of the comparison "pair": give --resume'):
         run(fine, out=tmp_path, track="off", resume=result.folder)
     assert content(folder) == before
+
+
+def terms(**given: Any) -> Callable[[], Comparison]:
+    def changed() -> Comparison:
+        return replace(pair(), **given)
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"budget": 8}, "begun with budget=None, and cannot go on with budget=8"),
+        ({"match": "tokens", "budget": 8}, "begun with match=steps, and cannot go on with match=tokens"),
+        ({"temperature": 2.0}, "begun with temperature=inf, and cannot go on with temperature=2.0"),
+        ({"weighting": "uncertainty"}, "begun with weighting=fixed, and cannot go on with weighting=uncertainty"),
+    ],
+)
+def test_one_that_holds_its_arms_to_other_terms_does_not_go_on(
+    changed: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted_after(0, monkeypatch)
+    with pytest.raises(Interrupted):
+        run(terms(), out=tmp_path, track="off")
+    (folder,) = (tmp_path / "pair").iterdir()
+    before = json.loads((folder / "comparison.json").read_text(), parse_constant=pytest.fail)
+    with pytest.raises(InputError, match=said):
+        run(terms(**changed), out=tmp_path, track="off", resume=folder)
+    assert content(folder) == before
+    older = {name: value for name, value in before.items() if name not in changed}
+    (folder / "comparison.json").write_text(json.dumps(older))
+    with pytest.raises(Interrupted):
+        run(terms(**changed), out=tmp_path, track="off", resume=folder)
 
 
 def test_a_comparison_stopped_after_its_last_run_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,9 @@ Row = Mapping[str, Any]
 USUAL = {"mode": "solo", "start": None, "shuffled": False, "tuned": "all", "varied": {}}
 """What a row means that does not say."""
 
+TERMS = ("match", "budget", "temperature", "weighting")
+"""What all arms of a comparison are held to, which its settings need not tell."""
+
 NEEDED = ("name", "arms", "seed", "status", "metrics", "parameters", "budget")
 """What a result without cannot be reported."""
 
@@ -81,7 +84,7 @@ def _study_of_all(folder: Path) -> Study:
         except (InputError, KeyError) as error:
             problems.append(str(error) if isinstance(error, InputError) else f"{path}: broken (it lacks {error})")
             continue
-        whole = {**content.get("settings", {}), "comparison": content.get("name")}
+        whole = {**content.get("settings", {}), "comparison": content.get("name"), **_terms(content)}
         sources.append(_Source(whole, rows, _pairs(content)))
         problems += map(str, content.get("problems", ()))
         repeats += _repeats(content)
@@ -101,6 +104,11 @@ def _study_of_all(folder: Path) -> Study:
         said = f"; {problems[0]}" if problems else ""
         raise InputError(f"{folder}: holds no comparison.json and no finished result.json{said}; give a run's folder")
     return Study(folder.resolve().name, rows, problems=problems, representation=representation, repeats=repeats)
+
+
+def _terms(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the `TERMS` that a file tells; older ones tell less."""
+    return {name: content[name] for name in TERMS if name in content}
 
 
 def _repeats(content: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

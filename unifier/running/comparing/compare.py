@@ -47,7 +47,7 @@ def compare(
             "study": place.origin,
             "settings": settings,
             "seeds": list(comparison.seeds),
-            "match": comparison.match,
+            **trials.terms,
             "problems": trials.problems,
             "rows": trials.known_rows(),
             **found,

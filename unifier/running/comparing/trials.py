@@ -1,6 +1,7 @@
 """The trials of a comparison: each one's experiment built from its parts, run, and kept as rows."""
 
 import json
+import math
 import time
 from collections import ChainMap
 from collections.abc import Callable, Mapping, MutableMapping
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, final
 
 from unifier.data.subset import Subset
-from unifier.report.numbers.gather import run_folder
+from unifier.report.numbers.gather import TERMS, run_folder
 from unifier.running.encoded import EncodedArm
 from unifier.running.fit import Place, RunFailed, fit
 from unifier.running.loop.callbacks import Interrupted
@@ -19,7 +20,7 @@ from unifier.running.saying import say
 from unifier.running.settings import check_settings
 from unifier.running.using.load import origin
 from unifier.running.using.weights import read_checkpoint, read_start
-from unifier.study.comparison import SHARE, Comparison, Make, Trial, varied_of
+from unifier.study.comparison import SHARE, Comparison, Make, Trial, plain, varied_of
 from unifier.study.experiment import Experiment
 from unifier.study.files import read_json
 from unifier.study.joint import budget_of_arm, limit, together
@@ -37,6 +38,12 @@ def key_of(row: Row) -> str:
     return json.dumps({name: row[name] for name in TOLD_APART_BY}, sort_keys=True, default=str)
 
 
+def terms_of(comparison: Comparison) -> dict[str, Any]:
+    """What all arms are held to, as comparison.json says it; JSON has no word for infinity."""
+    terms = {name: plain(getattr(comparison, name)) for name in TERMS}
+    return {name: str(value) if value == math.inf else value for name, value in terms.items()}
+
+
 def rows_of(trial: Trial, result: Result) -> list[dict[str, Any]]:
     """A trial's rows of comparison.json, one for each arm."""
     about = {"folder": str(result.folder), "result": result.content()}
@@ -50,6 +57,7 @@ class Trials:
     def __init__(self, comparison: Comparison, place: Place, resume: Path | None = None) -> None:
         """`resume` is the folder of the same comparison when it ended early: its rows are looked up there."""
         self.comparison, self.place = comparison, place
+        self.terms = terms_of(comparison)
         self.results: list[Result] = []
         self.rows: list[dict[str, Any]] = []
         self.problems: list[str] = []
@@ -75,6 +83,11 @@ class Trials:
             raise InputError(
                 f'{folder} is a comparison "{earlier["name"]}", and cannot go on as one "{self.comparison.name}"'
             )
+        for name, now in self.terms.items():
+            if (before := earlier.get(name, now)) != now:  # older folders tell less
+                raise InputError(
+                    f"{folder} was begun with {name}={before}, and cannot go on with {name}={now}: run it anew"
+                )
         for row in earlier["rows"]:
             try:
                 key, place, status = key_of(row), row["folder"], row["result"]["status"]
