@@ -83,6 +83,45 @@ def test_comparisons_that_hold_their_arms_to_other_terms_are_no_repetitions(
     assert [one.label for one in found] == [f"{name}={usual[name]}", f"{name}={term[name]}"]
 
 
+def test_runs_of_a_comparison_that_lies_elsewhere_say_how_they_were_trained(
+    tmp_path: Path, row: Rows, comparison: Comparison
+) -> None:
+    facts = {"start": None, "shuffled": False, "tuned": "all", "varied": {}, "mode": "solo"}
+    moved = facts | {"mode": "transfer", "start": "genres", "tuned": "none"}
+    trials = [facts, moved, moved | {"shuffled": True}, facts]
+    rows = [row("digits", 90.0 - k, **trial) for k, trial in enumerate(trials)]
+    comparison(tmp_path, rows)
+    for run, trial, budget in zip(folders(tmp_path), trials, (8, 8, 8, 16), strict=True):
+        path = run / "settings.json"
+        path.write_text(
+            json.dumps(json.loads(path.read_text()) | {"comparison": "study", "trial": trial | {"budget": budget}})
+        )
+    found = {one.label: one.raw for one in conditions(read_study(tmp_path / "pictures").rows)}
+    assert found == {
+        "budget=8": {0: 90},
+        "genres, frozen, budget=8": {0: 89},
+        "genres shuffled, frozen, budget=8": {0: 88},
+        "budget=16": {0: 87},
+    }
+    shutil.rmtree(folders(tmp_path)[-1])
+    found = {one.label: one.raw for one in conditions(read_study(tmp_path / "pictures").rows)}
+    assert found == {"solo": {0: 90}, "genres, frozen": {0: 89}, "genres shuffled, frozen": {0: 88}}
+
+
+def test_and_where_they_do_not_it_is_said_once_where_the_comparison_is(runs: Path) -> None:
+    alone, older = [folder for folder in folders(runs) if folder.parent.name == "pictures"]
+    for run in (older, shutil.copytree(older, older.with_name("another"))):
+        path = run / "settings.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"comparison": "study"}))
+    study = read_study(runs / "pictures")
+    assert [row["folder"] for row in study.rows] == [alone]
+    (problem,) = study.problems
+    assert problem.endswith(f"report {runs / 'study'}")
+    assert len(read_study(runs / "study").rows) == 4, "which tells how"
+    with pytest.raises(InputError, match='runs of the comparison "study" do not all say how they were trained'):
+        read_study(older)
+
+
 def test_a_comparison_s_other_seeds_are_repetitions(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
     for seed in range(2):
         comparison(tmp_path / f"{seed}", [row("digits", 80.0 + seed, seed)], settings={"seeds": [seed]})

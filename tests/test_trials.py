@@ -16,6 +16,8 @@ from unifier.cli import main
 from unifier.data.embedded import Digits
 from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
+from unifier.report.numbers.conditions import conditions
+from unifier.report.numbers.gather import read_study
 from unifier.running.comparing.trials import Trials
 from unifier.running.fit import Place
 from unifier.running.using.load import load
@@ -118,6 +120,15 @@ def test_the_plan_holds_every_pair_with_its_controls_once(whole: Path) -> None:
     assert sorted(transfers, key=str) == sorted(trained + random, key=str)
     assert content(whole)["status"] == "finished"
     assert content(whole)["question"] == "Whose trunk is worth what?"
+
+
+def test_a_folder_of_its_runs_is_reported_as_the_whole_is(whole: Path) -> None:
+    def shown(folder: Path, experiment: str) -> dict[tuple[str, str], Any]:
+        rows = [row for row in read_study(folder).rows if row["experiment"] == experiment]
+        return {(one.arm, one.label): one.raw for one in conditions(rows)}
+
+    for experiment in ("fine", "joint"):
+        assert shown(whole.parents[1] / experiment, experiment) == shown(whole, experiment)
 
 
 def test_a_trunk_that_several_trained_is_loaded_with_all_their_arms(whole: Path) -> None:

@@ -5,7 +5,7 @@ import time
 import traceback
 import zipfile
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -47,6 +47,8 @@ class Place:
     """The W&B project: the file that defines the experiment."""
     group: str | None = None
     """The comparison that a run belongs to; None for a run by itself."""
+    trial: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """How the run is trained there, as the comparison's rows say it, and what all of them are held to."""
     job_type: str = "train"
     track: Track | None = None
     tensorboard: bool = False
@@ -156,6 +158,7 @@ def fit(
             "settings": settings,
             "study": place.origin,
             "comparison": place.group,
+            "trial": place.trial,
         }
         write_json(result.folder / "settings.json", {**about, "longest": longest, "read": read})
         introduce(result, training, steps)

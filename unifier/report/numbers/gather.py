@@ -68,9 +68,9 @@ def study_of(folder: Path, content: Mapping[str, Any]) -> Study:
             representation=_pairs(content),
             repeats=_repeats(content),
         )
-    problems: list[str] = []
-    rows = _sound(_rows(folder, content), problems)
-    return Study(content["name"], rows, status=content["status"], problems=problems, repeats=_repeats_of_run(folder))
+    problems, about = list[str](), _about(folder)
+    rows = _sound(_rows(folder, content, about), problems)
+    return Study(content["name"], rows, status=content["status"], problems=problems, repeats=_repeats_of_run(about))
 
 
 def _study_of_all(folder: Path) -> Study:
@@ -92,11 +92,13 @@ def _study_of_all(folder: Path) -> Study:
     for run in sorted({path.parent for name in ("result.json", "settings.json") for path in folder.rglob(name)}):
         if run.resolve() not in known:
             try:
-                result = read_json(run / "result.json")
-                sources.append(_Source({**result.get("settings", {}), "comparison": "none"}, _rows(run, result)))
-                repeats += _repeats_of_run(run)
+                result, about = read_json(run / "result.json"), _about(run)
+                whole = {"comparison": about.get("comparison") or "none", **_terms(about.get("trial") or {})}
+                sources.append(_Source(_flat(result.get("settings", {})) | whole, _rows(run, result, about)))
+                repeats += _repeats_of_run(about)
             except InputError as error:
-                problems.append(str(error))
+                if str(error) not in problems:
+                    problems.append(str(error))
     told = _told_apart(sources)
     representation = [pair for source in told for pair in source.pairs]
     rows = _sound(_once([row for source in told for row in source.rows], problems), problems)
@@ -117,13 +119,31 @@ def _repeats(content: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     return [(study, content.get("settings", {}))] if study and isinstance(study, str) else []
 
 
-def _repeats_of_run(folder: Path) -> list[tuple[str, Mapping[str, Any]]]:
-    """What repeats a run; nothing for one of a comparison, which no command does by itself."""
+def _about(folder: Path) -> dict[str, Any]:
+    """What a run's settings.json says, if there is one; raises InputError where a comparison's lacks its trial."""
     path = folder / "settings.json"
-    content = read_json(path, settings=dict, seed=int) if path.exists() else {}
-    if content.get("comparison"):
+    about = read_json(path, settings=dict, seed=int) if path.exists() else {}
+    if (name := about.get("comparison")) and not about.get("trial"):
+        raise InputError(
+            f'{folder.parent}: runs of the comparison "{name}" do not all say how they were trained: '
+            f"report {folder.parent.parent / name}"
+        )
+    return about
+
+
+def _repeats_of_run(about: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """What repeats a run; nothing for one of a comparison, which no command does by itself."""
+    if about.get("comparison"):
         return []
-    return [(study, {**settings, "seed": content["seed"]}) for study, settings in _repeats(content)]
+    return [(study, {**settings, "seed": about["seed"]}) for study, settings in _repeats(about)]
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's settings, with those of experiments that were trained together not each's apart."""
+    found: dict[str, Any] = {}
+    for name, own in settings.items():
+        found |= own if isinstance(own, Mapping) else {name: own}
+    return found
 
 
 def _pairs(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -131,12 +151,13 @@ def _pairs(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [{**pair, **{one: _of_fold(pair[one]) for one in "ab"}} for pair in content.get("representation", ())]
 
 
-def _rows(folder: Path, result: Mapping[str, Any]) -> list[Row]:
+def _rows(folder: Path, result: Mapping[str, Any], about: Mapping[str, Any]) -> list[Row]:
     if lacking := [name for name in NEEDED if name not in result]:
         raise InputError(f"{folder / 'result.json'}: broken (it lacks {', '.join(lacking)})")
     mode = "solo" if len(result["arms"]) == 1 else "joint"
     own = {"experiment": result["name"], "seed": result["seed"], "folder": folder, "result": result}
-    return [{**USUAL, **own, "mode": mode, "arm": arm} for arm in result["arms"]]
+    trial = about.get("trial") or {}
+    return [{**USUAL, "mode": mode, **own, **trial, "arm": arm} for arm in result["arms"]]
 
 
 def _placed(rows: Iterable[Row], base: Path) -> list[Row]:

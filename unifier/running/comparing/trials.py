@@ -155,7 +155,12 @@ class Trials:
                 lambda: self.build(trial),
                 self._settings(trial),
                 trial.seed,
-                replace(self.place, job_type=self._job(trial), origin=self._origin(trial)),
+                replace(
+                    self.place,
+                    job_type=self._job(trial),
+                    origin=self._origin(trial),
+                    trial={**trial.row(), **self.terms},
+                ),
                 resume=stopped_at,
                 known=self._data(trial),
                 began=begin,
