@@ -1,8 +1,10 @@
 """What is compared is named once."""
 
+from typing import Any
+
 import pytest
 
-from unifier.study.comparison import Comparison
+from unifier.study.comparison import Comparison, Mode
 from unifier.study.experiment import Experiment
 from unifier_tokenizers import InputError
 
@@ -43,6 +45,16 @@ def test_what_is_named_twice_would_write_over_itself() -> None:
 def test_seeds_that_are_none() -> None:
     with pytest.raises(InputError, match="seed=-1"):
         Comparison("same", [one], seeds=(0, -1))
+
+
+@pytest.mark.parametrize("given", [{"temperature": 1.0}, {"weighting": "uncertainty"}], ids=str)
+def test_what_is_of_arms_trained_together_is_not_asked_of_those_alone(given: dict[str, Any]) -> None:
+    (name,) = given
+    apart: list[list[Mode]] = [["solo"], ["solo", "transfer"]]
+    for modes in apart:
+        with pytest.raises(InputError, match=f'{name}=.* is of arms trained together: give "both" the mode "joint"'):
+            Comparison("both", [one, two], modes=modes, **given)
+    assert Comparison("both", [one, two], modes=("solo", "joint"), **given).runs() == 3
 
 
 def longer(*, epochs: float = 1.0, tokens: int = 1000) -> Experiment:

@@ -124,6 +124,9 @@ class Comparison:
         choose("match", self.match, get_args(Match))
         if set(self.modes) & {"joint", "transfer"} and len(names) < 2:
             raise InputError(f'"{self.modes[-1]}" needs two experiments or more: "{self.name}" has {names[0]} alone')
+        for name, usual in (("temperature", math.inf), ("weighting", "fixed")):
+            if "joint" not in self.modes and (given := getattr(self, name)) != usual:
+                raise InputError(f'{name}={given} is of arms trained together: give "{self.name}" the mode "joint" too')
         known = {name for function in self.experiments for name in inspect.signature(function).parameters}
         for name, values in self.vary.items():
             if name != SHARE and name not in known:
