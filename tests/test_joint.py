@@ -1,5 +1,6 @@
 """Experiments become one on one trunk, or it is said why not."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from unifier import Experiment
 from unifier.data.embedded import Digits
 from unifier.heads.classification import ClassificationHead
 from unifier.study.experiment import Arm, Training
-from unifier.study.joint import together
+from unifier.study.joint import budget_of_arm, limit, together
 from unifier.trunks.bag import Bag
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
@@ -26,6 +27,17 @@ def test_the_first_ones_trunk_is_that_of_all() -> None:
     assert joint.trunk is parts[0].trunk
     assert list(joint.arms) == ["one", "other"]
     assert joint.training.accumulate == 2
+
+
+@pytest.mark.parametrize(("accumulate", "steps"), [(1, 8), (2, 4), (4, 4)])
+def test_a_step_is_of_every_arm_that_has_a_batch_in_it(accumulate: int, steps: int) -> None:
+    """Four steps an arm are eight of a batch each, and four where a step has a batch of either arm, or two."""
+    joint = together([pictures(name, Transformer(8, 1, 2, 8)) for name in ("one", "other")])
+    assert budget_of_arm(joint, "steps") == 2, "as each has alone"
+    both = replace(joint, training=replace(joint.training, accumulate=accumulate))
+    limited = limit(both, "steps", 4)
+    assert (limited.training.steps, budget_of_arm(limited, "steps")) == (steps, 4)
+    assert limit(both, "tokens", 100).training.tokens == 200
 
 
 @pytest.mark.parametrize(
