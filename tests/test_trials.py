@@ -16,7 +16,7 @@ from unifier.cli import main
 from unifier.data.embedded import Digits
 from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
-from unifier.report.numbers.conditions import conditions
+from unifier.report.numbers.conditions import conditions, label
 from unifier.report.numbers.gather import read_study
 from unifier.running.comparing.trials import Trials
 from unifier.running.fit import Place
@@ -267,12 +267,14 @@ def hopeless() -> Comparison:
     return Comparison("hopeless", [diverging, fine], modes=("solo", "transfer"), tuned=("none",), match="steps")
 
 
-def test_what_would_begin_from_a_run_that_diverged_is_left_out_and_said(tmp_path: Path) -> None:
+def test_what_begins_from_a_run_that_diverged_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(hopeless, out=tmp_path, track="off")
     (folder,) = (tmp_path / "hopeless").iterdir()
     found = content(folder)
     assert find(found["rows"], experiment="diverging", mode="solo")["result"]["error"].startswith("diverged")
-    assert any("transfer diverging -> fine" in problem for problem in found["problems"])
+    assert any("fine (diverging, frozen), seed 0: left out" in problem for problem in found["problems"])
+    printed = "".join(capsys.readouterr())
+    assert all(f": {row['experiment']} ({label(row)}), seed 0" in printed for row in read_study(folder).rows)
     assert find(found["rows"], experiment="fine", mode="solo")["result"]["status"] == "finished"
 
 

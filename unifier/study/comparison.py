@@ -44,7 +44,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """The experiment's name, or "joint"."""
+        """That of its function, by which the comparison and its report know it; or "joint"."""
         return "joint" if self.mode == "joint" else self.experiments[0].__name__
 
     def row(self) -> dict[str, Any]:
@@ -58,14 +58,6 @@ class Trial:
             "tuned": self.tuned,
             "varied": dict(self.varied),
         }
-
-    def __str__(self) -> str:
-        start = (
-            "a random trunk" if self.start is None else self.start.__name__ + ("'s, shuffled" if self.shuffled else "")
-        )
-        parts = [f"transfer {start} -> {self.name}, tuned: {self.tuned}" if self.mode == "transfer" else self.name]
-        parts += [f"{name}={value}" for name, value in self.varied.items()]
-        return ", ".join([*parts, f"seed {self.seed}"])
 
 
 @final

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, final
 
 from unifier.data.subset import Subset
+from unifier.report.numbers.conditions import label
 from unifier.report.numbers.gather import TERMS, run_folder
 from unifier.running.encoded import EncodedArm
 from unifier.running.fit import Place, RunFailed, fit
@@ -36,6 +37,12 @@ Row = Mapping[str, Any]
 def key_of(row: Row) -> str:
     """What tells a trial from the others, as one text."""
     return json.dumps({name: row[name] for name in TOLD_APART_BY}, sort_keys=True, default=str)
+
+
+def told(trial: Trial) -> str:
+    """What is trained, how, in the words of the report's tables, and its seed."""
+    names = " + ".join(make.__name__ for make in trial.experiments)
+    return f"{names} ({label(trial.row())}), seed {trial.seed}"
 
 
 def terms_of(comparison: Comparison) -> dict[str, Any]:
@@ -133,9 +140,9 @@ class Trials:
             self._keep(trial, earlier)
             return
         if trial.start is not None and self._start_of(trial).status != "finished":
-            self.problems.append(f"{trial}: left out, for the run it begins from did not finish")
+            self.problems.append(f"{told(trial)}: left out, for the run it begins from did not finish")
             return
-        say(f"run {len(self.results) + 1} of {self._planned}: {trial}{self._left()}")
+        say(f"run {len(self.results) + 1} of {self._planned}: {told(trial)}{self._left()}")
         stopped_at = self._stopped.get(key)
         if stopped_at is not None and not (stopped_at / "checkpoints" / "last.ckpt").exists():
             stopped_at = None  # before its first step
