@@ -47,6 +47,8 @@ def test_cased_scores_are_sacrebleus_with_its_signatures() -> None:
         ("zh", ["两只狗在雪地里奔跑。", "一个男孩坐在肩膀上。"], "tok:zh"),
         ("ja", ["二匹の犬が雪の中を走る。", "男の子が座っている。"], "tok:char"),
         ("th", ["สุนัขสองตัววิ่งในหิมะ", "เด็กชายนั่งอยู่"], "tok:char"),
+        *((code, ["两只狗在雪地里奔跑。", "一个男孩坐在肩膀上。"], "tok:zh") for code in ("zho", "cmn", "yue", "wuu")),
+        *((code, ["二匹の犬が雪の中を走る。", "男の子が座っている。"], "tok:char") for code in ("jpn", "tha", "bod")),
         ("de", ["Hund", "Zwei Katzen"], "eff:yes"),
     ],
 )
@@ -58,6 +60,11 @@ def test_texts_without_spaces_or_of_few_words_score_what_they_are_worth(
     assert signed in found.signature
     assert 0 < text_scores([texts[0], texts[1][:-2]], texts, language)["bleu"].score < 100
     assert bleu_of_few(texts, texts, language) == pytest.approx(100)
+
+
+@pytest.mark.parametrize("language", ["zh", "zho", "ja", "jpn", "lao", "khm", "mya"])
+def test_moses_scores_no_language_that_it_cannot_cut(language: str) -> None:
+    assert list(text_scores(["二匹の犬"], ["二匹の犬が走る"], language)) == ["bleu", "chrf"]
 
 
 def test_bleu_on_moses_tokens_is_sacrebleus_on_tokens_cut_by_hand() -> None:

@@ -8,8 +8,13 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-UNSPACED = {"zh": "zh", **dict.fromkeys(("ja", "th", "lo", "km", "my", "bo"), "char")}
-"""How sacreBLEU cuts texts of languages that put no spaces between words, by which 13a would find one word a text."""
+_CHINESE = ("zh", "zho", "chi", "cmn", "yue", "wuu")
+_BY_CHARACTER = ("ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur", "bo", "bod", "tib")
+UNSPACED: dict[str, str] = {**dict.fromkeys(_CHINESE, "zh"), **dict.fromkeys(_BY_CHARACTER, "char")}
+"""How sacreBLEU cuts texts of languages that put no spaces between words, by their codes of two and three letters.
+
+By 13a each text would be one word, or a few, and by Moses too.
+"""
 ORDER = 4
 """The longest n-grams that BLEU counts."""
 
@@ -36,23 +41,22 @@ def text_scores(predictions: Sequence[str], references: Sequence[str], language:
     """BLEU (Papineni et al. 2002) and chrF (Popović 2015) of texts against one reference each, by sacreBLEU.
 
     "bleu" is cased, on the tokens of 13a (Post 2018) or of `UNSPACED`; "bleu_moses_lower" is in small letters, on those
-    of `moses`. Where no reference has 4 tokens, BLEU is of the n-grams that there are, and its signature says so.
+    of `moses`, and left out for `UNSPACED`. Where no reference has 4 tokens, BLEU is of the n-grams that there are, and
+    its signature says so.
     """
-    cut, cut_references = moses(predictions, language), moses(references, language)
     cased = _bleu(references, tokenize=UNSPACED.get(language, "13a"))
-    lower, characters = _bleu(cut_references, lowercase=True, tokenize="none", force=True), CHRF()
-    scores = {
-        "bleu": cased.corpus_score(predictions, [references]).score,
-        "chrf": characters.corpus_score(predictions, [references]).score,
-        "bleu_moses_lower": lower.corpus_score(cut, [cut_references]).score,
-    }
-    tokens = f"tok:moses-norm-{language}-sacremoses-{version('sacremoses')}"
-    signatures = {
-        "bleu": str(cased.get_signature()),
-        "chrf": str(characters.get_signature()),
-        "bleu_moses_lower": str(lower.get_signature()).replace("tok:none", tokens),
-    }
-    return {name: TextScore(score, signatures[name]) for name, score in scores.items()}
+    found = {"bleu": _scored(cased, predictions, references), "chrf": _scored(CHRF(), predictions, references)}
+    if language not in UNSPACED:
+        cut, cut_references = moses(predictions, language), moses(references, language)
+        lower = _scored(_bleu(cut_references, lowercase=True, tokenize="none", force=True), cut, cut_references)
+        tokens = f"tok:moses-norm-{language}-sacremoses-{version('sacremoses')}"
+        found["bleu_moses_lower"] = lower._replace(signature=lower.signature.replace("tok:none", tokens))
+    return found
+
+
+def _scored(scorer: BLEU | CHRF, predictions: Sequence[str], references: Sequence[str]) -> TextScore:
+    score = scorer.corpus_score(predictions, [references]).score
+    return TextScore(score, str(scorer.get_signature()))  # which says how many references there are once it has scored
 
 
 def bleu_of_few(predictions: Sequence[str], references: Sequence[str], language: str) -> float:

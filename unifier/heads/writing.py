@@ -39,7 +39,7 @@ class WritingOptions(TypedDict, total=False):
 
 
 def check_language(language: str) -> str:
-    """The language, or an InputError where it is no code; rules that no language of that code has are English's."""
+    """The language, or an InputError where it is no code; one that Moses has no rules for is cut by English's."""
     if not re.fullmatch("[a-z]{2,3}", language):
         raise InputError(f"language={language!r}: a code of ISO 639 in small letters is expected, such as en or de")
     return language
@@ -170,7 +170,7 @@ class WritingHead(Head):
         return [self.vocabulary.decode(found[0].ids) for found in self.search(tokens, self.beam_width)]
 
     def metrics(self, predictions: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
-        """Corpus BLEU and chrF, and BLEU in small letters on Moses tokens; 0 to 100."""
+        """Corpus BLEU and chrF, and where words are spaced BLEU in small letters on Moses tokens; 0 to 100."""
         from unifier.heads.text_scores import text_scores  # 12 MB that nobody needs who only writes
 
         found = text_scores(predictions, targets, self.language)
