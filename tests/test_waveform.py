@@ -101,6 +101,16 @@ def test_fit_makes_mean_0_and_std_1() -> None:
     assert normal.std().item() == pytest.approx(1, abs=1e-3)
 
 
+@pytest.mark.parametrize("normalise", ["whole", "band"])
+def test_features_are_as_exact_under_autocast(normalise: Any) -> None:
+    tokenizer, seen = WaveformTokenizer(D, **SHAPE, normalise=normalise).fit(SOUNDS), list[Tensor]()
+    tokenizer.normal.register_forward_hook(lambda *given: seen.append(given[2].detach()))
+    for enabled in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            tokenizer(noise(2570))
+    torch.testing.assert_close(seen[1], seen[0])
+
+
 def test_coordinates_are_the_seconds_that_a_click_is_heard_at() -> None:
     tokenizer = WaveformTokenizer(D, **SHAPE, stack=2)
     waveform = torch.zeros(4000)

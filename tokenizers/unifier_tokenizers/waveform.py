@@ -75,8 +75,9 @@ class WaveformTokenizer(SoundTokenizer):
 
     def log_power(self, tiles: Tensor) -> Tensor:
         frames = tiles.squeeze(3).unfold(2, self.window, self.hop)  # B, N, stack, window
-        cosine, sine = (frames @ self.bank).chunk(2, dim=-1)
-        return (cosine**2 + sine**2 + FLOOR).log()
+        with torch.autocast(tiles.device.type, enabled=False):  # as `fit` finds the mean and spread it is scaled by
+            cosine, sine = (frames.float() @ self.bank).chunk(2, dim=-1)
+            return (cosine**2 + sine**2 + FLOOR).log()
 
     @torch.no_grad()
     def spectrogram(self, sound: Sound) -> Tensor:
