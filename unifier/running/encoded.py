@@ -8,6 +8,7 @@ from typing import Any, final
 from unifier.data.examples import Examples
 from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.keeping.kept import keep_units
+from unifier.data.saying import say
 from unifier.data.source import SPLITS, SplitName, target_of
 from unifier.running.result import describe_data
 from unifier.study.experiment import Arm, Experiment
@@ -44,11 +45,11 @@ def encode(experiment: Experiment, known: MutableMapping[str, EncodedArm]) -> di
                 _check_again(one, split, splits[split])
             skipped[split] = len(bad)
             if bad:
-                print(f"{one.source.name}, {split}: {len(bad)} examples skipped, such as {bad[0]}", file=sys.stderr)
+                say(f"{one.source.name}, {split}: {len(bad)} examples skipped, such as {bad[0]}", sys.stderr)
         data = describe_data(one.source, skipped)
         if copies := data.get("copies"):
             said = f"of val and test {copies} examples are in train too, byte for byte"
-            print(f"{one.source.name}: {said}", file=sys.stderr)
+            say(f"{one.source.name}: {said}", sys.stderr)
         known[arm] = EncodedArm(splits, data)
     return {arm: known[arm] for arm in experiment.arms}
 

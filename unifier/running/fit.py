@@ -14,6 +14,7 @@ import torch
 
 from unifier.data.keeping.encoding import joined
 from unifier.data.loading import EvaluationBatches, TrainingBatches, Unit
+from unifier.data.saying import say
 from unifier.data.source import SPLITS, target_of
 from unifier.model import Unifier
 from unifier.running.encoded import EncodedArm, encode
@@ -21,7 +22,6 @@ from unifier.running.loop.callbacks import DivergedError, Interrupted
 from unifier.running.loop.speed import Speed, peak_flops
 from unifier.running.loop.train import computes_bf16, train_and_test
 from unifier.running.result import Result, commit, machine, versions
-from unifier.running.saying import say
 from unifier.running.telling.tell import tell
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
 from unifier.running.using.weights import fill, read_start

@@ -11,6 +11,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from unifier.data.reading.files import hash_files
+from unifier.data.saying import say
 from unifier.data.source import user_cache
 from unifier_tokenizers import InputError
 
@@ -43,7 +44,7 @@ def find(root: Path, key: str) -> Path | None:
             with suppress(OSError):  # where they are only to be read
                 os.utime(folder)
             return folder
-    print(f"{folder}: damaged, and made anew", file=sys.stderr)
+    say(f"{folder}: damaged, and made anew", sys.stderr)
     rmtree(folder, ignore_errors=True)
     return None
 

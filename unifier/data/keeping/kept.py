@@ -24,6 +24,7 @@ from unifier.data.keeping.cache import cache, find, making
 from unifier.data.keeping.encoding import Encoded, in_order, readable_of, reason
 from unifier.data.keeping.packed import Packed
 from unifier.data.reading.files import hash_files
+from unifier.data.saying import say
 from unifier.data.source import SPLITS, BadExamples, Example, Source, readable, where
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer
@@ -88,7 +89,7 @@ def keep_units(
             kept = _opened(place)
             listed = zip(splits.values(), identities.values(), strict=True)
             if not any(_mended(kept.bad, examples, own, tokenizer) for examples, own in listed):
-                print(f"{source.name}: encoded before, and read from {place}")
+                say(f"{source.name}: encoded before, and read from {place}")
                 return kept
             rmtree(place, ignore_errors=True)
     try:
@@ -111,9 +112,9 @@ def keep_units(
             (folder / "index.json").write_text(json.dumps({"rows": rows, "bad": bad, "lengths": lengths, **layout}))
             kept = Kept(values, positions, rows, bad)
     except OSError as error:
-        print(f"{source.name}: not kept for later runs in {root}: {error.strerror}", file=sys.stderr)
+        say(f"{source.name}: not kept for later runs in {root}: {error.strerror}", sys.stderr)
         return None
-    print(f"{source.name}: encoded, and kept for later runs in {root}")
+    say(f"{source.name}: encoded, and kept for later runs in {root}")
     return kept
 
 

@@ -15,6 +15,7 @@ from unifier.data.keeping.mapped import Mapped
 from unifier.data.reading.files import hash_files
 from unifier.data.reading.lines import Lines, open_plain
 from unifier.data.reading.tmx import read_memory
+from unifier.data.saying import say
 from unifier.data.source import SPLITS, UNKNOWN, Example, Scale, SplitName
 from unifier.data.splitting import hold_out_rows
 from unifier_tokenizers import InputError
@@ -112,7 +113,7 @@ class ParallelText:
             stays, dropped["duplicates"] = stays & ~again, int(again.sum())
         if any(dropped.values()):
             said = ", ".join(f"{count:,} ({reason})" for reason, count in dropped.items())
-            print(f"{self.name}: of {len(pairs) + pairs.lacking:,} pairs to train, dropped {said}", file=sys.stderr)
+            say(f"{self.name}: of {len(pairs) + pairs.lacking:,} pairs to train, dropped {said}", sys.stderr)
         return stays, dropped
 
     @cached_property

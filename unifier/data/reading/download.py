@@ -1,6 +1,7 @@
 """Getting a data set from its own home into the user's cache."""
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from http.client import HTTPException
@@ -60,16 +61,17 @@ def obtain(name: str, home: str, files: Mapping[str, Remote], data: str | Path |
 
 
 def download(address: str, path: Path, expected: Remote) -> None:
-    """Bring one file to `path`, with a progress bar on standard error.
+    """Bring one file to `path`, with a progress bar where standard error is a terminal.
 
     It appears there whole and checked, or not at all. Raises OSError, HTTPException, and ValueError for other contents
     than expected.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    unseen = not sys.stderr.isatty()  # it would still end a line there, and the program where nobody reads
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with (
         TemporaryDirectory(dir=path.parent, prefix=".download-") as temporary,
-        Progress(*columns, console=Console(stderr=True), transient=True) as progress,
+        Progress(*columns, console=Console(stderr=True), transient=True, disable=unseen) as progress,
         urlopen(address, timeout=TIMEOUT) as response,
     ):
         task = progress.add_task(path.name, total=expected.size)

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, final
 
+from unifier.data.saying import say
 from unifier.data.subset import Subset
 from unifier.report.numbers.conditions import label
 from unifier.report.numbers.gather import TERMS, run_folder
@@ -17,7 +18,6 @@ from unifier.running.encoded import EncodedArm
 from unifier.running.fit import Place, RunFailed, fit
 from unifier.running.loop.callbacks import Interrupted
 from unifier.running.result import Result
-from unifier.running.saying import say
 from unifier.running.settings import check_settings
 from unifier.running.using.load import origin
 from unifier.running.using.weights import read_checkpoint, read_start

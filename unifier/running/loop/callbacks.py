@@ -13,8 +13,8 @@ import torch
 from lightning.pytorch.callbacks import Callback, RichProgressBar
 from lightning.pytorch.trainer.states import TrainerFn
 
+from unifier.data.saying import say
 from unifier.model import Unifier
-from unifier.running.saying import say
 
 
 class Interrupted(BaseException):

@@ -1,0 +1,81 @@
+"""Nothing that is said of the data needs anybody who listens."""
+
+import sys
+from hashlib import sha256
+from io import TextIOBase
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from unifier.data.own.audio_folder import AudioFolder
+from unifier.data.own.parallel_text import ParallelText
+from unifier.data.reading.download import Remote, download
+from unifier.data.saying import say
+from unifier.heads.classification import ClassificationHead
+from unifier.running.encoded import encode
+from unifier.study.experiment import Arm, Experiment, Training
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import FrameTokenizer
+
+
+class Gone(TextIOBase):
+    """What a program writes to when nobody reads it any more."""
+
+    def write(self, text: str, /) -> int:
+        raise BrokenPipeError
+
+
+def go_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To be called in a test: pytest sets both anew after its fixtures."""
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, Gone())
+
+
+def test_a_line_is_for_standard_output_or_where_it_is_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    say("read")
+    say("skipped", sys.stderr)
+    assert capsys.readouterr() == ("read\n", "skipped\n")
+
+
+def test_sounds_are_encoded_kept_and_found_unheard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNIFIER_CACHE", str(tmp_path / "cache"))
+    lines = ["file,label,fold"]
+    for k in range(12):
+        soundfile.write(tmp_path / f"{k}.wav", np.random.default_rng(k).uniform(-0.5, 0.5, 2000), 4000)
+        lines.append(f"{k}.wav,{'ab'[k % 2]},{k // 3}")
+    (tmp_path / "0.wav").write_bytes(b"no sound")
+    (tmp_path / "1.wav").write_bytes((tmp_path / "5.wav").read_bytes())
+    (tmp_path / "sounds.csv").write_text("\n".join(lines))
+
+    go_away(monkeypatch)
+
+    def examples() -> int:
+        source = AudioFolder(tmp_path / "sounds.csv")
+        arm = Arm(source, FrameTokenizer(8, rate=4000, bands=16), ClassificationHead(source.labels, 8))
+        training = Training(steps=1, workers=0, bad_examples="skip")
+        encoded = encode(Experiment("sounds", Transformer(8, 1, 2, 8), {"sounds": arm}, training), {})["sounds"]
+        return sum(map(len, encoded.splits.values()))
+
+    assert examples() == 11  # encoded, one of them skipped
+    assert examples() == 11  # found
+    (kept,) = (tmp_path / "cache" / "encoded").iterdir()
+    (kept / "values").unlink()
+    assert examples() == 11  # found damaged
+    monkeypatch.setenv("UNIFIER_CACHE", str(tmp_path / "sounds.csv"))
+    assert examples() == 11  # not to be kept
+
+
+def test_files_are_downloaded_unheard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_away(monkeypatch)
+    (tmp_path / "there").write_bytes(b"a set")
+    download((tmp_path / "there").as_uri(), tmp_path / "here", Remote(5, sha256(b"a set").hexdigest()))
+    assert (tmp_path / "here").read_bytes() == b"a set"
+
+
+def test_pairs_are_cleaned_unheard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_away(monkeypatch)
+    (tmp_path / "pairs.tsv").write_text("".join(f"a dog {k % 20}\tein Hund {k % 20}\n" for k in range(30)))
+    source = ParallelText(tmp_path / "pairs.tsv", duplicates="drop")
+    assert len(source.split("train")) < 24
