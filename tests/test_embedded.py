@@ -244,6 +244,7 @@ def test_tags_follow_the_score() -> None:
         assert ("minor" in tags) == score.minor != ("major" in tags)
         assert ("drums" in tags) == score.drums
         assert ("triple" in tags) == (score.genre == "waltz")
+        assert ("syncopated" in tags) == (score.genre in ("house", "reggae", "swing"))  # rock has half its chords on it
         assert ("fast" in tags) != ("slow" in tags)
         assert len(set(tags)) == len(tags) > 1
     for label in source.labels:

@@ -221,6 +221,11 @@ def test_fit_holds_one_picture_at_a_time_and_finds_what_all_together_have(channe
         tokenizer.fit(iter(()))
 
 
+def test_pictures_of_one_colour_are_numbers_too() -> None:
+    flat = np.full((8, 8), 100, np.uint8)
+    assert PatchTokenizer(D, channels=1, patch=4).fit([flat])(flat).isfinite().all()
+
+
 def test_coordinates_are_pixels_from_middle_to_middle() -> None:
     tokenizer = PatchTokenizer(D, patch=4, stride=2, channels=1, class_token=True)
     units = tokenizer.encode(np.zeros((8, 6), np.uint8))

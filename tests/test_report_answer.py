@@ -112,6 +112,15 @@ def test_an_error_is_what_the_score_lacks_of_a_perfect_one(
     assert efficiencies(conditions(rows)) == []
 
 
+def test_a_perfect_score_that_rounding_puts_above_itself_lacks_nothing(row: Rows) -> None:
+    rows = [
+        with_metric(row("digits", score, varied={"share": share}), "macro_auc", 1.0)
+        for share, score in ((0.1, 0.5), (1.0, 1.0 + 2**-52))
+    ]
+    (found,) = efficiencies(conditions(rows))
+    assert [one.mean for one in found.errors] == [0.5, 0.0]
+
+
 def test_a_grid_of_scores_below_zero_is_of_scores(row: Rows) -> None:
     moved = {"mode": "transfer", "tuned": "none"}
     rows = [row("digits", -2.0), row("digits", -4.0, start="genres", **moved), row("digits", -8.0, **moved)]

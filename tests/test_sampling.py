@@ -97,6 +97,7 @@ def test_top_k_and_top_p_leave_the_right_share() -> None:
 
     assert left(None, 1.0) == [{1: 0.4, 2: 0.3, 3: 0.2, 0: 0.1}, dict.fromkeys(range(4), 0.25)]
     assert left(None, 0.65) == [{1: 0.4, 2: 0.3}, {0: 0.25, 1: 0.25, 2: 0.25}]
+    assert left(None, 0.5) == [{1: 0.4, 2: 0.3}, {0: 0.25, 1: 0.25}]
     assert left(None, 0.39) == [{1: 0.4}, {0: 0.25, 1: 0.25}]
     assert left(2, 1.0) == [{1: round(4 / 7, 4), 2: round(3 / 7, 4)}, {0: 0.5, 1: 0.5}]
     assert left(2, 0.57) == [{1: round(4 / 7, 4)}, {0: 0.5, 1: 0.5}]

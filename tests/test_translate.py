@@ -127,6 +127,14 @@ def test_n_best_is_number_score_and_text_best_first(translator: Translator) -> N
     assert said(translator, "one", n_best=1)[0].split("\t")[2] == said(translator, "one")[0]
 
 
+def test_what_is_drawn_is_best_first_too(translator: Translator) -> None:
+    rows = [row.split("\t") for row in said(translator, "\n".join(LINES[2:4]), sample=True, temperature=3.0, n_best=8)]
+    for start in (0, 8):
+        scores = [float(row[1]) for row in rows[start : start + 8]]
+        assert len(set(scores)) > 4
+        assert scores == sorted(scores, reverse=True)
+
+
 def test_the_length_penalty_divides_the_score(translator: Translator) -> None:
     one, other = (said(translator, "three four", n_best=1, length_penalty=power)[0].split("\t") for power in (0, 1))
     length = len(translator.head.vocabulary.encode(one[2])) + 1

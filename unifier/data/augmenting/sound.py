@@ -95,7 +95,7 @@ def view_sounds(
     """`count` pieces of each sound for evaluation, `crop` seconds each, evenly spaced; None where it is one, the whole.
 
     A sound that is no longer than a piece is each of them. Where training moves sounds by `shift`, each is read as it
-    is, and moved up and down by half of that. Raises InputError for several pieces of no length.
+    is, and moved up and down by half of that, rounded up to bands. Raises InputError for several pieces of no length.
     """
     if count < 1 or (count > 1 and crop is None):
         raise InputError(f"crops={count}: 1 is the whole sound, and several are pieces of crop seconds, such as crop=5")
