@@ -50,24 +50,37 @@ def test_the_added_modality_task_and_data_train_together(names: dict[str, Any], 
     assert result.metrics["test/ramps/r2"] > 50  # half the error of always saying the mean
 
 
+def listed(tree: str) -> list[str]:
+    """The paths that a tree names: a name of a file or a folder begins a line, two spaces deeper for each folder."""
+    folders, paths = dict[int, str](), list[str]()
+    for indent, name in re.findall(r"^( *)([\w./-]+/|[\w./-]+\.\w+|Makefile|\.ci/run)(?=\s)", tree, flags=re.MULTILINE):
+        depth = len(indent) // 2
+        path = (folders[depth - 1] if depth else "") + name
+        if name.endswith("/"):
+            folders[depth] = path
+        else:
+            paths.append(path)
+    return paths
+
+
 def test_the_tree_has_a_line_for_every_file() -> None:
-    tree = README.partition("## The tree")[2]
-    lines = re.findall(r"^\s*([\w./-]+\.(?:py|md|html|toml)|Makefile|\.ci/run)\s", tree, flags=re.MULTILINE)
-    listed = set(lines)
+    names = listed(README.partition("## The tree")[2].split("```")[1])
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     tracked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    files = [Path(name) for name in tracked if (ROOT / name).exists()]
-    said = [
-        file
-        for file in files
-        if file.suffix in {".py", ".html"} and file.name != "__init__.py" and file.parts[0] != "tests"
-    ]
-    missing = [str(file) for file in said if not any(str(file).endswith(name) for name in listed)]
-    gone = [name for name in listed if not any(str(file).endswith(name) for file in files)]
-    twice = [name for name in listed if lines.count(name) > sum(f"/{file}".endswith(f"/{name}") for file in files)]
-    assert not twice, f"the README's tree has more lines for {twice} than there are files"
-    assert not missing, f"the README's tree lacks {missing}"
-    assert not gone, f"the README's tree names {gone}, and they are not there"
+    code = {
+        name
+        for name in tracked
+        if name.endswith((".py", ".html")) and not name.startswith("tests/") and not name.endswith("__init__.py")
+    }
+    there = {name for name in code if (ROOT / name).exists()}
+    assert {name for name in names if name.endswith((".py", ".html"))} == there
+    assert [name for name in names if not (ROOT / name).is_file()] == []
+    assert len(names) == len(set(names))
+
+
+def test_a_name_stands_for_the_file_in_its_own_folder_alone() -> None:
+    tree = "a/       one\n  b/\n    c.py   two\n  d/e.py   three\nf/\n  c.py     four, c.py\nMakefile   five\n"
+    assert listed(tree) == ["a/b/c.py", "a/d/e.py", "f/c.py", "Makefile"]
 
 
 def test_every_experiment_of_the_repository_is_one() -> None:
