@@ -150,6 +150,7 @@ def ladder(
     dim: int = 128,
     depth: int = 2,
     decoder_depth: int = 2,
+    heads: int = 4,
     hidden: int = 256,
     dropout: float = 0.1,
     beam_width: int = 1,
@@ -161,7 +162,10 @@ def ladder(
     precision: Precision = "bf16",
     seeds: tuple[int, ...] = (0,),
 ) -> Comparison:
-    """Every rung on the same pairs, subwords and number of tokens; `data` is "multi30k" for captions."""
+    """Every rung on the same pairs, subwords and number of tokens; `data` is "multi30k" for captions.
+
+    `heads` are those of the rungs that have several, the transformer and the prefix model.
+    """
     return Comparison(
         "ladder",
         [one_rung],
@@ -173,6 +177,7 @@ def ladder(
             "dim": dim,
             "depth": depth,
             "decoder_depth": decoder_depth,
+            "heads": heads,
             "hidden": hidden,
             "dropout": dropout,
             "beam_width": beam_width,

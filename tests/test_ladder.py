@@ -1,6 +1,7 @@
 """The ladder: every rung learns to write what it reads, and goes all the way from a command to a translation."""
 
 import importlib
+import inspect
 import io
 import json
 import sys
@@ -127,6 +128,18 @@ def test_the_comparison_runs_and_each_run_translates(tmp_path: Path, capsys: pyt
         assert main(["translate", str(run), str(lines), "--attention", str(page)]) == (0 if aligns else 2)
         assert page.exists() == aligns
         assert ("its decoder has no attention that could be shown" in capsys.readouterr().err) == (not aligns)
+
+
+def test_every_setting_of_a_rung_is_the_ladders_too_and_handed_on() -> None:
+    own, shared = (
+        {name: parameter.default for name, parameter in inspect.signature(function(one)).parameters.items()}
+        for one in ("one_rung", "ladder")
+    )
+    del own["rung"], shared["rungs"], shared["seeds"]
+    assert shared == own
+    described = function("ladder")(heads=8)
+    assert isinstance(described, Comparison)
+    assert described.settings == own | {"heads": 8}
 
 
 def test_the_ladder_is_found_by_its_files_name() -> None:
