@@ -175,7 +175,7 @@ def make_parser() -> argparse.ArgumentParser:
     translate.add_argument(
         "--long", choices=("translate", "refuse"), default="translate", help="lines longer than trained on"
     )
-    translate.add_argument("--attention", metavar="OUT.html", help="a page of which word looked at which")
+    translate.add_argument("--attention", metavar="OUT.html", help="a page of which token looked at which")
     translate.add_argument(
         "--experiment", metavar="FILE[:name]", help="where the run's experiment is now, if it was moved"
     )
