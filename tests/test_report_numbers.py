@@ -79,7 +79,7 @@ def test_and_within_a_fold_by_its_seeds(row: Rows) -> None:
     assert found.gains == {0: 0, 1: 0, 2: 0}
     (said,) = together(conditions([*joint, *solo]))
     assert said.overall is not None
-    assert (said.overall.mean, said.overall.half) == (0, 0)
+    assert (said.overall.mean, said.overall.half) == (0, None)
 
 
 def test_conditions_are_rows_but_for_the_seed(two_ways: list[dict[str, Any]]) -> None:

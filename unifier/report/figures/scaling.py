@@ -67,8 +67,9 @@ def draw_sweeps(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
                 continue
             figure, axes = panel(4.0, max(2.3, 0.25 * len(points)))
             heights = [point.score.mean for point in points]
-            halves = [point.score.half or 0.0 for point in points]
-            axes.errorbar(x, heights, yerr=halves, fmt="o", color=sheet.colours[arm], elinewidth=1.5)
+            halves = [point.score.half for point in points]
+            bars = [half or 0.0 for half in halves]
+            axes.errorbar(x, heights, yerr=bars, fmt="o", color=sheet.colours[arm], elinewidth=1.5)
             axes.set(xscale="log", title=arm, xlabel=said, ylabel=f"test {plain(metric)}")
             axes.margins(x=0.2)
             axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -76,7 +77,7 @@ def draw_sweeps(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
             axes.xaxis.set_minor_formatter(NullFormatter())
             label_ends(axes, [End(y, point.label, SOFT, at) for point, at, y in zip(points, x, heights, strict=True)])
             table = [
-                {"setting": point.label, axis: at, metric: height, "half interval": half}
+                {"setting": point.label, axis: at, metric: height, "half interval": "" if half is None else half}
                 for point, at, height, half in zip(points, x, heights, halves, strict=True)
             ]
             drawn.append(sheet.save(figure, f"sweep-{arm}-{axis}", "sweeps", f"{metric} over {said}, {arm}", table))

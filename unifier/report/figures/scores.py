@@ -54,7 +54,7 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     ]
     several = any(one.score.half is not None for one in conditions)
     over = " or ".join(dict.fromkeys(one.unit for one in conditions))
-    bar = f"Bar: 95 % interval over {over}s" if several else f"One {over}: no interval"
+    bar = f"Bar: 95 % interval over {over}s" if several else f"No interval over {over}s"
     note = ". ".join(part for part in (bar, chosen_of(conditions, MOST)) if part)
     says = f"{'normalised' if scaled else 'raw'} scores of every condition with their intervals"
     return [sheet.save(figure, "scores", "scores", says, table, note)]
@@ -92,7 +92,7 @@ def _joint(found: Together, sheet: Sheet) -> Drawn:
     table = [{"arm": arm, **_cells(gain, "joint less solo")} for arm, gain in lines.items()]
     over = next(iter(lines.values())).unit
     several = any(gain.half is not None for gain in lines.values())
-    note = f"Bar: 95 % interval, paired by {over}" if several else f"One {over}: no interval"
+    note = f"Bar: 95 % interval, paired by {over}" if several else f"No interval over {over}s"
     return sheet.save(figure, title, "answer", f"{title}, arm by arm", table, note)
 
 

@@ -84,17 +84,18 @@ def _shared(result: Together) -> list[str]:
         return [
             f"One trunk for all less a trunk for each: {each}; arms without a scale or a seed in common have no mean."
         ]
-    verb = "gains" if mean.mean > 0 else "costs"
     trunk = {1: "A shared trunk", 2: "One trunk for both arms"}.get(len(arms), f"One trunk for all {len(arms)} arms")
-    over = "over a trunk for each" if mean.mean > 0 else "against a trunk for each"
-    if mean.half is not None and not mean.sign:
+    if mean.holds_zero:
         said = [
             f"{trunk} and a trunk for each cannot be told apart over {count(mean.size, mean.unit)}: "
             f"the difference is {figure(mean.mean, decimals(mean), signed=True)} {result.unit} {interval(mean)}."
         ]
     else:
-        much = size(mean)
-        said = [f"{trunk} {verb} {figure(much.mean, decimals(much))} {result.unit} {over} {interval(much)}."]
+        much, up = size(mean), mean.mean > 0
+        claim = ("gains", "over") if up else ("costs", "against")
+        verb, over = claim if mean.sign else ("scores", "above" if up else "below")
+        points = f"{figure(much.mean, decimals(much))} {result.unit}"
+        said = [f"{trunk} {verb} {points} {over} a trunk for each {interval(much)}."]
     best, worst = max(arms, key=lambda arm: arms[arm].mean), min(arms, key=lambda arm: arms[arm].mean)
     if len(arms) > 1:
         said.append(
@@ -133,7 +134,7 @@ def _kept(kept: Sequence[Kept], found: Sequence[Condition]) -> list[str]:
         name = "its own weights shuffled" if control.baseline.says(shuffled=True) else "a random frozen trunk"
         gain, unit = (control.scaled, "points of normalised score") if control.scaled else (control.raw, "points")
         gain = gain.among(pairs)
-        if gain.half is not None and not gain.sign:
+        if gain.holds_zero:
             said.append(f"There, it cannot be told from {name} {_among(gain, pairs)}.")
         else:
             much = size(gain)
@@ -193,11 +194,11 @@ def _best(found: Sequence[Condition]) -> list[str]:
         chosen = f"For {arm}, {first.label} is chosen on validation: {reached}"
         if above is None:
             said.append(f"{chosen}; it shares no {first.unit} with {second.label}.")
-        elif above.raw.half is not None and not above.raw.sign:
+        elif above.raw.holds_zero:
             said.append(f"{chosen}, which cannot be told apart from {second.label}, the next {interval(above.raw)}.")
         else:
             much = size(above.raw)
-            lead = f"{figure(much.mean, max(decimals(much), 1))} {'above' if above.raw.mean >= 0 else 'below'}"
+            lead = f"{figure(much.mean, max(decimals(much), 1))} {'above' if above.raw.mean > 0 else 'below'}"
             said.append(f"{chosen}, {lead} {second.label}, the next {interval(much)}.")
     return said
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 
 class Estimate(NamedTuple):
-    """A mean with its 95 % interval, by Student's t; one value has no interval."""
+    """A mean with its 95 % interval, by Student's t; one value has none, nor have values that are all the same."""
 
     mean: float
     half: float | None
@@ -28,9 +28,14 @@ class Estimate(NamedTuple):
         return None if self.half is None else self.mean + self.half
 
     @property
+    def holds_zero(self) -> bool:
+        """Whether the interval holds 0; where there is none, whether the mean is 0."""
+        return abs(self.mean) <= (self.half or 0.0)
+
+    @property
     def sign(self) -> int:
         """1 or -1 where the interval leaves 0 out, else 0: the values cannot be told from none."""
-        if self.half is None or abs(self.mean) <= self.half:
+        if self.half is None or self.holds_zero:
             return 0
         return 1 if self.mean > 0 else -1
 
@@ -43,9 +48,13 @@ class Estimate(NamedTuple):
 
 
 def estimate(values: Iterable[float], unit: str = "seed") -> Estimate:
-    """The mean of at least one value, and its interval."""
+    """The mean of at least one value, and its interval.
+
+    Scores of a finite test come in steps, so that values that are the same, but for rounding, say nothing of how far
+    others would lie apart.
+    """
     array = np.fromiter(values, float)
     half = None
-    if len(array) > 1:
+    if not np.allclose(array, array[0], rtol=1e-9, atol=1e-12):
         half = float(stats.t.ppf(0.975, len(array) - 1) * stats.sem(array))
     return Estimate(float(array.mean()), half, len(array), unit)

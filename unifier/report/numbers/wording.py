@@ -29,16 +29,17 @@ def figure(value: float, places: int = 1, *, signed: bool = False) -> str:
 
 
 def plus_minus(estimate: Estimate, *, signed: bool = False) -> str:
-    """97.2 ± 0.6; the mean alone where there is one seed or fold."""
+    """97.2 ± 0.6; the mean alone where there is no interval."""
     places = decimals(estimate)
     mean = figure(estimate.mean, places, signed=signed)
     return mean if estimate.half is None else f"{mean} ± {figure(estimate.half, places)}"
 
 
 def interval(estimate: Estimate) -> str:
-    """(95 % interval 0.4 to 1.2), or that one seed or fold has none."""
+    """(95 % interval 0.4 to 1.2), or that there is none: of one seed or fold, or where all are the same."""
     if estimate.low is None or estimate.high is None:
-        return f"(one {estimate.unit}: no interval)"
+        alike = f"the same in {count(estimate.size, estimate.unit)}" if estimate.size > 1 else f"one {estimate.unit}"
+        return f"({alike}: no interval)"
     places = decimals(estimate)
     return f"(95 % interval {figure(estimate.low, places)} to {figure(estimate.high, places)})"
 

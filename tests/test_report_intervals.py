@@ -1,0 +1,59 @@
+"""What is claimed of a difference, and what its interval does not allow."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unifier.report.numbers.answer import answer
+from unifier.report.numbers.conditions import conditions
+from unifier.report.numbers.intervals import estimate
+from unifier.report.numbers.tables import score_tables
+from unifier.report.numbers.wording import interval, plus_minus
+from unifier.report.page import report_on
+from unifier.study.files import read_table
+
+Rows = Callable[..., dict[str, Any]]
+JOINT = {"mode": "joint", "experiment": "joint"}
+
+
+def gaining(row: Rows, arm: str, *gains: float) -> list[dict[str, Any]]:
+    """An arm on its own trunk and on a shared one, which is so much better, seed by seed."""
+    ways = [(0.0, {}), (1.0, JOINT)]
+    return [row(arm, 60.0 + seed + k * gain, seed, **way) for k, way in ways for seed, gain in enumerate(gains)]
+
+
+@pytest.mark.parametrize("value", [1.2, -55.1, 1e-4, 0.0])
+def test_equal_values_say_nothing_of_the_spread(value: float) -> None:
+    found = estimate([value, value + value * 1e-13, value])
+    assert (found.half, found.low, found.sign, found.size) == (None, None, 0, 3)
+    assert interval(found) == "(the same in 3 seeds: no interval)"
+    assert "±" not in plus_minus(found)
+    assert estimate([value, value + 1e-3]).half is not None
+
+
+def test_equal_gains_are_told_but_not_claimed(row: Rows, comparison: Callable[..., Path], tmp_path: Path) -> None:
+    rows = gaining(row, "digits", 2.0, 2.0)
+    said = answer(conditions(rows))[0]
+    assert said.endswith("above a trunk for each (the same in 2 seeds: no interval).")
+    assert "gains" not in said
+    (solo, joint) = score_tables(conditions(rows))["digits"]
+    assert sum("±" in text for text in joint.values()) == sum("±" in text for text in solo.values())
+    report_on(folder := comparison(tmp_path, rows))
+    (line,) = read_table(folder / "figures" / "joint-less-solo.csv")[:1]
+    assert (line["joint less solo low"], line["joint less solo high"]) == ("", "")
+    assert "No interval over seeds" in (folder / "figures" / "joint-less-solo.svg").read_text()
+
+
+def test_nor_has_a_sweep_s_point_an_interval_of_no_width(
+    row: Rows, comparison: Callable[..., Path], tmp_path: Path
+) -> None:
+    rows = [
+        row("digits", 80.0, seed, varied={"patch": patch}, budget={"tokens": 64_000 // patch})
+        for seed in (0, 1)
+        for patch in (2, 4)
+    ]
+    report_on(folder := comparison(tmp_path, rows))
+    lines = read_table(folder / "figures" / "sweep-digits-columns.csv")
+    assert [line["half interval"] for line in lines] == ["", ""]
