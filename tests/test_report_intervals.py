@@ -8,7 +8,7 @@ import pytest
 
 from unifier.report.numbers.answer import answer
 from unifier.report.numbers.conditions import conditions
-from unifier.report.numbers.intervals import estimate
+from unifier.report.numbers.intervals import Estimate, estimate
 from unifier.report.numbers.tables import score_tables
 from unifier.report.numbers.wording import interval, plus_minus
 from unifier.report.page import report_on
@@ -57,3 +57,13 @@ def test_nor_has_a_sweep_s_point_an_interval_of_no_width(
     report_on(folder := comparison(tmp_path, rows))
     lines = read_table(folder / "figures" / "sweep-digits-columns.csv")
     assert [line["half interval"] for line in lines] == ["", ""]
+
+
+def test_a_tie_cannot_be_told_apart(row: Rows) -> None:
+    assert "cannot be told apart over 2 seeds" in answer(conditions(gaining(row, "digits", 0.0, 0.0)))[0]
+
+
+@pytest.mark.parametrize("mean", [2.0, -2.0])
+def test_an_interval_that_ends_at_0_holds_it(mean: float) -> None:
+    assert Estimate(mean, 2.0, 3).sign == 0
+    assert Estimate(mean, 1.99, 3).sign == mean / 2
