@@ -12,7 +12,7 @@ from unifier.report.numbers.answer import answer, together
 from unifier.report.numbers.conditions import conditions
 from unifier.report.numbers.scaling import efficiencies
 from unifier.report.numbers.tables import score_tables
-from unifier.report.numbers.transfer import transfer_grids
+from unifier.report.numbers.transfer import shares_kept, transfer_grids
 from unifier.report.numbers.wording import plain
 from unifier.report.page import report_on, write_report
 
@@ -167,6 +167,16 @@ def test_seeds_without_a_share_are_named(row: Rows) -> None:
         one["result"]["metrics"]["test/digits/f1"] = 0.0
     (said,) = answer(conditions([*frozen, *tuned]))
     assert said.endswith("genres to digits, seed 0, 1 and 2.")
+
+
+def test_no_fold_is_a_share_of_a_seed(row: Rows) -> None:
+    facts = {"mode": "transfer", "start": "genres"}
+    frozen = [row("digits", 60.0, fold=fold, tuned="none", **facts) for fold in range(2)]
+    by_seed = [row("digits", 80.0, seed, tuned="all", **facts) for seed in range(2)]
+    assert shares_kept(conditions([*frozen, *by_seed])) == []
+    by_fold = [row("digits", 90.0, fold=fold) for fold in range(2)]
+    (kept,) = shares_kept(conditions([*frozen, *by_seed, *by_fold]))
+    assert (kept.tuned.unit, kept.tuned.score.mean) == ("fold", 90)
 
 
 def test_a_frozen_trunk_is_held_against_both_of_its_controls(row: Rows) -> None:

@@ -107,7 +107,7 @@ def shares_kept(found: Sequence[Condition]) -> list[Kept]:
                 other
                 for origin in (frozen.rows[0]["start"], None)
                 for other in found
-                if other.end == frozen.end and other.under(frozen.varied)
+                if other.end == frozen.end and other.under(frozen.varied) and other.unit == frozen.unit
                 if other.says(start=origin, tuned="all", shuffled=False)
             ),
             None,
