@@ -160,13 +160,29 @@ def test_the_share_of_the_best_pair_has_the_interval_of_a_choice_and_says_of_wha
 
 def test_seeds_without_a_share_are_named(row: Rows) -> None:
     frozen = moved(row, "digits", "genres", (60.0, 64.0, 68.0), "none")
-    tuned = moved(row, "digits", "genres", (80.0, 0.0, 80.0), "all")
-    said = answer(conditions([*frozen, *tuned]))
-    assert said[-1] == "No share is told where the tuned score is not above 0: genres to digits, seed 1."
-    for one in tuned:
-        one["result"]["metrics"]["test/digits/f1"] = 0.0
-    (said,) = answer(conditions([*frozen, *tuned]))
-    assert said.endswith("genres to digits, seed 0, 1 and 2.")
+    none = "No share is told where the tuned score is not surely above 0: genres to digits, seed "
+    for scores in ((80.0, 0.0, 80.0), (0.0, 0.0, 0.0), (-80.0, -81.0, -82.0)):
+        tuned = moved(row, "digits", "genres", scores, "all")
+        assert answer(conditions([*frozen, *tuned])) == [f"{none}0, 1 and 2."]
+    assert answer(conditions([frozen[0], *moved(row, "digits", "genres", (-80.0,), "all")])) == [f"{none}0."]
+    many = [
+        moved(row, "digits", "genres", (60.0, *19 * (score,)), how) for how, score in (("none", 64.0), ("all", 80.0))
+    ]
+    many[1][0]["result"]["metrics"]["test/digits/f1"] = -1.0
+    assert answer(conditions([one for way in many for one in way]))[-1] == f"{none}0."
+
+
+def test_a_pair_that_learned_nothing_is_not_the_best(row: Rows) -> None:
+    solo = [
+        with_metric(row(arm, score, seed), "f1", 100.0)
+        for arm, scores in (("digits", (0.05, 0.2, 0.0)), ("music", (80.0, 81.0, 79.0)))
+        for seed, score in enumerate(scores)
+    ]
+    nothing = moved(row, "digits", "genres", (0.3, 0.1, 0.2), "none")
+    most = moved(row, "music", "pictures", (76.0, 77.0, 75.0), "none")
+    said = answer(conditions([*solo, *nothing, *most]))
+    assert said[0].startswith("From pictures to music, a frozen trunk keeps 95 % of solo's score")
+    assert said[-1].endswith("genres to digits, seed 0, 1 and 2.")
 
 
 def test_no_fold_is_a_share_of_a_seed(row: Rows) -> None:

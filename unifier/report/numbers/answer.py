@@ -156,7 +156,7 @@ def _dropped(kept: Sequence[Kept]) -> list[str]:
         for one in kept
         if one.dropped
     ]
-    return [f"No share is told where the tuned score is not above 0: {'; '.join(said)}."] if said else []
+    return [f"No share is told where the tuned score is not surely above 0: {'; '.join(said)}."] if said else []
 
 
 def _shares(found: Sequence[Condition]) -> list[str]:

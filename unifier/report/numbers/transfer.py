@@ -83,7 +83,7 @@ class Kept(NamedTuple):
     """What it is a share of."""
     share: Estimate | None
     dropped: Sequence[int]
-    """Seeds, or folds, whose tuned score is not above 0, so that there is no share of it."""
+    """Seeds, or folds, of which there is no share: the tuned score is not above 0, or cannot be told from it."""
 
     @property
     def start(self) -> str:
@@ -97,7 +97,10 @@ class Kept(NamedTuple):
 
 
 def shares_kept(found: Sequence[Condition]) -> list[Kept]:
-    """For each start and arm with a frozen trunk, best first; of solo's score where that start was never tuned."""
+    """For each start and arm with a frozen trunk, best first; of solo's score where that start was never tuned.
+
+    A score near 0 has no shares: whatever is divided by it is large, or small, by chance.
+    """
     kept: list[Kept] = []
     for frozen in found:
         if frozen.says(start=None) or not frozen.says(tuned="none", shuffled=False):
@@ -115,8 +118,11 @@ def shares_kept(found: Sequence[Condition]) -> list[Kept]:
         if tuned is None:
             continue
         ours, theirs = frozen.normalised or frozen.raw, tuned.normalised or tuned.raw
-        shares = {seed: 100 * ours[seed] / theirs[seed] for seed in ours if theirs.get(seed, 0) > 0}
-        dropped = [seed for seed in ours if theirs.get(seed, 1) <= 0]
+        whole = tuned.scaled or tuned.score
+        above = whole.mean > 0 and not whole.holds_zero
+        paired = [seed for seed in ours if seed in theirs]
+        shares = {seed: 100 * ours[seed] / theirs[seed] for seed in paired if above and theirs[seed] > 0}
+        dropped = [seed for seed in paired if seed not in shares]
         if shares or dropped:
             share = estimate(shares.values(), frozen.unit) if shares else None
             kept.append(Kept(frozen, tuned, share, dropped))
