@@ -133,6 +133,32 @@ def test_a_grid_of_scores_below_zero_is_of_scores(row: Rows) -> None:
     assert grid.unit == "score, each in its own metric"
 
 
+@pytest.mark.parametrize("reference", [98.0, None])
+def test_a_grid_s_column_is_of_the_seeds_that_all_of_it_have(row: Rows, reference: float | None) -> None:
+    """Of three seeds, that on which everything does badly failed where the trunk was moved."""
+    facts = {"mode": "transfer", "tuned": "none"}
+    hard = (80.0, 80.0, 20.0)
+    rows = [row("digits", score, seed) for seed, score in enumerate(hard)]
+    rows += [row("digits", score, seed, **facts) for seed, score in enumerate(hard)]
+    rows += [row("digits", score, seed, start="genres", **facts) for seed, score in enumerate(hard[:2])]
+    for one in rows:
+        one["result"]["data"]["digits"]["scale"]["reference"] = reference
+    (grid,) = transfer_grids(conditions(rows))
+    ((first,), *others) = grid.cells
+    assert len(others) == 2
+    assert others == [[pytest.approx(first)]] * 2
+    rows.append(row("digits", 50.0, 3, start="genres", shuffled=True, **facts))
+    (grid,) = transfer_grids(conditions(rows))
+    assert all(value is not None for (value,) in grid.cells), "with no seed in common, each stands over its own"
+
+
+def test_and_of_no_score_at_all_there_is_no_share(row: Rows) -> None:
+    facts = {"mode": "transfer", "tuned": "none", "start": "genres"}
+    rows = [row("digits", score, seed) for seed, score in enumerate((0.0, 0.0, 60.0))]
+    rows += [row("digits", 50.0, seed, **facts) for seed in range(2)]
+    assert transfer_grids(conditions([with_metric(one, "f1", 100.0) for one in rows])) == []
+
+
 def moved(row: Rows, arm: str, start: str, scores: tuple[float, ...], tuned: str) -> list[dict[str, Any]]:
     """A seed for each score of a trunk that was trained elsewhere."""
     facts = {"mode": "transfer", "start": start, "tuned": tuned}

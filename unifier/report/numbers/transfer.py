@@ -4,9 +4,10 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, NamedTuple, final
 
-from unifier.report.numbers.conditions import TUNED, Condition, fullest, settings_of
+from unifier.report.numbers.conditions import TUNED, Condition, Scores, by_unit, fullest, settings_of
 from unifier.report.numbers.intervals import Estimate, estimate
 
 
@@ -28,7 +29,7 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
     """A grid for each of what was tuned and varied: where the trunk began, controls below, by the arm it went to.
 
     In normalised scores where every arm has one, else in per cent of what the arm reaches with a trunk of its own, or
-    as they are where that is not above 0.
+    as they are where that is not above 0; each mean over the seeds, or runs of a fold, that all of its column have.
     """
     moved = [condition for condition in found if not condition.says(start=None)]
     reached = {one.end for one in moved}
@@ -44,14 +45,16 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
     def cell(end: tuple[str, str], varied: Mapping[str, Any], **facts: object) -> float | None:
         mine = [one for one in found if one.end == end and one.under(varied)]
         here = next((condition for condition in mine if condition.says(**facts)), None)
-        solo = next((condition for condition in mine if condition.says(start=None, tuned="all")), None)
         if here is None:
             return None
-        if here.scaled and scaled:
-            return here.scaled.mean
+        column = [one for one in mine if one.unit == here.unit]
+        if scaled and here.normalised_runs:
+            return _mean(here.normalised_runs, column)
         if not shares:
-            return here.score.mean
-        return 100 * here.score.mean / solo.score.mean if solo else None
+            return _mean(here.runs, column)
+        solo = next((condition for condition in column if condition.says(start=None, tuned="all")), None)
+        whole = _mean(solo.runs, column) if solo else 0.0
+        return 100 * _mean(here.runs, column) / whole if whole > 0 else None
 
     grids: list[Grid] = []
     for (tuned, said), varied in itertools.product(reversed(TUNED.items()), fullest(moved)):
@@ -67,12 +70,20 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
             del lines["random, all trained"]
         cells = {line.replace("_", " "): [cell(end, varied, **facts) for end in ends] for line, facts in lines.items()}
         cells = {line: values for line, values in cells.items() if any(value is not None for value in values)}
+        if not cells:
+            continue
         unit = "per cent of solo's score" if shares else "score, each in its own metric"
         unit = "normalised score" if scaled else unit
         controls = [line for line in cells if not line.startswith("from ")]
         title = ", ".join(part for part in (f"trunk {said}", settings_of(varied)) if part)
         grids.append(Grid(title, list(cells), names, list(cells.values()), unit, controls))
     return grids
+
+
+def _mean(scores: Scores, column: Sequence[Condition]) -> float:
+    """Over the runs that all of a column have, or over all where there is none such."""
+    shared = {run: score for run, score in scores.items() if all(run in one.runs for one in column)}
+    return fmean(by_unit(shared or scores).values())
 
 
 class Kept(NamedTuple):
