@@ -14,7 +14,6 @@ from unifier.report.numbers.conditions import Condition, conditions, contrast, c
 from unifier.report.numbers.gather import read_study
 from unifier.report.numbers.intervals import estimate
 from unifier.report.numbers.matching import matching, unmatched
-from unifier.report.numbers.scaling import efficiencies, fit_law, sweeps
 from unifier.report.numbers.transfer import shares_kept, transfer_grids
 from unifier.report.numbers.wording import amount, figure, plus_minus
 
@@ -246,79 +245,6 @@ def test_the_matrix_holds_every_pair_and_its_controls(row: Rows) -> None:
     (grid,) = transfer_grids(conditions(rows))
     assert grid.cells[0][0] == pytest.approx(100 * 85 / 95)
     assert "solo" in grid.unit
-
-
-@pytest.mark.parametrize(("a", "b", "c"), [(20.0, 0.5, 0.0), (3.0, 0.25, 4.0)])
-def test_a_power_law_is_found_again(a: float, b: float, c: float) -> None:
-    n = np.array([0.01, 0.03, 0.1, 0.3, 1.0])
-    law = fit_law(list(n), list(a * n**-b + c))
-    assert law is not None
-    assert (law.a, law.b, law.c) == (pytest.approx(a, rel=1e-3), pytest.approx(b, rel=1e-3), pytest.approx(c, abs=1e-2))
-    assert law.error_of_b < 1e-3
-    np.testing.assert_allclose(law.at(n), a * n**-b + c, rtol=1e-3)
-
-
-@pytest.mark.parametrize("errors", [(50, 10, 10.5, 9.8), (80, 20, 20.2, 19.9, 20.1), (50, 50.1, 49.9, 50)])
-def test_points_that_do_not_tell_an_exponent_have_no_law(errors: tuple[float, ...]) -> None:
-    assert fit_law((0.05, 0.2, 0.5, 0.7, 1)[-len(errors) :], errors) is None
-
-
-def test_the_exponents_standard_error_is_its_spread_over_draws() -> None:
-    drawn, n = np.random.default_rng(0), np.array([0.05, 0.1, 0.2, 0.5, 1])
-    laws = [fit_law(n.tolist(), (10 * n**-0.5 + 2 + drawn.normal(0, 0.3, 5)).tolist()) for _ in range(200)]
-    found = [law for law in laws if law]
-    assert np.mean([law.error_of_b for law in found]) == pytest.approx(np.std([law.b for law in found]), rel=0.2)
-
-
-def test_a_law_needs_four_shares(row: Rows) -> None:
-    rows = [row("digits", 98 - 5 * n**-0.5, varied={"share": n}) for n in (0.03, 0.1, 0.3, 1.0)]
-    (found,) = efficiencies(conditions(rows))
-    assert found.law is not None
-    assert found.law.b == pytest.approx(0.5, rel=1e-2)
-    assert found.errors[-1].mean == pytest.approx(100 * 5 / 88)
-    (found,) = efficiencies(conditions(rows[1:]))
-    assert found.law is None
-    assert "from 10% to 100%" in answer(conditions(rows[1:]))[0]
-
-
-def test_ways_of_training_have_a_curve_each(row: Rows) -> None:
-    shares = (0.1, 1.0)
-    solo = [row("digits", 50.0 + 10 * share, varied={"share": share}) for share in shares]
-    joint = [row("digits", 80.0 + 10 * share, mode="joint", varied={"share": share}) for share in shares]
-    other = [row("digits", 30.0, experiment="other", dim=8, varied={"share": share, "dim": 8}) for share in shares]
-    found = efficiencies(conditions([*solo, *joint, *other]))
-    assert [one.arm for one in found] == ["digits", "digits, dim=8", "digits, joint"]
-    assert [len(one.shares) for one in found] == [2, 2, 2]
-    (first, second) = efficiencies(conditions([*solo, *(row | {"experiment": "other"} for row in solo)]))
-    assert (first.arm, second.arm) == ("digits, pictures", "digits, other")
-
-
-def test_a_score_above_the_reference_is_counted_from_a_perfect_one(row: Rows) -> None:
-    rows = [row("digits", score, varied={"share": share}) for share, score in ((0.1, 90.0), (1.0, 98.5))]
-    (found,) = efficiencies(conditions(rows))
-    assert [one.mean for one in found.errors] == [10, 1.5]
-
-
-def test_of_a_metric_that_goes_to_one_that_is_one(row: Rows) -> None:
-    rows = [row("digits", score, varied={"share": share}) for share, score in ((0.1, 0.5), (1.0, 0.75))]
-    for one in rows:
-        one["result"]["data"]["digits"] |= {"scale": {"metric": "accuracy"}, "perfect": 1.0}
-    (found,) = efficiencies(conditions(rows))
-    assert [one.mean for one in found.errors] == [0.5, 0.25]
-
-
-def test_a_sweep_stands_over_columns_an_example_and_flops(row: Rows) -> None:
-    rows = [
-        row(
-            "digits",
-            90.0 + patch,
-            varied={"patch": patch},
-            budget={"tokens": 64_000 // patch, "flops": 10**12 // patch},
-        )
-        for patch in (1, 4)
-    ]
-    (points,) = sweeps(conditions(rows)).values()
-    assert [(one.label, one.columns, one.flops) for one in points] == [("patch=4", 4, 2.5e11), ("patch=1", 16, 1e12)]
 
 
 def test_numbers_have_no_more_digits_than_they_mean() -> None:

@@ -28,7 +28,7 @@ def draw_efficiency(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn
         if one.law:
             x = np.geomspace(min(one.shares), max(one.shares), 60)
             axes.plot(x, one.law.at(x), color=colour, alpha=0.6, linewidth=1.4)
-            law = f"exponent {number(one.law.b, 2)} ± {number(one.law.error_of_b, 2)} (standard error)"
+            law = f"exponent {number(one.law.b, 2)} ± {number(one.law.half_of_b, 2)}"
         axes.set(xscale="log", yscale="log", title=one.arm, xlabel="share of the training examples")
         axes.set_ylabel("error")
         axes.set_xticks(one.shares, [f"{100 * share:g} %" for share in one.shares])
@@ -39,7 +39,7 @@ def draw_efficiency(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn
         table = [
             {"share": share, "error": error.mean, "half interval": "" if error.half is None else error.half}
             | (
-                {"law": float(one.law.at(np.array(share))), "b": one.law.b, "error of b": one.law.error_of_b}
+                {"law": float(one.law.at(np.array(share))), "b": one.law.b, "half interval of b": one.law.half_of_b}
                 if one.law
                 else {}
             )

@@ -162,17 +162,19 @@ def _dropped(kept: Sequence[Kept]) -> list[str]:
 def _shares(found: Sequence[Condition]) -> list[str]:
     said: list[str] = []
     for one in efficiencies(found):
-        if one.law:
+        exponent = f"exponent {figure(one.law.b, 2)} ± {figure(one.law.half_of_b, 2)}" if one.law else ""
+        if one.law and one.law.told:
             fewer = 100 * (1 - 2**-one.law.b)
             said.append(
                 f"{one.arm}: the error above its floor falls by {figure(fewer, 0)} % "
-                f"each time the examples double (exponent {figure(one.law.b, 2)} ± {figure(one.law.error_of_b, 2)})."
+                f"each time the examples double ({exponent})."
             )
         else:
             first, last = one.errors[0].mean, one.errors[-1].mean
+            unsure = f"; its power law's {exponent} cannot be told from 0" if exponent else ""
             said.append(
                 f"{one.arm}: from {one.shares[0]:.0%} to {one.shares[-1]:.0%} of the examples "
-                f"the error goes from {figure(first)} to {figure(last)}."
+                f"the error goes from {figure(first)} to {figure(last)}{unsure}."
             )
     return said
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import numpy as np
+from scipy import stats
 from scipy.optimize import OptimizeWarning, curve_fit
 
 from unifier.report.numbers.conditions import Condition, label
@@ -16,12 +17,17 @@ FEWEST = 4
 
 
 class Law(NamedTuple):
-    """error = a n^-b + c, with the standard error of b."""
+    """error = a n^-b + c, with half the width of b's 95 % interval, by Student's t."""
 
     a: float
     b: float
     c: float
-    error_of_b: float
+    half_of_b: float
+
+    @property
+    def told(self) -> bool:
+        """Whether b can be told from 0, by its interval."""
+        return self.b > self.half_of_b
 
     def at(self, n: np.ndarray) -> np.ndarray:
         """The error that it foretells."""
@@ -91,8 +97,9 @@ def _efficiency(arm: str, points: Sequence[tuple[float, Condition]]) -> Efficien
 def fit_law(n: Sequence[float], errors: Sequence[float]) -> Law | None:
     """Fit a n^-b + c by least squares, all of them at least 0; None where the points do not tell b.
 
-    The standard error of b is that of the model made linear about the best fit, its columns scaled alike: unscaled, a
-    steep law's would be lost to rounding, and its b reported as certain.
+    The interval of b is that of the model made linear about the best fit (Seber and Wild 1989, Nonlinear Regression,
+    section 5.1), its columns scaled alike: unscaled, a steep law's would be lost to rounding, and its b reported as
+    certain.
     """
     x, y = np.asarray(n, float), np.asarray(errors, float)
     start = (max(y[-1], 1e-3), 0.5, 0.0)
@@ -107,8 +114,9 @@ def fit_law(n: Sequence[float], errors: Sequence[float]) -> Law | None:
     if not lengths.all() or np.linalg.matrix_rank(columns / lengths, tol=1e-5) < 3:
         return None
     inverse = np.linalg.pinv(columns / lengths)[1] / lengths[1]
-    noise = ((y - _law(x, a, b, c)) ** 2).sum() / (len(x) - 3)
-    return Law(a, b, c, float(np.sqrt(noise * inverse @ inverse)))
+    freedom = len(x) - 3
+    noise = ((y - _law(x, a, b, c)) ** 2).sum() / freedom
+    return Law(a, b, c, float(stats.t.ppf(0.975, freedom) * np.sqrt(noise * inverse @ inverse)))
 
 
 def _law(n: np.ndarray, a: float, b: float, c: float) -> np.ndarray:
