@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy import stats
 
 from unifier.report.numbers.answer import answer
 from unifier.report.numbers.conditions import conditions
@@ -67,3 +68,42 @@ def test_a_tie_cannot_be_told_apart(row: Rows) -> None:
 def test_an_interval_that_ends_at_0_holds_it(mean: float) -> None:
     assert Estimate(mean, 2.0, 3).sign == 0
     assert Estimate(mean, 1.99, 3).sign == mean / 2
+
+
+def bests(rows: list[dict[str, Any]]) -> list[str]:
+    return [said for said in answer(conditions(rows)) if "fares best" in said]
+
+
+def test_arms_are_ranked_where_their_difference_has_a_sign(row: Rows) -> None:
+    """Paired by seed: what two arms have in common widens each one's interval, and not their difference's."""
+    first, second = gaining(row, "digits", 1.0, 8.0, 15.0), gaining(row, "music", -3.0, 2.0, 8.0)
+    (said,) = bests([*first, *second])
+    assert "digits fares best" in said
+    assert "music worst" in said
+    unpaired = gaining(row, "music", 8.0, 2.0, -3.0)
+    assert bests([*first, *unpaired]) == []
+    assert answer(conditions([*first, *unpaired]))[1].startswith("By arm: digits +")
+
+
+def test_but_not_by_equal_means_nor_by_one_seed(row: Rows) -> None:
+    alike = [one for arm in ("digits", "music") for one in gaining(row, arm, 1.0, 8.0)]
+    for one in alike:
+        one["result"]["data"][one["arm"]]["scale"] = None
+    assert bests(alike) == []
+    assert bests([one for arm, gain in (("digits", 9.0), ("music", 2.0)) for one in gaining(row, arm, gain)]) == []
+
+
+def test_the_best_of_more_arms_has_the_interval_of_a_choice(row: Rows) -> None:
+    """Seeds whose difference has a sign between two arms alone, and none once a third lies between them."""
+    arms = {"digits": (6.0, 8.0, 9.0), "music": (1.0, 5.0, 5.0), "en-fr": (4.0, 6.0, 7.0)}
+    rows = {arm: gaining(row, arm, *gains) for arm, gains in arms.items()}
+    for one in (one for of_arm in rows.values() for one in of_arm):
+        one["result"]["metrics"] = {
+            name.replace("bleu", "accuracy"): score for name, score in one["result"]["metrics"].items()
+        }
+        one["result"]["data"][one["arm"]]["scale"] = None
+    gaps = [most - least for most, least in zip(arms["digits"], arms["music"], strict=True)]
+    lows = [stats.ttest_1samp(gaps, 0).confidence_interval(1 - 0.05 / choices)[0] for choices in (1, 3)]
+    assert lows[1] < 0 < lows[0]
+    assert len(bests([*rows["digits"], *rows["music"]])) == 1
+    assert bests([one for of_arm in rows.values() for one in of_arm]) == []

@@ -24,6 +24,8 @@ class Together(NamedTuple):
     overall: Estimate | None
     """None where their scores have no scale in common, or no seed."""
     arms: Mapping[str, Estimate]
+    apart: Estimate | None
+    """What the arm that gains most has over the one that gains least, with the interval of a choice among all pairs."""
     unit: str
     settings: str
     """Those under which it was trained, where they differ; and which trunk it is, where there are several."""
@@ -59,7 +61,11 @@ def _together(pairs: Sequence[Contrast], settings: str, lonely: Sequence[str]) -
     common = scaled or len({one.condition.metric for one in pairs}) == 1
     unit = "points of normalised score" if scaled else "points"
     arms = {arm: estimate(values.values(), over) for arm, values in by_arm.items()}
-    return Together(estimate(overall, over) if overall and common else None, arms, unit, settings, lonely)
+    ranked = sorted(arms, key=lambda arm: arms[arm].mean)
+    best, worst = by_arm[ranked[-1]], by_arm[ranked[0]]
+    gaps = [best[seed] - worst[seed] for seed in sorted(seeds)] if common else []
+    apart = estimate(gaps, over).among(math.comb(len(arms), 2)) if gaps else None
+    return Together(estimate(overall, over) if overall and common else None, arms, apart, unit, settings, lonely)
 
 
 def _under(settings: str, said: Sequence[str]) -> list[str]:
@@ -79,8 +85,8 @@ def _left_out(result: Together) -> list[str]:
 
 def _shared(result: Together) -> list[str]:
     mean, arms = result.overall, result.arms
+    each = join([f"{arm} {plus_minus(gain, signed=True)}" for arm, gain in arms.items()])
     if mean is None:
-        each = join([f"{arm} {plus_minus(gain, signed=True)}" for arm, gain in arms.items()])
         return [
             f"One trunk for all less a trunk for each: {each}; arms without a scale or a seed in common have no mean."
         ]
@@ -96,12 +102,14 @@ def _shared(result: Together) -> list[str]:
         verb, over = claim if mean.sign else ("scores", "above" if up else "below")
         points = f"{figure(much.mean, decimals(much))} {result.unit}"
         said = [f"{trunk} {verb} {points} {over} a trunk for each {interval(much)}."]
-    best, worst = max(arms, key=lambda arm: arms[arm].mean), min(arms, key=lambda arm: arms[arm].mean)
-    if len(arms) > 1:
+    if result.apart and result.apart.sign:
+        worst, *_, best = sorted(arms, key=lambda arm: arms[arm].mean)
         said.append(
             f"By arm, {best} fares best ({plus_minus(arms[best], signed=True)}), "
             f"{worst} worst ({plus_minus(arms[worst], signed=True)})."
         )
+    elif len(arms) > 1:
+        said.append(f"By arm: {each}.")
     return said
 
 
