@@ -1,5 +1,6 @@
 """What the answer says, and what it must not: nothing is chosen on a test split."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,19 @@ def test_without_validation_scores_nothing_is_chosen(row: Rows) -> None:
     (said,) = answer(conditions(rows))
     assert "chosen" not in said
     assert "best" not in said
+
+
+def test_each_score_says_over_what_it_is_a_mean(row: Rows) -> None:
+    three = [row("digits", 90.0 + seed, seed) for seed in range(3)]
+    (said,) = answer(conditions([*three, row("music", 61.0), *(row("en-fr", 40.0 + k, fold=k) for k in range(2))]))
+    assert re.fullmatch(
+        r"digits reaches \S+ ± \S+ accuracy over 3 seeds, music reaches \S+ accuracy with one seed and "
+        r"en-fr reaches \S+ ± \S+ BLEU over 2 folds\.",
+        said,
+    )
+    (said,) = answer(conditions([*three, *(row("music", 60.0 + seed, seed) for seed in range(3))]))
+    assert said.count("over") == 1
+    assert said.endswith(", over 3 seeds.")
 
 
 def test_an_arm_of_a_shared_trunk_without_one_of_its_own_is_named(row: Rows) -> None:

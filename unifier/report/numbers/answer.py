@@ -219,5 +219,10 @@ def _scores(found: Sequence[Condition]) -> list[str]:
     reached = [
         f"{who} reaches {plus_minus(one.score)} {plain(one.metric)}" for who, one in zip(names, found, strict=True)
     ]
-    most = max((one.score for one in found), key=lambda score: score.size)
-    return [f"{join(reached)}, {'over ' + count(most.size, most.unit) if most.size > 1 else 'with one ' + most.unit}."]
+    over = [
+        f"over {count(score.size, score.unit)}" if score.size > 1 else f"with one {score.unit}"
+        for score in (one.score for one in found)
+    ]
+    if len(set(over)) == 1:
+        return [f"{join(reached)}, {over[0]}."]
+    return [f"{join([f'{said} {own}' for said, own in zip(reached, over, strict=True)])}."]
