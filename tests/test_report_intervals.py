@@ -1,5 +1,6 @@
 """What is claimed of a difference, and what its interval does not allow."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,3 +108,15 @@ def test_the_best_of_more_arms_has_the_interval_of_a_choice(row: Rows) -> None:
     assert lows[1] < 0 < lows[0]
     assert len(bests([*rows["digits"], *rows["music"]])) == 1
     assert bests([one for of_arm in rows.values() for one in of_arm]) == []
+
+
+@pytest.mark.parametrize(("mean", "half"), [(12.4, 12.1), (-12.4, 12.1), (12.1, 12.4), (3.0, 2.996), (40.0, 12.0)])
+def test_an_interval_holds_0_where_it_says_so(mean: float, half: float) -> None:
+    found = Estimate(mean, half, 3)
+    ends = re.findall(r"[−\d.]+", interval(found).partition("interval")[2])
+    low, high = (float(end.replace("−", "-")) for end in ends)
+    assert (low <= 0 <= high) == (found.sign == 0)
+
+
+def test_and_an_end_that_is_0_ends_there() -> None:
+    assert interval(Estimate(12.0, 12.0, 3)) == "(95 % interval 0 to 24)"

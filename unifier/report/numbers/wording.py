@@ -36,11 +36,16 @@ def plus_minus(estimate: Estimate, *, signed: bool = False) -> str:
 
 
 def interval(estimate: Estimate) -> str:
-    """(95 % interval 0.4 to 1.2), or that there is none: of one seed or fold, or where all are the same."""
+    """(95 % interval 0.4 to 1.2), or that there is none: of one seed or fold, or where all are the same.
+
+    An end that is not 0 is not rounded to it, so that an interval holds 0 where it says so.
+    """
     if estimate.low is None or estimate.high is None:
         alike = f"the same in {count(estimate.size, estimate.unit)}" if estimate.size > 1 else f"one {estimate.unit}"
         return f"({alike}: no interval)"
     places = decimals(estimate)
+    while any(end and not round(end, places) for end in (estimate.low, estimate.high)):
+        places += 1
     return f"(95 % interval {figure(estimate.low, places)} to {figure(estimate.high, places)})"
 
 
