@@ -88,6 +88,16 @@ def test_what_was_examined_otherwise_is_no_rival(row: Rows) -> None:
     assert len({tuple(line) for line in lines}) == 1, "a table's lines have the same columns"
 
 
+def test_a_metric_that_some_seeds_lack_is_a_mean_over_the_others(row: Rows) -> None:
+    """As an F1 of each label has no name in the run that predicted none of it."""
+    rows = [row("digits", 90.0, seed) for seed in range(3)]
+    for label, seeds in {"one": (0, 1), "seven": (2,)}.items():
+        for seed in seeds:
+            rows[seed]["result"]["metrics"][f"test/digits/f1_{label}"] = 40.0 + 10 * seed
+    ((line,),) = score_tables(conditions(rows)).values()
+    assert re.findall(r"(\S+) (f1 \w+)", line["also"]) == [("45.0", "f1 one"), ("60.0", "f1 seven")]
+
+
 def test_scores_without_a_scale_in_common_have_no_mean(row: Rows, tmp_path: Path) -> None:
     joint = {"mode": "joint", "experiment": "joint"}
     rows = [row("digits", 90.0 + gain, seed, **more) for gain, more in ((0, {}), (2, joint)) for seed in range(2)]

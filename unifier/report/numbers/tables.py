@@ -44,15 +44,14 @@ def score_tables(found: Sequence[Condition]) -> dict[str, Table]:
 
 
 def _others(condition: Condition) -> str:
-    """The arm's other metrics, which it is not judged by."""
+    """The arm's other metrics, which it is not judged by, each over the runs that have it."""
     prefix = f"test/{condition.arm}/"
-    metrics = [name.removeprefix(prefix) for name in condition.rows[0]["result"]["metrics"] if name.startswith(prefix)]
-    means = {
-        metric: fmean(row["result"]["metrics"][prefix + metric] for row in condition.rows)
-        for metric in metrics
-        if metric != condition.metric
-    }
-    return ", ".join(f"{figure(mean)} {plain(metric)}" for metric, mean in means.items())
+    others: dict[str, list[float]] = {}
+    for row in condition.rows:
+        for name, score in row["result"]["metrics"].items():
+            if name.startswith(prefix) and name != prefix + condition.metric:
+                others.setdefault(name.removeprefix(prefix), []).append(score)
+    return ", ".join(f"{figure(fmean(scores))} {plain(metric)}" for metric, scores in others.items())
 
 
 def control_table(found: Sequence[Condition]) -> Table:
