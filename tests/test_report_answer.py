@@ -33,7 +33,7 @@ def test_a_setting_is_chosen_on_validation(row: Rows, comparison: Callable[..., 
     found = conditions(rows)
     assert answer(found) == [
         "For digits, dim=32 is chosen on validation: 86.0 accuracy on the test split, "
-        "8.0 below dim=64, the next (the same in 3 seeds: no interval)."
+        "8.00 below dim=64, the next (the same in 3 seeds: no interval)."
     ]
     assert [one.label for one in telling(found, 2)] == ["dim=16", "dim=32"]
     assert "dim=32, seed 0" in report_on(comparison(tmp_path, rows))[0].read_text()
@@ -83,7 +83,7 @@ def test_what_was_examined_otherwise_is_no_rival(row: Rows) -> None:
     found = conditions(rows)
     (said,) = answer(found)
     assert "digits (data=folder0) reaches 90.0 accuracy, digits (data=folder1) reaches 89.0 accuracy" in said
-    assert "reaches 0.50 map" in said
+    assert "reaches 0.500 map" in said
     (lines,) = score_tables(found).values()
     assert len({tuple(line) for line in lines}) == 1, "a table's lines have the same columns"
 
@@ -110,7 +110,7 @@ def test_scores_without_a_scale_in_common_have_no_mean(row: Rows, tmp_path: Path
     assert result.overall is None
     assert {arm: gain.mean for arm, gain in result.arms.items()} == {"digits": 2, "music": 0.25}
     (said,) = answer(conditions(rows))
-    assert "digits +2.0 and music +0.25; arms without a scale" in said
+    assert "digits +2.00 and music +0.250; arms without a scale" in said
     write_report(tmp_path, {"name": "study", "status": "finished", "rows": rows})
     assert "mean" not in (tmp_path / "figures" / "joint-less-solo.csv").read_text()
 

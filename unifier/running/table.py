@@ -12,6 +12,7 @@ from unifier.report.numbers.conditions import conditions
 from unifier.report.numbers.gather import read_study
 from unifier.report.numbers.matching import matching
 from unifier.report.numbers.tables import score_tables
+from unifier.report.numbers.wording import alone
 from unifier.running.result import Result
 
 
@@ -24,7 +25,7 @@ def print_table(results: Sequence[Result]) -> None:
         for arm in result.arms:
             prefix = f"test/{arm}/"
             scores = [
-                f"{name.removeprefix(prefix)} {score:.2f}"
+                f"{name.removeprefix(prefix)} {alone(score)}"
                 for name, score in result.metrics.items()
                 if name.startswith(prefix)
             ]

@@ -178,11 +178,11 @@ def _shares(found: Sequence[Condition]) -> list[str]:
                 f"each time the examples double ({exponent})."
             )
         else:
-            first, last = one.errors[0].mean, one.errors[-1].mean
+            first, last = (figure(error.mean, decimals(error)) for error in (one.errors[0], one.errors[-1]))
             unsure = f"; its power law's {exponent} cannot be told from 0" if exponent else ""
             said.append(
                 f"{one.arm}: from {one.shares[0]:.0%} to {one.shares[-1]:.0%} of the examples "
-                f"the error goes from {figure(first)} to {figure(last)}{unsure}."
+                f"the error goes from {first} to {last}{unsure}."
             )
     return said
 
@@ -208,7 +208,7 @@ def _best(found: Sequence[Condition]) -> list[str]:
             said.append(f"{chosen}, which cannot be told apart from {second.label}, the next {interval(above.raw)}.")
         else:
             much = size(above.raw)
-            lead = f"{figure(much.mean, max(decimals(much), 1))} {'above' if above.raw.mean > 0 else 'below'}"
+            lead = f"{figure(much.mean, decimals(much))} {'above' if above.raw.mean > 0 else 'below'}"
             said.append(f"{chosen}, {lead} {second.label}, the next {interval(much)}.")
     return said
 

@@ -8,7 +8,7 @@ from typing import Any
 from unifier.report.numbers.conditions import Condition, Contrast, contrasts
 from unifier.report.numbers.gather import Row
 from unifier.report.numbers.matching import MEASURES, unmatched
-from unifier.report.numbers.wording import amount, count, figure, plain, plus_minus
+from unifier.report.numbers.wording import alone, amount, count, decimals, figure, plain, plus_minus
 from unifier.study.files import read_json, read_table
 
 Table = list[dict[str, str]]
@@ -35,7 +35,7 @@ def score_tables(found: Sequence[Condition]) -> dict[str, Table]:
             line["normalised"] = plus_minus(one.scaled) if one.scaled else "no reference"
         if over_solo:
             gain = over_solo.get(id(one))
-            line["against solo"] = _gain(gain) if gain else "–"
+            line["against solo"] = _gain(gain, found) if gain else "–"
         if len(seeds) > 1:
             line["over"] = count(one.score.size, one.unit)
         line |= {MEASURES[measure]: amount(one.cost(measure)) for measure in apart}
@@ -51,7 +51,7 @@ def _others(condition: Condition) -> str:
         for name, score in row["result"]["metrics"].items():
             if name.startswith(prefix) and name != prefix + condition.metric:
                 others.setdefault(name.removeprefix(prefix), []).append(score)
-    return ", ".join(f"{figure(fmean(scores))} {plain(metric)}" for metric, scores in others.items())
+    return ", ".join(f"{alone(fmean(scores))} {plain(metric)}" for metric, scores in others.items())
 
 
 def control_table(found: Sequence[Condition]) -> Table:
@@ -62,7 +62,8 @@ def control_table(found: Sequence[Condition]) -> Table:
             line = lines.setdefault(
                 (one.condition.arm, one.condition.label), {"arm": one.condition.arm, "condition": one.condition.label}
             )
-            line["less random" if one.baseline.says(start=None) else "less its own weights shuffled"] = _gain(one)
+            control = "less random" if one.baseline.says(start=None) else "less its own weights shuffled"
+            line[control] = _gain(one, found)
     return _filled(lines.values())
 
 
@@ -76,8 +77,10 @@ def _is_solo(one: Contrast) -> bool:
     return one.baseline.says(start=None, tuned="all")
 
 
-def _gain(one: Contrast) -> str:
-    return plus_minus(one.scaled or one.raw, signed=True)
+def _gain(one: Contrast, found: Sequence[Condition]) -> str:
+    """A difference, with no more digits after the point than any of the arm's scores has."""
+    scores = [other.scaled or other.score for other in found if other.arm == one.condition.arm]
+    return plus_minus(one.scaled or one.raw, max(decimals(score) for score in scores), signed=True)
 
 
 def attention_table(found: Sequence[Condition]) -> Table:

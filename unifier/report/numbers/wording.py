@@ -7,17 +7,22 @@ from unifier.report.numbers.intervals import Estimate
 
 MINUS = "−"
 UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+FINEST = 6
+"""Digits after the point that a number has at most."""
 
 
 def decimals(estimate: Estimate) -> int:
-    """Digits after the point: one, as scores out of 100 have it, none where tens are unsure, more of what is small."""
-    half = estimate.half or 0.0
+    """Digits after the point: one, as scores out of 100 have it, none where tens are unsure, more of what is small.
+
+    A small number has two digits of half its interval, or where it has none three of its own.
+    """
+    half, mean = estimate.half or 0.0, abs(estimate.mean)
     if half >= 10:
         return 0
-    if abs(estimate.mean) >= 1 or half >= 0.1:
+    if mean >= 10 or half >= 1:
         return 1
-    size = half or abs(estimate.mean)
-    return min(max(1 - math.floor(math.log10(size)), 1), 4) if size else 1
+    digits, size = (2, half) if half else (3, mean)
+    return min(digits - 1 - math.floor(math.log10(size)), FINEST) if size > 0 else 1
 
 
 def figure(value: float, places: int = 1, *, signed: bool = False) -> str:
@@ -28,11 +33,16 @@ def figure(value: float, places: int = 1, *, signed: bool = False) -> str:
     return said.replace("-", MINUS)
 
 
-def plus_minus(estimate: Estimate, *, signed: bool = False) -> str:
-    """97.2 ± 0.6; the mean alone where there is no interval."""
-    places = decimals(estimate)
+def plus_minus(estimate: Estimate, most: int = FINEST, *, signed: bool = False) -> str:
+    """97.2 ± 0.6, with that many digits after the point at most; the mean alone where there is no interval."""
+    places = min(decimals(estimate), most)
     mean = figure(estimate.mean, places, signed=signed)
     return mean if estimate.half is None else f"{mean} ± {figure(estimate.half, places)}"
+
+
+def alone(value: float) -> str:
+    """A number of which no interval is told: 97.2, 0.262, 3.41."""
+    return plus_minus(Estimate(value, None, 1))
 
 
 def interval(estimate: Estimate) -> str:
