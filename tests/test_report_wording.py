@@ -10,7 +10,7 @@ import pytest
 
 from unifier.report.numbers.conditions import conditions
 from unifier.report.numbers.intervals import Estimate, estimate
-from unifier.report.numbers.tables import score_tables
+from unifier.report.numbers.tables import control_table, score_tables
 from unifier.report.numbers.wording import alone, amount, decimals, figure, plus_minus
 from unifier.running.result import Result
 from unifier.running.table import print_table
@@ -55,6 +55,17 @@ def test_a_difference_has_no_more_digits_than_its_scores(row: Rows) -> None:
     ]
     (_, line) = score_tables(conditions(rows))["digits"]
     assert len(re.findall(r"\d\.\d(?!\d)", " ".join(line.values()))) == 2 * 3, line
+
+
+@pytest.mark.parametrize(("reference", "said"), [(98.0, ", normalised"), (None, "")])
+def test_a_column_of_differences_says_that_they_are_normalised(row: Rows, reference: float | None, said: str) -> None:
+    facts = {"mode": "transfer", "tuned": "none"}
+    rows = [row("digits", 90.0), row("digits", 50.0, **facts), row("digits", 70.0, start="genres", **facts)]
+    for one in rows:
+        one["result"]["data"]["digits"]["scale"]["reference"] = reference
+    found = conditions(rows)
+    assert [name for name in score_tables(found)["digits"][0] if "solo" in name] == [f"against solo{said}"]
+    assert [name for name in control_table(found)[0] if "less" in name] == [f"less random{said}"]
 
 
 def test_what_an_arm_is_not_judged_by_keeps_its_digits(row: Rows) -> None:

@@ -35,7 +35,7 @@ def score_tables(found: Sequence[Condition]) -> dict[str, Table]:
             line["normalised"] = plus_minus(one.scaled) if one.scaled else "no reference"
         if over_solo:
             gain = over_solo.get(id(one))
-            line["against solo"] = _gain(gain, found) if gain else "–"
+            line[_headed("against solo", one)] = _gain(gain, found) if gain else "–"
         if len(seeds) > 1:
             line["over"] = count(one.score.size, one.unit)
         line |= {MEASURES[measure]: amount(one.cost(measure)) for measure in apart}
@@ -63,7 +63,7 @@ def control_table(found: Sequence[Condition]) -> Table:
                 (one.condition.arm, one.condition.label), {"arm": one.condition.arm, "condition": one.condition.label}
             )
             control = "less random" if one.baseline.says(start=None) else "less its own weights shuffled"
-            line[control] = _gain(one, found)
+            line[_headed(control, one.condition)] = _gain(one, found)
     return _filled(lines.values())
 
 
@@ -75,6 +75,11 @@ def _filled(lines: Collection[Mapping[str, str]]) -> Table:
 
 def _is_solo(one: Contrast) -> bool:
     return one.baseline.says(start=None, tuned="all")
+
+
+def _headed(column: str, one: Condition) -> str:
+    """A column of differences, which are in normalised points where the arm's scores are scaled."""
+    return f"{column}, normalised" if one.scaled else column
 
 
 def _gain(one: Contrast, found: Sequence[Condition]) -> str:
