@@ -24,7 +24,7 @@ def draw_lengths(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
         lines = [(one, points) for one in telling(own, MOST) if (points := _points(one))]
         if not lines:
             continue
-        figure, axes = panel(4.0, max(2.3, 0.25 * len(lines)))
+        figure, axes = panel(4.0)
         ends: list[End] = []
         for k, (one, points) in enumerate(lines):
             colour, dashes = COLOURS[k % len(COLOURS)], DASHES[k // len(COLOURS)]

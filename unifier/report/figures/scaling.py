@@ -65,7 +65,7 @@ def draw_sweeps(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
             x = [getattr(point, axis) for point in points]
             if max(x) < 1.02 * min(x):
                 continue
-            figure, axes = panel(4.0, max(2.3, 0.25 * len(points)))
+            figure, axes = panel(4.0)
             heights = [point.score.mean for point in points]
             halves = [point.score.half or 0.0 for point in points]
             axes.errorbar(x, heights, yerr=halves, fmt="o", color=sheet.colours[arm], elinewidth=1.5)
