@@ -1,6 +1,10 @@
 """Figures of results: what is drawn can be read, and what is said beneath is so."""
 
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+from xml.etree import ElementTree
 
 import matplotlib as mpl
 import numpy as np
@@ -9,7 +13,22 @@ from matplotlib.axes import Axes
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from unifier.report.figures.drawing import STYLE, End, label_ends, panel
+from unifier.report.figures.curves import chosen_of, draw_curves
+from unifier.report.figures.drawing import STYLE, End, Sheet, label_ends, panel
+from unifier.report.figures.scores import draw_scores
+from unifier.report.numbers.conditions import conditions
+from unifier.report.numbers.gather import read_study
+from unifier.study.files import write_table
+
+Rows = Callable[..., dict[str, Any]]
+Comparison = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def style() -> Iterator[None]:
+    """Figures are drawn as a page has them."""
+    with mpl.rc_context(STYLE):
+        yield
 
 
 def boxes(axes: Axes) -> list[Bbox]:
@@ -24,12 +43,11 @@ def boxes(axes: Axes) -> list[Bbox]:
 @pytest.mark.parametrize("height", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("names", [["joint"] * 6, ["grammar shuffled, frozen, dim=32, batch_tokens=256"] * 5])
 def test_names_at_one_height_neither_overlap_nor_leave_the_axes(names: list[str], height: float) -> None:
-    with mpl.rc_context(STYLE):
-        _, axes = panel()
-        title = axes.set_title("a title")
-        axes.set(xlabel="tokens read", ylim=(0, 1))
-        label_ends(axes, [End(height, name, "red") for name in names])
-        found = boxes(axes)
+    _, axes = panel()
+    title = axes.set_title("a title")
+    axes.set(xlabel="tokens read", ylim=(0, 1))
+    label_ends(axes, [End(height, name, "red") for name in names])
+    found = boxes(axes)
     assert all(upper.y0 >= lower.y1 for upper, lower in pairwise(found))
     frame = axes.get_window_extent()
     assert found[0].y1 < title.get_window_extent().y0
@@ -51,3 +69,47 @@ def test_a_long_name_is_written_whole() -> None:
     label_ends(axes, [End(0.5, name, "red")])
     assert " ".join(axes.texts[0].get_text().split()) == name
     assert np.diff(axes.get_window_extent().intervaly) >= np.diff(boxes(axes)[0].intervaly)
+
+
+def said(path: Path) -> str:
+    """All letters of a figure."""
+    return " ".join(" ".join(ElementTree.parse(path).getroot().itertext()).split())
+
+
+def test_every_rung_and_every_control_is_drawn(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
+    rungs = [f"rung{k}" for k in range(13)]
+    folder = comparison(tmp_path, [row("en-fr", 50.0 + k, varied={"rung": rung}) for k, rung in enumerate(rungs)])
+    (scores,) = draw_scores(conditions(read_study(folder).rows), Sheet(tmp_path, "", {"en-fr": "#0072b2"}))
+    letters = said(scores.path)
+    assert all(f"rung={rung} " in letters for rung in rungs)
+    assert "drawn" not in letters
+    assert "every condition" in scores.says
+
+
+def test_what_is_drawn_is_counted_and_named(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
+    rungs = [f"rung{k}" for k in range(20)]
+    folder = comparison(tmp_path, [row("en-fr", 50.0 + k, varied={"rung": rung}) for k, rung in enumerate(rungs)])
+    found = conditions(read_study(folder).rows)
+    sheet = Sheet(tmp_path, "", {"en-fr": "#0072b2"})
+    (scores,) = draw_scores(found, sheet)
+    assert "18 of 20 conditions drawn, the best on validation beside rung=rung0" in said(scores.path)
+    assert "scores of 18 of 20 conditions" in scores.says
+    assert "solo" not in said(scores.path)
+    for one in found[-2:]:  # no cost at which both of its runs were scored
+        apart = {**one.rows[0], "folder": tmp_path / one.label}
+        (tmp_path / one.label).mkdir()
+        write_table(tmp_path / one.label / "metrics.csv", [{"budget/tokens": 1e6, "val/en-fr/bleu": 50.0}])
+        cast("list[Any]", one.rows).append(apart)
+    letters = said(draw_curves(found, sheet)[0].path)
+    assert "2 of 20 conditions drawn, the best on validation beside rung=rung0" in letters
+
+
+def test_what_stands_beside_the_best_is_named_where_it_is(row: Rows) -> None:
+    rows = [row("digits", 90.0), row("digits", 91.0, mode="joint", experiment="joint")]
+    rows += [row("digits", 60.0, mode="transfer", tuned=tuned) for tuned in ("norms", "none")]
+    found = conditions(rows)
+    best = "the best on validation"
+    assert chosen_of(found, found) == ""
+    assert chosen_of(found[:2], found) == "2 of 4 conditions drawn, solo and joint"
+    assert chosen_of(found[:3], found) == f"3 of 4 conditions drawn, {best} beside solo and joint"
+    assert chosen_of(found[2:], found) == f"2 of 4 conditions drawn, {best}"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from unifier.report.figures.drawing import Drawn, End, Sheet, faded, label_ends, panel
 from unifier.report.numbers.conditions import Condition, budget, scale_of
 from unifier.report.numbers.gather import Row
-from unifier.report.numbers.wording import plain
+from unifier.report.numbers.wording import join, plain
 from unifier.study.files import read_table
 
 AXES = {"tokens": "tokens read", "flops": "FLOPs", "seconds": "seconds of training"}
@@ -29,17 +29,27 @@ class Curve(NamedTuple):
 
 
 def telling(conditions: Sequence[Condition], most: int) -> list[Condition]:
-    """Of an arm's conditions the first, usually solo, the joint one, and the best on validation, `most` in all."""
+    """Of an arm's conditions those that others are held against, and the best on validation, `most` in all."""
     best = sorted(conditions, key=lambda one: -one.validation)
-    first = [*conditions[:1], *(one for one in conditions if one.says(mode="joint"))]
-    chosen = list({id(one): one for one in [*first, *best]}.values())[:most]
+    chosen = list({id(one): one for one in [*_standing(conditions), *best]}.values())[:most]
     return [one for one in conditions if any(one is other for other in chosen)]
 
 
-def chosen_of(conditions: Sequence[Condition], most: int) -> str:
-    """What a figure says where it shows only the telling ones."""
-    there = max(sum(other.arm == one.arm for other in conditions) for one in conditions)
-    return f"{most} of {there} conditions drawn, the best on validation beside solo and joint" if there > most else ""
+def _standing(conditions: Sequence[Condition]) -> list[Condition]:
+    """Of an arm's conditions the first, usually solo, and the joint one."""
+    return [*conditions[:1], *(one for one in conditions[1:] if one.says(mode="joint"))]
+
+
+def chosen_of(drawn: Sequence[Condition], conditions: Sequence[Condition]) -> str:
+    """What a figure says that draws some of its arms' conditions alone."""
+    if len(drawn) == len(conditions):
+        return ""
+    arms = dict.fromkeys(one.arm for one in conditions)
+    standing = {id(one) for arm in arms for one in _standing([own for own in conditions if own.arm == arm])}
+    beside = ["joint" if one.says(mode="joint") else one.label for one in drawn if id(one) in standing]
+    said = ["the best on validation"] if any(id(one) not in standing for one in drawn) else []
+    said += [join(list(dict.fromkeys(beside)))] if beside else []
+    return f"{len(drawn)} of {len(conditions)} conditions drawn, {' beside '.join(said)}"
 
 
 def draw_curves(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
@@ -86,7 +96,7 @@ def _panel(arm: str, conditions: Sequence[Condition], axis: str, sheet: Sheet) -
     notes = {
         "Each arm in its own metric": not arm and not scaled,
         "Band: least to most of its runs": several,
-        chosen_of(conditions, MOST): len(shown) < len(conditions),
+        chosen_of([one for one, _ in curves], conditions): len(curves) < len(conditions),
     }
     note = ". ".join(text for text, holds in notes.items() if holds)
     says = f"validation {metric} over {AXES[axis]}, {arm or 'all arms'}"

@@ -35,7 +35,8 @@ def draw_lengths(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         label_ends(axes, ends)
         table = [{"arm": arm, "condition": one.label, **point} for one, points in lines for point in points]
-        note = ". ".join(part for part in ("Each point is a group of like length", chosen_of(own, MOST)) if part)
+        chosen = chosen_of([one for one, _ in lines], own)
+        note = ". ".join(part for part in ("Each point is a group of like length", chosen) if part)
         says = f"BLEU over the length of the input, {arm}"
         drawn.append(sheet.save(figure, f"lengths-{arm}", "lengths", says, table, note))
     return drawn

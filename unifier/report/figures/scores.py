@@ -11,8 +11,8 @@ from unifier.report.numbers.conditions import Condition
 from unifier.report.numbers.intervals import Estimate
 from unifier.report.numbers.wording import plain, plus_minus
 
-MOST = 6
-"""Conditions of an arm that are drawn."""
+MOST = 18
+"""Conditions of an arm that are drawn: those of a ladder, or a transfer with all its controls."""
 
 
 def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
@@ -55,8 +55,10 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     several = any(one.score.half is not None for one in conditions)
     over = " or ".join(dict.fromkeys(one.unit for one in conditions))
     bar = f"Bar: 95 % interval over {over}s" if several else f"One {over}: no interval"
-    note = ". ".join(part for part in (bar, chosen_of(conditions, MOST)) if part)
-    says = f"{'normalised' if scaled else 'raw'} scores of every condition with their intervals"
+    shown = [one for group in groups for one in group]
+    note = ". ".join(part for part in (bar, chosen_of(shown, conditions)) if part)
+    many = "every condition" if len(shown) == len(conditions) else f"{len(shown)} of {len(conditions)} conditions"
+    says = f"{'normalised' if scaled else 'raw'} scores of {many} with their intervals"
     return [sheet.save(figure, "scores", "scores", says, table, note)]
 
 
