@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.ticker import EngFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from unifier.report.figures.drawing import Drawn, End, Sheet, faded, label_ends, panel
+from unifier.report.figures.drawing import Drawn, End, Sheet, dot, faded, label_ends, panel
 from unifier.report.numbers.conditions import Condition, budget, scale_of
 from unifier.report.numbers.gather import Row
 from unifier.report.numbers.wording import join, plain
@@ -79,7 +79,8 @@ def _panel(arm: str, conditions: Sequence[Condition], axis: str, sheet: Sheet) -
         joint = one.says(mode="joint")
         colour = own if joint or not arm or k == 0 else faded(own, 0.4 + 0.6 * others.index(one) / len(others))
         axes.fill_between(found.x, found.low, found.high, color=colour, alpha=0.15, linewidth=0)
-        axes.plot(found.x, found.mean, "--" if joint and arm else "-", color=colour, zorder=3 - k / 100)
+        dashes = "--" if joint and arm else "-"
+        axes.plot(found.x, found.mean, dashes, marker=dot(found.x), color=colour, zorder=3 - k / 100)
         ends.append(End(found.mean[-1], one.label if arm else one.arm, colour))
     metric = "normalised score" if scaled else plain(conditions[0].metric) if arm else "score"
     axes.set(title=arm or "all arms", xlabel=AXES[axis], ylabel=f"validation {metric}")
@@ -110,7 +111,7 @@ def _loss(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
         return []
     figure, axes = panel()
     for arm, found in lines.items():
-        axes.plot(found.x, found.mean, color=sheet.colours[arm], label=arm)
+        axes.plot(found.x, found.mean, marker=dot(found.x), color=sheet.colours[arm], label=arm)
     axes.set(
         title="all arms" if len(conditions) > 1 else conditions[0].arm, xlabel=AXES["tokens"], ylabel="training loss"
     )

@@ -118,6 +118,11 @@ def faded(colour: str, share: float) -> str:
     return to_hex((red, green, blue))
 
 
+def dot(points: Sequence[float]) -> str:
+    """The marker of a line through these points: a dot where there is but one, and so no line."""
+    return "o" if len(points) == 1 else ""
+
+
 class End(NamedTuple):
     """Where a line ends, and what is to be written there."""
 

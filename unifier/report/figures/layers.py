@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from unifier.report.figures.drawing import COLOURS, SOFT, Drawn, End, Sheet, faded, label_ends, panel
+from unifier.report.figures.drawing import COLOURS, SOFT, Drawn, End, Sheet, dot, faded, label_ends, panel
 from unifier.report.numbers.conditions import label, named
 from unifier.report.numbers.gather import Row
 from unifier.study.files import read_table
@@ -132,11 +132,12 @@ def _gradients_of_layer(layer: str, curves: _Curves, way: str, sheet: Sheet) -> 
     for (a, b), points in curves.items():
         x, y = zip(*points, strict=True)
         if a == b:
-            axes.plot(x, y, color=sheet.colours.get(a, SOFT), linewidth=1, linestyle=":", alpha=0.8)
-            ends.append(End(y[-1], f"{a} itself", sheet.colours.get(a, SOFT)))
+            own = sheet.colours.get(a, SOFT)
+            axes.plot(x, y, color=own, marker=dot(x), linewidth=1, linestyle=":", alpha=0.8)
+            ends.append(End(y[-1], f"{a} itself", own))
         else:  # a line of both arms' colours
             first, second = (sheet.colours.get(arm, SOFT) for arm in (a, b))
-            axes.plot(x, y, color=first, linestyle=(0, (4, 4)), gapcolor=second)
+            axes.plot(x, y, color=first, marker=dot(x), linestyle=(0, (4, 4)), gapcolor=second)
             ends.append(End(y[-1], f"{a}, {b}", SOFT))
     axes.axhline(0, color=SOFT, linewidth=1)
     named_layer = ", ".join(part for part in (layer_name(layer), way) if part)
