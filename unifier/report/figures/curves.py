@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
 from unifier.report.figures.drawing import Drawn, End, Sheet, dot, faded, label_ends, panel
@@ -84,7 +84,7 @@ def _panel(arm: str, conditions: Sequence[Condition], axis: str, sheet: Sheet) -
         ends.append(End(found.mean[-1], one.label if arm else one.arm, colour))
     metric = "normalised score" if scaled else plain(conditions[0].metric) if arm else "score"
     axes.set(title=arm or "all arms", xlabel=AXES[axis], ylabel=f"validation {metric}")
-    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}") if axis == "seconds" else EngFormatter(sep=" "))
     axes.xaxis.set_major_locator(MaxNLocator(3))
     if len(curves) > 1:
         label_ends(axes, ends)
