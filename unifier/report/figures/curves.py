@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
-from unifier.report.figures.drawing import Drawn, End, Sheet, dot, faded, label_ends, panel
+from unifier.report.figures.drawing import COLOURS, Drawn, End, Sheet, dot, faded, label_ends, panel
 from unifier.report.numbers.conditions import Condition, budget, scale_of
 from unifier.report.numbers.gather import Row
 from unifier.report.numbers.wording import join, plain
@@ -17,6 +17,8 @@ from unifier.study.files import read_table
 AXES = {"tokens": "tokens read", "flops": "FLOPs", "seconds": "seconds of training"}
 MOST = 4
 """Lines that one panel holds."""
+DASHES = ("-", ":", "-.")
+"""Of an arm's lines in turn, but for those of joint trunks, which alone are "--"."""
 
 
 class Curve(NamedTuple):
@@ -52,6 +54,24 @@ def chosen_of(drawn: Sequence[Condition], conditions: Sequence[Condition]) -> st
     return f"{len(drawn)} of {len(conditions)} conditions drawn, {' beside '.join(said)}"
 
 
+def looks(conditions: Sequence[Condition], sheet: Sheet) -> dict[int, tuple[str, str]]:
+    """The colour and the dashes of each of an arm's conditions, by its identity: the same in every figure.
+
+    The colour is the arm's, the later the fainter; all colours are free to tell conditions where there is one arm.
+    """
+    joint = [one for one in conditions if one.says(mode="joint")]
+    others = [one for one in conditions if not one.says(mode="joint")]
+    found: dict[int, tuple[str, str]] = {}
+    for kin in (joint, others):
+        for k, one in enumerate(kin):
+            if len(sheet.colours) == 1:
+                colour, turn = COLOURS[k % len(COLOURS)], k // len(COLOURS)
+            else:
+                colour, turn = faded(sheet.colours[one.arm], k / max(len(kin) - 1, 1)), k
+            found[id(one)] = colour, "--" if kin is joint else DASHES[turn % len(DASHES)]
+    return found
+
+
 def draw_curves(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     """One panel an arm and an axis; where every arm has one condition, they share a panel, and losses have one too."""
     arms = list(dict.fromkeys(one.arm for one in conditions))
@@ -73,13 +93,10 @@ def _panel(arm: str, conditions: Sequence[Condition], axis: str, sheet: Sheet) -
         return []
     figure, axes = panel()
     ends: list[End] = []
-    others = [one for one, _ in curves[1:] if not one.says(mode="joint")]
+    styles = looks(conditions, sheet) if arm else {}
     for k, (one, found) in enumerate(curves):
-        own = sheet.colours[one.arm]
-        joint = one.says(mode="joint")
-        colour = own if joint or not arm or k == 0 else faded(own, 0.4 + 0.6 * others.index(one) / len(others))
+        colour, dashes = styles.get(id(one), (sheet.colours[one.arm], "-"))
         axes.fill_between(found.x, found.low, found.high, color=colour, alpha=0.15, linewidth=0)
-        dashes = "--" if joint and arm else "-"
         axes.plot(found.x, found.mean, dashes, marker=dot(found.x), color=colour, zorder=3 - k / 100)
         ends.append(End(found.mean[-1], one.label if arm else one.arm, colour))
     metric = "normalised score" if scaled else plain(conditions[0].metric) if arm else "score"

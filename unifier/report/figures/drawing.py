@@ -113,8 +113,9 @@ def panel(width: float = 3.2, height: float = 2.3) -> tuple[Figure, Axes]:
 
 
 def faded(colour: str, share: float) -> str:
-    """A colour on its way to grey."""
-    red, green, blue = (own + share * (grey - own) for own, grey in zip(to_rgb(colour), to_rgb("#a8b0b9"), strict=True))
+    """A colour on its way to grey: at 0 itself, at 1 half-way there, that small letters may still be read."""
+    ends = zip(to_rgb(colour), to_rgb("#a8b0b9"), strict=True)
+    red, green, blue = (own + 0.5 * share * (grey - own) for own, grey in ends)
     return to_hex((red, green, blue))
 
 

@@ -41,7 +41,7 @@ def draw_representation(found: Sequence[Mapping[str, Any]], sheet: Sheet) -> lis
                 lines = [line for line in table if line["trunks"] == pair]
                 x, y = [layers.index(line["layer"]) for line in lines], [line["calibrated"] for line in lines]
                 own = sheet.colours.get(arm, COLOURS[0])
-                colour = faded(own, 0.9 * k / max(len(pairs) - 1, 1))
+                colour = faded(own, k / max(len(pairs) - 1, 1))
                 axes.plot(x, y, color=colour)
                 for at, height, line in zip(x, y, lines, strict=True):
                     sure = line["p"] == "" or line["p"] <= 0.05
@@ -138,7 +138,7 @@ def _gradients_of_layer(layer: str, curves: _Curves, way: str, sheet: Sheet) -> 
         else:  # a line of both arms' colours
             first, second = (sheet.colours.get(arm, SOFT) for arm in (a, b))
             axes.plot(x, y, color=first, marker=dot(x), linestyle=(0, (4, 4)), gapcolor=second)
-            ends.append(End(y[-1], f"{a}, {b}", SOFT))
+            ends += [End(y[-1], b, second), End(y[-1], f"{a} and", first)]  # one above the other, each in its colour
     axes.axhline(0, color=SOFT, linewidth=1)
     named_layer = ", ".join(part for part in (layer_name(layer), way) if part)
     axes.set(title=named_layer, xlabel="tokens read", ylabel="cosine of gradients")

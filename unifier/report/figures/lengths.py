@@ -5,15 +5,13 @@ from statistics import fmean
 
 from matplotlib.ticker import MaxNLocator
 
-from unifier.report.figures.curves import chosen_of, telling
-from unifier.report.figures.drawing import COLOURS, Drawn, End, Sheet, label_ends, panel
+from unifier.report.figures.curves import chosen_of, looks, telling
+from unifier.report.figures.drawing import Drawn, End, Sheet, label_ends, panel
 from unifier.report.numbers.conditions import Condition
 from unifier.study.files import read_json
 
 MOST = 18
 """Lines that one panel holds."""
-DASHES = ("-", "--", ":")
-"""Once all colours are used, they begin again with the next of these."""
 
 
 def draw_lengths(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
@@ -26,8 +24,9 @@ def draw_lengths(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
             continue
         figure, axes = panel(4.0)
         ends: list[End] = []
-        for k, (one, points) in enumerate(lines):
-            colour, dashes = COLOURS[k % len(COLOURS)], DASHES[k // len(COLOURS)]
+        styles = looks(own, sheet)
+        for one, points in lines:
+            colour, dashes = styles[id(one)]
             x, y = [point["words"] for point in points], [point["bleu"] for point in points]
             axes.plot(x, y, dashes, marker="o", markersize=3, color=colour)
             ends.append(End(y[-1], one.label, colour))
