@@ -26,7 +26,7 @@ from unifier.study.files import read_table, write_table
 Rows = Callable[..., dict[str, Any]]
 Comparison = Callable[..., Path]
 
-SHEET = Sheet(Path(), "", {"digits": "#d55e00", "en-fr": "#0072b2", "music": "#009e73"})
+SHEET = Sheet(Path(), {"digits": "#d55e00", "en-fr": "#0072b2", "music": "#009e73"})
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +129,7 @@ def test_a_condition_has_one_look_in_all_figures_and_its_arm_s_colour(
 
 def test_conditions_of_a_page_s_only_arm_are_told_by_colour(row: Rows) -> None:
     found = conditions([row("en-fr", 50.0, varied={"rung": rung}) for rung in range(13)])
-    styles = looks(found, Sheet(Path(), "", {"en-fr": COLOURS[0]}))
+    styles = looks(found, Sheet(Path(), {"en-fr": COLOURS[0]}))
     assert len(set(styles.values())) == 13
     assert len({colour for colour, _ in styles.values()}) == len(COLOURS)
 

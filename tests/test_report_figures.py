@@ -15,7 +15,7 @@ from matplotlib.transforms import Bbox
 
 from unifier.report.figures.curves import chosen_of, draw_curves
 from unifier.report.figures.drawing import STYLE, End, Sheet, label_ends, panel
-from unifier.report.figures.scores import draw_scores
+from unifier.report.figures.scores import draw_scores, matching_of
 from unifier.report.numbers.conditions import conditions
 from unifier.report.numbers.gather import read_study
 from unifier.study.files import write_table
@@ -79,7 +79,7 @@ def said(path: Path) -> str:
 def test_every_rung_and_every_control_is_drawn(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
     rungs = [f"rung{k}" for k in range(13)]
     folder = comparison(tmp_path, [row("en-fr", 50.0 + k, varied={"rung": rung}) for k, rung in enumerate(rungs)])
-    (scores,) = draw_scores(conditions(read_study(folder).rows), Sheet(tmp_path, "", {"en-fr": "#0072b2"}))
+    (scores,) = draw_scores(conditions(read_study(folder).rows), Sheet(tmp_path, {"en-fr": "#0072b2"}))
     letters = said(scores.path)
     assert all(f"rung={rung} " in letters for rung in rungs)
     assert "drawn" not in letters
@@ -90,7 +90,7 @@ def test_what_is_drawn_is_counted_and_named(tmp_path: Path, row: Rows, compariso
     rungs = [f"rung{k}" for k in range(20)]
     folder = comparison(tmp_path, [row("en-fr", 50.0 + k, varied={"rung": rung}) for k, rung in enumerate(rungs)])
     found = conditions(read_study(folder).rows)
-    sheet = Sheet(tmp_path, "", {"en-fr": "#0072b2"})
+    sheet = Sheet(tmp_path, {"en-fr": "#0072b2"})
     (scores,) = draw_scores(found, sheet)
     assert "18 of 20 conditions drawn, the best on validation beside rung=rung0" in said(scores.path)
     assert "scores of 18 of 20 conditions" in scores.says
@@ -113,3 +113,23 @@ def test_what_stands_beside_the_best_is_named_where_it_is(row: Rows) -> None:
     assert chosen_of(found[:2], found) == "2 of 4 conditions drawn, solo and joint"
     assert chosen_of(found[:3], found) == f"3 of 4 conditions drawn, {best} beside solo and joint"
     assert chosen_of(found[2:], found) == f"2 of 4 conditions drawn, {best}"
+
+
+def test_what_is_matched_is_said_of_each_arm_by_itself(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
+    rows = [
+        row(arm, 50.0, varied={"dim": dim}, budget={"tokens": tokens})
+        for arm, spent in (("digits", (1000, 1000)), ("music", (9000, 8000)))
+        for dim, tokens in zip((8, 16), spent, strict=True)
+    ]
+    rows.append(row("en-fr", 50.0))
+    folder = comparison(tmp_path, rows)
+    found = conditions(read_study(folder).rows)
+    digits, music = "Matched in tokens, FLOPs", "not matched: tokens 8.0–9.0 k"
+    of_arms = matching_of(found)
+    assert of_arms.keys() == {"digits", "music"}, "en-fr is held against nothing"
+    assert digits in of_arms["digits"]
+    assert music in of_arms["music"]
+    (scores,) = draw_scores(found, Sheet(tmp_path, dict.fromkeys(("digits", "music", "en-fr"), "#0072b2")))
+    assert f"digits: m{digits[1:]}" in said(scores.path)
+    assert music in said(scores.path)
+    assert "tokens 1.0" not in said(scores.path)

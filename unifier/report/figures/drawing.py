@@ -68,22 +68,20 @@ class Drawn:
 @final
 @dataclass(frozen=True)
 class Sheet:
-    """Where figures go, what each of them says beneath, and the colour of each arm."""
+    """Where figures go, and the colour of each arm."""
 
     folder: Path
     """A run's or a comparison's; figures lie in its folder of that name."""
-    note: str
     colours: Mapping[str, str]
 
     def save(
         self, figure: Figure, name: str, section: str, says: str, table: Sequence[Mapping[str, Any]], note: str = ""
     ) -> Drawn:
-        """Write figures/<name>.svg, and figures/<name>.csv with the numbers that it shows."""
+        """Write figures/<name>.svg, the note beneath it, and figures/<name>.csv with the numbers that it shows."""
         at = self.folder / "figures"
         at.mkdir(parents=True, exist_ok=True)
-        beneath = ". ".join(part for part in (note, self.note) if part)
-        if beneath:
-            lines = textwrap.wrap(beneath, round(figure.get_figwidth() * 19))
+        if note:
+            lines = textwrap.wrap(note, round(figure.get_figwidth() * 19))
             figure.set_figheight(figure.get_figheight() + 0.13 * len(lines))
             figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=7.5, color=SOFT)
         file = io.StringIO()

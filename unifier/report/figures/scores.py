@@ -9,6 +9,7 @@ from unifier.report.figures.drawing import INK, SOFT, Drawn, Sheet, panel
 from unifier.report.numbers.answer import Together, together
 from unifier.report.numbers.conditions import Condition
 from unifier.report.numbers.intervals import Estimate
+from unifier.report.numbers.matching import matching
 from unifier.report.numbers.wording import plain, plus_minus
 
 MOST = 18
@@ -56,18 +57,37 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     over = " or ".join(dict.fromkeys(one.unit for one in conditions))
     bar = f"Bar: 95 % interval over {over}s" if several else f"One {over}: no interval"
     shown = [one for group in groups for one in group]
-    note = ". ".join(part for part in (bar, chosen_of(shown, conditions)) if part)
+    note = ". ".join(part for part in (bar, chosen_of(shown, conditions), _matching(conditions)) if part)
     many = "every condition" if len(shown) == len(conditions) else f"{len(shown)} of {len(conditions)} conditions"
     says = f"{'normalised' if scaled else 'raw'} scores of {many} with their intervals"
     return [sheet.save(figure, "scores", "scores", says, table, note)]
 
 
+def matching_of(conditions: Sequence[Condition]) -> dict[str, str]:
+    """What is matched and what is not, a sentence for each arm of several conditions; arms are not held together."""
+    arms = [one.arm for one in conditions]
+    return {
+        arm: f"{said[0].upper()}{said[1:]}"
+        for arm in dict.fromkeys(arms)
+        if arms.count(arm) > 1
+        if (said := matching(row for one in conditions if one.arm == arm for row in one.rows))
+    }
+
+
+def _matching(conditions: Sequence[Condition]) -> str:
+    """The same in a line: once where it is the same of all arms."""
+    said = matching_of(conditions)
+    if len(set(said.values())) == 1:
+        return next(iter(said.values()))
+    return ". ".join(f"{arm}: {text[0].lower()}{text[1:]}" for arm, text in said.items())
+
+
 def draw_joint(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     """What one trunk for all gains each arm over a trunk of its own."""
-    return [_joint(found, sheet) for found in together(conditions)]
+    return [_joint(found, _matching(conditions), sheet) for found in together(conditions)]
 
 
-def _joint(found: Together, sheet: Sheet) -> Drawn:
+def _joint(found: Together, matched: str, sheet: Sheet) -> Drawn:
     title = ", ".join(part for part in ("joint less solo", found.settings) if part)
     lines = {**found.arms, **({"mean": found.overall} if found.overall else {})}
     figure, axes = panel(3.2, 1.1 + 0.3 * len(lines))
@@ -94,7 +114,8 @@ def _joint(found: Together, sheet: Sheet) -> Drawn:
     table = [{"arm": arm, **_cells(gain, "joint less solo")} for arm, gain in lines.items()]
     over = next(iter(lines.values())).unit
     several = any(gain.half is not None for gain in lines.values())
-    note = f"Bar: 95 % interval, paired by {over}" if several else f"One {over}: no interval"
+    bar = f"Bar: 95 % interval, paired by {over}" if several else f"One {over}: no interval"
+    note = ". ".join(part for part in (bar, matched) if part)
     return sheet.save(figure, title, "answer", f"{title}, arm by arm", table, note)
 
 
