@@ -1,5 +1,6 @@
 """Figures of results: what is drawn can be read, and what is said beneath is so."""
 
+import json
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -10,12 +11,15 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.text import Annotation
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
+from unifier.report.figures.confusions import draw_confusions
 from unifier.report.figures.curves import chosen_of, draw_curves
-from unifier.report.figures.drawing import STYLE, End, Sheet, label_ends, panel
-from unifier.report.figures.scores import draw_scores, matching_of
+from unifier.report.figures.drawing import STYLE, Drawn, End, Sheet, label_ends, panel
+from unifier.report.figures.grids import draw_grids
+from unifier.report.figures.scores import draw_joint, draw_scores, matching_of
 from unifier.report.numbers.conditions import conditions
 from unifier.report.numbers.gather import read_study
 from unifier.study.files import write_table
@@ -133,3 +137,44 @@ def test_what_is_matched_is_said_of_each_arm_by_itself(tmp_path: Path, row: Rows
     assert f"digits: m{digits[1:]}" in said(scores.path)
     assert music in said(scores.path)
     assert "tokens 1.0" not in said(scores.path)
+
+
+def test_figures_of_many_settings_and_of_two_classes_have_room(
+    tmp_path: Path, row: Rows, comparison: Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: dict[str, Figure] = {}
+    whole = Sheet.save
+
+    def keep(self: Sheet, figure: Figure, name: str, *more: Any) -> Drawn:
+        drawn[name] = figure
+        return whole(self, figure, name, *more)  # which warns where axes have no room, and a warning is an error
+
+    monkeypatch.setattr(Sheet, "save", keep)
+    varied = [{"dim": dim, "batch_tokens": 1024, "decoder_depth": depth} for dim in (8, 16) for depth in (2, 4)]
+    rows: list[dict[str, Any]] = []
+    for arm, start in (("digits", "genres"), ("music", "pictures")):
+        for own in varied:
+            rows += [row(arm, 50.0, varied=own), row(arm, 52.0, varied=own, mode="joint", experiment="joint")]
+            moved = {"mode": "transfer", "start": start, "tuned": "none"}
+            rows += [row(arm, 40.0, varied=own, shuffled=one, **moved) for one in (False, True)]
+    folder = comparison(tmp_path, rows)
+    for one in json.loads((folder / "comparison.json").read_text())["rows"]:
+        told = {"labels": ["cat", "a dog"], "counts": [[8, 2], [1, 9]]}
+        (Path(one["folder"]) / "confusions.json").write_text(json.dumps({one["arm"]: told}))
+    study = read_study(folder)
+    found, sheet = conditions(study.rows), Sheet(tmp_path, {"digits": "#0072b2", "music": "#d55e00"})
+    for draw in (draw_scores, draw_joint, draw_grids, draw_confusions, draw_curves):
+        draw(found, sheet)
+    assert len(drawn) > 15
+    for name, figure in drawn.items():
+        (axes,) = figure.axes
+        assert min(axes.get_window_extent().size) > 0.4 * figure.dpi, name
+        low, high = sorted(axes.get_ylim())
+        letters = [text for text in axes.get_yticklabels() if low <= text.get_position()[1] <= high]
+        letters += [*figure.findobj(lambda one: isinstance(one, Text) and one.get_fontweight() == "bold"), *axes.texts]
+        for text in letters:
+            if isinstance(text, Text) and text.get_text():
+                box = text.get_window_extent()
+                assert min(box.x0, box.y0) >= -1, (name, text.get_text())
+                assert box.x1 <= figure.bbox.x1 + 1, (name, text.get_text())
+                assert box.y1 <= figure.bbox.y1 + 1, (name, text.get_text())

@@ -1,5 +1,6 @@
 """Scores with their intervals: all arms on one axis, and joint against solo."""
 
+import textwrap
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -24,7 +25,8 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     arms = list(dict.fromkeys(one.arm for one in conditions))
     groups = [telling([one for one in conditions if one.arm == arm], MOST) for arm in arms]
     lines = sum(len(group) for group in groups) + (len(arms) if max(map(len, groups)) > 1 else 0)
-    figure, axes = panel(4.6, 0.9 + 0.24 * lines)
+    names = [one.label for group in groups if len(group) > 1 for one in group]
+    figure, axes = panel(3.6 + 0.07 * max(map(len, [*arms, *names])), 0.9 + 0.24 * lines)
     height, ticks = 0.0, list[tuple[float, str, str]]()
     for arm, group in zip(arms, groups, strict=True):
         if len(group) > 1:
@@ -90,7 +92,8 @@ def draw_joint(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
 def _joint(found: Together, matched: str, sheet: Sheet) -> Drawn:
     title = ", ".join(part for part in ("joint less solo", found.settings) if part)
     lines = {**found.arms, **({"mean": found.overall} if found.overall else {})}
-    figure, axes = panel(3.2, 1.1 + 0.3 * len(lines))
+    heading = [title.partition(", ")[0], *textwrap.wrap(found.settings, 36)]
+    figure, axes = panel(2.6 + 0.07 * max(map(len, lines)), 0.95 + 0.17 * len(heading) + 0.3 * len(lines))
     for k, (arm, gain) in enumerate(lines.items()):
         _dot(axes, gain, -k, sheet.colours.get(arm, INK))
         axes.annotate(
@@ -105,7 +108,7 @@ def _joint(found: Together, matched: str, sheet: Sheet) -> Drawn:
     axes.set_yticks([-k for k in range(len(lines))], list(lines))
     axes.set_ylim(0.6 - len(lines), 0.6)
     axes.set(
-        title=title.replace(", ", "\n", 1),
+        title="\n".join(heading),
         xlabel=found.unit if found.overall else f"{found.unit}, each arm in its own metric",
     )
     axes.tick_params(axis="y", length=0, labelcolor=INK)
