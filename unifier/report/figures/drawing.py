@@ -3,7 +3,7 @@
 import io
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -117,7 +117,7 @@ def faded(colour: str, share: float) -> str:
     return to_hex((red, green, blue))
 
 
-def dot(points: Sequence[float]) -> str:
+def dot(points: Sized) -> str:
     """The marker of a line through these points: a dot where there is but one, and so no line."""
     return "o" if len(points) == 1 else ""
 
