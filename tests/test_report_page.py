@@ -207,6 +207,7 @@ addEventListener("load", async () => {
   parent.postMessage({
     images: [...document.images].map(one => one.naturalWidth),
     sounds: sounds.map(one => one.duration),
+    cut: [...document.querySelectorAll(".scroll")].filter(one => one.scrollWidth > one.clientWidth).length,
     wide: document.documentElement.scrollWidth - innerWidth,
     dark: getComputedStyle(document.body).backgroundColor,
   }, "*");
@@ -215,11 +216,14 @@ addEventListener("load", async () => {
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: the page is not looked at in a browser")
-@pytest.mark.parametrize("width", [360, 1200])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_browser_finds_nothing_missing(page: Path, tmp_path: Path, width: int, dark: bool) -> None:
+@pytest.mark.parametrize(
+    ("width", "shown"), [(360, "light"), (1200, "light"), (360, "dark"), (1200, "dark"), (718, "print")]
+)
+def test_a_browser_finds_nothing_missing(page: Path, tmp_path: Path, width: int, shown: str) -> None:
     assert CHROMIUM
-    (tmp_path / "page.html").write_text(page.read_text().replace("</body>", PROBE + "</body>"))
+    dark = shown == "dark"
+    text = page.read_text().replace("</body>", PROBE + "</body>")
+    (tmp_path / "page.html").write_text(text.replace("@media print", "@media all") if shown == "print" else text)
     # In a frame, since no window is as narrow as a phone.
     (tmp_path / "frame.html").write_text(
         f'<iframe src="page.html" style="width: {width}px; height: 700px; border: 0"></iframe><pre></pre>'
@@ -238,6 +242,7 @@ def test_a_browser_finds_nothing_missing(page: Path, tmp_path: Path, width: int,
     assert min(found["images"]) > 0
     assert found["sounds"] == pytest.approx([0.2] * 4, abs=0.01)
     assert found["wide"] <= 0
+    assert shown != "print" or found["cut"] == 0, "paper does not scroll"
     assert (found["dark"] == "rgb(255, 255, 255)") != dark
 
 
