@@ -1,10 +1,13 @@
 """A translator's attention from subwords to words, and its error against the true alignment."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from unifier.heads.translation import TranslationHead
 from unifier.heads.writing import before
+from unifier.report.alignment import AlignmentPage
 from unifier.study.analyses.alignment import (
     Aligned,
     alignment_error_rate,
@@ -77,3 +80,11 @@ def test_chance_is_the_mean_over_links_drawn_evenly() -> None:
     ]
     wanted = sum(drawn) / len(drawn)
     assert chance_error_rate([sentence([0, 0, 0], gold) for gold in golds]) == pytest.approx(wanted, abs=0.01)
+
+
+def test_its_page_says_what_is_so_on_black_too_and_prints_its_colours(tmp_path: Path) -> None:
+    with AlignmentPage(tmp_path / "a.html") as page:
+        page.add(1, ["a", "dog"], ["un", "chien"], [[0.9, 0.1], [0.2, 0.8]])
+    text = (tmp_path / "a.html").read_text()
+    assert "dark" not in text.partition("</style>")[2], "on a dark ground the most is the brightest"
+    assert "print-color-adjust: exact" in text

@@ -24,6 +24,17 @@ def shown(*, r_drop: float = 0.0, dropout: float = 0.0) -> Experiment:
 '''
 
 
+VARIED = (
+    EXPERIMENT
+    + """
+from unifier import Comparison
+
+def several(*, rates: tuple[float, ...] = (0.0, 0.25)) -> Comparison:
+    return Comparison("several", [shown], vary={"dropout": rates, "share": (0.5, 1.0)})
+"""
+)
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "shown.py"
@@ -71,3 +82,12 @@ def test_a_first_example_that_cannot_be_read(tmp_path: Path, capsys: pytest.Capt
 def test_a_seed_that_is_none(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(file), "seed=-1"]) == 2
     assert capsys.readouterr().err == "unifier: seed=-1: a number from 0 to 4294967295 is expected\n"
+
+
+def test_what_a_comparison_varies_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "several.py").write_text(VARIED)
+    assert main(["show", str(tmp_path / "several.py")]) == 0
+    said = capsys.readouterr().out
+    assert "varies dropout (2): 0.0, 0.25; dropout=0.0 is shown" in said
+    assert "varies share (2): 0.5, 1.0; share=0.5 is shown" in said
+    assert said.count("experiment shown") == 1

@@ -22,11 +22,12 @@ caption { text-align: left; font-weight: 600; padding-bottom: .5rem; }
 thead th { writing-mode: vertical-rl; transform: rotate(180deg); text-align: left; padding: .3rem 0; }
 tbody th { text-align: right; padding-right: .5rem; }
 th { font-weight: 400; white-space: nowrap; }
-td { width: 1.6rem; height: 1.6rem; border: 1px solid color-mix(in srgb, CanvasText 15%, Canvas); }
+td { width: 1.6rem; height: 1.6rem; border: 1px solid color-mix(in srgb, CanvasText 15%, Canvas);
+     print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 </style>
 <h1>Alignments</h1>
-<p>A row for each token of a translation, a column for each of its source; the darker a cell, the more the one looked at
-the other. Each row sums to 1; point at a cell to read its share.</p>
+<p>A row for each token of a translation, a column for each of its source; the stronger a cell's colour, the more the
+one looked at the other. Each row sums to 1; point at a cell to read its share.</p>
 """
 
 

@@ -12,7 +12,7 @@ from unifier.report.figures.every import draw_all
 from unifier.report.numbers.answer import answer
 from unifier.report.numbers.conditions import Condition, conditions, foremost, setting
 from unifier.report.numbers.gather import Row, Study, read_study, scale_of, study_of
-from unifier.report.numbers.matching import matching
+from unifier.report.numbers.matching import matching_of
 from unifier.report.numbers.tables import (
     alignment_table,
     attention_table,
@@ -71,7 +71,7 @@ def _write(folder: Path, study: Study) -> Path:
         question=study.question,
         answer=answer(found),
         extent=_extent(study.rows),
-        matching=matching(study.rows),
+        matching=matching_of(found),
         scores=score_tables(found),
         legend=_legend(found),
         figures={

@@ -17,12 +17,17 @@ from unifier_tokenizers import InputError, Tokens
 
 
 def show(reference: str, settings: Mapping[str, Any], *, seed: Any) -> None:
-    """Print, for each arm of what FILE[:name] describes, the first training example's shape at every stop."""
+    """Print, for each arm of what FILE[:name] describes, the first training example's shape at every stop.
+
+    Of a comparison, with the first value of each setting that varies, and what it varies between.
+    """
     function = find(reference)
     torch.manual_seed(check_seed(convert("seed", seed, int)))
     described = function(**check_settings(function, settings))
     if isinstance(described, Comparison):
         print(f"comparison {described.name}: seeds {', '.join(map(str, described.seeds))}")
+        for name, values in described.vary.items():
+            print(f"  varies {name} ({len(values)}): {', '.join(map(str, values))}; {name}={values[0]} is shown")
         for one in described.experiments:
             show_experiment(one(**check_settings(one, described.settings_of(one, described.first()))))
     else:

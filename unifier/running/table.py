@@ -10,7 +10,7 @@ from rich.table import Table
 from unifier.report.numbers.answer import answer
 from unifier.report.numbers.conditions import conditions
 from unifier.report.numbers.gather import read_study
-from unifier.report.numbers.matching import matching
+from unifier.report.numbers.matching import matching_of
 from unifier.report.numbers.tables import score_tables
 from unifier.report.numbers.wording import alone
 from unifier.running.result import Result
@@ -43,10 +43,11 @@ def print_table(results: Sequence[Result]) -> None:
 
 
 def print_comparison(folder: Path) -> None:
-    """A comparison's answer in a sentence; one table an arm, a row a condition; what is matched and what is not; and
-    what failed or lacks, a line each."""
+    """A comparison's answer in a sentence; one table an arm, a row a condition, with what is matched and what is not;
+    and what failed or lacks, a line each."""
     study = read_study(folder)
     found = conditions(study.rows)
+    matched = matching_of(found)
     console().print(" ".join(answer(found)), style="bold")
     for arm, lines in score_tables(found).items():
         table = Table(title=arm, title_justify="left", box=None, pad_edge=False)
@@ -56,8 +57,8 @@ def print_comparison(folder: Path) -> None:
             table.add_row(*line.values())
         console().print("")
         console().print(table)
-    if said := matching(study.rows):
-        console().print(f"\n{said[0].upper()}{said[1:]}.")
+        if arm in matched:
+            console().print(f"{matched[arm]}.")
     for problem in study.problems:
         print(f"warning: {problem}", file=sys.stderr)
 

@@ -43,9 +43,9 @@ def _counted(condition: Condition) -> tuple[list[str], NDArray[np.int64]] | None
 def _heat(condition: Condition, labels: list[str], counts: NDArray[np.int64], sheet: Sheet) -> Drawn:
     numbered = len(labels) <= NUMBERED
     side, longest = (0.3 if numbered else 0.15) * len(labels), 0.07 * max(map(len, labels))
-    figure, axes = panel(side + longest + 0.6, side + longest + 0.6)
+    figure, axes = panel(max(side + longest + 0.6, 2.4), side + longest + 0.9)
     shares = counts / counts.sum(1, keepdims=True).clip(min=1)
-    axes.imshow(shares, cmap=SHADES, vmin=0, vmax=1)
+    axes.imshow(shares, cmap=SHADES, vmin=0, vmax=1, aspect="auto")
     if numbered:
         for (true, said), share in np.ndenumerate(shares):
             if counts[true, said]:

@@ -5,18 +5,20 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
-from unifier.report.figures.drawing import Drawn, End, Sheet, faded, label_ends, panel
+from unifier.report.figures.drawing import COLOURS, Drawn, End, Sheet, dot, faded, label_ends, panel
 from unifier.report.numbers.conditions import Condition, budget
 from unifier.report.numbers.gather import Row, scale_of
-from unifier.report.numbers.wording import plain
+from unifier.report.numbers.wording import join, plain
 from unifier.study.files import read_table
 
 AXES = {"tokens": "tokens read", "flops": "FLOPs", "seconds": "seconds of training"}
 MOST = 4
 """Lines that one panel holds."""
+DASHES = ("-", ":", "-.")
+"""Of an arm's lines in turn, but for those of joint trunks, which alone are "--"."""
 
 
 class Curve(NamedTuple):
@@ -29,17 +31,45 @@ class Curve(NamedTuple):
 
 
 def telling(conditions: Sequence[Condition], most: int) -> list[Condition]:
-    """Of an arm's conditions the first, usually solo, the joint one, and the best on validation, `most` in all."""
+    """Of an arm's conditions those that others are held against, and the best on validation, `most` in all."""
     best = sorted(conditions, key=lambda one: -one.validation)
-    first = [*conditions[:1], *(one for one in conditions if one.says(mode="joint"))]
-    chosen = list({id(one): one for one in [*first, *best]}.values())[:most]
+    chosen = list({id(one): one for one in [*_standing(conditions), *best]}.values())[:most]
     return [one for one in conditions if any(one is other for other in chosen)]
 
 
-def chosen_of(conditions: Sequence[Condition], most: int) -> str:
-    """What a figure says where it shows only the telling ones."""
-    there = max(sum(other.arm == one.arm for other in conditions) for one in conditions)
-    return f"{most} of {there} conditions drawn, the best on validation beside solo and joint" if there > most else ""
+def _standing(conditions: Sequence[Condition]) -> list[Condition]:
+    """Of an arm's conditions the first, usually solo, and the joint one."""
+    return [*conditions[:1], *(one for one in conditions[1:] if one.says(mode="joint"))]
+
+
+def chosen_of(drawn: Sequence[Condition], conditions: Sequence[Condition]) -> str:
+    """What a figure says that draws some of its arms' conditions alone."""
+    if len(drawn) == len(conditions):
+        return ""
+    arms = dict.fromkeys(one.arm for one in conditions)
+    standing = {id(one) for arm in arms for one in _standing([own for own in conditions if own.arm == arm])}
+    beside = ["joint" if one.says(mode="joint") else one.label for one in drawn if id(one) in standing]
+    said = ["the best on validation"] if any(id(one) not in standing for one in drawn) else []
+    said += [join(list(dict.fromkeys(beside)))] if beside else []
+    return f"{len(drawn)} of {len(conditions)} conditions drawn, {' beside '.join(said)}"
+
+
+def looks(conditions: Sequence[Condition], sheet: Sheet) -> dict[int, tuple[str, str]]:
+    """The colour and the dashes of each of an arm's conditions, by its identity: the same in every figure.
+
+    The colour is the arm's, the later the fainter; all colours are free to tell conditions where there is one arm.
+    """
+    joint = [one for one in conditions if one.says(mode="joint")]
+    others = [one for one in conditions if not one.says(mode="joint")]
+    found: dict[int, tuple[str, str]] = {}
+    for kin in (joint, others):
+        for k, one in enumerate(kin):
+            if len(sheet.colours) == 1:
+                colour, turn = COLOURS[k % len(COLOURS)], k // len(COLOURS)
+            else:
+                colour, turn = faded(sheet.colours[one.arm], k / max(len(kin) - 1, 1)), k
+            found[id(one)] = colour, "--" if kin is joint else DASHES[turn % len(DASHES)]
+    return found
 
 
 def draw_curves(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
@@ -63,17 +93,15 @@ def _panel(arm: str, conditions: Sequence[Condition], axis: str, sheet: Sheet) -
         return []
     figure, axes = panel()
     ends: list[End] = []
-    others = [one for one, _ in curves[1:] if not one.says(mode="joint")]
+    styles = looks(conditions, sheet) if arm else {}
     for k, (one, found) in enumerate(curves):
-        own = sheet.colours[one.arm]
-        joint = one.says(mode="joint")
-        colour = own if joint or not arm or k == 0 else faded(own, 0.4 + 0.6 * others.index(one) / len(others))
+        colour, dashes = styles.get(id(one), (sheet.colours[one.arm], "-"))
         axes.fill_between(found.x, found.low, found.high, color=colour, alpha=0.15, linewidth=0)
-        axes.plot(found.x, found.mean, "--" if joint and arm else "-", color=colour, zorder=3 - k / 100)
+        axes.plot(found.x, found.mean, dashes, marker=dot(found.x), color=colour, zorder=3 - k / 100)
         ends.append(End(found.mean[-1], one.label if arm else one.arm, colour))
     metric = "normalised score" if scaled else plain(conditions[0].metric) if arm else "score"
     axes.set(title=arm or "all arms", xlabel=AXES[axis], ylabel=f"validation {metric}")
-    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}") if axis == "seconds" else EngFormatter(sep=" "))
     axes.xaxis.set_major_locator(MaxNLocator(3))
     if len(curves) > 1:
         label_ends(axes, ends)
@@ -86,7 +114,7 @@ def _panel(arm: str, conditions: Sequence[Condition], axis: str, sheet: Sheet) -
     notes = {
         "Each arm in its own metric": not arm and not scaled,
         "Band: least to most of its runs": several,
-        chosen_of(conditions, MOST): len(shown) < len(conditions),
+        chosen_of([one for one, _ in curves], conditions): len(curves) < len(conditions),
     }
     note = ". ".join(text for text, holds in notes.items() if holds)
     says = f"validation {metric} over {AXES[axis]}, {arm or 'all arms'}"
@@ -100,7 +128,7 @@ def _loss(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
         return []
     figure, axes = panel()
     for arm, found in lines.items():
-        axes.plot(found.x, found.mean, color=sheet.colours[arm], label=arm)
+        axes.plot(found.x, found.mean, marker=dot(found.x), color=sheet.colours[arm], label=arm)
     axes.set(
         title="all arms" if len(conditions) > 1 else conditions[0].arm, xlabel=AXES["tokens"], ylabel="training loss"
     )

@@ -3,15 +3,17 @@
 import io
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from scipy.optimize import isotonic_regression
 
 from unifier.study.files import write_table, write_text
 
@@ -66,22 +68,20 @@ class Drawn:
 @final
 @dataclass(frozen=True)
 class Sheet:
-    """Where figures go, what each of them says beneath, and the colour of each arm."""
+    """Where figures go, and the colour of each arm."""
 
     folder: Path
     """A run's or a comparison's; figures lie in its folder of that name."""
-    note: str
     colours: Mapping[str, str]
 
     def save(
         self, figure: Figure, name: str, section: str, says: str, table: Sequence[Mapping[str, Any]], note: str = ""
     ) -> Drawn:
-        """Write figures/<name>.svg, and figures/<name>.csv with the numbers that it shows."""
+        """Write figures/<name>.svg, the note beneath it, and figures/<name>.csv with the numbers that it shows."""
         at = self.folder / "figures"
         at.mkdir(parents=True, exist_ok=True)
-        beneath = ". ".join(part for part in (note, self.note) if part)
-        if beneath:
-            lines = textwrap.wrap(beneath, round(figure.get_figwidth() * 19))
+        if note:
+            lines = textwrap.wrap(note, round(figure.get_figwidth() * 19))
             figure.set_figheight(figure.get_figheight() + 0.13 * len(lines))
             figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=7.5, color=SOFT)
         file = io.StringIO()
@@ -111,9 +111,15 @@ def panel(width: float = 3.2, height: float = 2.3) -> tuple[Figure, Axes]:
 
 
 def faded(colour: str, share: float) -> str:
-    """A colour on its way to grey."""
-    red, green, blue = (own + share * (grey - own) for own, grey in zip(to_rgb(colour), to_rgb("#a8b0b9"), strict=True))
+    """A colour on its way to grey: at 0 itself, at 1 half-way there, that small letters may still be read."""
+    ends = zip(to_rgb(colour), to_rgb("#a8b0b9"), strict=True)
+    red, green, blue = (own + 0.5 * share * (grey - own) for own, grey in ends)
     return to_hex((red, green, blue))
+
+
+def dot(points: Sized) -> str:
+    """The marker of a line through these points: a dot where there is but one, and so no line."""
+    return "o" if len(points) == 1 else ""
 
 
 class End(NamedTuple):
@@ -126,25 +132,31 @@ class End(NamedTuple):
     """Where on the horizontal axis it ends, if not at the right; a thin line then leads to what is written."""
 
 
-WIDE, TALL = 22, 3
-"""The most letters of a line's name side by side, and the most of them one below another; what is longer is cut."""
+WIDE = 22
+"""The most letters of a line's name side by side; what is longer goes on below."""
+LINE = 0.15
+"""Inches from one line of such a name to the next."""
+FRAME = 0.7
+"""Inches of a figure's height that its title and the horizontal axis take."""
 
 
 def label_ends(axes: Axes, ends: Sequence[End]) -> None:
-    """Write each line's name beside its end, apart from the others where they would overlap; on a linear axis."""
-    low, high = axes.get_ylim()
+    """Write each line's name beside its end, or as near as the others let it; on a linear axis.
+
+    A figure that is too low for all names is made higher.
+    """
     figure = axes.get_figure(root=True)
     assert figure is not None
-    gap = (high - low) * 0.2 / figure.get_figheight()  # a fifth of an inch, axes and figure being nearly as high
     order = sorted(ends, key=lambda end: end.height)
-    heights = [end.height for end in order]
-    texts = [textwrap.wrap(end.text, WIDE, max_lines=TALL, placeholder=" …") for end in order]
-    for _ in range(100):  # push neighbours apart by half of what they overlap, until none do
-        for k in range(1, len(heights)):
-            room = gap * (0.4 + 0.3 * (len(texts[k]) + len(texts[k - 1])))
-            if (overlap := room - (heights[k] - heights[k - 1])) > 1e-9:
-                heights[k] += overlap / 2
-                heights[k - 1] -= overlap / 2
+    texts = [textwrap.wrap(end.text, WIDE) for end in order]
+    halves = np.array([LINE * len(lines) / 2 for lines in texts])
+    figure.set_figheight(max(figure.get_figheight(), FRAME + 2 * halves.sum()))
+    low, high = axes.get_ylim()
+    inch = (high - low) / (figure.get_figheight() - FRAME)
+    # Less the room below them, names need only keep their order: the nearest that do are an isotonic regression.
+    below = inch * np.cumsum([0.0, *(halves[1:] + halves[:-1])])
+    least, most = low + inch * (halves[0] - LINE / 4), high - inch * (halves[-1] - LINE / 4) - below[-1]
+    heights = isotonic_regression([end.height for end in order] - below).x.clip(least, most) + below
     for end, height, lines in zip(order, heights, texts, strict=True):
         axes.annotate(
             "\n".join(lines),

@@ -15,16 +15,14 @@ from unifier.report.figures.scaling import draw_efficiency, draw_sweeps
 from unifier.report.figures.scores import draw_joint, draw_scores
 from unifier.report.numbers.conditions import conditions
 from unifier.report.numbers.gather import Study
-from unifier.report.numbers.matching import matching
 
 
 def draw_all(study: Study, folder: Path) -> list[Drawn]:
-    """Write all figures, and their numbers, below a folder; beneath each stands what is matched and what is not."""
+    """Write all figures, and their numbers, below a folder."""
     found = conditions(study.rows)
     if not found:
         return []
-    note = matching(study.rows)
-    sheet = Sheet(folder, note[:1].upper() + note[1:], colours_of(list(dict.fromkeys(one.arm for one in found))))
+    sheet = Sheet(folder, colours_of(list(dict.fromkeys(one.arm for one in found))))
     with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the reader's own font is used
         return [

@@ -1,5 +1,6 @@
 """Heat maps with their numbers: the transfer matrix, and settings by arms."""
 
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,9 +25,12 @@ def draw_grids(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     return drawn
 
 
-def _heat(grid: Grid, name: str, section: str, values: Sequence[float], sheet: Sheet) -> Drawn:
+def _heat(grid: Grid, file: str, section: str, values: Sequence[float], sheet: Sheet) -> Drawn:
     wide = max(0.5, 0.085 * max(map(len, grid.columns)))  # so that names stand beside each other
-    figure, axes = panel(1.75 + wide * len(grid.columns), 1.1 + 0.3 * len(grid.rows))
+    width = 0.4 + 0.07 * max(map(len, grid.rows)) + wide * len(grid.columns)
+    name, _, settings = grid.title.partition(", ")
+    heading = [name, *textwrap.wrap(settings, round(13 * width))]
+    figure, axes = panel(width, 0.7 + 0.17 * len(heading) + 0.3 * len(grid.rows))
     cells = np.array([[np.nan if cell is None else cell for cell in line] for line in grid.cells])
     low, high = min(values), max(values)
     axes.imshow(cells, cmap=SHADES, vmin=low, vmax=high, aspect="auto")
@@ -43,9 +47,9 @@ def _heat(grid: Grid, name: str, section: str, values: Sequence[float], sheet: S
         text.set_color(SOFT if line in grid.controls else INK)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    axes.set_title(grid.title.replace(", ", "\n", 1), pad=10)
+    figure.suptitle("\n".join(heading), x=0.01, ha="left", fontsize=10, fontweight="bold")
     table = [
         {"": line, **{arm: "" if cell is None else cell for arm, cell in zip(grid.columns, of_line, strict=True)}}
         for line, of_line in zip(grid.rows, grid.cells, strict=True)
     ]
-    return sheet.save(figure, name, section, f"{grid.unit}, {grid.title}", table, grid.unit[0].upper() + grid.unit[1:])
+    return sheet.save(figure, file, section, f"{grid.unit}, {grid.title}", table, grid.unit[0].upper() + grid.unit[1:])

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from unifier.report.figures.drawing import COLOURS, SOFT, Drawn, End, Sheet, faded, label_ends, panel
+from unifier.report.figures.drawing import COLOURS, SOFT, Drawn, End, Sheet, dot, faded, label_ends, panel
 from unifier.report.numbers.conditions import label, named
 from unifier.report.numbers.gather import Row
 from unifier.study.files import read_table
@@ -41,7 +41,7 @@ def draw_representation(found: Sequence[Mapping[str, Any]], sheet: Sheet) -> lis
                 lines = [line for line in table if line["trunks"] == pair]
                 x, y = [layers.index(line["layer"]) for line in lines], [line["calibrated"] for line in lines]
                 own = sheet.colours.get(arm, COLOURS[0])
-                colour = faded(own, 0.9 * k / max(len(pairs) - 1, 1))
+                colour = faded(own, k / max(len(pairs) - 1, 1))
                 axes.plot(x, y, color=colour)
                 for at, height, line in zip(x, y, lines, strict=True):
                     sure = line["p"] == "" or line["p"] <= 0.05
@@ -132,12 +132,13 @@ def _gradients_of_layer(layer: str, curves: _Curves, way: str, sheet: Sheet) -> 
     for (a, b), points in curves.items():
         x, y = zip(*points, strict=True)
         if a == b:
-            axes.plot(x, y, color=sheet.colours.get(a, SOFT), linewidth=1, linestyle=":", alpha=0.8)
-            ends.append(End(y[-1], f"{a} itself", sheet.colours.get(a, SOFT)))
+            own = sheet.colours.get(a, SOFT)
+            axes.plot(x, y, color=own, marker=dot(x), linewidth=1, linestyle=":", alpha=0.8)
+            ends.append(End(y[-1], f"{a} itself", own))
         else:  # a line of both arms' colours
             first, second = (sheet.colours.get(arm, SOFT) for arm in (a, b))
-            axes.plot(x, y, color=first, linestyle=(0, (4, 4)), gapcolor=second)
-            ends.append(End(y[-1], f"{a}, {b}", SOFT))
+            axes.plot(x, y, color=first, marker=dot(x), linestyle=(0, (4, 4)), gapcolor=second)
+            ends += [End(y[-1], b, second), End(y[-1], f"{a} and", first)]  # one above the other, each in its colour
     axes.axhline(0, color=SOFT, linewidth=1)
     named_layer = ", ".join(part for part in (layer_name(layer), way) if part)
     axes.set(title=named_layer, xlabel="tokens read", ylabel="cosine of gradients")

@@ -5,15 +5,13 @@ from statistics import fmean
 
 from matplotlib.ticker import MaxNLocator
 
-from unifier.report.figures.curves import chosen_of, telling
-from unifier.report.figures.drawing import COLOURS, Drawn, End, Sheet, label_ends, panel
+from unifier.report.figures.curves import chosen_of, looks, telling
+from unifier.report.figures.drawing import Drawn, End, Sheet, label_ends, panel
 from unifier.report.numbers.conditions import Condition
 from unifier.study.files import read_json
 
 MOST = 18
 """Lines that one panel holds."""
-DASHES = ("-", "--", ":")
-"""Once all colours are used, they begin again with the next of these."""
 
 
 def draw_lengths(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
@@ -24,10 +22,11 @@ def draw_lengths(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
         lines = [(one, points) for one in telling(own, MOST) if (points := _points(one))]
         if not lines:
             continue
-        figure, axes = panel(4.0, max(2.3, 0.25 * len(lines)))
+        figure, axes = panel(4.0)
         ends: list[End] = []
-        for k, (one, points) in enumerate(lines):
-            colour, dashes = COLOURS[k % len(COLOURS)], DASHES[k // len(COLOURS)]
+        styles = looks(own, sheet)
+        for one, points in lines:
+            colour, dashes = styles[id(one)]
             x, y = [point["words"] for point in points], [point["bleu"] for point in points]
             axes.plot(x, y, dashes, marker="o", markersize=3, color=colour)
             ends.append(End(y[-1], one.label, colour))
@@ -35,7 +34,8 @@ def draw_lengths(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         label_ends(axes, ends)
         table = [{"arm": arm, "condition": one.label, **point} for one, points in lines for point in points]
-        note = ". ".join(part for part in ("Each point is a group of like length", chosen_of(own, MOST)) if part)
+        chosen = chosen_of([one for one, _ in lines], own)
+        note = ". ".join(part for part in ("Each point is a group of like length", chosen) if part)
         says = f"BLEU over the length of the input, {arm}"
         drawn.append(sheet.save(figure, f"lengths-{arm}", "lengths", says, table, note))
     return drawn

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from unifier.report.figures.drawing import SOFT, Drawn, End, Sheet, label_ends, panel
 from unifier.report.numbers.conditions import Condition
@@ -65,14 +65,16 @@ def draw_sweeps(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
             x = [getattr(point, axis) for point in points]
             if max(x) < 1.02 * min(x):
                 continue
-            figure, axes = panel(4.0, max(2.3, 0.25 * len(points)))
+            figure, axes = panel(4.0)
             heights = [point.score.mean for point in points]
             halves = [point.score.half for point in points]
             bars = [half or 0.0 for half in halves]
             axes.errorbar(x, heights, yerr=bars, fmt="o", color=sheet.colours[arm], elinewidth=1.5)
             axes.set(xscale="log", title=arm, xlabel=said, ylabel=f"test {plain(metric)}")
             axes.margins(x=0.2)
-            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            # Within a decade a logarithmic axis takes all ticks of a linear one, whose names would run together.
+            few = MaxNLocator(3) if max(x) < 10 * min(x) else LogLocator()
+            axes.xaxis.set_major_locator(few)
             axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
             axes.xaxis.set_minor_formatter(NullFormatter())
             label_ends(axes, [End(y, point.label, SOFT, at) for point, at, y in zip(points, x, heights, strict=True)])

@@ -1,5 +1,6 @@
 """Scores with their intervals: all arms on one axis, and joint against solo."""
 
+import textwrap
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -9,10 +10,11 @@ from unifier.report.figures.drawing import INK, SOFT, Drawn, Sheet, panel
 from unifier.report.numbers.answer import Together, together
 from unifier.report.numbers.conditions import Condition
 from unifier.report.numbers.intervals import Estimate
+from unifier.report.numbers.matching import matching_of
 from unifier.report.numbers.wording import plain, plus_minus
 
-MOST = 6
-"""Conditions of an arm that are drawn."""
+MOST = 18
+"""Conditions of an arm that are drawn: those of a ladder, or a transfer with all its controls."""
 
 
 def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
@@ -23,7 +25,8 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     arms = list(dict.fromkeys(one.arm for one in conditions))
     groups = [telling([one for one in conditions if one.arm == arm], MOST) for arm in arms]
     lines = sum(len(group) for group in groups) + (len(arms) if max(map(len, groups)) > 1 else 0)
-    figure, axes = panel(4.6, 0.9 + 0.24 * lines)
+    names = [one.label for group in groups if len(group) > 1 for one in group]
+    figure, axes = panel(3.6 + 0.07 * max(map(len, [*arms, *names])), 0.9 + 0.24 * lines)
     height, ticks = 0.0, list[tuple[float, str, str]]()
     for arm, group in zip(arms, groups, strict=True):
         if len(group) > 1:
@@ -55,20 +58,31 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     several = any(one.score.half is not None for one in conditions)
     over = " or ".join(dict.fromkeys(one.unit for one in conditions))
     bar = f"Bar: 95 % interval over {over}s" if several else f"No interval over {over}s"
-    note = ". ".join(part for part in (bar, chosen_of(conditions, MOST)) if part)
-    says = f"{'normalised' if scaled else 'raw'} scores of every condition with their intervals"
+    shown = [one for group in groups for one in group]
+    note = ". ".join(part for part in (bar, chosen_of(shown, conditions), _matching(conditions)) if part)
+    many = "every condition" if len(shown) == len(conditions) else f"{len(shown)} of {len(conditions)} conditions"
+    says = f"{'normalised' if scaled else 'raw'} scores of {many} with their intervals"
     return [sheet.save(figure, "scores", "scores", says, table, note)]
+
+
+def _matching(conditions: Sequence[Condition]) -> str:
+    """The same in a line: once where it is the same of all arms."""
+    said = matching_of(conditions)
+    if len(set(said.values())) == 1:
+        return next(iter(said.values()))
+    return ". ".join(f"{arm}: {text[0].lower()}{text[1:]}" for arm, text in said.items())
 
 
 def draw_joint(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     """What one trunk for all gains each arm over a trunk of its own."""
-    return [_joint(found, sheet) for found in together(conditions)]
+    return [_joint(found, _matching(conditions), sheet) for found in together(conditions)]
 
 
-def _joint(found: Together, sheet: Sheet) -> Drawn:
+def _joint(found: Together, matched: str, sheet: Sheet) -> Drawn:
     title = ", ".join(part for part in ("joint less solo", found.settings) if part)
     lines = {**found.arms, **({"mean": found.overall} if found.overall else {})}
-    figure, axes = panel(3.2, 1.1 + 0.3 * len(lines))
+    heading = [title.partition(", ")[0], *textwrap.wrap(found.settings, 36)]
+    figure, axes = panel(2.6 + 0.07 * max(map(len, lines)), 0.95 + 0.17 * len(heading) + 0.3 * len(lines))
     for k, (arm, gain) in enumerate(lines.items()):
         _dot(axes, gain, -k, sheet.colours.get(arm, INK))
         axes.annotate(
@@ -83,7 +97,7 @@ def _joint(found: Together, sheet: Sheet) -> Drawn:
     axes.set_yticks([-k for k in range(len(lines))], list(lines))
     axes.set_ylim(0.6 - len(lines), 0.6)
     axes.set(
-        title=title.replace(", ", "\n", 1),
+        title="\n".join(heading),
         xlabel=found.unit if found.overall else f"{found.unit}, each arm in its own metric",
     )
     axes.tick_params(axis="y", length=0, labelcolor=INK)
@@ -92,7 +106,8 @@ def _joint(found: Together, sheet: Sheet) -> Drawn:
     table = [{"arm": arm, **_cells(gain, "joint less solo")} for arm, gain in lines.items()]
     over = next(iter(lines.values())).unit
     several = any(gain.half is not None for gain in lines.values())
-    note = f"Bar: 95 % interval, paired by {over}" if several else f"No interval over {over}s"
+    bar = f"Bar: 95 % interval, paired by {over}" if several else f"No interval over {over}s"
+    note = ". ".join(part for part in (bar, matched) if part)
     return sheet.save(figure, title, "answer", f"{title}, arm by arm", table, note)
 
 

@@ -1,9 +1,9 @@
 """What compared rows have in equal measure, and what they have not."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from unifier.report.numbers.conditions import budget
+from unifier.report.numbers.conditions import Condition, budget
 from unifier.report.numbers.gather import Row
 from unifier.report.numbers.wording import amount, join
 
@@ -49,3 +49,14 @@ def matching(rows: Iterable[Row]) -> str:
     said = f"{matched}; not matched: {', '.join(ranges)}" if ranges else matched
     moved = any(row["start"] is not None for row in rows)
     return f"{said}; not counted: what a trunk had read before it was transferred" if moved else said
+
+
+def matching_of(conditions: Sequence[Condition]) -> dict[str, str]:
+    """The same as a sentence for each arm of several conditions; arms are not held against each other."""
+    arms = [one.arm for one in conditions]
+    return {
+        arm: f"{said[0].upper()}{said[1:]}"
+        for arm in dict.fromkeys(arms)
+        if arms.count(arm) > 1
+        if (said := matching(row for one in conditions if one.arm == arm for row in one.rows))
+    }
