@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unifier.data.loading import Batch
-    from unifier.data.source import Example, Source
+    from unifier.data.source import Example, Scale, Source
     from unifier.heads.classification import ClassificationHead
     from unifier.heads.head import Head
     from unifier.heads.tagging import TaggingHead
@@ -34,6 +34,7 @@ _HOMES = {
     "Head": "unifier.heads.head",
     "Recurrent": "unifier.trunks.recurrent",
     "Result": "unifier.running.result",
+    "Scale": "unifier.data.source",
     "Source": "unifier.data.source",
     "TaggingHead": "unifier.heads.tagging",
     "Training": "unifier.study.experiment",
@@ -56,6 +57,7 @@ __all__ = [
     "Head",
     "Recurrent",
     "Result",
+    "Scale",
     "Source",
     "TaggingHead",
     "Training",
