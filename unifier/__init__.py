@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from unifier.model import Unifier
     from unifier.running.result import Result
     from unifier.running.run import run
+    from unifier.running.using.load import load
     from unifier.study.comparison import Comparison
     from unifier.study.experiment import Arm, Experiment, Training
     from unifier.trunks.bag import Bag
@@ -42,6 +43,7 @@ _HOMES = {
     "TranslationHead": "unifier.heads.translation",
     "Trunk": "unifier.trunks.trunk",
     "Unifier": "unifier.model",
+    "load": "unifier.running.using.load",
     "run": "unifier.running.run",
 }
 
@@ -65,6 +67,7 @@ __all__ = [
     "TranslationHead",
     "Trunk",
     "Unifier",
+    "load",
     "run",
 ]
 
