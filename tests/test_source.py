@@ -63,17 +63,20 @@ def test_a_reference_is_above_chance(chance: float, reference: float) -> None:
     assert Scale("mse", -0.08, -0.001, "a paper").reference == -0.001
 
 
-def test_a_scale_and_folds_that_are_none_are_told_before_anything_is_encoded(tmp_path: Path) -> None:
+def test_a_scale_and_folds_that_are_none_are_told_before_anything_is_encoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Odd(Bare):
         scale = ("accuracy", 0.0, 99.0, "a paper")
         folds = 4
 
-    class Unread(PatchTokenizer):
-        def encode(self, raw: Any) -> Units:
-            raise AssertionError("encoded already")
+    def encoded(raw: Any) -> Units:
+        raise AssertionError("encoded already")
 
     def odd(*, fold: int = 1) -> Experiment:
-        arm = Arm(Odd(), Unread(4, channels=1), ClassificationHead(("a", "b"), 4))
+        tokenizer = PatchTokenizer(4, channels=1)
+        monkeypatch.setattr(tokenizer, "encode", encoded)
+        arm = Arm(Odd(), tokenizer, ClassificationHead(("a", "b"), 4))
         return Experiment("odd", Bag(4, 1, 4), {"odd": arm}, Training(steps=1))
 
     with pytest.raises(InputError, match=r"bare: its scale is a tuple: give it as unifier\.Scale"):
