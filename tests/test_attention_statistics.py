@@ -8,11 +8,11 @@ from scipy.spatial.distance import cdist, jensenshannon
 from scipy.stats import entropy
 from torch import Tensor
 
-from unifier.study.analyses.attention_statistics import STATISTICS, Attentive, attention_statistics, received
+from unifier.study.analyses.attention_statistics import STATISTICS, attention_statistics, received
 from unifier.trunks.attention import visibility
 from unifier.trunks.bag import Bag
 from unifier.trunks.transformer import Transformer
-from unifier.trunks.trunk import Visible
+from unifier.trunks.trunk import AttentiveTrunk, Visible
 from unifier_tokenizers import Tokens
 
 B, H, N = 3, 2, 6
@@ -113,8 +113,8 @@ def test_attention_received_is_one_where_it_is_even_and_counts_who_asks() -> Non
 
 def test_a_transformer_shows_its_attention_and_a_bag_has_none() -> None:
     trunk: object = Transformer(8, 2, H, 12)
-    assert isinstance(trunk, Attentive)
-    assert not isinstance(Bag(8, 2, 12), Attentive)
+    assert isinstance(trunk, AttentiveTrunk)
+    assert not isinstance(Bag(8, 2, 12), AttentiveTrunk)
     tokens = Tokens(torch.randn(B, 8, N), MASK, torch.arange(N).expand(B, 1, N))
     found = attention_statistics(trunk.attention(tokens)[1][0].detach(), MASK, "all", line(), MASK)
     assert all(0 < float(found[name].min()) <= float(found[name].max()) <= 1 for name in ("entropy", "agreement"))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import nn
 
 from unifier.study.analyses.layers import by_layer, mean_columns
 from unifier.trunks.bag import Bag
@@ -88,8 +88,26 @@ class Doubles(Trunk):
         return tokens._replace(matrix=2 * tokens.matrix)
 
 
-def test_a_trunk_without_layers_is_one() -> None:
-    tokens = tokens_of([3])
-    layers: dict[str, Tensor] = by_layer(Doubles(), tokens)[1]
+class Convolves(Trunk):
+    """Of somebody else, with blocks and a norm that read columns (B, D, N)."""
+
+    dim = D
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Conv1d(D, D, 1) for _ in range(DEPTH))
+        self.norm = nn.BatchNorm1d(D)
+
+    def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
+        x = tokens.matrix
+        for block in self.blocks:
+            x = block(x)
+        return tokens._replace(matrix=self.norm(x))
+
+
+@pytest.mark.parametrize("build", [Doubles, Convolves])
+def test_a_trunk_that_tells_of_no_layers_is_one(build: Callable[[], Trunk]) -> None:
+    tokens = tokens_of([D, D])
+    answer, layers = by_layer(build().eval(), tokens)
     assert list(layers) == ["columns", "trunk"]
-    assert torch.equal(layers["trunk"], 2 * layers["columns"])
+    assert torch.equal(layers["trunk"], answer.matrix.mT)

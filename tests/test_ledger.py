@@ -174,6 +174,39 @@ def test_long_examples_are_told_from_their_beginnings(road: Road, monkeypatch: p
         assert cost(*split.lengths()[row]) == pytest.approx(counted(model, split, row), rel=1e-9)
 
 
+@pytest.mark.parametrize(("lengths", "each"), [((40, 40), 0), ((40, 30, 36), 8)], ids=["flat", "labels of columns"])
+def test_examples_whose_beginnings_cannot_be_read_are_counted_whole(
+    lengths: tuple[int, ...], each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One map reads all columns at once, or a column has several labels, so that no beginning fits its target."""
+    monkeypatch.setattr("unifier.study.ledger.LONGEST", 20)
+    split, flat, labels = Encoded(), nn.Linear(3 * 40, 2), nn.Linear(3, 8 * 5)
+    for index, n in enumerate(lengths):
+        units = Units(torch.zeros(3, n), torch.arange(n)[None])
+        split.add(units, torch.zeros(n * each).long() if each else torch.tensor(1), index)
+
+    def loss(batch: Batch) -> torch.Tensor:
+        found = labels(batch.values.mT).view(-1, 5) if each else flat(batch.values.flatten(1))
+        return nn.functional.cross_entropy(found, batch.target.flatten())
+
+    cost = flops_of_example(loss, split)
+    for row in range(len(split)):
+        with FlopCounterMode(display=False) as counter:
+            loss(collate(split, [row])).backward()
+        assert cost(*split.lengths()[row]) == pytest.approx(counter.get_total_flops(), rel=1e-9)
+
+
+def test_a_loss_that_fails_of_whole_examples_too_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unifier.study.ledger.LONGEST", 20)
+    split = Encoded([Units(torch.zeros(3, 40), torch.arange(40)[None])], [torch.tensor(1)], [0])
+
+    def loss(batch: Batch) -> torch.Tensor:
+        raise ValueError(f"of {batch.mask.shape[1]} columns")
+
+    with pytest.raises(ValueError, match="of 40 columns"):
+        flops_of_example(loss, split)
+
+
 def test_examples_are_told_apart_in_blocks_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.random.RandomState(0).randint(1, 9, (500, 2)).astype(np.int32)
     expected = np.unique(lengths, axis=0, return_index=True)

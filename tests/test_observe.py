@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from unifier import run
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
@@ -28,7 +29,7 @@ from unifier.trunks.bag import Bag
 from unifier.trunks.convolutional import Convolutional
 from unifier.trunks.recurrent import Recurrent
 from unifier.trunks.transformer import Transformer
-from unifier.trunks.trunk import Trunk
+from unifier.trunks.trunk import Trunk, Visible
 from unifier_tokenizers import FrameTokenizer, Mixture, PatchTokenizer, Sound, SubwordTokenizer, Tokens, Vocabulary
 from unifier_tokenizers.parts.vocabulary import Level
 
@@ -149,6 +150,25 @@ def test_a_trunk_without_attention_leaves_its_representations_alone(trunk: Trunk
     assert 0 <= found["words"]["alignment_error_rate"] <= 1, "the decoder's attention is shown whatever the trunk"
     assert {path.name for path in tmp_path.glob("figures/*")} == {f"attention-words-{k}.svg" for k in (0, 1)}
     assert ("digits" in found) == isinstance(trunk, Transformer)
+
+
+class Torchs(Trunk):
+    """Of somebody else: torch's own attention, under the name of ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dim, self.attention = D, nn.MultiheadAttention(D, 2, batch_first=True)
+
+    def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
+        x = tokens.matrix.mT
+        return tokens._replace(matrix=self.attention(x, x, x, key_padding_mask=~tokens.mask)[0].mT)
+
+
+def test_a_trunk_of_somebody_else_is_not_asked_for_what_it_only_seems_to_have(tmp_path: Path) -> None:
+    model, splits = model_of(Torchs(), digits=picture())
+    observe(model, splits, tmp_path)
+    assert set(np.load(tmp_path / "representations.npz")) == {"digits/columns", "digits/trunk"}
+    assert not (tmp_path / "attention.json").exists()
 
 
 def test_a_model_is_left_as_it_was(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from unifier.study.ledger import flops_of_example
 from unifier.study.transfer import shuffle, tune
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk, Visible
-from unifier_tokenizers import InputError, PatchTokenizer, Tokens, Units
+from unifier_tokenizers import ContractError, InputError, PatchTokenizer, Tokenizer, Tokens, Units, check_tokenizer
 
 D = 8
 Metrics = Callable[[Sequence[str], Sequence[str]], dict[str, Any]]
@@ -258,6 +258,41 @@ def test_what_is_encoded_is_a_tensor() -> None:
     examples, tokenizer = list(Digits().split("train"))[:2], PatchTokenizer(D, channels=1)
     with pytest.raises(InputError, match=r"Number\.encode gives a float"):
         encode_split(examples, tokenizer, Number(lambda predictions, targets: {}))
+
+
+class Slip(Tokenizer):
+    """The brightness of each row, given back as one likes."""
+
+    def __init__(self, give: Callable[[Tensor, Tensor], Any]) -> None:
+        super().__init__(D)
+        self.map, self.give = nn.Linear(8, D), give
+
+    def encode(self, raw: Any) -> Any:
+        values = torch.as_tensor(raw).float()
+        return self.give(values, torch.arange(values.shape[1])[None])
+
+    def embed(self, values: Tensor, positions: Tensor) -> Tensor:
+        return self.map(values.mT).mT
+
+
+@pytest.mark.parametrize(
+    ("give", "said"),
+    [
+        (lambda values, positions: None, ", not a NoneType"),
+        (lambda values, positions: values, ", not a Tensor"),
+        (lambda values, positions: (values, positions), ", not a tuple"),
+        (lambda values, positions: Units(values.numpy(), positions), ": its values are a ndarray"),
+        (lambda values, positions: Units(values, positions.numpy()), ": its positions are a ndarray"),
+        (lambda values, positions: Units(values.requires_grad_(), positions), ": its values carry one"),
+    ],
+)
+def test_what_a_tokenizer_gives_instead_of_units_is_named(give: Callable[[Tensor, Tensor], Any], said: str) -> None:
+    examples, tokenizer = list(Digits().split("train"))[:2], Slip(give)
+    expected = f"encode must give Units of two tensors without gradients{said}"
+    with pytest.raises(InputError, match=rf"Slip\.{expected}"):
+        encode_split(examples, tokenizer, ClassificationHead(Digits.labels, D))
+    with pytest.raises(ContractError, match=f"{expected}, for example 0"):
+        check_tokenizer(tokenizer, [example.input for example in examples])
 
 
 def test_a_frozen_batch_norm_without_weights_stands_still_as_well() -> None:

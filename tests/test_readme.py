@@ -11,6 +11,7 @@ import pytest
 
 import unifier
 from unifier import Arm, Experiment, Training, Transformer
+from unifier.running.registry import experiment, experiments
 from unifier.study.comparison import Comparison
 
 ROOT = Path(__file__).parent.parent
@@ -32,6 +33,16 @@ def test_the_experiment_runs_and_is_as_short_as_it_says(names: dict[str, Any], t
     assert 0 <= result.metrics["test/digits/accuracy"] <= 100
     first = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)[0]
     assert len([line for line in first.splitlines() if line.strip()]) <= 25
+
+
+def test_a_run_of_it_is_used_as_it_says(names: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "pictures_of_digits.py"
+    file.write_text(re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)[0])
+    (result,) = unifier.run(experiment(str(file)), dim=16, tokens=4000, out=tmp_path, track="off")
+    test = names["Digits"]().split("test")
+    said = names["labels"](result.folder, [example.input for example in test])
+    right = [answer.split()[0] == example.target for answer, example in zip(said, test, strict=True)]
+    assert 100 * sum(right) / len(right) == pytest.approx(result.metrics["test/digits/accuracy"], abs=0.5)
 
 
 def test_the_comparison_compares(names: dict[str, Any], tmp_path: Path) -> None:
@@ -84,8 +95,6 @@ def test_a_name_stands_for_the_file_in_its_own_folder_alone() -> None:
 
 
 def test_every_experiment_of_the_repository_is_one() -> None:
-    from unifier.running.registry import experiments
-
     for file in sorted((ROOT / "experiments").glob("*.py")):
         for function in experiments(file).values():
             assert function.__doc__, f"{file.name}: {function.__name__} has no docstring"

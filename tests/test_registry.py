@@ -171,6 +171,15 @@ def test_a_broken_plug_in_is_named_and_the_others_are_there(monkeypatch: pytest.
     assert plugins("sources") == {}
 
 
+def test_a_plug_in_with_the_name_of_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = ("unifier.heads.tagging:TaggingHead", "unifier.heads.head:Head")
+    entries = EntryPoints(EntryPoint("tagging", value, "unifier.heads") for value in values)
+    monkeypatch.setattr(registry, "entry_points", lambda group: entries.select(group=group))
+    said = r"'tagging' \(unifier\.heads\.head:Head\) has the name of another \(unifier\.heads\.tagging:TaggingHead\)"
+    with pytest.warns(UserWarning, match=said):
+        assert plugins("heads")["tagging"].__name__ == "TaggingHead"
+
+
 @pytest.mark.parametrize("kind", ["tokenizers", "heads", "sources"])
 def test_our_own_plug_ins_load(kind: registry.Kind) -> None:
     assert plugins(kind)

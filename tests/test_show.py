@@ -79,6 +79,36 @@ def test_a_first_example_that_cannot_be_read(tmp_path: Path, capsys: pytest.Capt
     assert "matrix (B, D, N)" in capsys.readouterr().out
 
 
+SERIES = """
+import torch
+from unifier import Arm, ClassificationHead, Example, Experiment, Training, Transformer
+from unifier_tokenizers import Tokenizer, Units
+
+class Long:
+    name = "long"
+    def split(self, name):
+        return [Example([0.25 * i for i in range(10_000)], "a")]
+
+class Ends(Tokenizer):
+    def encode(self, raw):
+        return Units(torch.tensor([[raw[0], raw[-1]]]), torch.arange(2)[None])
+    def embed(self, values, positions):
+        return values.expand(-1, self.dim, -1)
+
+def series() -> Experiment:
+    arm = Arm(Long(), Ends(8), ClassificationHead(("a", "b"), 8))
+    return Experiment("series", Transformer(8, 1, 2, 8), {"own": arm}, Training(steps=1))
+"""
+
+
+def test_a_long_input_is_told_by_its_beginning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "series.py").write_text(SERIES)
+    assert main(["show", str(tmp_path / "series.py")]) == 0
+    out = capsys.readouterr().out
+    assert "[0.0, 0.25, 0.5" in out
+    assert max(map(len, out.splitlines())) < 120
+
+
 def test_a_seed_that_is_none(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(file), "seed=-1"]) == 2
     assert capsys.readouterr().err == "unifier: seed=-1: a number from 0 to 4294967295 is expected\n"

@@ -1,6 +1,7 @@
 """What a set says its scores mean, beside those who ought to know."""
 
-from typing import Any, cast, final
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -8,16 +9,16 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
+from unifier import Arm, Bag, Experiment, Scale, Training, run
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
 from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.tagging import TaggingHead
 from unifier.heads.translation import TranslationHead
 from unifier.running.result import describe_data
-from unifier_tokenizers import Vocabulary
+from unifier_tokenizers import InputError, PatchTokenizer, Units, Vocabulary
 
 
-@final
 class Bare:
     """A source that says nothing of its scores."""
 
@@ -53,6 +54,35 @@ def test_saying_the_truth_about_embedded_data_scores_its_reference() -> None:
     head = TranslationHead(Vocabulary.fit(targets, size=300), 8, depth=1, heads=2, hidden=8)
     assert head.metrics(targets, targets)[pairs.scale.metric] == pytest.approx(pairs.scale.reference)
     assert head.metrics(["" for _ in targets], targets)[pairs.scale.metric] == pairs.scale.chance
+
+
+@pytest.mark.parametrize(("chance", "reference"), [(0.08, 0.001), (50.0, 50.0), (0.0, float("nan"))])
+def test_a_reference_is_above_chance(chance: float, reference: float) -> None:
+    with pytest.raises(InputError, match="higher is better: give errors a minus"):
+        Scale("mse", chance, reference, "a paper")
+    assert Scale("mse", -0.08, -0.001, "a paper").reference == -0.001
+
+
+def test_a_scale_and_folds_that_are_none_are_told_before_anything_is_encoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Odd(Bare):
+        scale = ("accuracy", 0.0, 99.0, "a paper")
+        folds = 4
+
+    def encoded(raw: Any) -> Units:
+        raise AssertionError("encoded already")
+
+    def odd(*, fold: int = 1) -> Experiment:
+        tokenizer = PatchTokenizer(4, channels=1)
+        monkeypatch.setattr(tokenizer, "encode", encoded)
+        arm = Arm(Odd(), tokenizer, ClassificationHead(("a", "b"), 4))
+        return Experiment("odd", Bag(4, 1, 4), {"odd": arm}, Training(steps=1))
+
+    with pytest.raises(InputError, match=r"bare: its scale is a tuple: give it as unifier\.Scale"):
+        run(odd, out=tmp_path, track="off")
+    with pytest.raises(InputError, match=r"bare says folds = 4: give their numbers, such as \(1, 2, 3\)"):
+        run(odd, out=tmp_path, track="off", folds=4)
 
 
 def test_a_result_holds_the_scale_or_says_that_there_is_none() -> None:

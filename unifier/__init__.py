@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unifier.data.loading import Batch
-    from unifier.data.source import Example, Source
+    from unifier.data.source import Example, Scale, Source
     from unifier.heads.classification import ClassificationHead
     from unifier.heads.head import Head
     from unifier.heads.tagging import TaggingHead
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from unifier.model import Unifier
     from unifier.running.result import Result
     from unifier.running.run import run
+    from unifier.running.using.load import load
     from unifier.study.comparison import Comparison
     from unifier.study.experiment import Arm, Experiment, Training
     from unifier.trunks.bag import Bag
@@ -34,6 +35,7 @@ _HOMES = {
     "Head": "unifier.heads.head",
     "Recurrent": "unifier.trunks.recurrent",
     "Result": "unifier.running.result",
+    "Scale": "unifier.data.source",
     "Source": "unifier.data.source",
     "TaggingHead": "unifier.heads.tagging",
     "Training": "unifier.study.experiment",
@@ -41,6 +43,7 @@ _HOMES = {
     "TranslationHead": "unifier.heads.translation",
     "Trunk": "unifier.trunks.trunk",
     "Unifier": "unifier.model",
+    "load": "unifier.running.using.load",
     "run": "unifier.running.run",
 }
 
@@ -56,6 +59,7 @@ __all__ = [
     "Head",
     "Recurrent",
     "Result",
+    "Scale",
     "Source",
     "TaggingHead",
     "Training",
@@ -63,6 +67,7 @@ __all__ = [
     "TranslationHead",
     "Trunk",
     "Unifier",
+    "load",
     "run",
 ]
 

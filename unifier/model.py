@@ -19,7 +19,6 @@ from unifier.study.experiment import Experiment
 from unifier.study.ledger import Ledger, Spent, flops_of_example
 from unifier.study.memory import forget_peak_memory
 from unifier.study.optimizing.optimizers import make_optimizer, make_schedule
-from unifier_tokenizers import InputError
 
 FIRST_GUESS = 1000
 """Steps, before the first one has told how many a budget in seconds makes."""
@@ -142,25 +141,13 @@ class Unifier(Network, pl.LightningModule):
             torch.accelerator.synchronize()
 
     def validation_step(self, batch: tuple[str, Batch], batch_idx: int) -> None:
-        self._predict(*batch)
+        self._answer(*batch)
 
     def test_step(self, batch: tuple[str, Batch], batch_idx: int) -> None:
-        self._predict(*batch)
+        self._answer(*batch)
 
-    def _predict(self, arm: str, batch: Batch) -> None:
-        one, found = self.arms[arm], dict[int, list[Any]]()
-        for view in (batch,) if one.views is None else one.views(batch):
-            predictions, examples = one.head.predict(self.read(arm, view)), len(view.places)
-            if len(predictions) != examples:
-                said = f"{type(one.head).__name__}.predict gives {len(predictions)} predictions"
-                raise InputError(f"{said} for {examples} examples: one for each is expected")
-            for place, prediction in zip(view.places.tolist(), predictions, strict=True):
-                found.setdefault(place, []).append(prediction)
-        means = {
-            place: each[0] if len(each) == 1 else torch.stack([torch.as_tensor(one) for one in each]).mean(0)
-            for place, each in found.items()
-        }
-        self.predictions.setdefault(arm, {}).update(means)
+    def _answer(self, arm: str, batch: Batch) -> None:
+        self.predictions.setdefault(arm, {}).update(self.answers(arm, batch))
 
     def on_validation_epoch_start(self) -> None:
         if self.ledger.running and self.device.type != "cpu":

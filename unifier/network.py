@@ -1,13 +1,18 @@
-"""An experiment's trunk, tokenizers and heads as one network, which needs no trainer: batch to loss."""
+"""An experiment's trunk, tokenizers and heads as one network, without a trainer: batch to loss, raw to prediction."""
 
-from typing import Self
+from collections.abc import Sequence
+from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 
+from unifier.data.keeping.encoding import units_of
 from unifier.data.loading import Batch
+from unifier.data.source import Example
 from unifier.study.experiment import Experiment
 from unifier.study.freezing import freeze, hold_frozen_statistics
-from unifier_tokenizers import InputError, Tokens
+from unifier_tokenizers import InputError, Tokens, pad_columns
+from unifier_tokenizers.errors import choose
 
 
 class Network(nn.Module):
@@ -43,3 +48,36 @@ class Network(nn.Module):
                 f"{type(head).__name__}.loss gives {tuple(loss.shape)}: it must be a scalar, such as a mean"
             )
         return loss
+
+    def answers(self, arm: str, batch: Batch) -> dict[int, Any]:
+        """An arm's predictions for a batch by the examples' places, each the mean over its views where it has some."""
+        one, found = self.arms[arm], dict[int, list[Any]]()
+        for view in (batch,) if one.views is None else one.views(batch):
+            predictions, examples = one.head.predict(self.read(arm, view)), len(view.places)
+            if len(predictions) != examples:
+                said = f"{type(one.head).__name__}.predict gives {len(predictions)} predictions"
+                raise InputError(f"{said} for {examples} examples: one for each is expected")
+            for place, prediction in zip(view.places.tolist(), predictions, strict=True):
+                found.setdefault(place, []).append(prediction)
+        return {
+            place: each[0] if len(each) == 1 else torch.stack([torch.as_tensor(one) for one in each]).mean(0)
+            for place, each in found.items()
+        }
+
+    @torch.no_grad()
+    def predict(self, arm: str, raws: Sequence[Any]) -> list[Any]:
+        """What an arm's head says of raw examples, read as one batch where the network's weights are.
+
+        It is done in evaluation mode, and the network left as it was. Raises InputError for an arm that is none, and
+        as the tokenizer's `encode` does.
+        """
+        tokenizer, training = self.arms[choose("arm", arm, tuple(self.arms))].tokenizer, self.training
+        units = [units_of(tokenizer, Example(raw, None)) for raw in raws]
+        if not units:
+            return []
+        values, positions, mask = pad_columns(units)
+        places = torch.arange(len(units))
+        device = next((parameter.device for parameter in self.parameters()), places.device)
+        found = self.eval().answers(arm, Batch(values, positions, mask, places, places).to(device))
+        self.train(training)
+        return [found[place] for place in places.tolist()]

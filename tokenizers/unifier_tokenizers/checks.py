@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unifier_tokenizers.errors import InputError, one_line
 from unifier_tokenizers.tokenizer import Tokenizer
-from unifier_tokenizers.tokens import NOWHERE, Units, pad_columns
+from unifier_tokenizers.tokens import NOWHERE, Units, no_units, pad_columns
 
 PADDING = 4
 """Padding columns that are put after an example, to see that they change nothing."""
@@ -55,7 +55,9 @@ def check_units(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
     """Units are values (..., N) and positions (A, N) int64 on the CPU, N >= 1, of one layout for all examples."""
     layouts: set[tuple[Any, ...]] = set()
     for i, raw in enumerate(raws):
-        values, positions = tokenizer.encode(raw)
+        encoded = tokenizer.encode(raw)
+        _require(not (wrong := no_units(encoded)), f"{wrong}, for example {i}")
+        values, positions = encoded
         shapes = f"values {tuple(values.shape)} and positions {tuple(positions.shape)}"
         shaped = values.dim() >= 1 and positions.dim() == 2 and values.shape[-1] == positions.shape[-1]
         _require(shaped, f"encode gives {shapes} for example {i}: they must be (..., N) and (A, N) of one N")

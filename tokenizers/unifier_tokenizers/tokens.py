@@ -28,6 +28,19 @@ class Units(NamedTuple):
     """(A, N) int64: where each column stands in its own domain; `NOWHERE` for a class token."""
 
 
+def no_units(encoded: object) -> str:
+    """Why something that an `encode` gave cannot be taken for the units of an example; empty where it can."""
+    expected = "encode must give Units of two tensors without gradients"
+    if not isinstance(encoded, Units):
+        return f"{expected}, not a {type(encoded).__name__}"
+    for name, part in encoded._asdict().items():
+        if not isinstance(part, Tensor):
+            return f"{expected}: its {name} are a {type(part).__name__}"
+        if part.requires_grad:
+            return f"{expected}: its {name} carry one"
+    return ""
+
+
 class Tokens(NamedTuple):
     """A batch of columns: column n of example b is `matrix[b, :, n]`."""
 

@@ -3,8 +3,9 @@
 import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, final, get_args, runtime_checkable
 
 from unifier_tokenizers import InputError
 
@@ -28,8 +29,13 @@ class Example(NamedTuple):
     """What the arm's head encodes: a text, a label, a list of tags."""
 
 
-class Scale(NamedTuple):
-    """What scores on a set mean, so that sets can share an axis: (score - chance) / (reference - chance)."""
+@final
+@dataclass(frozen=True)
+class Scale:
+    """What scores on a set mean, so that sets can share an axis: (score - chance) / (reference - chance).
+
+    Raises InputError for a reference that is not above chance.
+    """
 
     metric: str
     """The name of the score, as the head gives it; the numbers are in its unit."""
@@ -39,6 +45,13 @@ class Scale(NamedTuple):
     """What a known system scores, or a perfect one where that is known; None leaves the set off the axis."""
     origin: str
     """Which system, under which conditions, and who says so."""
+
+    def __post_init__(self) -> None:
+        if self.reference is not None and not self.reference > self.chance:
+            raise InputError(
+                f"chance={self.chance:g}, reference={self.reference:g}: of {self.metric} the reference is to be above "
+                "chance, since higher is better: give errors a minus, as the head does"
+            )
 
 
 def scale_of_accuracy(labels: Sequence[str], reference: float | None, origin: str) -> Scale:
@@ -59,8 +72,9 @@ class Source(Protocol):
 
     Any map-style data set of Examples fits: a split needs a length and integer indexing. It may also have
     `where(index)`, a method that names an example for an error message ("train.en, line 12"), and `target(index)`, one
-    that gives a target without its input; a source may have a `scale`, `folds` (the numbers that its folds go by), the
-    `seconds` of its sounds where they are all as long, and a `sha256` over all that its examples are read from.
+    that gives a target without its input; a source may have a `Scale` as `scale`, `folds` (the numbers that its folds
+    go by, such as (1, 2, 3)), the `seconds` of its sounds where they are all as long, and a `sha256` over all that its
+    examples are read from.
     """
 
     name: str
@@ -77,6 +91,15 @@ class LabelledSource(Source, Protocol):
     def labels(self) -> tuple[str, ...]:
         """All labels there are, in the order in which a head counts them."""
         ...
+
+
+def scale_of(source: Source) -> Scale | None:
+    """A source's scale, None where it says none; raises InputError where what it says is no Scale."""
+    scale = getattr(source, "scale", None)
+    if scale is not None and not isinstance(scale, Scale):
+        said = "give it as unifier.Scale(metric, chance, reference, origin)"
+        raise InputError(f"{source.name}: its scale is a {type(scale).__name__}: {said}")
+    return scale
 
 
 def where(examples: Sequence[Example], index: int) -> str:

@@ -9,7 +9,7 @@ from unifier.data.examples import Examples
 from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.keeping.kept import keep_units
 from unifier.data.saying import say
-from unifier.data.source import SPLITS, SplitName, target_of
+from unifier.data.source import SPLITS, SplitName, scale_of, target_of
 from unifier.running.result import describe_data
 from unifier.study.experiment import Arm, Experiment
 from unifier_tokenizers import InputError
@@ -25,11 +25,15 @@ class EncodedArm:
 
 
 def encode(experiment: Experiment, known: MutableMapping[str, EncodedArm]) -> dict[str, EncodedArm]:
-    """Each arm's splits; those that are not known yet are encoded, and known then."""
+    """Each arm's splits; those that are not known yet are encoded, and known then.
+
+    Raises InputError for what cannot be encoded, and before for a scale that is none.
+    """
     training = experiment.training
-    for arm, one in experiment.arms.items():
-        if arm in known:
-            continue
+    unknown = {arm: one for arm, one in experiment.arms.items() if arm not in known}
+    for one in unknown.values():
+        scale_of(one.source)  # so that one which is none is told before all is encoded
+    for arm, one in unknown.items():
         splits: dict[SplitName, Encoded] = {}
         skipped: dict[str, int] = {}
         bad_examples, workers = training.bad_examples, training.workers

@@ -86,9 +86,18 @@ def _load(path: Path) -> Any:
 
 
 def plugins(kind: Kind) -> dict[str, Any]:
-    """What installed packages register under `unifier.<kind>`, by name; a broken one is named in a warning."""
+    """What installed packages register under `unifier.<kind>`, by name.
+
+    One that is broken is named in a warning, and so is one with the name of another, which is left out.
+    """
     found: dict[str, Any] = {}
+    known: dict[str, str] = {}
     for entry in entry_points(group=f"unifier.{kind}"):
+        if entry.name in known:
+            said = f"the plug-in '{entry.name}' ({entry.value}) has the name of another ({known[entry.name]})"
+            warnings.warn(f"{said}: it is left out until it has its own", stacklevel=2)
+            continue
+        known[entry.name] = entry.value
         try:
             found[entry.name] = entry.load()
         except Exception as error:  # whatever a stranger's module raises as it is imported

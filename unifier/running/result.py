@@ -16,7 +16,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
-from unifier.data.source import SPLITS, UNREADABLE, Source
+from unifier.data.source import SPLITS, UNREADABLE, Source, scale_of
 from unifier.study.files import read_json, write_json
 from unifier_tokenizers import InputError
 
@@ -78,14 +78,14 @@ def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
     And, where there are any, how many were left out (`dropped`), or are held out and trained on too (`copies`).
     """
     sizes = {split: len(source.split(split)) for split in SPLITS}
-    scale = getattr(source, "scale", None)
+    scale = scale_of(source)
     noted = {name: found for name in ("dropped", "copies") if (found := getattr(source, name, None))}
     return {
         "name": source.name,
         "sha256": sha256_of(source),
         **sizes,
         "skipped": dict(skipped),
-        "scale": scale and scale._asdict(),
+        "scale": scale and asdict(scale),
         **noted,
     }
 

@@ -1,5 +1,6 @@
 """What an experiment is made of, without training it."""
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -86,6 +87,6 @@ def _brief(raw: Any) -> str:
         return repr(raw)
     sides = getattr(getattr(raw, "waveform", raw), "shape", None)
     if sides is None:
-        return str(raw)
+        return reprlib.repr(raw)
     rate = f" at {raw.rate} Hz" if hasattr(raw, "rate") else ""
     return f"{type(raw).__name__} {' x '.join(map(str, sides))}{rate}"

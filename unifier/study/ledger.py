@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from typing import final
 
@@ -126,16 +126,28 @@ def flops_of_example(loss: Callable[[Batch], Tensor], split: Encoded, augment: A
 
     Counts a few examples of the split one by one, and solves for what a transformer's cost is: a polynomial of degree 2
     in N and L. It is exact for every layer that treats columns alike or in pairs. Where examples are longer than
-    `LONGEST`, or than what `augment` leaves of them, the beginnings of some are counted in their place.
+    `LONGEST`, or than what `augment` leaves of them, the beginnings of some are counted in their place; but not where
+    the loss of a beginning fails, as of a head that reads all columns by one map: examples are as long then as in
+    training.
     """
     read = np.minimum(lengths_read(split, augment), split.lengths())
     by_column = bool((split.values.lengths() == split.targets.lengths()).all())  # a target of each column's own
     if by_column:
         read[:, 1] = read[:, 0]
-    pairs, rows = distinct(np.minimum(read, LONGEST, out=read))
+    pairs, rows = distinct(np.minimum(read, LONGEST))
     if (pairs.max(0) < split.lengths().max(0)).any():  # three lengths of each tell a polynomial of degree 2
         shares = np.array([(n, length) for n in (1, 2, 4) for length in (1, 2, 4) if n == length or not by_column])
-        pairs, rows = (pairs // shares[:, None]).clip(min=1).reshape(-1, 2), np.tile(rows, len(shares))
+        parts = (pairs // shares[:, None]).clip(min=1).reshape(-1, 2)
+        with suppress(Exception):  # whatever a stranger's loss raises: what is amiss with it whole is raised below
+            return _cost(loss, split, parts, np.tile(rows, len(shares)), by_column=by_column)
+        pairs, rows = distinct(read)
+    return _cost(loss, split, pairs, rows, by_column=by_column)
+
+
+def _cost(
+    loss: Callable[[Batch], Tensor], split: Encoded, pairs: Lengths, rows: NDArray[np.intp], *, by_column: bool
+) -> Cost:
+    """The polynomial that goes through the counts of a few rows' beginnings, each of N and L as its pair says."""
     chosen = _independent(_terms(*pairs.T) / _terms(*pairs.T).max(0))
     batches = [
         _beginning(collate(split, [row]), *pairs[k].tolist(), by_column=by_column)

@@ -8,7 +8,7 @@ from unifier.trunks.arithmetic.norm import LayerNorm
 from unifier.trunks.arithmetic.precision import working
 from unifier.trunks.attention import visibility
 from unifier.trunks.layers import FeedForward, initialise
-from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone
+from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone, numbered
 from unifier_tokenizers import Dropout, Tokens
 
 
@@ -37,6 +37,9 @@ class Bag(Trunk):
         for block in self.blocks:
             x = block(x, shares)
         return tokens._replace(matrix=self.norm(x).transpose(1, 2))
+
+    def readers(self) -> dict[str, nn.Module]:
+        return numbered("blocks", [*self.blocks, self.norm][1:])
 
 
 @final

@@ -8,7 +8,7 @@ from torch.nn import functional
 from unifier.trunks.arithmetic.norm import LayerNorm
 from unifier.trunks.arithmetic.precision import working
 from unifier.trunks.layers import initialise
-from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone
+from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone, numbered
 from unifier_tokenizers import Dropout, InputError, Tokens
 from unifier_tokenizers.errors import choose
 
@@ -47,3 +47,6 @@ class Convolutional(Trunk):
             columns = functional.pad(norm(x).transpose(1, 2) * real, sides)
             x = x + self.dropout(functional.glu(layer(columns), dim=1).transpose(1, 2))
         return tokens._replace(matrix=self.norm(x).transpose(1, 2))
+
+    def readers(self) -> dict[str, nn.Module]:
+        return numbered("layers", [*self.norms, self.norm][1:])

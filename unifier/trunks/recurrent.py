@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone
+from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone, numbered
 from unifier_tokenizers import Dropout, InputError, Tokens
 from unifier_tokenizers.errors import choose
 
@@ -71,6 +71,9 @@ class Recurrent(Trunk):
             for layer, norm in zip(self.layers, self.norms, strict=True):
                 x = x + self.dropout(self._read(layer, norm(x.float()), lengths))
             return tokens._replace(matrix=self.norm(x).transpose(1, 2))
+
+    def readers(self) -> dict[str, nn.Module]:
+        return numbered("layers", [*self.norms, self.norm][1:])
 
     def _read(self, layer: nn.Module, x: Tensor, lengths: Tensor) -> Tensor:
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)

@@ -9,7 +9,7 @@ from unifier.trunks.arithmetic.norm import LayerNorm
 from unifier.trunks.arithmetic.precision import working
 from unifier.trunks.attention import Cache, visibility
 from unifier.trunks.layers import Activation, Block, Norm, quieten
-from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone
+from unifier.trunks.trunk import AttentiveTrunk, Visible, check_columns, check_depth, drawn_from_seed_alone, numbered
 from unifier_tokenizers import Tokens, rotary_angles
 from unifier_tokenizers.errors import check_share, choose
 
@@ -24,7 +24,7 @@ SIZES: dict[Size, tuple[int, int, int, int]] = {
 
 
 @final
-class Transformer(Trunk):
+class Transformer(AttentiveTrunk):
     """A stack of blocks; depth 0 passes the columns through the final norm alone.
 
     Its parameters are drawn from the seed last set, and from nothing else: arms built on the same seed start equal.
@@ -92,6 +92,9 @@ class Transformer(Trunk):
         """The same answer as `forward`, with the attention (B, H, N, N) of each block."""
         weights: list[Tensor] = []
         return self._read(tokens, visibility(tokens.mask, visible), weights), weights
+
+    def readers(self) -> dict[str, nn.Module]:
+        return numbered("blocks", [*self.blocks, self.norm][1:])
 
     def go_on(self, tokens: Tokens, seen: Tensor, caches: Sequence[Cache]) -> Tokens:
         """What `forward` gives of columns (B, D, M) that follow those in the caches, one a block, and then join them.

@@ -1,7 +1,7 @@
 """The contract of a trunk: columns in, columns out, whatever modality they came from."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Literal
 
@@ -32,6 +32,12 @@ class Trunk(nn.Module, ABC):
         """The first column alone (B, D, 1), such as a class token's; a trunk that finds it for less says how."""
         return Tokens(*(part[..., :1] for part in self(tokens, visible)))
 
+    def readers(self) -> dict[str, nn.Module]:
+        """For each layer, by the name of its parameters, the module that reads what it gives back as (B, N, D): the
+        next layer or its norm, and the trunk's last norm. A trunk that names none is one layer to whoever looks inside.
+        """
+        return {}
+
     @staticmethod
     def from_timm(name: str, *, pretrained: bool = True) -> "Trunk":
         """A trunk that computes what the blocks and the last norm of timm's vision transformer `name` do.
@@ -45,6 +51,19 @@ class Trunk(nn.Module, ABC):
         from unifier.trunks.pretrained import from_timm  # which knows this contract, and takes seconds to import timm
 
         return from_timm(name, pretrained=pretrained)
+
+
+class AttentiveTrunk(Trunk):
+    """A trunk that shows its attention."""
+
+    @abstractmethod
+    def attention(self, tokens: Tokens, visible: Visible = "all") -> tuple[Tokens, list[Tensor]]:
+        """The answer of `forward`, and the attention (B, H, N, N) of each layer."""
+
+
+def numbered(layers: str, modules: Iterable[nn.Module]) -> dict[str, nn.Module]:
+    """`Trunk.readers` of a list of layers: `modules` are what reads the first one's columns, the second's and so on."""
+    return {f"{layers}.{i}": module for i, module in enumerate(modules)}
 
 
 def check_depth(depth: int, least: int = 0) -> None:

@@ -20,6 +20,7 @@ from unifier.data.keeping.packed import Packed
 from unifier.data.source import BadExamples, Example, where
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer, Units
+from unifier_tokenizers.tokens import no_units
 
 CHUNK, CHUNK_BYTES = 128, 4 * 2**20
 """The most examples, and about the most memory, that travel between processes together."""
@@ -152,16 +153,22 @@ def encode_split(
     return encoded, list(skipped.values())
 
 
-def _both(tokenizer: Tokenizer, head: Head, example: Example) -> tuple[Tensor, ...]:
+def units_of(tokenizer: Tokenizer, example: Example) -> Units:
+    """What a tokenizer makes of an example; raises InputError where that is no units, or the example is none."""
     if not isinstance(example, Example):  # pyright: ignore[reportUnnecessaryIsInstance]  a source may be anyone's
         raise InputError(f"an Example(input, target) is expected, not a {type(example).__name__}")
-    values, positions = tokenizer.encode(example.input)
-    target = head.encode(example.target)
-    for part, owner in ((values, tokenizer), (positions, tokenizer), (target, head)):
-        if not isinstance(part, Tensor) or part.requires_grad:  # pyright: ignore[reportUnnecessaryIsInstance]
-            said = "a tensor with a gradient" if isinstance(part, Tensor) else f"a {type(part).__name__}"  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(f"{type(owner).__name__}.encode gives {said}: a tensor without one is expected")
-    return values, positions, target
+    units = tokenizer.encode(example.input)
+    if wrong := no_units(units):
+        raise InputError(f"{type(tokenizer).__name__}.{wrong}")
+    return units
+
+
+def _both(tokenizer: Tokenizer, head: Head, example: Example) -> tuple[Tensor, ...]:
+    units, target = units_of(tokenizer, example), head.encode(example.target)
+    if not isinstance(target, Tensor) or target.requires_grad:  # pyright: ignore[reportUnnecessaryIsInstance]
+        said = "a tensor with a gradient" if isinstance(target, Tensor) else f"a {type(target).__name__}"  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"{type(head).__name__}.encode gives {said}: a tensor without one is expected")
+    return *units, target
 
 
 def in_order(

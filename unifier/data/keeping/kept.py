@@ -21,7 +21,7 @@ from torch import Tensor
 import unifier_tokenizers
 from unifier.data.examples import Examples
 from unifier.data.keeping.cache import cache, find, making
-from unifier.data.keeping.encoding import Encoded, in_order, readable_of, reason
+from unifier.data.keeping.encoding import Encoded, in_order, readable_of, reason, units_of
 from unifier.data.keeping.packed import Packed
 from unifier.data.reading.files import hash_files
 from unifier.data.saying import say
@@ -100,7 +100,7 @@ def keep_units(
             count = 0  # an example that is listed twice has two places
             for name, examples in splits.items():
                 own, skipped, said = identities[name], dict[int, str](), f"{source.name}, {name}"
-                found = in_order(examples, partial(_units, tokenizer), workers=workers, said=said)
+                found = in_order(examples, partial(units_of, tokenizer), workers=workers, said=said)
                 for index, (each, places) in readable_of(found, skipped, bad_examples, said):
                     rows[own[index]] = count
                     count += 1
@@ -159,10 +159,6 @@ def _encodable(tokenizer: SoundTokenizer, examples: Sequence[Example], index: in
     except (ValueError, OSError) as error:
         raise InputError(reason(examples, index, error)) from error
     return example
-
-
-def _units(tokenizer: Tokenizer, example: Example) -> tuple[Tensor, ...]:
-    return tokenizer.encode(example.input)
 
 
 def _identities(examples: Sequence[Example]) -> list[str]:

@@ -1,7 +1,7 @@
 """Cross-validation: an experiment once for every fold of its data, as a comparison."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from unifier.running.settings import check_settings, convert
@@ -28,6 +28,9 @@ def cross_validation(make: Make, given: Mapping[str, Any], seed: int) -> tuple[C
     experiment = make(**checked)
     settings = {name: value for name, value in checked.items() if name != "fold"}
     sources = [arm.source for arm in experiment.arms.values()]
+    for source in sources:
+        if not isinstance(own := getattr(source, "folds", ()), Iterable):
+            raise InputError(f"folds={folds}: {source.name} says folds = {own}: give their numbers, such as (1, 2, 3)")
     known = {tuple(map(plain, getattr(source, "folds", ()))) for source in sources}
     names, numbers = " and ".join(source.name for source in sources), min(known)
     if len(known) > 1 or not numbers:

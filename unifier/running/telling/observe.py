@@ -13,10 +13,11 @@ from unifier.data.keeping.encoding import Encoded
 from unifier.network import Network
 from unifier.report.figures.attention import draw_alignment, draw_over_picture, draw_over_sound
 from unifier.study.analyses.alignment import Aligned, alignment_error_rate, chance_error_rate
-from unifier.study.analyses.attention_statistics import Attentive, received
+from unifier.study.analyses.attention_statistics import received
 from unifier.study.analyses.observation import aligned, last_attention, representations, spread, statistics
 from unifier.study.experiment import Arm
 from unifier.study.files import write_bytes, write_json
+from unifier.trunks.trunk import AttentiveTrunk
 from unifier_tokenizers import NOWHERE, FrameTokenizer, PatchTokenizer
 from unifier_tokenizers.image import to_array
 
@@ -45,7 +46,7 @@ def observe(model: Network, splits: Mapping[str, Encoded], folder: Path) -> None
         for layer, means in representations(trunk, arm, split, rows).items():
             layers[f"{name}/{layer}"] = means.numpy()
         sentences = aligned(trunk, arm, split, rows)
-        attentive = trunk if isinstance(trunk, Attentive) else None
+        attentive = trunk if isinstance(trunk, AttentiveTrunk) else None
         if attentive is None and not sentences:
             continue
         short = np.flatnonzero(split.lengths()[:, 0] <= LONGEST).tolist()
@@ -74,7 +75,7 @@ def errors(sentences: Iterable[Aligned]) -> dict[str, float]:
     return {name: rate(known) for name, rate in named.items()} if known else {}
 
 
-def draw(path: Path, trunk: Attentive, arm: Arm, split: Encoded, row: int) -> None:
+def draw(path: Path, trunk: AttentiveTrunk, arm: Arm, split: Encoded, row: int) -> None:
     """Draw what attention the parts of one validation picture or sound receive in the last layer."""
     tokenizer = arm.tokenizer
     if not isinstance(tokenizer, PatchTokenizer | FrameTokenizer):

@@ -3,8 +3,9 @@
 import base64
 import io
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Set
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from PIL import Image
 
 from unifier.data.source import where
 from unifier.study.experiment import Arm
-from unifier_tokenizers import InputError
+from unifier_tokenizers import InputError, Mixture, PatchTokenizer, Tokenizer
 from unifier_tokenizers.image import to_array
 from unifier_tokenizers.parts.sound import Sound, at_rate
 
@@ -27,9 +28,14 @@ SIDE = 160
 SECONDS, RATE = 5.0, 16_000
 """A kept sound is its beginning, at no higher rate (Hz)."""
 
+LETTERS = 500
+"""A kept text is its beginning, if it is longer."""
+
 
 def samples(arms: Mapping[str, Arm], predictions: Mapping[str, Mapping[int, Any]]) -> dict[str, list[dict[str, str]]]:
     """For each arm some test examples: input, target, prediction, and a picture or a sound where the input is one.
+
+    An input that is shown neither way nor in words is named by its place.
 
     `predictions` are by arm and by the example's index.
     """
@@ -39,10 +45,10 @@ def samples(arms: Mapping[str, Arm], predictions: Mapping[str, Mapping[int, Any]
         chosen = random.Random(0).sample(sorted(found), min(SAMPLES, len(found)))
         kept[arm] = [
             {
-                "input": example.input if isinstance(example.input, str) else where(examples, i),
-                "target": str(example.target),
-                "prediction": one.head.describe(found[i]),
-                **shown(example.input),
+                "input": where(examples, i),
+                "target": brief(in_words(example.target) or str(example.target)),
+                "prediction": brief(one.head.describe(found[i])),
+                **shown(example.input, one.tokenizer),
             }
             for i in chosen
             for example in [examples[i]]
@@ -50,19 +56,42 @@ def samples(arms: Mapping[str, Arm], predictions: Mapping[str, Mapping[int, Any]
     return kept
 
 
-def shown(raw: Any) -> dict[str, str]:
-    """A picture as "image" and a sound as "audio", each a data URL; of a mixture, the first of each."""
+def shown(raw: Any, tokenizer: Tokenizer) -> dict[str, str]:
+    """A picture as "image" and a sound as "audio", each a data URL; texts and numbers as "input".
+
+    Of a mixture, the first picture and sound, and all texts. An array is a picture where the tokenizer reads pictures.
+    """
     if isinstance(raw, Mapping):
-        found: dict[str, str] = {}
-        for part in raw.values():
-            found = {**shown(part), **found}
-        return found
-    with suppress(InputError):  # an array that is no picture, a waveform of whole numbers
-        if isinstance(raw, Sound):
-            return {"audio": _flac(raw)}
-        if isinstance(raw, Image.Image | np.ndarray | torch.Tensor):
-            return {"image": _png(raw)}
-    return {}
+        members = tokenizer.members if isinstance(tokenizer, Mixture) else dict.fromkeys(raw, tokenizer)
+        parts = [shown(part, members[name]) for name, part in raw.items()]
+        said = ", ".join(part["input"] for part in parts if "input" in part)
+        first = {kind: found for part in reversed(parts) for kind, found in part.items()}
+        return {**first, "input": brief(said)} if said else first
+    if isinstance(raw, Sound | Image.Image) or isinstance(tokenizer, PatchTokenizer):
+        with suppress(InputError):  # an array that is no picture, a waveform of whole numbers
+            return {"audio": _flac(raw)} if isinstance(raw, Sound) else {"image": _png(raw)}
+        return {}
+    words = in_words(raw)
+    return {"input": brief(words)} if words else {}
+
+
+def in_words(raw: Any) -> str:
+    """A text, numbers, or a collection of them as a person would read it; empty for what is neither."""
+    if isinstance(raw, str):
+        return raw
+    if isinstance(raw, np.ndarray | np.generic | torch.Tensor):
+        return in_words(raw.reshape(-1)[:LETTERS].tolist())
+    if isinstance(raw, int | float):
+        return f"{raw:.4g}" if isinstance(raw, float) else str(raw)
+    if not isinstance(raw, Collection):
+        return ""
+    each = islice(sorted(raw, key=str) if isinstance(raw, Set) else raw, LETTERS)
+    return ", ".join(filter(None, map(in_words, each))) if raw else "none"
+
+
+def brief(text: str) -> str:
+    """The text, or where it is longer than `LETTERS` its beginning."""
+    return text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…"
 
 
 def _png(raw: Image.Image | np.ndarray | torch.Tensor) -> str:

@@ -1,24 +1,12 @@
 """How wide attention looks, how far, and whether its heads agree."""
 
-from typing import Protocol, runtime_checkable
-
 import torch
 from torch import Tensor
 
 from unifier.trunks.attention import visibility
 from unifier.trunks.trunk import Visible
-from unifier_tokenizers import Tokens
 
 STATISTICS = ("entropy", "distance", "uniform_distance", "agreement")
-
-
-@runtime_checkable
-class Attentive(Protocol):
-    """A trunk that shows its attention."""
-
-    def attention(self, tokens: Tokens, visible: Visible = "all") -> tuple[Tokens, list[Tensor]]:
-        """The answer of `forward`, and the attention (B, H, N, N) of each layer."""
-        ...
 
 
 def attention_statistics(

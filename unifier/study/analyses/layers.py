@@ -11,8 +11,10 @@ from unifier_tokenizers import Tokens
 def by_layer(trunk: Trunk, tokens: Tokens, visible: Visible = "all") -> tuple[Tokens, dict[str, Tensor]]:
     """What the trunk answers, and what enters it ("columns") and what each layer gives back, each (B, N, D).
 
-    A layer is named as the trunk's parameters are: "blocks.0", "layers.0". A trunk that holds neither list is one
-    layer, "trunk".
+    A layer is named as the trunk's parameters are: "blocks.0", "layers.0". A trunk that tells of none by `readers` is
+    one layer, "trunk".
+
+    The layer itself may be only the part beside the residual path, as a convolution is: hence what reads it is asked.
     """
     found = {"columns": tokens.matrix.transpose(1, 2)}
 
@@ -22,7 +24,7 @@ def by_layer(trunk: Trunk, tokens: Tokens, visible: Visible = "all") -> tuple[To
 
         return hook
 
-    handles = [module.register_forward_pre_hook(keep(name)) for name, module in readers(trunk).items()]
+    handles = [module.register_forward_pre_hook(keep(name)) for name, module in trunk.readers().items()]
     try:
         answer = trunk(tokens, visible)
     finally:
@@ -31,16 +33,6 @@ def by_layer(trunk: Trunk, tokens: Tokens, visible: Visible = "all") -> tuple[To
     if len(found) == 1:
         found["trunk"] = answer.matrix.transpose(1, 2)
     return answer, found
-
-
-def readers(trunk: Trunk) -> dict[str, nn.Module]:
-    """For each layer the module that reads what it gives back: the next layer or its norm, and the trunk's last norm.
-
-    The layer itself may be only the part beside the residual path, as a convolution is.
-    """
-    kind, first = ("blocks", "blocks") if hasattr(trunk, "blocks") else ("layers", "norms")
-    in_order = [*getattr(trunk, first, ()), getattr(trunk, "norm", None)]
-    return {f"{kind}.{i}": module for i, module in enumerate(in_order[1:]) if module is not None}
 
 
 def mean_columns(columns: Tensor, mask: Tensor) -> Tensor:

@@ -12,10 +12,10 @@ from unifier.data.keeping.encoding import Encoded
 from unifier.data.loading import Batch, collate, cut
 from unifier.heads.writing import AttentiveHead, before
 from unifier.study.analyses.alignment import Aligned, between_words
-from unifier.study.analyses.attention_statistics import STATISTICS, Attentive, attention_statistics
+from unifier.study.analyses.attention_statistics import STATISTICS, attention_statistics
 from unifier.study.analyses.layers import by_layer, mean_columns
 from unifier.study.experiment import Arm
-from unifier.trunks.trunk import Trunk
+from unifier.trunks.trunk import AttentiveTrunk, Trunk
 from unifier_tokenizers import NOWHERE, SubwordTokenizer, Tokens
 from unifier_tokenizers.parts.vocabulary import WORD
 
@@ -52,7 +52,7 @@ def representations(trunk: Trunk, arm: Arm, split: Encoded, rows: Sequence[int])
     return {layer: torch.stack([means[row] for row in rows]) for layer, means in found.items()}
 
 
-def statistics(trunk: Attentive, arm: Arm, split: Encoded, rows: Sequence[int]) -> list[dict[str, float | None]]:
+def statistics(trunk: AttentiveTrunk, arm: Arm, split: Encoded, rows: Sequence[int]) -> list[dict[str, float | None]]:
     """For each layer the mean of each of `STATISTICS` over the rows' columns; None where there is nothing to say."""
     found: list[list[dict[str, Tensor]]] = []
     for part, tokens, _ in batches(arm, split, rows):
@@ -73,7 +73,7 @@ def _mean(values: Tensor) -> float | None:
     return None if math.isnan(mean) else mean
 
 
-def last_attention(trunk: Attentive, arm: Arm, split: Encoded, row: int) -> Tensor:
+def last_attention(trunk: AttentiveTrunk, arm: Arm, split: Encoded, row: int) -> Tensor:
     """One row's attention in the last layer: (H, N, N)."""
     ((_, tokens, _),) = batches(arm, split, [row])
     return trunk.attention(tokens, arm.head.visible)[1][-1][0].cpu()
