@@ -3,7 +3,6 @@
 import secrets
 import time
 import traceback
-import zipfile
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -179,9 +178,6 @@ def fit(
         result = replace(
             result, status=status, error=said, budget=model.ledger.read(), arm_budgets=model.ledger.by_arm()
         )
-        for checkpoint in (result.folder / "checkpoints").glob("*.ckpt"):
-            if not zipfile.is_zipfile(checkpoint):  # torn by a disk that is full, and in the way of result.json
-                checkpoint.unlink()
         try:
             result.write()
         finally:  # a tracker's process would outlive a disk that is full
