@@ -78,7 +78,7 @@ def fit(
     where the experiment cannot begin; and after result.json says so, Interrupted after Ctrl-C, OSError from a disk that
     is full, InputError from a batch that cannot be used, and RunFailed for all else. A run that has its scores is
     finished and result.json holds them, whatever becomes of what tells of them: samples, observations, or a page that
-    fails is a warning; Ctrl-C is Interrupted.
+    fails is a warning; after Ctrl-C it is interrupted, and scores and tells again when it goes on.
     """
     check_seed(seed)
     keep_freed_memory()
@@ -201,7 +201,8 @@ def fit(
         found = {f"speed/{name}": value for name, value in speed.found.items()}
         score = {} if training.refit else {"val/score": model.score}  # sweeps read the last one
         tracking.keep(result.folder, {**metrics, **score, **found})
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # finished it would be done with, and never be told
+        result = replace(result, status="interrupted")
         raise Interrupted(result.folder) from None
     finally:
         try:
@@ -210,7 +211,7 @@ def fit(
             error.add_note(str(result.folder))
             raise
         finally:
-            tracking.close(failed=False)
+            tracking.close(failed=result.status != "finished")
     return result
 
 
