@@ -272,6 +272,12 @@ def test_tables(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         read_table(path, ("file", "fold"))
     one_line(error, "has no column fold", "its columns are file, label")
+    path.write_text("file,label,label\na.wav,cat,dog\n")
+    with pytest.raises(InputError) as error:
+        read_table(path, ("file", "label"))
+    one_line(error, f"{path} has two columns label")
+    path.write_text("file,label,,\na.wav,cat,,\n")  # as spreadsheets export what is beside a table
+    assert len(read_table(path, ("file", "label"))) == 1
     for row in ("short", "too,long,a row"):
         path.write_text(f"file,label\na,b\n{row}\n")
         with pytest.raises(InputError) as error:

@@ -76,12 +76,14 @@ class Row(NamedTuple):
 def read_table(path: Path, columns: Sequence[str]) -> list[Row]:
     """The rows of a CSV file that has at least these columns, all rows as wide as the header.
 
-    Raises InputError that names the columns there are, or the line that is too short or too long.
+    Raises InputError that names the columns there are, one that is there twice, or the line that is too short or long.
     """
     table = csv.DictReader(line + "\n" for line in read_lines(path))
     there = list(table.fieldnames or [])
     if lacking := [column for column in columns if column not in there]:
         raise InputError(f"{path} has no column {', '.join(lacking)}; its columns are {', '.join(there) or 'none'}")
+    if twice := next((column for column in there if column and there.count(column) > 1), None):
+        raise InputError(f"{path} has two columns {twice}: rename or remove one; its columns are {', '.join(there)}")
     rows: list[Row] = []
     try:
         for cells in table:
