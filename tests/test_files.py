@@ -236,10 +236,13 @@ def test_sounds_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "zeros.wav").write_bytes(bytes(1000))
     soundfile.write(tmp_path / "silent.wav", np.zeros(0), 8000)
     soundfile.write(tmp_path / "nan.wav", np.array([0.0, np.nan]), 8000, subtype="FLOAT")
-    for name in ("zeros.wav", "silent.wav", "nan.wav", "none.wav"):
+    soundfile.write(tmp_path / "damaged.wav", np.array([0.0, -3e29]), 8000, subtype="FLOAT")
+    for name in ("zeros.wav", "silent.wav", "nan.wav", "damaged.wav", "none.wav"):
         with pytest.raises(InputError) as error:
             read_sound(tmp_path / name)
         one_line(error, str(tmp_path / name))
+    soundfile.write(tmp_path / "integers.wav", np.array([0.0, -(2.0**31)]), 8000, subtype="FLOAT")
+    assert read_sound(tmp_path / "integers.wav").waveform[1] == -(2.0**31)
 
 
 def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
@@ -272,12 +275,6 @@ def test_tables(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         read_table(path, ("file", "fold"))
     one_line(error, "has no column fold", "its columns are file, label")
-    path.write_text("file,label,label\na.wav,cat,dog\n")
-    with pytest.raises(InputError) as error:
-        read_table(path, ("file", "label"))
-    one_line(error, f"{path} has two columns label")
-    path.write_text("file,label,,\na.wav,cat,,\n")  # as spreadsheets export what is beside a table
-    assert len(read_table(path, ("file", "label"))) == 1
     for row in ("short", "too,long,a row"):
         path.write_text(f"file,label\na,b\n{row}\n")
         with pytest.raises(InputError) as error:

@@ -207,6 +207,9 @@ _UNKNOWN_SIZE = 0x7FFFF000  # so much, or more, a program promises that does not
 UNSTATED = 2**62
 """libsndfile says that a FLAC has so many samples, or more, where that does not say how many."""
 
+LOUDEST = 2.0**31
+"""A sample beyond this is damaged: full scale is 1, or in floats that were integers once what 32 bits hold."""
+
 
 def open_sound(path: Path, packed: Packed | None = None) -> soundfile.SoundFile:
     """A sound's file, or what is in `packed` of that name; of an MP3 with the length that its frames tell."""
@@ -235,8 +238,10 @@ def read_sound(path: Path, packed: Packed | None = None) -> Sound:
     short = cut is not None and int(cut[1]) < _UNKNOWN_SIZE and int(cut[2]) < 0.99 * int(cut[1])
     if short or "ended unexpectedly" in log or len(samples) < promised:
         raise InputError(f"{path} cannot be read as a sound: the file is cut off")
-    if not samples.size or not np.isfinite(samples).all():
-        raise InputError(f"{path} cannot be read as a sound: it has no samples, or some that are not numbers")
+    if not samples.size:
+        raise InputError(f"{path} cannot be read as a sound: it has no samples")
+    if not (np.abs(samples) <= LOUDEST).all():
+        raise InputError(f"{path} cannot be read as a sound: it has samples that are not numbers, or beyond any sound")
     return Sound(samples[:, 0].copy() if samples.shape[1] == 1 else np.ascontiguousarray(samples.T), rate)
 
 
