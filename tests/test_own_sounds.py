@@ -78,6 +78,7 @@ def test_tags_of_sounds(tmp_path: Path) -> None:
         ("file,label", ["a.wav,x", "b.wav,x", "a.wav,y"], "'a.wav' is in line 2 and in line 4"),
         ("file,label", ["a.wav,x", "./a.wav,y"], "'a.wav' is in line 2 and in line 3"),
         ("file,label,split", ["a.wav,x,dev"], r"no split \(.*line 2\) 'dev'"),
+        ("file,label,split", ["a.wav,x,test", "b.wav,x,val"], "no row is of split train"),
         ("file,label,fold", ["a.wav,x,one"], "line 2: a number is expected"),
         ("file,label,fold", ["a.wav,x,1.5"], "line 2: a whole number is expected, not '1.5'"),
         (
