@@ -19,6 +19,8 @@ def test_any_other_name_is_a_place(tmp_path: Path) -> None:
     for find, names in ((picture_source, PICTURES), (sound_source, SOUNDS)):
         with pytest.raises(InputError, match=f"cats: neither a place nor one of the sets {', '.join(names)}"):
             find(str(tmp_path / "cats"))
+        with pytest.raises(InputError, match="an empty text: neither a place nor one of the sets"):
+            find("")
         with pytest.raises(InputError, match=r"has no (pictures|sounds) in folders of classes"):
             find(str(tmp_path)).split("train")
 

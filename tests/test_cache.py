@@ -1,11 +1,14 @@
 """A folder is found whole or not at all, by whoever has its key, until others need its room."""
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
 
 from unifier.data.keeping import cache
+from unifier.data.source import data_folder
+from unifier_tokenizers import InputError
 
 
 @pytest.fixture
@@ -83,3 +86,19 @@ def test_where_folders_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert cache.cache() == Path.home() / ".cache" / "unifier" / "encoded"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert cache.cache() == tmp_path / "xdg" / "unifier" / "encoded"
+
+
+def test_of_a_user_without_a_home_nothing_is_kept_and_data_have_to_be_placed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(_: int) -> None:
+        raise KeyError("no such user")
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for name in ("HOME", "XDG_CACHE_HOME", "UNIFIER_CACHE", "UNIFIER_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    assert cache.cache() is None
+    with pytest.raises(InputError, match=r"multi30k: there is no home folder .*; give --data, or set XDG_CACHE_HOME"):
+        data_folder("multi30k")
+    monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))
+    assert data_folder("multi30k") == tmp_path / "multi30k"

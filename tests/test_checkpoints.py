@@ -1,7 +1,9 @@
 """Which weights a run keeps: the best of its validations and the latest, wherever its folder lies."""
 
+import errno
 import json
 import math
+import tempfile
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from unifier import Experiment, run
 from unifier.data.embedded import Digits
 from unifier.heads.classification import ClassificationHead
 from unifier.running.loop.callbacks import Interrupted
+from unifier.running.loop.checkpoints import WholeCheckpoints
 from unifier.running.using.weights import read_checkpoint
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
@@ -135,3 +138,31 @@ def test_a_file_that_is_no_checkpoint_of_a_run_is_said_to_lack_what_one_has(tmp_
     torch.save({"state_dict": {}}, tmp_path / "best.ckpt")
     with pytest.raises(InputError, match=r"best\.ckpt: broken \(it lacks global_step, callbacks\)"):
         read_checkpoint(tmp_path / "best.ckpt")
+
+
+def test_a_save_that_fails_half_way_leaves_the_checkpoint_before_it_and_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, saved = tmp_path / "checkpoints" / "last.ckpt", WholeCheckpoints()
+    saved.save_checkpoint({"global_step": 1}, path)
+    written = Path.write_bytes
+
+    def half(to: Path, content: bytes) -> None:
+        written(to, content[: len(content) // 2])
+        raise stop
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    for stop in (OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()):
+        with pytest.raises(type(stop)):
+            saved.save_checkpoint({"global_step": 2}, path)
+        assert [torch.load(one, weights_only=True) for one in path.parent.iterdir()] == [{"global_step": 1}]
+
+
+def test_checkpoints_are_written_in_the_run_s_folder_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def elsewhere(*_: Any, **__: Any) -> None:
+        raise AssertionError("a file that is to be moved, perhaps from another file system")
+
+    monkeypatch.setattr(tempfile, "mkstemp", elsewhere)
+    (result,) = run(fading, out=tmp_path, track="off")
+    kept = [path.name for path in (result.folder / "checkpoints").iterdir()]
+    assert sorted(kept) == ["best.ckpt", "last.ckpt"]

@@ -82,10 +82,20 @@ def test_training_needs_a_budget_of_one_kind_or_the_other() -> None:
         Training(steps=1, seconds=1)
 
 
+WHOLE = ("steps", "tokens", "batch_tokens", "accumulate", "average", "validations")
+
+
+@pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
+def test_a_weight_that_an_arm_s_loss_cannot_have(weight: float) -> None:
+    with pytest.raises(InputError, match=f"weight={weight}: 0 or more is needed"):
+        replace(arm(), weight=weight)
+    assert replace(arm(), weight=0.0).weight == 0, "scored, and not trained on"
+
+
 @pytest.mark.parametrize(
     "given",
     [
-        *({name: value} for name in ("steps", "tokens", "batch_tokens", "validations") for value in (0, -1)),
+        *({name: value} for name in WHOLE for value in (0, -1, math.nan, math.inf)),
         *({name: value} for name in ("learning_rate", "clip", "flops") for value in (0.0, -1.0, math.nan, math.inf)),
         {"epochs": 1.0, "steps": None, "temperature": 2.0},
         *({"temperature": value} for value in (0.0, -1.0, math.nan)),

@@ -233,10 +233,13 @@ def test_sounds_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "zeros.wav").write_bytes(bytes(1000))
     soundfile.write(tmp_path / "silent.wav", np.zeros(0), 8000)
     soundfile.write(tmp_path / "nan.wav", np.array([0.0, np.nan]), 8000, subtype="FLOAT")
-    for name in ("zeros.wav", "silent.wav", "nan.wav", "none.wav"):
+    soundfile.write(tmp_path / "damaged.wav", np.array([0.0, -3e29]), 8000, subtype="FLOAT")
+    for name in ("zeros.wav", "silent.wav", "nan.wav", "damaged.wav", "none.wav"):
         with pytest.raises(InputError) as error:
             read_sound(tmp_path / name)
         one_line(error, str(tmp_path / name))
+    soundfile.write(tmp_path / "integers.wav", np.array([0.0, -(2.0**31)]), 8000, subtype="FLOAT")
+    assert read_sound(tmp_path / "integers.wav").waveform[1] == -(2.0**31)
 
 
 def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What can be encoded of a set is kept though some of it cannot, and that is tried again."""
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 import soundfile
 
 from unifier.data.keeping.encoding import Encoded
-from unifier.data.keeping.kept import keep_units
+from unifier.data.keeping.kept import fit_once, keep_units
 from unifier.data.own.audio_folder import AudioFolder
 from unifier.heads.classification import ClassificationHead
 from unifier_tokenizers import FrameTokenizer, InputError
@@ -78,3 +79,15 @@ def test_what_was_a_disks_fault_is_left_out_no_longer(table: Path, read: list[st
     for times in ("mended", "kept"):
         assert first_fold(table, bad_examples="skip")[0].indices.tolist() == [0, 1], times
     assert len(read) == 1 + 9 + 1
+
+
+def test_statistics_that_a_full_disk_has_no_room_for_are_not_kept(table: Path, tmp_path: Path) -> None:
+    fitted = FrameTokenizer(8, rate=RATE, bands=16)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))  # bytes a file
+    try:
+        fit_once(fitted, AudioFolder(table))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert fitted.normal.mean.any()
+    assert list((tmp_path / "cache" / "encoded").iterdir()) == []

@@ -72,11 +72,13 @@ def test_tags_of_sounds(tmp_path: Path) -> None:
     ("header", "rows", "said"),
     [
         ("name,genre", ["a.wav,pop"], "has no column file, label; its columns are name, genre"),
+        ("file,label,label", ["a.wav,x,y"], "has two columns label: rename or remove one"),
         ("file,label", [], "lists no sounds"),
         ("file,label", ["a.wav,"], "line 2: the label is empty"),
         ("file,label", ["a.wav,x", "b.wav,x", "a.wav,y"], "'a.wav' is in line 2 and in line 4"),
         ("file,label", ["a.wav,x", "./a.wav,y"], "'a.wav' is in line 2 and in line 3"),
         ("file,label,split", ["a.wav,x,dev"], r"no split \(.*line 2\) 'dev'"),
+        ("file,label,split", ["a.wav,x,test", "b.wav,x,val"], "no row is of split train"),
         ("file,label,fold", ["a.wav,x,one"], "line 2: a number is expected"),
         ("file,label,fold", ["a.wav,x,1.5"], "line 2: a whole number is expected, not '1.5'"),
         (
@@ -94,6 +96,10 @@ def test_tables_of_sounds_that_are_wrong(tmp_path: Path, header: str, rows: list
         source.split("train")
     assert "\n" not in str(error.value)
     assert "table.csv" in str(error.value)
+
+
+def test_a_table_with_empty_columns_beside_it_as_spreadsheets_leave_them(tmp_path: Path) -> None:
+    assert AudioFolder(sounds(tmp_path, "file,label,,", *[f"{k}.wav,x,," for k in range(5)])).labels == ("x",)
 
 
 def test_a_fold_that_the_table_does_not_tell(tmp_path: Path) -> None:

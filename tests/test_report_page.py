@@ -254,6 +254,18 @@ def test_the_printed_tables_say_what_is_matched_too(page: Path, capsys: pytest.C
     assert " ".join(capsys.readouterr().out.split()).count(f"M{said[1:]}.") == 3, "once an arm, whose rows are alike"
 
 
+def test_the_printed_tables_read_no_markup_in_names(
+    comparison: Callable[..., Path],
+    row: Callable[..., dict[str, Any]],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    names = ("photos[old]", "x[/y]", "a:cat:")
+    print_comparison(comparison(tmp_path, [row(varied={"data": name}) for name in names]))
+    said = capsys.readouterr().out
+    assert [name for name in names if name not in said] == []
+
+
 def test_long_names_stand_below_one_another_beside_their_lines() -> None:
     _, axes = panel()
     axes.set_ylim(0, 1)

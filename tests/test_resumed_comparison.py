@@ -243,6 +243,21 @@ def test_what_was_moved_is_found_and_goes_on_where_it_lies(tmp_path: Path, monke
     assert not list(elsewhere.iterdir())
 
 
+def test_through_a_link_it_goes_on_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        interrupted_after(1, patch)
+        with pytest.raises(Interrupted):
+            run(pair, out=tmp_path / "runs", track="off")
+    (folder,) = (tmp_path / "runs" / "pair").iterdir()
+    (links := tmp_path / "some" / "links").mkdir(parents=True)
+    (links / "latest").symlink_to(folder)
+    run(pair, track="off", resume=links / "latest")
+    assert (content(folder)["status"], len(content(folder)["rows"])) == ("finished", 4)
+    assert {path.parts[-3] for path in (tmp_path / "runs").glob("*/*/result.json")} == {"coarse", "fine", "joint"}
+    assert [*(tmp_path / "some").iterdir()] == [links]
+    assert [*links.iterdir()] == [links / "latest"]
+
+
 def test_a_broken_result_is_named_and_run_again(tmp_path: Path) -> None:
     run(pair, out=tmp_path, track="off")
     (folder,) = (tmp_path / "pair").iterdir()

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any, final
 
@@ -95,6 +96,28 @@ def test_the_command_line_says_so_in_a_line(
     assert line.startswith(f"warning: {folder} has its scores, but lacks report.html")
 
 
+def told(folder: Path) -> list[str]:
+    """The files that tell of a run."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("signal_of", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_stopped_while_it_is_told_scores_and_tells_again(
+    signal_of: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["run", f"{__file__}:pictures", "--track", "off"]
+    assert main([*asked, "--out", str(tmp_path / "whole")]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(tell, "samples", lambda *_: signal.raise_signal(signal_of))
+        assert main([*asked, "--out", str(tmp_path / "stopped")]) == 1
+    (whole,), (folder,) = ((tmp_path / name / "pictures").iterdir() for name in ("whole", "stopped"))
+    assert content(folder)["status"] == "interrupted"
+    assert told(folder) != told(whole)
+    assert main([*asked, "--resume", str(folder)]) == 0
+    assert (content(folder)["status"], content(folder)["metrics"]) == ("finished", content(whole)["metrics"])
+    assert told(folder) == told(whole)
+
+
 def test_ctrl_c_while_it_is_told_keeps_the_row_and_closes_the_trackers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,15 +131,18 @@ def test_ctrl_c_while_it_is_told_keeps_the_row_and_closes_the_trackers(
         patch.setattr(fit.Tracking, "close", lambda _, *, failed: closed.append(failed))
         with pytest.raises(Interrupted) as stopped:
             run(alone, out=tmp_path, track="off")
-    assert closed == [False]
+    assert closed == [True]
     folder = Path(str(stopped.value))
     before = content(folder, "comparison.json")
     assert before["status"] == "interrupted"
-    assert [row["result"]["status"] for row in before["rows"]] == ["finished"]
+    assert [row["result"]["status"] for row in before["rows"]] == ["interrupted"]
     assert content(Path(before["rows"][0]["folder"])) == before["rows"][0]["result"]
     run(alone, out=tmp_path, track="off", resume=folder)
     after = content(folder, "comparison.json")
-    assert (after["status"], after["rows"][:1], len(after["rows"])) == ("finished", before["rows"], 2)
+    assert (after["status"], len(after["rows"])) == ("finished", 2)
+    told_before, row = before["rows"][0], after["rows"][0]
+    assert (row["folder"], row["result"]["status"]) == (told_before["folder"], "finished")
+    assert row["result"]["metrics"] == told_before["result"]["metrics"]
 
 
 @pytest.mark.parametrize("part", ["compare_representations", "write_report"])

@@ -4,10 +4,13 @@ import json
 import time
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from socket import socket
 from typing import Any, final
 
 import pytest
+import wandb
 from google.protobuf.message import DecodeError
 from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -15,7 +18,7 @@ from unifier import Comparison, Experiment, Result, run
 from unifier.data.embedded import Digits
 from unifier.heads.classification import ClassificationHead
 from unifier.running import fit
-from unifier.running.tracking import MetricsFile, TensorBoard, Tracking, WeightsAndBiases, wandb_mode
+from unifier.running.tracking import MetricsFile, Mode, TensorBoard, Tracking, WeightsAndBiases, wandb_mode
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
@@ -167,10 +170,15 @@ def test_a_comparison_is_a_group_with_an_evaluation_beside_its_runs(tmp_path: Pa
     assert any(row.get("report/_type") == "html-file" for row in history(found))
 
 
+def opened(folder: Path, mode: Mode) -> WeightsAndBiases:
+    folder.mkdir(exist_ok=True)
+    return WeightsAndBiases(folder, project="p", group="g", job_type="t", tags=[], config={}, mode=mode)
+
+
 def test_a_figure_without_numbers_has_no_table(tmp_path: Path) -> None:
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "none.csv").write_text("step,loss\n")
-    tracker = WeightsAndBiases(tmp_path, project="p", group="g", job_type="t", tags=[], config={}, mode="offline")
+    tracker = opened(tmp_path, "offline")
     tracker.keep(tmp_path, {"test/digits/accuracy": 0.5})
     tracker.close(failed=False)
     assert not any(name.startswith("numbers") for row in history(records(tmp_path)) for name in row)
@@ -189,6 +197,30 @@ def test_the_mode_is_what_was_said_else_wandb_s_own_else_what_a_key_allows(
     assert wandb_mode("offline") == "offline"
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert wandb_mode(None) == "disabled"
+
+
+def test_a_server_out_of_reach_is_waited_for_once_and_runs_are_kept_offline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    init, asked = wandb.init, list[Any]()
+    monkeypatch.setattr(wandb, "init", lambda **given: (asked.append(given["mode"]), init(**given))[1])
+    monkeypatch.setattr(WeightsAndBiases, "unreachable", False)
+    monkeypatch.setenv("WANDB_API_KEY", 40 * "a")
+    monkeypatch.setenv("WANDB_INIT_TIMEOUT", "1")
+
+    def tracked_in(folder: Path) -> list[Record]:
+        tracking = Tracking(folder, dict)
+        tracking.add(partial(opened, folder, mode="online"))
+        tracking.close(failed=False)
+        return records(folder / "wandb" / "latest-run")
+
+    with socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        with pytest.warns(UserWarning, match=r"cannot be reached \(.*\): this run and those after it are kept offline"):
+            assert tracked_in(tmp_path / "first")
+        assert tracked_in(tmp_path / "second"), "without a warning, which were an error"
+    assert asked == ["online", "offline", "offline"]
 
 
 def test_wandb_mode_is_honoured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

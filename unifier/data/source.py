@@ -134,7 +134,7 @@ def data_folder(name: str, data: str | Path | None = None) -> Path:
     """The folder of the data set `name`.
 
     It is `data` where given, else `$UNIFIER_DATA/name` (the command line's `--data` sets it), else a folder in the
-    user's cache, where downloads are kept.
+    user's cache, where downloads are kept. Raises InputError where there is none of these.
     """
     if data is not None:
         return Path(data)
@@ -142,7 +142,9 @@ def data_folder(name: str, data: str | Path | None = None) -> Path:
         if not Path(root).is_dir():
             raise InputError(f"--data {root}: no such folder")
         return Path(root) / name
-    return user_cache() / name
+    if (cache := user_cache()) is None:
+        raise InputError(f"{name}: there is no home folder to keep data in; give --data, or set XDG_CACHE_HOME")
+    return cache / name
 
 
 @contextmanager
@@ -160,6 +162,9 @@ def reading_from(data: str | Path | None) -> Generator[None]:
                 os.environ["UNIFIER_DATA"] = before
 
 
-def user_cache() -> Path:
-    """The folder in the user's cache that is this program's."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unifier"
+def user_cache() -> Path | None:
+    """The folder in the user's cache that is this program's; None of a user without a home, as containers have."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unifier"
+    except RuntimeError:
+        return None

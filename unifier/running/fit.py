@@ -3,7 +3,6 @@
 import secrets
 import time
 import traceback
-import zipfile
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -81,7 +80,7 @@ def fit(
     where the experiment cannot begin; and after result.json says so, Interrupted after Ctrl-C, OSError from a disk that
     is full, InputError from a batch that cannot be used, and RunFailed for all else. A run that has its scores is
     finished and result.json holds them, whatever becomes of what tells of them: samples, observations, or a page that
-    fails is a warning; Ctrl-C is Interrupted.
+    fails is a warning; after Ctrl-C it is interrupted, and scores and tells again when it goes on.
     """
     check_seed(seed)
     keep_freed_memory()
@@ -182,9 +181,6 @@ def fit(
         result = replace(
             result, status=status, error=said, budget=model.ledger.read(), arm_budgets=model.ledger.by_arm()
         )
-        for checkpoint in (result.folder / "checkpoints").glob("*.ckpt"):
-            if not zipfile.is_zipfile(checkpoint):  # torn by a disk that is full, and in the way of result.json
-                checkpoint.unlink()
         try:
             result.write()
         finally:  # a tracker's process would outlive a disk that is full
@@ -208,7 +204,8 @@ def fit(
         found = {f"speed/{name}": value for name, value in speed.found.items()}
         score = {} if training.refit else {"val/score": model.score}  # sweeps read the last one
         tracking.keep(result.folder, {**metrics, **score, **found})
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # finished it would be done with, and never be told
+        result = replace(result, status="interrupted")
         raise Interrupted(result.folder) from None
     finally:
         try:
@@ -217,7 +214,7 @@ def fit(
             error.add_note(str(result.folder))
             raise
         finally:
-            tracking.close(failed=False)
+            tracking.close(failed=result.status != "finished")
     return result
 
 

@@ -61,14 +61,16 @@ def run_and_place(
     if not inspect.isfunction(experiment):
         raise InputError(f"{experiment!r} is no function: give one whose keyword arguments are the settings")
     study = Path(inspect.getfile(experiment)).stem
+    # What a link leads to: what is beside the link is not beside the run, nor is the run called as the link is.
+    going_on = None if resume is None else Path(os.path.realpath(resume))
     if out is None:  # a comparison that goes on puts its other runs beside the first ones: <out>/<its name>/<its id>
-        out = os.path.normpath(Path(resume, "..", "..")) if resume is not None else "runs"
+        out = "runs" if going_on is None else going_on.parent.parent
     signature = inspect.signature(experiment, eval_str=True)
     comparing = signature.return_annotation is Comparison or (
-        resume is not None and (Path(resume) / "comparison.json").exists()
+        going_on is not None and (going_on / "comparison.json").exists()
     )
-    if resume is not None:
-        earlier = read_json(Path(resume) / ("comparison.json" if comparing else "settings.json"), settings=dict)
+    if going_on is not None:
+        earlier = read_json(going_on / ("comparison.json" if comparing else "settings.json"), settings=dict)
         if given := [*settings, *(["seed"] if seed is not None else [])]:
             raise InputError(f"{resume}: a resumed run keeps its settings; leave out {', '.join(given)}")
         if name := earlier.get("comparison"):
@@ -96,7 +98,7 @@ def run_and_place(
 
     place = Place(Path(out), study, track=track, tensorboard=tensorboard, origin=origin(experiment))
     if comparison is not None:
-        return compare(comparison, checked, place, Path(resume) if resume else None)
+        return compare(comparison, checked, place, going_on)
 
     def build() -> Experiment:
         described = experiment(**checked)
@@ -105,5 +107,5 @@ def run_and_place(
             raise InputError(f"{experiment.__name__} returns a {said}: annotate it so, or let it return an Experiment")
         return described
 
-    result = fit(build, checked, number, place, Path(resume) if resume else None)
+    result = fit(build, checked, number, place, going_on)
     return [result], result.folder

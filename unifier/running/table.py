@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -65,5 +66,6 @@ def print_comparison(folder: Path) -> None:
 
 def console() -> Console:
     """Where tables go; a file or a pipe has no width to keep to."""
-    terminal = Console()
-    return terminal if terminal.is_terminal else Console(width=140)
+    plain = partial(Console, markup=False, emoji=False)  # names may have brackets and colons
+    terminal = plain()
+    return terminal if terminal.is_terminal else plain(width=140)

@@ -5,6 +5,7 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast, final
 
@@ -12,9 +13,13 @@ from lightning.pytorch.loggers import Logger
 from requests.utils import get_netrc_auth
 
 from unifier.study.files import read_json, read_table, write_table
+from unifier_tokenizers.errors import one_line
 
 Track = Literal["online", "offline", "off"]
 Mode = Literal["online", "offline", "disabled", "shared"]
+
+PATIENCE = 30.0
+"""Seconds that W&B's server is waited for, unless $WANDB_INIT_TIMEOUT says how many."""
 
 
 class Sink(Protocol):
@@ -84,6 +89,9 @@ class TensorBoard:
 class WeightsAndBiases:
     """One W&B run; figures stand over the tokens they cost."""
 
+    unreachable = False
+    """Whether the server has been waited for in vain: no later run of this process does so."""
+
     def __init__(
         self,
         folder: Path,
@@ -95,9 +103,12 @@ class WeightsAndBiases:
         config: Mapping[str, Any],
         mode: Mode,
     ) -> None:
+        """Where the server cannot be reached, this run and all later ones of the process are kept offline."""
         import wandb
+        from wandb.errors import CommError
 
-        self.run = wandb.init(
+        opened = partial(
+            wandb.init,
             project=project,
             group=group,
             job_type=job_type,
@@ -107,9 +118,23 @@ class WeightsAndBiases:
             id=folder.name,
             name=folder.name,
             resume="allow",
-            mode=mode,
-            settings=wandb.Settings(silent=True, console="off"),
+            settings=wandb.Settings(
+                silent=True, console="off", init_timeout=float(os.environ.get("WANDB_INIT_TIMEOUT", PATIENCE))
+            ),
         )
+        try:
+            self.run = opened(mode="offline" if mode == "online" and WeightsAndBiases.unreachable else mode)
+        except CommError as error:
+            if mode != "online":
+                raise
+            WeightsAndBiases.unreachable = True
+            warnings.warn(
+                f"Weights & Biases cannot be reached ({one_line(error)}): this run and those after it are kept "
+                "offline, and `wandb sync` sends them",
+                stacklevel=2,
+            )
+            wandb.teardown()  # or its process says that the run goes on
+            self.run = opened(mode="offline")
         self.run.define_metric("budget/tokens")
         self.run.define_metric("train/*", step_metric="budget/tokens", summary="min")
         self.run.define_metric("val/*", step_metric="budget/tokens", summary="max")

@@ -89,8 +89,8 @@ class Training:
             raise InputError(f"seconds={self.seconds} and {self.budget}: a budget in seconds stands alone")
         for name in ("steps", "tokens", "batch_tokens", "accumulate", "average", "validations"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name}={value}: at least 1 is needed")
+            if value is not None and not 1 <= value < math.inf:
+                raise InputError(f"{name}={value}: at least 1 is needed, a finite number")
         for name in ("learning_rate", "clip", "flops", "epochs", "seconds"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -163,6 +163,10 @@ class Arm:
     """What is done to its training batches, each time anew."""
     views: Views | None = None
     """The ways in which validation and test look at each example; None is once, as it is."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight < math.inf:
+            raise InputError(f"weight={self.weight}: 0 or more is needed")
 
 
 @final

@@ -22,7 +22,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     try:
         beside.write_bytes(content)
         beside.replace(path)
-    except OSError:
+    except BaseException:  # Ctrl-C too
         beside.unlink(missing_ok=True)
         raise
 

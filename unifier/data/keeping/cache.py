@@ -29,9 +29,9 @@ SEAL = "seal"
 
 
 def cache() -> Path | None:
-    """Where they lie: $UNIFIER_CACHE, else the user's cache; None where that says "off"."""
-    given = os.environ.get("UNIFIER_CACHE") or str(user_cache())
-    return None if given == "off" else Path(given) / "encoded"
+    """Where they lie: $UNIFIER_CACHE, else the user's cache; None where that says "off", or there is neither."""
+    given = os.environ.get("UNIFIER_CACHE") or user_cache()
+    return None if given is None or given == "off" else Path(given) / "encoded"
 
 
 def find(root: Path, key: str) -> Path | None:

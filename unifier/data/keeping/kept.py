@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
+from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from shutil import rmtree
@@ -147,8 +148,10 @@ def fit_once(tokenizer: SoundTokenizer, source: Source, *, bad_examples: BadExam
         raise InputError(f"{source.name}: none of its training examples can be read")
     tokenizer.fit(chain([first], raws))
     if root is not None and key is not None:
+        content = BytesIO()  # torch, writing a file by itself, raises a RuntimeError from a disk that is full
+        torch.save(buffers, content)
         with suppress(OSError), making(root, key) as folder:
-            torch.save(buffers, folder / "buffers.pt")
+            (folder / "buffers.pt").write_bytes(content.getvalue())
 
 
 def _encodable(tokenizer: SoundTokenizer, examples: Sequence[Example], index: int) -> Example:

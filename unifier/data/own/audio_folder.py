@@ -151,6 +151,8 @@ class AudioFolder:
                 choose(f"split ({self._table}, line {row.line})", given, SPLITS)
                 for row, given in zip(self._rows, splits, strict=True)
             ]
+            if "train" not in parts:
+                raise InputError(f"{self._table}: no row is of split train, and there is nothing to train on")
             if self._groups is not None:
                 refuse_leak(f"{self._table}: group", self._groups, [f"split {part}" for part in parts])
             if self.task == "label":
@@ -165,7 +167,7 @@ class AudioFolder:
     def _held_out(self, parts: list[SplitName]) -> list[SplitName]:
         """The same with every split that there is nothing of, val or test or both, held out of training."""
         lacking: list[SplitName] = [part for part in SPLITS if part not in parts]
-        if not lacking or "train" in lacking:
+        if not lacking:
             return parts
         # Sets of tags are mostly unlike each other, so there is nothing to stratify by.
         labels = ["" if self.task == "tags" else sound.target for sound in self._sounds]

@@ -76,12 +76,14 @@ class Row(NamedTuple):
 def read_table(path: Path, columns: Sequence[str]) -> list[Row]:
     """The rows of a CSV file that has at least these columns, all rows as wide as the header.
 
-    Raises InputError that names the columns there are, or the line that is too short or too long.
+    Raises InputError that names the columns there are, one that is there twice, or the line that is too short or long.
     """
     table = csv.DictReader(line + "\n" for line in read_lines(path))
     there = list(table.fieldnames or [])
     if lacking := [column for column in columns if column not in there]:
         raise InputError(f"{path} has no column {', '.join(lacking)}; its columns are {', '.join(there) or 'none'}")
+    if twice := next((column for column in there if column and there.count(column) > 1), None):
+        raise InputError(f"{path} has two columns {twice}: rename or remove one; its columns are {', '.join(there)}")
     rows: list[Row] = []
     try:
         for cells in table:
@@ -205,6 +207,9 @@ _UNKNOWN_SIZE = 0x7FFFF000  # so much, or more, a program promises that does not
 UNSTATED = 2**62
 """libsndfile says that a FLAC has so many samples, or more, where that does not say how many."""
 
+LOUDEST = 2.0**31
+"""A sample beyond this is damaged: full scale is 1, or in floats that were integers once what 32 bits hold."""
+
 
 def open_sound(path: Path, packed: Packed | None = None) -> soundfile.SoundFile:
     """A sound's file, or what is in `packed` of that name; of an MP3 with the length that its frames tell."""
@@ -233,8 +238,10 @@ def read_sound(path: Path, packed: Packed | None = None) -> Sound:
     short = cut is not None and int(cut[1]) < _UNKNOWN_SIZE and int(cut[2]) < 0.99 * int(cut[1])
     if short or "ended unexpectedly" in log or len(samples) < promised:
         raise InputError(f"{path} cannot be read as a sound: the file is cut off")
-    if not samples.size or not np.isfinite(samples).all():
-        raise InputError(f"{path} cannot be read as a sound: it has no samples, or some that are not numbers")
+    if not samples.size:
+        raise InputError(f"{path} cannot be read as a sound: it has no samples")
+    if not (np.abs(samples) <= LOUDEST).all():
+        raise InputError(f"{path} cannot be read as a sound: it has samples that are not numbers, or beyond any sound")
     return Sound(samples[:, 0].copy() if samples.shape[1] == 1 else np.ascontiguousarray(samples.T), rate)
 
 

@@ -75,6 +75,6 @@ def sound_source(data: str, *, task: Literal["genre", "tags"] = "genre", fold: i
 
 
 def _there(data: str, names: Iterable[str]) -> str:
-    if not Path(data).exists():
-        raise InputError(f"{data}: neither a place nor one of the sets {', '.join(names)}")
+    if not data or not Path(data).exists():  # of no text Path makes the folder that the program was started in
+        raise InputError(f"{data or 'an empty text'}: neither a place nor one of the sets {', '.join(names)}")
     return data

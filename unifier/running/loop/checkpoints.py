@@ -1,11 +1,16 @@
-"""Which weights of a run are kept, and where."""
+"""Which weights of a run are kept, where, and how they are written."""
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any, final
 
 import lightning.pytorch as pl
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
+
+from unifier.study.files import write_bytes
 
 
 @final
@@ -39,3 +44,20 @@ class Checkpoint(ModelCheckpoint):
         moved = {name: state_dict[name] and path for name in ("best_model_path", "kth_best_model_path")}
         best = {path: state_dict["best_model_score"]} if state_dict["best_k_models"] else {}
         super().load_state_dict({**state_dict, **moved, "dirpath": self.dirpath, "best_k_models": best})
+
+
+@final
+class WholeCheckpoints(TorchCheckpointIO):
+    """Writes a checkpoint beside the one before it, whose place it then takes.
+
+    Lightning writes it where temporary files lie, and from another file system it is copied over the one before: a
+    disk that is full, or a kill, leaves neither.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Save a checkpoint; raises OSError where it cannot be written, which leaves the one before."""
+        content = BytesIO()  # torch, writing a file by itself, raises a RuntimeError from a disk that is full
+        torch.save(checkpoint, content)
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, content.getvalue())

@@ -13,7 +13,7 @@ from unifier.data.loading import EvaluationBatches, TrainingBatches
 from unifier.model import Unifier
 from unifier.running.loop.averaging import Averaging
 from unifier.running.loop.callbacks import ByTheClock, Interruption, Losses, progress
-from unifier.running.loop.checkpoints import Checkpoint
+from unifier.running.loop.checkpoints import Checkpoint, WholeCheckpoints
 from unifier.running.loop.interference import Interference
 from unifier.running.loop.speed import Speed
 from unifier.running.tracking import Tracking
@@ -60,6 +60,7 @@ def train_and_test(
         else math.ceil(len(batches) / training.accumulate / training.validations) * training.accumulate,
         accumulate_grad_batches=training.accumulate,
         logger=tracking,
+        plugins=[WholeCheckpoints()],
         callbacks=[speed, best, last, Losses(), *together, *averaging, *clock, interruption, bar],
         enable_progress_bar=isinstance(bar, ProgressBar),
         default_root_dir=folder,
