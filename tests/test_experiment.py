@@ -46,13 +46,6 @@ def test_an_experiment_without_arms() -> None:
         experiment()
 
 
-@pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
-def test_what_a_loss_cannot_count_for(weight: float) -> None:
-    heavy = {"digits": arm(), "again": replace(arm(), weight=weight)}
-    with pytest.raises(InputError, match=f'the weight of arm "again" is {weight:g}'):
-        Experiment("pictures", Transformer(D, 1, 2, 8), heavy, Training(steps=1))
-
-
 def test_columns_that_the_trunk_cannot_read() -> None:
     with pytest.raises(InputError, match=f'arm "digits" makes columns of D = {2 * D}, and the trunk reads D = {D}'):
         experiment("digits", dim=2 * D)

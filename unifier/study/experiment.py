@@ -191,8 +191,6 @@ class Experiment:
                     f'"{name}" cannot name an arm: letters, digits, "_" and "-" only, '
                     f"and no name that torch's ModuleDict uses itself, such as keys or pop"
                 )
-            if not 0 <= arm.weight < math.inf:
-                raise InputError(f'the weight of arm "{name}" is {arm.weight:g}: a number of 0 or more is needed')
             if arm.tokenizer.dim != self.trunk.dim:
                 raise InputError(
                     f'the tokenizer of arm "{name}" makes columns of D = {arm.tokenizer.dim}, '

@@ -16,7 +16,7 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode(errors="backslashreplace"))
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes | memoryview) -> None:
     """Write a file under another name, then rename it, so that no reader finds half of it."""
     beside = path.with_name(f".{path.name}.part")
     try:

@@ -151,7 +151,7 @@ def fit_once(tokenizer: SoundTokenizer, source: Source, *, bad_examples: BadExam
         content = BytesIO()  # torch, writing a file by itself, raises a RuntimeError from a disk that is full
         torch.save(buffers, content)
         with suppress(OSError), making(root, key) as folder:
-            (folder / "buffers.pt").write_bytes(content.getvalue())
+            (folder / "buffers.pt").write_bytes(content.getbuffer())
 
 
 def _encodable(tokenizer: SoundTokenizer, examples: Sequence[Example], index: int) -> Example:

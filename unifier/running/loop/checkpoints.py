@@ -60,4 +60,4 @@ class WholeCheckpoints(TorchCheckpointIO):
         torch.save(checkpoint, content)
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, content.getvalue())
+        write_bytes(path, content.getbuffer())
