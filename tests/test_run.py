@@ -159,10 +159,9 @@ def test_a_run_leaves_its_files_and_no_others(finished: Path) -> None:
     }
     assert left == files | drawn | {f"figures/attention-digits-{k}.svg" for k in (0, 1)}
     assert all((finished / name).stat().st_mtime_ns <= (finished / "result.json").stat().st_mtime_ns for name in files)
-    settings = {"steps": 8}
-    found = {"study": f"{Path(__file__).resolve()}:pictures", "comparison": None, "longest": {"digits": 16}}
-    found["read"] = {"digits": content(finished)["data"]["digits"]["sha256"]}
-    assert content(finished, "settings.json") == {"name": "pictures", "seed": 0, "settings": settings, **found}
+    found: dict[str, Any] = {"study": f"{Path(__file__).resolve()}:pictures", "comparison": None, "trial": {}}
+    found |= {"longest": {"digits": 16}, "read": {"digits": content(finished)["data"]["digits"]["sha256"]}}
+    assert content(finished, "settings.json") == {"name": "pictures", "seed": 0, "settings": {"steps": 8}, **found}
 
 
 SCHEMA: dict[str, Any] = {

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import signal
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, final
 
@@ -101,6 +102,15 @@ def told(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.fixture
+def heard() -> Generator[None]:
+    """Ctrl-C is, though a shell that starts the tests in the background has them ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("signal_of", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_stopped_while_it_is_told_scores_and_tells_again(
     signal_of: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -26,7 +26,7 @@ def print_table(results: Sequence[Result]) -> None:
         for arm in result.arms:
             prefix = f"test/{arm}/"
             scores = [
-                f"{name.removeprefix(prefix)} {alone(score)}"
+                f"{name.removeprefix(prefix)} {alone(score, 2)}"
                 for name, score in result.metrics.items()
                 if name.startswith(prefix)
             ]

@@ -40,9 +40,9 @@ def plus_minus(estimate: Estimate, most: int = FINEST, *, signed: bool = False) 
     return mean if estimate.half is None else f"{mean} ± {figure(estimate.half, places)}"
 
 
-def alone(value: float) -> str:
-    """A number of which no interval is told: 97.2, 0.262, 3.41."""
-    return plus_minus(Estimate(value, None, 1))
+def alone(value: float, least: int = 1) -> str:
+    """A number of which no interval is told, with that many digits after the point at least: 97.2, 0.262, 3.41."""
+    return figure(value, max(decimals(Estimate(value, None, 1)), least))
 
 
 def interval(estimate: Estimate) -> str:
