@@ -120,6 +120,18 @@ def test_what_stands_beside_the_best_is_named_where_it_is(row: Rows) -> None:
     assert chosen_of(found[2:], found) == f"2 of 4 conditions drawn, {best}"
 
 
+def test_joint_less_solo_says_what_is_matched_between_these_alone(tmp_path: Path, row: Rows) -> None:
+    rows = [row("digits", 90.0 + k, seed=k) for k in range(2)]
+    rows += [row("digits", 91.0 + 2 * k, seed=k, mode="joint", experiment="joint") for k in range(2)]
+    rows += [row("digits", 50.0 + k, seed=k, mode="transfer", start="music", tuned="none") for k in range(2)]
+    found, sheet = conditions(rows), Sheet(tmp_path, {"digits": "#0072b2"})
+    (joint,), (scores,) = draw_joint(found, sheet), draw_scores(found, sheet)
+    assert [("not counted" in said(one.path), "atched in" in said(one.path)) for one in (joint, scores)] == [
+        (False, True),
+        (True, True),
+    ]
+
+
 def test_what_is_matched_is_said_of_each_arm_by_itself(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
     rows = [
         row(arm, 50.0, varied={"dim": dim}, budget={"tokens": tokens})

@@ -147,7 +147,7 @@ def test_what_is_not_matched_is_flagged_with_its_range(row: Rows) -> None:
 
 def test_what_a_trunk_had_read_before_it_was_transferred_is_said_not_to_count(row: Rows) -> None:
     own, moved = row(), {"mode": "transfer", "tuned": "none"}
-    said = "not counted: what a trunk had read before it was transferred"
+    said = "not counted: earlier training of a trunk"
     assert matching([own, row(start="genres", **moved)]) == f"{matching([own, own])}; {said}"
     assert said not in matching([own, row(**moved)]), "a random trunk has read nothing"
 

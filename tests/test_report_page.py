@@ -61,7 +61,7 @@ def test_it_asks_nothing_of_a_network_and_is_small(text: str) -> None:
 def test_every_part_is_there(text: str) -> None:
     for said in (
         "Matched in tokens, steps and parameters; not matched: FLOPs 1.0–1.3 T, seconds 10–31; "
-        "not counted: what a trunk had read before it was transferred.",
+        "not counted: earlier training of a trunk.",
         "diverged: train/music/loss is nan by step 30",
         "What a trained trunk is worth elsewhere",
         "Do the arms pull the same way?",

@@ -75,7 +75,8 @@ def _matching(conditions: Sequence[Condition]) -> str:
 
 def draw_joint(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     """What one trunk for all gains each arm over a trunk of its own."""
-    return [_joint(found, _matching(conditions), sheet) for found in together(conditions)]
+    held = [one for one in conditions if one.says(start=None, tuned="all")]
+    return [_joint(found, _matching(held), sheet) for found in together(conditions)]
 
 
 def _joint(found: Together, matched: str, sheet: Sheet) -> Drawn:

@@ -48,7 +48,7 @@ def matching(rows: Iterable[Row]) -> str:
     matched = f"matched in {join(equal)}" if equal else "matched in nothing"
     said = f"{matched}; not matched: {', '.join(ranges)}" if ranges else matched
     moved = any(row["start"] is not None for row in rows)
-    return f"{said}; not counted: what a trunk had read before it was transferred" if moved else said
+    return f"{said}; not counted: earlier training of a trunk" if moved else said
 
 
 def matching_of(conditions: Sequence[Condition]) -> dict[str, str]:
