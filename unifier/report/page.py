@@ -11,8 +11,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from unifier.report.figures.every import draw_all
 from unifier.report.numbers.answer import answer
 from unifier.report.numbers.conditions import Condition, conditions, foremost, setting
-from unifier.report.numbers.gather import Row, Study, read_study, scale_of, study_of
+from unifier.report.numbers.gather import Study, read_study, study_of
 from unifier.report.numbers.matching import matching_of
+from unifier.report.numbers.rows import Row, scale_of
 from unifier.report.numbers.tables import (
     alignment_table,
     attention_table,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unifier.report.figures.drawing import COLOURS, Drawn, End, Sheet, dot, faded, label_ends, panel
 from unifier.report.numbers.conditions import Condition, budget
-from unifier.report.numbers.gather import Row, scale_of
+from unifier.report.numbers.rows import Row, scale_of
 from unifier.report.numbers.wording import join, plain
 from unifier.study.files import read_table
 

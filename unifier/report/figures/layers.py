@@ -10,7 +10,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from unifier.report.figures.drawing import COLOURS, SOFT, Drawn, End, Sheet, dot, faded, label_ends, panel
 from unifier.report.numbers.conditions import label, named
-from unifier.report.numbers.gather import Row
+from unifier.report.numbers.rows import Row
 from unifier.study.files import read_table
 
 MEASURES = {"cka": "linear CKA", "neighbours": "shared neighbours"}

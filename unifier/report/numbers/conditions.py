@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, final
 
-from unifier.report.numbers.gather import Row, first_metric, metric_of, scale_of
 from unifier.report.numbers.intervals import Estimate, estimate
+from unifier.report.numbers.rows import Row, first_metric, metric_of, scale_of
 
 TUNED = {"all": "all trained", "norms": "norms trained", "none": "frozen"}
 """What of a trunk was trained, as a person reads it."""

@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
+from unifier.report.numbers.rows import Row, metric_of, metrics_of, own_scale, scale_of
 from unifier.study.files import read_json
 from unifier_tokenizers import InputError
-
-Row = Mapping[str, Any]
-"""One run's one arm, as comparison.json holds it."""
 
 USUAL = {"mode": "solo", "start": None, "shuffled": False, "tuned": "all", "varied": {}}
 """What a row means that does not say."""
@@ -250,7 +248,7 @@ def _sound(rows: Iterable[Row], problems: list[str]) -> list[Row]:
             said = f"{who}: no whole result (it lacks {', '.join(lacking)}); left out"
         elif result["status"] != "finished":
             said = f"{row['experiment']}, seed {row['seed']}: {result.get('error') or result['status']}; left out"
-        elif not _metrics(row):
+        elif not metrics_of(row):
             said = f"{who}: no score on the test split; left out"
         elif not all(score is not None and math.isfinite(score) for score in _judged_by(row)):
             said = f"{who}: a score is not a number; left out"
@@ -292,10 +290,10 @@ def _name_changed_data(rows: Iterable[Row], problems: list[str]) -> None:
 def _name_odd_scales(rows: Iterable[Row], problems: list[str]) -> None:
     """Name each arm whose scale is of a metric that its head does not have, so that nothing stands on it."""
     for row in rows:
-        if (scale := _own_scale(row)) and not scale_of(row):
+        if (scale := own_scale(row)) and not scale_of(row):
             said = (
                 f"{row['experiment']}, {row['arm']}: its scale is of {scale['metric']}, and it is scored by "
-                f"{', '.join(_metrics(row))}: no normalised score"
+                f"{', '.join(metrics_of(row))}: no normalised score"
             )
             if said not in problems:
                 problems.append(said)
@@ -306,29 +304,3 @@ def _of_fold(row: Row) -> Row:
     if not isinstance(fold := row["varied"].get("fold"), int):
         return row
     return {**row, "varied": {name: value for name, value in row["varied"].items() if name != "fold"}, "fold": fold}
-
-
-def metric_of(row: Row) -> str:
-    """The metric an arm is judged by: its scale's, else its first."""
-    return scale_of(row).get("metric") or first_metric(row)
-
-
-def first_metric(row: Row) -> str:
-    """The metric that selects a run's weights."""
-    return _metrics(row)[0]
-
-
-def scale_of(row: Row) -> Mapping[str, Any]:
-    """What chance and a reference reach on a row's arm; empty where that is not known, or of a metric it has not."""
-    scale = _own_scale(row)
-    return scale if scale.get("metric") in _metrics(row) else {}
-
-
-def _own_scale(row: Row) -> Mapping[str, Any]:
-    return row["result"].get("data", {}).get(row["arm"], {}).get("scale") or {}
-
-
-def _metrics(row: Row) -> list[str]:
-    """All that a row's arm is scored by on the test split."""
-    prefix = f"test/{row['arm']}/"
-    return [name.removeprefix(prefix) for name in row["result"]["metrics"] if name.startswith(prefix)]

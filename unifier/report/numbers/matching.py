@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from unifier.report.numbers.conditions import Condition, budget
-from unifier.report.numbers.gather import Row
+from unifier.report.numbers.rows import Row
 from unifier.report.numbers.wording import amount, join
 
 TOLERANCE = 0.02

@@ -6,8 +6,8 @@ from statistics import fmean
 from typing import Any
 
 from unifier.report.numbers.conditions import Condition, Contrast, contrasts
-from unifier.report.numbers.gather import Row
 from unifier.report.numbers.matching import MEASURES, unmatched
+from unifier.report.numbers.rows import Row
 from unifier.report.numbers.wording import alone, amount, count, decimals, figure, plain, plus_minus
 from unifier.study.files import read_json, read_table
 
