@@ -230,7 +230,7 @@ def test_gradients_are_as_long_as_clip_at_most(study: Callable[[str], Study], no
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, norm / math.sqrt(entries))
     ((arm, _),) = experiment.arms.items()
-    model.weigh(arm, torch.zeros(()))
+    model.ledger.count(arm, torch.ones(1), 1)
     model.configure_gradient_clipping(None)
     found = torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
     assert found.norm().item() == pytest.approx(clipped, rel=1e-3)
@@ -250,8 +250,10 @@ def test_an_arm_that_has_a_step_to_itself_counts_by_its_weight_where_gradients_a
     norms: list[float] = []
     for arm in ("a", "b"):
         model.zero_grad()
+        model.ledger.count(arm, torch.ones(1), 1)
         model.weigh(arm, model.loss(arm, collate(split, range(5)))).backward()
         model.configure_gradient_clipping(None)
+        model.ledger.step()
         norms.append(float(nn.utils.get_total_norm(part.grad for part in model.parameters() if part.grad is not None)))
     assert norms[0] / norms[1] == pytest.approx(8 if weighting == "fixed" else 4, rel=1e-2)
 

@@ -61,6 +61,14 @@ def test_predictions_are_those_of_a_test_and_of_each_example_alone(arm: str) -> 
                 assert prediction == said
 
 
+def test_a_network_that_fails_is_left_as_it_was() -> None:
+    network = Network(experiment()).train()
+    network.arms["digits"].head.predict = lambda tokens: []  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(InputError, match="predict gives 0 predictions for 1 examples"):
+        network.predict("digits", [Digits().split("test")[0].input])
+    assert all(module.training for module in network.modules())
+
+
 def test_of_no_examples_nothing_is_said_and_an_arm_that_is_none_is_named() -> None:
     network = Network(experiment())
     assert network.predict("digits", []) == []

@@ -54,8 +54,6 @@ class Unifier(Network, pl.LightningModule):
         """N and L (B,) of the batch that was sent to the device last."""
         self.turn = ""
         """The arm whose batch it is."""
-        self.weights_in_step: list[float] = []
-        """Of the losses since the last step."""
         self.predictions: dict[str, dict[int, Any]] = {}
         self.targets: dict[tuple[str, SplitName], dict[int, Any]] = {}
         """Each arm's raw targets of a split, by place, once it has been scored."""
@@ -85,13 +83,9 @@ class Unifier(Network, pl.LightningModule):
 
     def weigh(self, arm: str, loss: Tensor) -> Tensor:
         """What a step lowers: the loss times the arm's weight, and times a learned one (Kendall et al. 2018, eq. 7)."""
-        weight = self.arms[arm].weight
-        if arm not in self.log_variances:
-            self.weights_in_step.append(weight)
-            return loss * weight
-        log_variance = self.log_variances[arm]
-        self.weights_in_step.append(weight * math.exp(-log_variance.item()))
-        return (loss * (-log_variance).exp() + log_variance / 2) * weight
+        if arm in self.log_variances:
+            loss = loss * (-self.log_variances[arm]).exp() + self.log_variances[arm] / 2
+        return loss * self.arms[arm].weight
 
     def transfer_batch_to_device(
         self, batch: tuple[str, Batch], device: torch.device, dataloader_idx: int
@@ -187,10 +181,10 @@ class Unifier(Network, pl.LightningModule):
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         # Lightning's own refuses a fused optimizer under autocast, for the sake of a gradient scaling that bf16 lacks.
-        # Weighed alike, or an arm that has a step to itself would count no more than its clipped gradient.
-        longest = self.training_settings.clip * fmean(self.weights_in_step)
-        self.weights_in_step.clear()
-        torch.nn.utils.clip_grad_norm_(self.parameters(), longest)
+        # Weighed as the losses are, or an arm that has a step to itself would count no more than its clipped gradient.
+        learned = {arm: math.exp(-variance.item()) for arm, variance in self.log_variances.items()}
+        weights = [self.arms[arm].weight * learned.get(arm, 1.0) for arm in self.ledger.in_step.elements()]
+        torch.nn.utils.clip_grad_norm_(self.parameters(), self.training_settings.clip * fmean(weights))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["ledger"] = {"arms": self.ledger.by_arm(), "peak_memory_bytes": self.ledger.peak_memory_bytes}

@@ -78,6 +78,8 @@ class Network(nn.Module):
         values, positions, mask = pad_columns(units)
         places = torch.arange(len(units))
         device = next((parameter.device for parameter in self.parameters()), places.device)
-        found = self.eval().answers(arm, Batch(values, positions, mask, places, places).to(device))
-        self.train(training)
+        try:
+            found = self.eval().answers(arm, Batch(values, positions, mask, places, places).to(device))
+        finally:
+            self.train(training)
         return [found[place] for place in places.tolist()]

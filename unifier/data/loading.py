@@ -87,15 +87,19 @@ Lengths = NDArray[np.int32]
 
 
 def lengths_read(split: Encoded, augment: Augment | None) -> Lengths:
-    """N and L of each example as training reads it, on average: what is always left out is not counted."""
+    """N and L of each example as training reads it: what is always left out is not counted."""
     lengths = split.lengths()
-    grows: Callable[[Encoded], tuple[float, float]] | None = getattr(augment, "growth", None)
-    if grows is not None:
-        lengths = np.ceil(lengths * grows(split)).astype(lengths.dtype)
     most: int | None = getattr(augment, "most", None)
     if most is not None:
         lengths[:, 0] = lengths[:, 0].clip(max=most)
     return lengths
+
+
+def lengths_planned(split: Encoded, augment: Augment | None) -> Lengths:
+    """The same as they will be on average, where training makes more or fewer of them."""
+    lengths = lengths_read(split, augment)
+    growth: Callable[[Encoded], tuple[float, float]] | None = getattr(augment, "growth", None)
+    return lengths if growth is None else np.ceil(lengths * growth(split)).astype(lengths.dtype)
 
 
 def cut(order: NDArray[np.int64], lengths: Lengths, columns: int) -> list[NDArray[np.int64]]:
@@ -194,16 +198,16 @@ class TrainingBatches:
         """`budget` is what all arms together may use, whatever unit is reached first; an empty one has no end.
 
         `costs` says what an arm's examples cost, for a budget in operations or seconds; `augment` what is done to its
-        batches, which the budget counts as `lengths_read` has them. There are a multiple of `together` batches: a step
-        takes so many.
+        batches, which the budget counts as `lengths_planned` has them. There are a multiple of `together` batches: a
+        step takes so many.
         """
         self.splits = splits
         self.augment = augment or {}
         self.together = together
-        self.lengths = {arm: lengths_read(split, self.augment.get(arm)) for arm, split in splits.items()}
+        self.lengths = {arm: lengths_planned(split, self.augment.get(arm)) for arm, split in splits.items()}
         self.columns, self.seed, self.budget = columns, seed, budget
         self.costs = costs or {}
-        largest = max(map(len, splits.values()), default=0)
+        largest = max(map(len, splits.values()))
         self.shares = {arm: max((len(split) / largest) ** (1 / temperature), LEAST) for arm, split in splits.items()}
         self.done = 0
         """Batches already trained on, which iterating leaves out: a resumed run sets it."""

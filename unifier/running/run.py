@@ -1,7 +1,6 @@
 """The one call that runs an experiment or a comparison."""
 
 import inspect
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -62,7 +61,7 @@ def run_and_place(
         raise InputError(f"{experiment!r} is no function: give one whose keyword arguments are the settings")
     study = Path(inspect.getfile(experiment)).stem
     # What a link leads to: what is beside the link is not beside the run, nor is the run called as the link is.
-    going_on = None if resume is None else Path(os.path.realpath(resume))
+    going_on = None if resume is None else Path(resume).resolve()
     if out is None:  # a comparison that goes on puts its other runs beside the first ones: <out>/<its name>/<its id>
         out = "runs" if going_on is None else going_on.parent.parent
     signature = inspect.signature(experiment, eval_str=True)

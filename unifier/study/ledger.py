@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
@@ -46,8 +47,8 @@ class Ledger:
         self.steps = steps
         self.peak_memory_bytes = peak_memory_bytes
         self._since: float | None = None
-        self.in_step = set[str]()
-        """The arms whose batches were counted since the last step."""
+        self.in_step = Counter[str]()
+        """How many batches of each arm were counted since the last step."""
 
     @property
     def running(self) -> bool:
@@ -69,7 +70,7 @@ class Ledger:
         spent.examples += len(columns)
         spent.tokens += int(columns.sum())
         spent.flops += flops
-        self.in_step.add(arm)
+        self.in_step[arm] += 1
 
     def step(self) -> None:
         """Add one step of the optimizer, by the batches counted since the last one."""
@@ -130,7 +131,7 @@ def flops_of_example(loss: Callable[[Batch], Tensor], split: Encoded, augment: A
     the loss of a beginning fails, as of a head that reads all columns by one map: examples are as long then as in
     training.
     """
-    read = np.minimum(lengths_read(split, augment), split.lengths())
+    read = lengths_read(split, augment)
     by_column = bool((split.values.lengths() == split.targets.lengths()).all())  # a target of each column's own
     if by_column:
         read[:, 1] = read[:, 0]

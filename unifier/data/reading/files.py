@@ -240,7 +240,7 @@ def read_sound(path: Path, packed: Packed | None = None) -> Sound:
         raise InputError(f"{path} cannot be read as a sound: the file is cut off")
     if not samples.size:
         raise InputError(f"{path} cannot be read as a sound: it has no samples")
-    if not (np.abs(samples) <= LOUDEST).all():
+    if not -LOUDEST <= samples.min() <= samples.max() <= LOUDEST:
         raise InputError(f"{path} cannot be read as a sound: it has samples that are not numbers, or beyond any sound")
     return Sound(samples[:, 0].copy() if samples.shape[1] == 1 else np.ascontiguousarray(samples.T), rate)
 

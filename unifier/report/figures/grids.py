@@ -16,7 +16,7 @@ SHADES = LinearSegmentedColormap.from_list("shades", ["#e8eff6", "#7fb2d9", "#0b
 
 def draw_grids(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     """One heat map for each of what was tuned and varied, all in one scale; one of the settings that arms share."""
-    moved = [grid for grid in transfer_grids(conditions) if grid.rows]  # none stands where no share of solo is known
+    moved = transfer_grids(conditions)
     values = [cell for grid in moved for line in grid.cells for cell in line if cell is not None]
     drawn = [_heat(grid, f"transfer-{grid.title}", "transfer", values, sheet) for grid in moved]
     if grid := setting_grid(conditions):
