@@ -137,7 +137,7 @@ def _repeats_of_run(about: Mapping[str, Any]) -> list[tuple[str, Mapping[str, An
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's settings, with those of experiments that were trained together not each's apart."""
+    """A run's settings in one mapping: what a joint run holds for each of its experiments is put together."""
     found: dict[str, Any] = {}
     for name, own in settings.items():
         found |= own if isinstance(own, Mapping) else {name: own}
