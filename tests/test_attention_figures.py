@@ -45,7 +45,7 @@ def test_colour_lies_over_the_patch_that_received_it(channels: int, tmp_path: Pa
     received = np.zeros((2, 4))
     received[1, 3] = 8.0
     draw_over_picture(path, np.zeros((8, 16, channels), np.uint8), received, (0, 16, 8, 0), "label: $x$")
-    assert {"label: $x$", "attention received", "times an even share"} <= set(text(path))
+    assert {"label: $x$", "attention received", "relative to uniform attention"} <= set(text(path))
     heat = images(path)[1].astype(int)
     height, width = heat.shape[:2]
     patches = heat[height // 4 :: height // 2, width // 8 :: width // 4][:2, :4]

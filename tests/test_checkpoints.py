@@ -103,7 +103,7 @@ def test_a_run_does_not_go_on_with_other_data(
     (folder,) = (tmp_path / "fading").iterdir()
     monkeypatch.setattr(Digits, "sha256", "of others", raising=False)
     before = (folder / "settings.json").read_text()
-    with pytest.raises(InputError, match=r"what it read has changed since \(digits\): it cannot go on, run it anew"):
+    with pytest.raises(InputError, match=r"its data have changed since \(digits\), so it cannot resume: start a "):
         run(fading, resume=folder, track="off")
     monkeypatch.undo()
     monkeypatch.setattr(ClassificationHead, "metrics", lambda *_: {"accuracy": 50.0})
@@ -118,7 +118,7 @@ def test_a_run_does_not_go_on_beyond_its_end(tmp_path: Path, stop_at: list[int])
     (folder,) = (tmp_path / "fading").iterdir()
     checkpoint = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=False)
     torch.save(checkpoint | {"global_step": STEPS + 1}, folder / "checkpoints" / "last.ckpt")
-    with pytest.raises(InputError, match=f"it has made {STEPS + 1} steps, and fading ends at {STEPS} now: run it anew"):
+    with pytest.raises(InputError, match=f"it is at step {STEPS + 1}, and fading now ends at {STEPS}: start a new run"):
         run(fading, resume=folder, track="off")
 
 
@@ -130,7 +130,7 @@ def test_a_run_that_cannot_go_on_is_refused_before_its_experiment_is_built(tmp_p
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "last.ckpt").write_text("torn")
     (tmp_path / "settings.json").write_text(json.dumps({"name": "fading", "seed": 0, "settings": {}}))
-    with pytest.raises(InputError, match=r"last\.ckpt: broken .*: it cannot go on, and has to be run anew"):
+    with pytest.raises(InputError, match=r"last\.ckpt: broken .*: it cannot resume; start a new run"):
         run(unbuilt, resume=tmp_path, track="off")
 
 

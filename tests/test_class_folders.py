@@ -175,4 +175,4 @@ def test_copies_of_what_is_trained_on_are_said(kind: str, tmp_path: Path, capsys
     arm = Arm(source(tmp_path), tokenizer, ClassificationHead(("cat", "dog"), 8))
     (found,) = encode(Experiment("own", Transformer(8, 0, 2, 8), {"own": arm}, Training(steps=1)), {}).values()
     assert found.data["copies"] == 1
-    assert "folder: of val and test 1 examples are in train too, byte for byte" in capsys.readouterr().err
+    assert "folder: 1 examples of val and test are also in train, byte for byte" in capsys.readouterr().err

@@ -224,7 +224,7 @@ def test_an_interrupted_run_goes_on_and_ends_as_if_it_had_never_stopped(
     status, printed, said, folder = interrupted(file, tmp_path)
     assert status == 1
     assert "Traceback" not in said
-    assert f"go on with --resume {folder}" in said
+    assert f"run it again with --resume {folder}" in said
     assert last_line(printed) == folder
     stopped = result(folder)
     assert stopped["status"] == "interrupted"

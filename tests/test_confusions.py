@@ -61,7 +61,7 @@ def test_the_page_draws_all_runs_of_the_condition_that_is_best_on_validation(
     page, problems = report_on(folder)
     assert not problems
     with (folder / "figures" / "confusions-digits.csv").open(newline="") as file:
-        drawn = [(line["condition"], line["true"], line["said"], line["answers"]) for line in csv.DictReader(file)]
+        drawn = [(line["condition"], line["true"], line["predicted"], line["count"]) for line in csv.DictReader(file)]
     assert drawn == [
         ("dim=16", "cat", "cat", "4"), ("dim=16", "cat", "dog", "2"),
         ("dim=16", "dog", "cat", "2"), ("dim=16", "dog", "dog", "2"),
@@ -69,7 +69,7 @@ def test_the_page_draws_all_runs_of_the_condition_that_is_best_on_validation(
     text = (folder / "figures" / "confusions-digits.svg").read_text()
     assert ">67<" in text
     assert ">50<" in text
-    assert "Which class is taken for which" in page.read_text()
+    assert "Confusion matrix" in page.read_text()
     assert "would be right of" not in text
 
 
@@ -80,7 +80,7 @@ def test_what_the_commonest_class_alone_would_score_is_said(
     kept(json.loads((folder / "comparison.json").read_text())["rows"], [[[80, 0], [5, 0]]], ["ship", "frog"])
     report_on(folder)
     said = re.findall(r">([^<>]+)<", (folder / "figures" / "confusions-digits.svg").read_text())
-    assert "Saying ship of all would be right of 94.1 %" in " ".join(" ".join(said).split())
+    assert "Always predicting ship would score 94.1 %" in " ".join(" ".join(said).split())
 
 
 @pytest.mark.parametrize(("classes", "figure", "numbers"), [(20, True, True), (21, True, False), (61, False, False)])
@@ -99,7 +99,7 @@ def test_many_classes_have_no_numbers_and_very_many_no_figure(
     drawn = folder / "figures" / "confusions-digits.svg"
     assert drawn.exists() == figure
     assert (figure and ">99<" in drawn.read_text()) == numbers
-    assert ("Which class is taken for which" in page.read_text()) == figure
+    assert ("Confusion matrix" in page.read_text()) == figure
 
 
 def test_a_class_may_have_any_name(

@@ -237,7 +237,7 @@ def test_data_that_changed_between_two_seeds_are_named(tmp_path: Path, row: Rows
     for each, one in enumerate(rows):
         one["result"]["data"][one["arm"]]["sha256"] = "a" if each in (0, 2, 3, 4, 5) else f"{each}"
     folder = comparison(tmp_path, rows)
-    said = "pictures, digits: its data changed between its runs, which are not alike"
+    said = "pictures, digits: its runs read different data, so they are not comparable"
     assert read_study(folder).problems == [said]
     assert main(["report", str(folder)]) == 0
     assert said in (folder / "report.html").read_text()

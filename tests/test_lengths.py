@@ -103,7 +103,7 @@ def test_the_page_draws_a_line_for_each_condition_with_its_mean_over_seeds(
         ("rung=gru", 4.5, 80.5), ("rung=gru", 9.0, 20.5),
         ("rung=transformer", 4.5, 82.5), ("rung=transformer", 9.0, 22.5),
     ]  # fmt: skip
-    assert "Short texts and long ones" in page.read_text()
+    assert "BLEU by input length" in page.read_text()
 
 
 def test_the_page_shows_an_alignment_of_each_condition_that_has_one(

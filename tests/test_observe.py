@@ -113,7 +113,7 @@ def test_a_run_leaves_all_of_it(tmp_path: Path) -> None:
     for name in drawn:
         said = "".join(ElementTree.parse(result.folder / "figures" / name).getroot().itertext())
         assert ("seconds" in said) == ("music" in name)
-        assert ("times an even share" in said) == ("digits" in name)
+        assert ("relative to uniform attention" in said) == ("digits" in name)
         assert ("the true alignment" in said) == ("en-fr" in name)
     assert (result.folder / "figures" / "attention-music-0.svg").stat().st_size < 100_000
 

@@ -135,4 +135,4 @@ def test_more_sound_than_memory_is_encoded_kept_and_trained_on(tmp_path: Path, m
         "bytes are too many",
         *["steps"] * 2,
     ]
-    assert "encoded before" in said
+    assert "already encoded" in said

@@ -54,7 +54,7 @@ def test_an_experiment_is_a_function_that_says_it_returns_one(tmp_path: Path) ->
 @pytest.mark.parametrize("name", ["random", "torch"])
 def test_a_file_takes_no_name_that_python_needs(tmp_path: Path, name: str) -> None:
     path = written(tmp_path, f"{name}.py", ONE.format(name="alone"))
-    with pytest.raises(InputError, match=f"{name}.py: Python needs a module of that name"):
+    with pytest.raises(InputError, match=f"{name}.py: a Python module or package has that name already"):
         experiment(str(path))
 
 

@@ -64,7 +64,7 @@ def test_each_score_says_over_what_it_is_a_mean(row: Rows) -> None:
 def test_an_arm_of_a_shared_trunk_without_one_of_its_own_is_named(row: Rows) -> None:
     joint = {"mode": "joint", "experiment": "joint"}
     rows = [row("digits", 90.0), row("digits", 91.0, **joint), row("music", 60.0, **joint)]
-    said = "Left out: music, with no trunk of its own under the same settings and seeds."
+    said = "Left out: music, without a solo run under the same settings and seeds."
     assert answer(conditions(rows))[-1] == said
     assert said not in answer(conditions([*rows, row("music", 61.0)]))
 
@@ -110,9 +110,9 @@ def test_scores_without_a_scale_in_common_have_no_mean(row: Rows, tmp_path: Path
     assert result.overall is None
     assert {arm: gain.mean for arm, gain in result.arms.items()} == {"digits": 2, "music": 0.25}
     (said,) = answer(conditions(rows))
-    assert "digits +2.00 and music +0.250; arms without a scale" in said
+    assert "digits +2.00 and music +0.250; no mean over arms" in said
     write_report(tmp_path, {"name": "study", "status": "finished", "rows": rows})
-    assert "mean" not in (tmp_path / "figures" / "joint-less-solo.csv").read_text()
+    assert "mean" not in (tmp_path / "figures" / "joint-minus-solo.csv").read_text()
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_an_error_is_what_the_score_lacks_of_a_perfect_one(
     (found,) = efficiencies(conditions(rows))
     assert [one.mean for one in found.errors] == [perfect - score for score in scores]
     write_report(tmp_path, {"name": "study", "status": "finished", "rows": rows})
-    said = f"Error: {perfect:g} less {plain(metric)}"
+    said = f"Error: {perfect:g} minus {plain(metric)}"
     assert said in (tmp_path / "figures" / "efficiency-digits.svg").read_text()
     for one in rows:
         one["result"]["data"]["digits"]["perfect"] = None
@@ -198,7 +198,7 @@ def test_the_share_of_the_best_pair_has_the_interval_of_a_choice_and_says_of_wha
     ends = f"{low:.0f} to {high:.0f}".replace("-", "−")
     assert said == (
         f"On the best of 2 pairs, genres to digits, a frozen trunk keeps 80 % of solo's score "
-        f"(95 % interval {ends}, for the best of 2)."
+        f"(95 % interval {ends}, Bonferroni-adjusted for 2 pairs)."
     )
     tuned = moved(row, "digits", "genres", (80.0, 80.0, 80.0), "all")
     assert "80 % of the tuned score" in answer(conditions([*solo, *frozen, *other, *tuned]))[0]
@@ -210,7 +210,7 @@ def test_the_share_of_the_best_pair_has_the_interval_of_a_choice_and_says_of_wha
 
 def test_seeds_without_a_share_are_named(row: Rows) -> None:
     frozen = moved(row, "digits", "genres", (60.0, 64.0, 68.0), "none")
-    none = "No share is told where the tuned score is not surely above 0: genres to digits, seed "
+    none = "No share is given where the tuned score is not significantly above 0: genres to digits, seed "
     for scores in ((80.0, 0.0, 80.0), (0.0, 0.0, 0.0), (-80.0, -81.0, -82.0)):
         tuned = moved(row, "digits", "genres", scores, "all")
         assert answer(conditions([*frozen, *tuned])) == [f"{none}0, 1 and 2."]

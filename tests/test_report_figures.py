@@ -120,13 +120,13 @@ def test_what_stands_beside_the_best_is_named_where_it_is(row: Rows) -> None:
     assert chosen_of(found[2:], found) == f"2 of 4 conditions drawn, {best}"
 
 
-def test_joint_less_solo_says_what_is_matched_between_these_alone(tmp_path: Path, row: Rows) -> None:
+def test_joint_minus_solo_says_what_is_matched_between_these_alone(tmp_path: Path, row: Rows) -> None:
     rows = [row("digits", 90.0 + k, seed=k) for k in range(2)]
     rows += [row("digits", 91.0 + 2 * k, seed=k, mode="joint", experiment="joint") for k in range(2)]
     rows += [row("digits", 50.0 + k, seed=k, mode="transfer", start="music", tuned="none") for k in range(2)]
     found, sheet = conditions(rows), Sheet(tmp_path, {"digits": "#0072b2"})
     (joint,), (scores,) = draw_joint(found, sheet), draw_scores(found, sheet)
-    assert [("not counted" in said(one.path), "atched in" in said(one.path)) for one in (joint, scores)] == [
+    assert [("not counted" in said(one.path), "within 2 %" in said(one.path)) for one in (joint, scores)] == [
         (False, True),
         (True, True),
     ]
@@ -141,13 +141,13 @@ def test_what_is_matched_is_said_of_each_arm_by_itself(tmp_path: Path, row: Rows
     rows.append(row("en-fr", 50.0))
     folder = comparison(tmp_path, rows)
     found = conditions(read_study(folder).rows)
-    digits, music = "Matched in tokens, FLOPs", "not matched: tokens 8.0–9.0 k"
+    digits, music = "Equal within 2 %: tokens, FLOPs", "different: tokens 8.0–9.0 k"
     of_arms = matching_of(found)
     assert of_arms.keys() == {"digits", "music"}, "en-fr is held against nothing"
     assert digits in of_arms["digits"]
     assert music in of_arms["music"]
     (scores,) = draw_scores(found, Sheet(tmp_path, dict.fromkeys(("digits", "music", "en-fr"), "#0072b2")))
-    assert f"digits: m{digits[1:]}" in said(scores.path)
+    assert f"digits: e{digits[1:]}" in said(scores.path)
     assert music in said(scores.path)
     assert "tokens 1.0" not in said(scores.path)
 

@@ -38,14 +38,14 @@ def test_equal_values_say_nothing_of_the_spread(value: float) -> None:
 def test_equal_gains_are_told_but_not_claimed(row: Rows, comparison: Callable[..., Path], tmp_path: Path) -> None:
     rows = gaining(row, "digits", 2.0, 2.0)
     said = answer(conditions(rows))[0]
-    assert said.endswith("above a trunk for each (the same in 2 seeds: no interval).")
+    assert said.endswith("above separate trunks (the same in 2 seeds: no interval).")
     assert "gains" not in said
     (solo, joint) = score_tables(conditions(rows))["digits"]
     assert sum("±" in text for text in joint.values()) == sum("±" in text for text in solo.values())
     report_on(folder := comparison(tmp_path, rows))
-    (line,) = read_table(folder / "figures" / "joint-less-solo.csv")[:1]
-    assert (line["joint less solo low"], line["joint less solo high"]) == ("", "")
-    assert "No interval over seeds" in (folder / "figures" / "joint-less-solo.svg").read_text()
+    (line,) = read_table(folder / "figures" / "joint-minus-solo.csv")[:1]
+    assert (line["joint minus solo low"], line["joint minus solo high"]) == ("", "")
+    assert "No interval over seeds" in (folder / "figures" / "joint-minus-solo.svg").read_text()
 
 
 def test_nor_has_a_sweep_s_point_an_interval_of_no_width(

@@ -139,7 +139,7 @@ def test_a_scale_of_another_metric_is_none(row: Rows) -> None:
 
 def test_what_is_not_matched_is_flagged_with_its_range(row: Rows) -> None:
     rows = [row(budget={"flops": flops, "seconds": seconds}) for flops, seconds in ((8e11, 10.0), (1.3e12, 31.0))]
-    assert matching(rows) == "matched in tokens, steps and parameters; not matched: FLOPs 0.8–1.3 T, seconds 10–31"
+    assert matching(rows) == "equal within 2 %: tokens, steps and parameters; different: FLOPs 0.8–1.3 T, seconds 10–31"
     assert unmatched([row(budget={"tokens": tokens}) for tokens in (1000, 1020)]) == []
     assert [one.measure for one in unmatched([row(budget={"tokens": tokens}) for tokens in (1000, 1021)])] == ["tokens"]
     assert matching([row()]) == ""
@@ -147,7 +147,7 @@ def test_what_is_not_matched_is_flagged_with_its_range(row: Rows) -> None:
 
 def test_what_a_trunk_had_read_before_it_was_transferred_is_said_not_to_count(row: Rows) -> None:
     own, moved = row(), {"mode": "transfer", "tuned": "none"}
-    said = "not counted: earlier training of a trunk"
+    said = "the pretraining of transferred trunks is not counted"
     assert matching([own, row(start="genres", **moved)]) == f"{matching([own, own])}; {said}"
     assert said not in matching([own, row(**moved)]), "a random trunk has read nothing"
 
@@ -162,7 +162,7 @@ def test_arms_of_a_run_whose_costs_are_not_told_apart_are_not_called_matched(row
     rows = [row(arm, 80.0, mode="joint") for arm in ("digits", "music")]
     for one in rows:
         del one["result"]["arm_budgets"]
-    assert matching(rows) == "what each arm of a joint run cost was not counted"
+    assert matching(rows) == "the cost of each arm in the joint run was not recorded"
 
 
 def test_the_answer_is_the_mean_paired_difference(two_ways: list[dict[str, Any]]) -> None:

@@ -60,12 +60,12 @@ def test_it_asks_nothing_of_a_network_and_is_small(text: str) -> None:
 
 def test_every_part_is_there(text: str) -> None:
     for said in (
-        "Matched in tokens, steps and parameters; not matched: FLOPs 1.0–1.3 T, seconds 10–31; "
-        "not counted: earlier training of a trunk.",
+        "Equal within 2 %: tokens, steps and parameters; different: FLOPs 1.0–1.3 T, seconds 10–31; "
+        "the pretraining of transferred trunks is not counted.",
         "diverged: train/music/loss is nan by step 30",
-        "What a trained trunk is worth elsewhere",
-        "Do the arms pull the same way?",
-        "How alike the trunks read",
+        "Transfer of trained trunks",
+        "Do the arms' gradients agree?",
+        "Similarity of the trunks' representations",
         "Where attention looks",
         "the small dog sleeps &lt;here&gt; &amp; now",
         "<audio controls",
@@ -100,7 +100,7 @@ def drawn(folder: Path) -> dict[str, list[dict[str, str]]]:
 
 def test_the_table_s_legend_tells_what_it_has(text: str, tmp_path: Path, row: Rows, comparison: Comparison) -> None:
     assert "Normalised: 0 is chance" in text
-    assert "± is half a 95 % interval" in text
+    assert "± is half the width of a 95 % confidence interval" in text
     alone = row("digits", 90.0)
     alone["result"]["data"]["digits"]["scale"]["reference"] = None
     page = report_on(comparison(tmp_path, [alone]))[0].read_text()
@@ -112,12 +112,12 @@ def test_figures_lie_beside_their_numbers_and_those_of_scores_say_what_is_not_ma
     tables = drawn(page.parent)
     for name in tables:
         letters = "".join(ElementTree.parse(page.parent / "figures" / f"{name}.svg").getroot().itertext())
-        assert ("not matched" in " ".join(letters.split())) == (name in ("scores", "joint-less-solo")), name
+        assert ("different:" in " ".join(letters.split())) == (name in ("scores", "joint-minus-solo")), name
     scores = {(line["arm"], line["condition"]): line for line in tables["scores"]}
     found = conditions(read_study(page.parent).rows)
     for one in found:
         assert float(scores[one.arm, one.label]["raw"]) == pytest.approx(one.score.mean)
-    for name in ("curves-digits-tokens", "curves-music-seconds", "joint-less-solo", "gradients-blocks.0"):
+    for name in ("curves-digits-tokens", "curves-music-seconds", "joint-minus-solo", "gradients-blocks.0"):
         assert name in tables
     assert {"raw", "chance", "calibrated"} <= set(tables["representation-digits-cka"][0])
     pages = likeness_table([page.parent / "figures" / f"{name}.svg" for name in tables if "representation" in name])
@@ -250,8 +250,8 @@ def test_a_browser_finds_nothing_missing(page: Path, tmp_path: Path, width: int,
 def test_the_printed_tables_say_what_is_matched_too(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     print_comparison(page.parent)
     said = matching(row for row in read_study(page.parent).rows if row["arm"] == "digits")
-    assert "not matched" in said
-    assert " ".join(capsys.readouterr().out.split()).count(f"M{said[1:]}.") == 3, "once an arm, whose rows are alike"
+    assert "different:" in said
+    assert " ".join(capsys.readouterr().out.split()).count(f"E{said[1:]}.") == 3, "once an arm, whose rows are alike"
 
 
 def test_the_printed_tables_read_no_markup_in_names(

@@ -59,7 +59,7 @@ def test_a_joint_trunk_is_held_against_those_of_the_experiments_that_it_was_trai
     for rows in ([joint, easy, hard], [joint, hard, easy]):
         (found,) = contrasts(conditions(rows))
         assert (found.baseline.end, found.raw.mean) == (("easy", "digits"), 1)
-        told = [line["against solo, normalised"] for line in score_tables(conditions(rows))["digits"]]
+        told = [line["minus solo, normalised"] for line in score_tables(conditions(rows))["digits"]]
         assert told.count("+1.1") == 1
     assert contrasts(conditions([joint, hard])) == []
 

@@ -60,7 +60,7 @@ def test_an_exponent_that_may_be_0_is_not_claimed(row: Rows) -> None:
     assert 0 < found.law.b < found.law.half_of_b
     (said,) = answer(conditions(rows))
     assert "from 10% to 100% of the examples the error goes from" in said
-    assert said.endswith("cannot be told from 0.")
+    assert said.endswith("is not distinguishable from 0.")
     assert "falls" not in said
 
 

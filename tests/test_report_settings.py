@@ -92,5 +92,5 @@ def test_a_grid_holds_one_value_of_what_varies(row: Rows, comparison: Callable[.
         assert cells["random, all trained (solo)"][1] == pytest.approx(100 * 50.5 / 70)
     folder = comparison(tmp_path, rows)
     report_on(folder)
-    for name in ("joint-less-solo-patch-2", "joint-less-solo-patch-4", "transfer-trunk-frozen-patch-4"):
+    for name in ("joint-minus-solo-patch-2", "joint-minus-solo-patch-4", "transfer-trunk-frozen-patch-4"):
         assert (folder / "figures" / f"{name}.svg").exists()

@@ -64,8 +64,8 @@ def test_a_column_of_differences_says_that_they_are_normalised(row: Rows, refere
     for one in rows:
         one["result"]["data"]["digits"]["scale"]["reference"] = reference
     found = conditions(rows)
-    assert [name for name in score_tables(found)["digits"][0] if "solo" in name] == [f"against solo{said}"]
-    assert [name for name in control_table(found)[0] if "less" in name] == [f"less random{said}"]
+    assert [name for name in score_tables(found)["digits"][0] if "solo" in name] == [f"minus solo{said}"]
+    assert [name for name in control_table(found)[0] if "minus" in name] == [f"minus random{said}"]
 
 
 def test_what_an_arm_is_not_judged_by_keeps_its_digits(row: Rows) -> None:

@@ -169,7 +169,7 @@ def test_another_comparison_writes_over_nothing(tmp_path: Path) -> None:
     (result, *_) = run(pair, out=tmp_path, track="off")
     (folder,) = (tmp_path / "pair").iterdir()
     before = content(folder)
-    with pytest.raises(InputError, match=f'{folder} is a comparison "pair", and cannot go on as one "paired"'):
+    with pytest.raises(InputError, match=f'{folder} is a comparison "pair", and cannot resume as "paired"'):
         run(paired, out=tmp_path, track="off", resume=folder)
     with pytest.raises(InputError, match="is a comparison, and lone describes none"):
         run(lone, out=tmp_path, track="off", resume=folder)
@@ -188,10 +188,10 @@ def terms(**given: Any) -> Callable[[], Comparison]:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"budget": 8}, "begun with budget=None, and cannot go on with budget=8"),
-        ({"match": "tokens", "budget": 8}, "begun with match=steps, and cannot go on with match=tokens"),
-        ({"temperature": 2.0}, "begun with temperature=inf, and cannot go on with temperature=2.0"),
-        ({"weighting": "uncertainty"}, "begun with weighting=fixed, and cannot go on with weighting=uncertainty"),
+        ({"budget": 8}, "started with budget=None, and cannot resume with budget=8"),
+        ({"match": "tokens", "budget": 8}, "started with match=steps, and cannot resume with match=tokens"),
+        ({"temperature": 2.0}, "started with temperature=inf, and cannot resume with temperature=2.0"),
+        ({"weighting": "uncertainty"}, "started with weighting=fixed, and cannot resume with weighting=uncertainty"),
     ],
 )
 def test_one_that_holds_its_arms_to_other_terms_does_not_go_on(

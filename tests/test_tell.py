@@ -61,7 +61,7 @@ def content(folder: Path, name: str = "result.json") -> dict[str, Any]:
         ("samples", "samples.json"),
         ("confusions", "confusions.json"),
         ("by_length", "lengths.json"),
-        ("observe", "what its layers hold"),
+        ("observe", "its representations and attention"),
         ("write_report", "report.html"),
     ],
 )
@@ -69,9 +69,9 @@ def test_a_part_that_fails_is_a_warning_and_the_others_are_written(
     part: str, lacks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tell, part, breaks)
-    with pytest.warns(UserWarning, match=rf"lacks {lacks}, which failed \(TypeError: nothing .* two lines\)$") as said:
+    with pytest.warns(UserWarning, match=rf"writing {lacks} failed \(TypeError: nothing .* two lines\)$") as said:
         (result,) = run(pictures, out=tmp_path, track="off")
-    assert len([one for one in said if "lacks" in str(one.message)]) == 1
+    assert len([one for one in said if "has its scores" in str(one.message)]) == 1
     assert result.status == "finished"
     found = content(result.folder)
     assert (found["status"], found["metrics"]) == ("finished", result.metrics)
@@ -94,7 +94,7 @@ def test_the_command_line_says_so_in_a_line(
     printed = capsys.readouterr()
     folder = printed.out.splitlines()[-1]
     (line,) = [line for line in printed.err.splitlines() if "nothing to draw" in line]
-    assert line.startswith(f"warning: {folder} has its scores, but lacks report.html")
+    assert line.startswith(f"warning: {folder} has its scores, but writing report.html failed")
 
 
 def told(folder: Path) -> list[str]:

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from unifier.running.loop.callbacks import DivergedError, Interrupted
 
         if isinstance(error, Interrupted):
-            print(f"interrupted; go on with --resume {error}", file=sys.stderr)
+            print(f"interrupted; to continue, run it again with --resume {error}", file=sys.stderr)
             print(error)
         elif isinstance(error, RunFailed):
             if isinstance(error.__cause__, DivergedError):
@@ -118,17 +118,21 @@ def make_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(metavar="COMMAND")
 
-    listing = commands.add_parser("list", help="what there is: experiments, tokenizers, heads, sources")
+    listing = commands.add_parser("list", help="list experiments, tokenizers, heads and data sources")
     listing.add_argument("what", nargs="?", metavar="FILE | tokenizers | heads | sources", help="default: everything")
     listing.set_defaults(act=act_list)
 
-    show = commands.add_parser("show", help="one example's shape at every stop, and parameter counts; trains nothing")
-    run = commands.add_parser("run", help="run an experiment or a comparison; the last line is its folder")
+    show = commands.add_parser("show", help="print tensor shapes at every stage and parameter counts; trains nothing")
+    run = commands.add_parser("run", help="run an experiment or a comparison; prints its folder as the last line")
     for command in (show, run):
         command.add_argument("experiment", metavar="FILE[:name]", help="a file with experiments, and which of them")
         # Without a default argparse says that they are required.
         command.add_argument(
-            "settings", nargs="*", default=[], metavar="key=value", help="settings of the experiment, and seed=N"
+            "settings",
+            nargs="*",
+            default=[],
+            metavar="key=value",
+            help="keyword arguments of the experiment's function, and seed=N",
         )
         command.add_argument("--data", metavar="DIR", help="the folder of data sets (default: $UNIFIER_DATA)")
     show.set_defaults(act=act_show)
@@ -139,22 +143,22 @@ def make_parser() -> argparse.ArgumentParser:
         help="Weights & Biases (default: $WANDB_MODE, else online where a key is known, else offline)",
     )
     run.add_argument("--tensorboard", action="store_true", help="write TensorBoard event files too")
-    run.add_argument("--resume", metavar="RUN", help="the folder of an interrupted run to go on with")
+    run.add_argument("--resume", metavar="RUN", help="resume the interrupted run or comparison in this folder")
     run.set_defaults(act=act_run)
 
-    sweep = commands.add_parser("sweep", help="make a W&B sweep over settings, and say how its agents are started")
+    sweep = commands.add_parser("sweep", help="create a W&B sweep over settings, and print its agents' command")
     sweep.add_argument("experiment", metavar="FILE[:name]", help="a file with experiments, and which of them")
     sweep.add_argument(
         "settings", nargs="*", default=[], metavar="key=v1,v2,...", help="values of settings, and seed=0,1,..."
     )
-    sweep.add_argument("--metric", default="val/score", help="what to raise (default: val/score, the arms' mean)")
+    sweep.add_argument("--metric", default="val/score", help="to be maximised (default: val/score, mean over arms)")
     sweep.add_argument("--method", default="grid", help="grid, random or bayes (default: grid)")
-    sweep.add_argument("--runs", type=int, metavar="N", help="the most runs there will be; grid ends by itself")
-    sweep.add_argument("--dry", action="store_true", help="print the configuration, and make nothing")
+    sweep.add_argument("--runs", type=int, metavar="N", help="maximum number of runs (required unless grid)")
+    sweep.add_argument("--dry", action="store_true", help="print the configuration, create nothing")
     sweep.set_defaults(act=act_sweep)
 
-    report = commands.add_parser("report", help="write the report.html of a run, a comparison or a folder of runs anew")
-    report.add_argument("folder", metavar="DIR", type=Path)
+    report = commands.add_parser("report", help="rewrite report.html of a run, a comparison or a folder of runs")
+    report.add_argument("folder", metavar="DIR", type=Path, help="a run's or comparison's folder, or one above several")
     report.set_defaults(act=act_report)
 
     translate = commands.add_parser("translate", help="translate lines with a run that learned to")
@@ -163,19 +167,24 @@ def make_parser() -> argparse.ArgumentParser:
         "file", metavar="FILE", nargs="?", help="a text, packed (.gz) or not (default: standard input)"
     )
     translate.add_argument(
-        "--n-best", type=int, metavar="N", help="N texts a line: its number, a score, the text, by tabs"
+        "--n-best", type=int, metavar="N", help="N rows a line, tab-separated: line number, score, text"
     )
-    translate.add_argument("--beam", type=int, metavar="W", help="the width of the beam; 1 is greedy")
-    translate.add_argument("--length-penalty", type=float, metavar="A", help="scores are divided by length to the A")
-    translate.add_argument("--sample", action="store_true", help="draw texts by chance")
-    translate.add_argument("--temperature", type=float, metavar="T", help="of --sample: below 1 surer, above 1 wilder")
-    translate.add_argument("--top-k", type=int, metavar="K", help="of --sample: from the K likeliest tokens alone")
-    translate.add_argument("--top-p", type=float, metavar="P", help="of --sample: from the likeliest that make up P")
-    translate.add_argument("--seed", type=int, help="of --sample (default: 0)")
+    translate.add_argument("--beam", type=int, metavar="W", help="beam width; 1 is greedy (default: the run's)")
     translate.add_argument(
-        "--long", choices=("translate", "refuse"), default="translate", help="lines longer than trained on"
+        "--length-penalty", type=float, metavar="A", help="divide scores by length ** A (default: the run's)"
     )
-    translate.add_argument("--attention", metavar="OUT.html", help="a page of which token looked at which")
+    translate.add_argument("--sample", action="store_true", help="sample texts instead of searching for the best")
+    translate.add_argument("--temperature", type=float, metavar="T", help="with --sample: the softmax temperature")
+    translate.add_argument("--top-k", type=int, metavar="K", help="with --sample: only the K most probable tokens")
+    translate.add_argument("--top-p", type=float, metavar="P", help="with --sample: nucleus of probability P")
+    translate.add_argument("--seed", type=int, help="with --sample: the random seed (default: 0)")
+    translate.add_argument(
+        "--long",
+        choices=("translate", "refuse"),
+        default="translate",
+        help="lines longer than any in training: warn and translate, or stop (default: translate)",
+    )
+    translate.add_argument("--attention", metavar="OUT.html", help="write the attention weights to an HTML page")
     translate.add_argument(
         "--experiment", metavar="FILE[:name]", help="where the run's experiment is now, if it was moved"
     )
@@ -275,7 +284,7 @@ def act_sweep(options: argparse.Namespace) -> None:
         print(json.dumps(configuration, indent=2))
         return
     name = start_sweep(configuration)
-    print(f"sweep {name}; on each machine, where {options.experiment} is and --data is said by $UNIFIER_DATA:")
+    print(f"created sweep {name}; run this on each machine that has {options.experiment} (data: set $UNIFIER_DATA):")
     print(f"wandb agent --project {configuration['project']} {name}")
 
 

@@ -101,8 +101,8 @@ def _legend(found: Sequence[Condition]) -> str:
     """What the table of scores needs to be read."""
     notes = {
         "Normalised: 0 is chance, 100 the reference named below.": any(one.scaled for one in found),
-        "± is half a 95 % interval over seeds, or folds where there are some; scores that are the same in all "
-        "have none.": any(one.score.half is not None for one in found),
+        "± is half the width of a 95 % confidence interval over seeds, or over folds in cross-validation; there is "
+        "none where all scores are equal.": any(one.score.half is not None for one in found),
     }
     return " ".join(note for note, holds in notes.items() if holds)
 

@@ -52,7 +52,7 @@ def encode(experiment: Experiment, known: MutableMapping[str, EncodedArm]) -> di
                 say(f"{one.source.name}, {split}: {len(bad)} examples skipped, such as {bad[0]}", sys.stderr)
         data = describe_data(one.source, skipped)
         if copies := data.get("copies"):
-            said = f"of val and test {copies} examples are in train too, byte for byte"
+            said = f"{copies} examples of val and test are also in train, byte for byte"
             say(f"{one.source.name}: {said}", sys.stderr)
         known[arm] = EncodedArm(splits, data)
     return {arm: known[arm] for arm in experiment.arms}

@@ -93,7 +93,7 @@ def fit(
         earlier = read_json(resume / "settings.json", name=str)
         if earlier["name"] != experiment.name:
             raise InputError(
-                f'{resume} is a run of "{earlier["name"]}", and cannot go on as one of "{experiment.name}"'
+                f'{resume} is a run of "{earlier["name"]}", and cannot resume as a run of "{experiment.name}"'
             )
         if start is None:
             say(f"{experiment.name}: finished already; nothing is left to train")
@@ -105,7 +105,7 @@ def fit(
     encoded = encode(experiment, {} if known is None else known)
     read = {arm: one.data["sha256"] for arm, one in encoded.items()}
     if changed := ", ".join(arm for arm in read if read[arm] != earlier.get("read", read).get(arm)):
-        raise InputError(f"{resume}: what it read has changed since ({changed}): it cannot go on, run it anew")
+        raise InputError(f"{resume}: its data have changed since ({changed}), so it cannot resume: start a new run")
     check_targets(experiment, encoded)
     train, val, test = ({arm: one.splits[name] for arm, one in encoded.items()} for name in SPLITS)
     if training.refit:
@@ -124,7 +124,7 @@ def fit(
     steps = None if batches.total is None else batches.total // training.accumulate
     if done and steps and done > steps:
         raise InputError(
-            f"{resume}: it has made {done:,} steps, and {experiment.name} ends at {steps:,} now: run it anew"
+            f"{resume}: it is at step {done:,}, and {experiment.name} now ends at {steps:,}: start a new run"
         )
     model.planned_steps = steps or model.planned_steps
     result = Result(
@@ -236,7 +236,7 @@ def read_unfinished(folder: Path) -> dict[str, Any] | None:
     try:
         return read_start(folder)
     except InputError as error:
-        raise InputError(f"{error}: it cannot go on, and has to be run anew") from error
+        raise InputError(f"{error}: it cannot resume; start a new run") from error
 
 
 def budget_in_batches(training: Training) -> dict[Unit, float]:

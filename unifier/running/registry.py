@@ -66,7 +66,7 @@ def _load(path: Path) -> Any:
     if known is not None and getattr(known, "__file__", None) == str(path):
         return known
     if known is not None and (path.stem in sys.stdlib_module_names or hasattr(known, "__path__")):
-        raise InputError(f"{path.name}: Python needs a module of that name: call the file otherwise")
+        raise InputError(f"{path.name}: a Python module or package has that name already: rename the file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

@@ -76,7 +76,7 @@ def run_and_place(
             raise InputError(f'{resume} is a run of the comparison "{name}": give --resume the folder of that one')
         ran = earlier.get("study")
         if not comparing and isinstance(ran, str) and (name := split_reference(ran)[1]) != experiment.__name__:
-            raise InputError(f'{resume} is a run of "{name}", and cannot go on as one of "{experiment.__name__}"')
+            raise InputError(f'{resume} is a run of "{name}", and cannot resume as a run of "{experiment.__name__}"')
         settings, seed = earlier["settings"], earlier.get("seed")
     number = 0 if seed is None else convert("seed", seed, int)
     comparison: Comparison | None = None

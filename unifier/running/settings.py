@@ -23,7 +23,7 @@ def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> di
     """
     parameters = inspect.signature(function).parameters
     if taken := [name for name in TAKEN if name in parameters]:
-        raise InputError(f"{function.__name__} has a setting '{taken[0]}', which is the run's own: call it otherwise")
+        raise InputError(f"{function.__name__} has a setting '{taken[0]}', which is a reserved name: rename it")
     for parameter in parameters.values():
         if parameter.kind not in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             raise InputError(f"{function.__name__} has {parameter}, and no setting can be given by that: name each")

@@ -44,7 +44,7 @@ def find(root: Path, key: str) -> Path | None:
             with suppress(OSError):  # where they are only to be read
                 os.utime(folder)
             return folder
-    say(f"{folder}: damaged, and made anew", sys.stderr)
+    say(f"{folder}: damaged; rebuilding it", sys.stderr)
     rmtree(folder, ignore_errors=True)
     return None
 

@@ -90,7 +90,7 @@ def keep_units(
             kept = _opened(place)
             listed = zip(splits.values(), identities.values(), strict=True)
             if not any(_mended(kept.bad, examples, own, tokenizer) for examples, own in listed):
-                say(f"{source.name}: encoded before, and read from {place}")
+                say(f"{source.name}: already encoded, reading {place}")
                 return kept
             rmtree(place, ignore_errors=True)
     try:

@@ -93,7 +93,7 @@ def draw_over_picture(
             axes.set_axis_off()
         bar = figure.colorbar(shown, ax=right, shrink=0.8, ticks=MaxNLocator(4))
         bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
-        bar.set_label("times an even share")
+        bar.set_label("relative to uniform attention")
 
 
 def draw_over_sound(
@@ -115,5 +115,5 @@ def draw_over_sound(
         below.fill_between(times, received, step="mid", color=ORANGE, alpha=0.35, linewidth=0)
         below.step(times, received, where="mid", color=ORANGE, linewidth=1.4)
         below.axhline(1, color=INK, linewidth=0.8, linestyle=":")
-        below.text(span[1], 1, " even\n share", va="center", fontsize=8, clip_on=False)
+        below.text(span[1], 1, " uniform", va="center", fontsize=8, clip_on=False)
         below.set(xlabel="seconds", ylabel="attention\nreceived", xlim=span, ylim=(0, None))

@@ -56,15 +56,15 @@ def _heat(condition: Condition, labels: list[str], counts: NDArray[np.int64], sh
     axes.tick_params(length=0, labelcolor=INK, labelsize=8 if numbered else 6)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    axes.set(title=condition.arm, xlabel="said", ylabel="true")
+    axes.set(title=condition.arm, xlabel="predicted", ylabel="true")
     table = [
-        {"arm": condition.arm, "condition": condition.label, "true": true, "said": said, "answers": int(count)}
+        {"arm": condition.arm, "condition": condition.label, "true": true, "predicted": said, "count": int(count)}
         for true, line in zip(labels, counts, strict=True)
         for said, count in zip(labels, line, strict=True)
     ]
-    note = f"Of 100 answers to test examples of a class, how many name each: {condition.label}, {counts.sum():,} in all"
+    note = f"Rows: % of a class's test examples by predicted class; {condition.label}, {counts.sum():,} predictions"
     share = counts.sum(1) / counts.sum()
     if share.max() > UNEVEN / len(labels):
-        note += f". Saying {labels[share.argmax()]} of all would be right of {100 * share.max():.1f} %"
-    says = f"Which class was taken for which, {condition.arm}"
+        note += f". Always predicting {labels[share.argmax()]} would score {100 * share.max():.1f} %"
+    says = f"confusion matrix, {condition.arm}"
     return sheet.save(figure, f"confusions-{condition.arm}", "confusions", says, table, note)

@@ -113,7 +113,7 @@ def _panel(arm: str, conditions: Sequence[Condition], axis: str, sheet: Sheet) -
     several = any(len(one.raw) > 1 for one, _ in curves)
     notes = {
         "Each arm in its own metric": not arm and not scaled,
-        "Band: least to most of its runs": several,
+        "Band: minimum to maximum over its runs": several,
         chosen_of([one for one, _ in curves], conditions): len(curves) < len(conditions),
     }
     note = ". ".join(text for text, holds in notes.items() if holds)

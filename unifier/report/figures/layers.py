@@ -55,7 +55,7 @@ def draw_representation(found: Sequence[Mapping[str, Any]], sheet: Sheet) -> lis
             axes.set(title=f"{arm}: {said}", xlabel="block", ylabel="calibrated")
             axes.set_ylim(min(-0.05, axes.get_ylim()[0]), 1)
             label_ends(axes, ends)
-            note = "Hollow: chance does as well at 5 %"
+            note = "Hollow: not above chance (permutation test, p > 0.05)"
             if len(every) > MOST:
                 note += f". {len(every) - MOST} more pairs of trunks are in the table"
             if all(pair.startswith("solo and ") for pair in pairs):
@@ -134,7 +134,7 @@ def _gradients_of_layer(layer: str, curves: _Curves, way: str, sheet: Sheet) -> 
         if a == b:
             own = sheet.colours.get(a, SOFT)
             axes.plot(x, y, color=own, marker=dot(x), linewidth=1, linestyle=":", alpha=0.8)
-            ends.append(End(y[-1], f"{a} itself", own))
+            ends.append(End(y[-1], f"{a}, two batches", own))
         else:  # a line of both arms' colours
             first, second = (sheet.colours.get(arm, SOFT) for arm in (a, b))
             axes.plot(x, y, color=first, marker=dot(x), linestyle=(0, (4, 4)), gapcolor=second)
@@ -150,7 +150,7 @@ def _gradients_of_layer(layer: str, curves: _Curves, way: str, sheet: Sheet) -> 
         for (a, b), points in curves.items()
         for at, cosine in points
     ]
-    note = "Dotted: two batches of the same arm, the most that can be expected"
+    note = "Dotted: two batches of the same arm, as a ceiling for two arms"
     says = f"cosine between arms' gradients over tokens, {named_layer}"
     name = "-".join(part for part in ("gradients", layer, way) if part)
     return sheet.save(figure, name, "interference", says, table, note)

@@ -45,8 +45,8 @@ def draw_efficiency(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn
             )
             for share, error in zip(one.shares, one.errors, strict=True)
         ]
-        note = f"Error: {one.perfect:g} less {plain(one.unit)}. " + (
-            f"Law a n^-b + c: {law}" if law else "No law: too few shares, or none that fits"
+        note = f"Error: {one.perfect:g} minus {plain(one.unit)}. " + (
+            f"Power law a n^-b + c: {law}" if law else "No power law: too few shares, or no fit"
         )
         drawn.append(
             sheet.save(

@@ -80,7 +80,7 @@ def draw_joint(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
 
 
 def _joint(found: Together, matched: str, sheet: Sheet) -> Drawn:
-    title = ", ".join(part for part in ("joint less solo", found.settings) if part)
+    title = ", ".join(part for part in ("joint minus solo", found.settings) if part)
     lines = {**found.arms, **({"mean": found.overall} if found.overall else {})}
     heading = [title.partition(", ")[0], *textwrap.wrap(found.settings, 36)]
     figure, axes = panel(2.6 + 0.07 * max(map(len, lines)), 0.95 + 0.17 * len(heading) + 0.3 * len(lines))
@@ -104,7 +104,7 @@ def _joint(found: Together, matched: str, sheet: Sheet) -> Drawn:
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
-    table = [{"arm": arm, **_cells(gain, "joint less solo")} for arm, gain in lines.items()]
+    table = [{"arm": arm, **_cells(gain, "joint minus solo")} for arm, gain in lines.items()]
     over = next(iter(lines.values())).unit
     several = any(gain.half is not None for gain in lines.values())
     bar = f"Bar: 95 % interval, paired by {over}" if several else f"No interval over {over}s"

@@ -19,7 +19,7 @@ def answer(found: Sequence[Condition]) -> list[str]:
 
 
 class Together(NamedTuple):
-    """What one trunk for all gains over a trunk for each: the mean over arms, seed by seed."""
+    """What one trunk for all gains over separate trunks: the mean over arms, seed by seed."""
 
     overall: Estimate | None
     """None where their scores have no scale in common, or no seed."""
@@ -34,7 +34,7 @@ class Together(NamedTuple):
 
 
 def together(found: Sequence[Condition]) -> list[Together]:
-    """Joint less solo for each trunk that was shared, normalised where every arm can be."""
+    """Joint minus solo for each trunk that was shared, normalised where every arm can be."""
     trunks: dict[tuple[str, str], dict[str, Contrast]] = {}
     for one in contrasts(found):
         if one.condition.says(mode="joint") and one.baseline.says(mode="solo", start=None, tuned="all"):
@@ -80,28 +80,26 @@ def _joint(found: Sequence[Condition]) -> list[str]:
 def _left_out(result: Together) -> list[str]:
     if not result.lonely:
         return []
-    return [f"Left out: {join(result.lonely)}, with no trunk of its own under the same settings and seeds."]
+    return [f"Left out: {join(result.lonely)}, without a solo run under the same settings and seeds."]
 
 
 def _shared(result: Together) -> list[str]:
     mean, arms = result.overall, result.arms
     each = join([f"{arm} {plus_minus(gain, signed=True)}" for arm, gain in arms.items()])
     if mean is None:
-        return [
-            f"One trunk for all less a trunk for each: {each}; arms without a scale or a seed in common have no mean."
-        ]
+        return [f"Joint minus solo: {each}; no mean over arms, which have no scale or no seed in common."]
     trunk = {1: "A shared trunk", 2: "One trunk for both arms"}.get(len(arms), f"One trunk for all {len(arms)} arms")
     if mean.holds_zero:
         said = [
-            f"{trunk} and a trunk for each cannot be told apart over {count(mean.size, mean.unit)}: "
+            f"{trunk} and separate trunks cannot be told apart over {count(mean.size, mean.unit)}: "
             f"the difference is {figure(mean.mean, decimals(mean), signed=True)} {result.unit} {interval(mean)}."
         ]
     else:
         much, up = size(mean), mean.mean > 0
-        claim = ("gains", "over") if up else ("costs", "against")
+        claim = ("gains", "over") if up else ("costs", "compared with")
         verb, over = claim if mean.sign else ("scores", "above" if up else "below")
         points = f"{figure(much.mean, decimals(much))} {result.unit}"
-        said = [f"{trunk} {verb} {points} {over} a trunk for each {interval(much)}."]
+        said = [f"{trunk} {verb} {points} {over} separate trunks {interval(much)}."]
     if result.apart and result.apart.sign:
         worst, *_, best = sorted(arms, key=lambda arm: arms[arm].mean)
         said.append(
@@ -143,7 +141,7 @@ def _kept(kept: Sequence[Kept], found: Sequence[Condition]) -> list[str]:
         gain, unit = (control.scaled, "points of normalised score") if control.scaled else (control.raw, "points")
         gain = gain.among(pairs)
         if gain.holds_zero:
-            said.append(f"There, it cannot be told from {name} {_among(gain, pairs)}.")
+            said.append(f"On this pair, it is not distinguishable from {name} {_among(gain, pairs)}.")
         else:
             much = size(gain)
             worth = f"{figure(much.mean, decimals(much))} {unit} {'above' if gain.mean > 0 else 'below'}"
@@ -154,7 +152,7 @@ def _kept(kept: Sequence[Kept], found: Sequence[Condition]) -> list[str]:
 def _among(found: Estimate, choices: int) -> str:
     """An interval, and that it was widened."""
     said = interval(found)
-    return f"{said[:-1]}, for the best of {choices})" if choices > 1 and found.half is not None else said
+    return f"{said[:-1]}, Bonferroni-adjusted for {choices} pairs)" if choices > 1 and found.half is not None else said
 
 
 def _dropped(kept: Sequence[Kept]) -> list[str]:
@@ -164,7 +162,7 @@ def _dropped(kept: Sequence[Kept]) -> list[str]:
         for one in kept
         if one.dropped
     ]
-    return [f"No share is told where the tuned score is not surely above 0: {'; '.join(said)}."] if said else []
+    return [f"No share is given where the tuned score is not significantly above 0: {'; '.join(said)}."] if said else []
 
 
 def _shares(found: Sequence[Condition]) -> list[str]:
@@ -179,7 +177,7 @@ def _shares(found: Sequence[Condition]) -> list[str]:
             )
         else:
             first, last = (figure(error.mean, decimals(error)) for error in (one.errors[0], one.errors[-1]))
-            unsure = f"; its power law's {exponent} cannot be told from 0" if exponent else ""
+            unsure = f"; its power law's {exponent} is not distinguishable from 0" if exponent else ""
             said.append(
                 f"{one.arm}: from {one.shares[0]:.0%} to {one.shares[-1]:.0%} of the examples "
                 f"the error goes from {first} to {last}{unsure}."

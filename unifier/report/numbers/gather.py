@@ -284,7 +284,7 @@ def _name_changed_data(rows: Iterable[Row], problems: list[str]) -> None:
             alike = row["experiment"], row["arm"], str((row.get("fold"), row["varied"]))
             read.setdefault(alike, set()).add(row["result"].get("data", {}).get(row["arm"], {}).get("sha256", ""))
     changed = dict.fromkeys(f"{experiment}, {arm}" for (experiment, arm, _), hashes in read.items() if len(hashes) > 1)
-    problems += [f"{who}: its data changed between its runs, which are not alike" for who in changed]
+    problems += [f"{who}: its runs read different data, so they are not comparable" for who in changed]
 
 
 def _name_odd_scales(rows: Iterable[Row], problems: list[str]) -> None:

@@ -41,14 +41,14 @@ def matching(rows: Iterable[Row]) -> str:
         row for row in rows if row["arm"] in row["result"].get("arm_budgets", {}) or len(row["result"]["arms"]) == 1
     ]
     if len(counted) < len(rows):  # a run's whole cost says nothing of what each of its arms had
-        return "what each arm of a joint run cost was not counted"
+        return "the cost of each arm in the joint run was not recorded"
     apart = unmatched(rows)
     ranges = [f"{MEASURES[one.measure]} {amount(one.low, one.high)}" for one in apart]
     equal = [said for measure, said in MEASURES.items() if measure not in {one.measure for one in apart}]
-    matched = f"matched in {join(equal)}" if equal else "matched in nothing"
-    said = f"{matched}; not matched: {', '.join(ranges)}" if ranges else matched
+    matched = f"equal within 2 %: {join(equal)}" if equal else "no cost is equal within 2 %"
+    said = f"{matched}; different: {', '.join(ranges)}" if ranges else matched
     moved = any(row["start"] is not None for row in rows)
-    return f"{said}; not counted: earlier training of a trunk" if moved else said
+    return f"{said}; the pretraining of transferred trunks is not counted" if moved else said
 
 
 def matching_of(conditions: Sequence[Condition]) -> dict[str, str]:

@@ -35,7 +35,7 @@ def score_tables(found: Sequence[Condition]) -> dict[str, Table]:
             line["normalised"] = plus_minus(one.scaled) if one.scaled else "no reference"
         if over_solo:
             gain = over_solo.get(id(one))
-            line[_headed("against solo", one)] = _gain(gain, found) if gain else "–"
+            line[_headed("minus solo", one)] = _gain(gain, found) if gain else "–"
         if len(seeds) > 1:
             line["over"] = count(one.score.size, one.unit)
         line |= {MEASURES[measure]: amount(one.cost(measure)) for measure in apart}
@@ -62,7 +62,7 @@ def control_table(found: Sequence[Condition]) -> Table:
             line = lines.setdefault(
                 (one.condition.arm, one.condition.label), {"arm": one.condition.arm, "condition": one.condition.label}
             )
-            control = "less random" if one.baseline.says(start=None) else "less its own weights shuffled"
+            control = "minus random" if one.baseline.says(start=None) else "minus shuffled"
             line[_headed(control, one.condition)] = _gain(one, found)
     return _filled(lines.values())
 
@@ -105,8 +105,8 @@ def attention_table(found: Sequence[Condition]) -> Table:
                     "block": str(layer + 1),
                     "entropy / log N": _mean(layers, "entropy", 2),
                     "mean distance": _mean(layers, "distance", 1, unit),
-                    "if uniform": _mean(layers, "uniform_distance", 1, unit),
-                    "agreement of heads": _mean(layers, "agreement", 2, none="one head"),
+                    "distance if attention were uniform": _mean(layers, "uniform_distance", 1, unit),
+                    "head agreement": _mean(layers, "agreement", 2, none="one head"),
                 }
             )
     return table

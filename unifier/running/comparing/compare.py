@@ -62,7 +62,7 @@ def compare(
             trials.attempt(trial, lambda: write("running"))
             write("running")
         representation, unread = list[dict[str, Any]](), list[str]()
-        with spared(folder, "how alike its trunks are"):
+        with spared(folder, "the similarity of its trunks"):
             representation, unread = compare_representations([row for row in trials.rows if finished(row)])
         trials.problems += unread
         whole = all(finished(row) for row in trials.rows)

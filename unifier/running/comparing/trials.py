@@ -88,12 +88,12 @@ class Trials:
         earlier = read_json(folder / "comparison.json", name=str, rows=list)
         if earlier["name"] != self.comparison.name:
             raise InputError(
-                f'{folder} is a comparison "{earlier["name"]}", and cannot go on as one "{self.comparison.name}"'
+                f'{folder} is a comparison "{earlier["name"]}", and cannot resume as "{self.comparison.name}"'
             )
         for name, now in self.terms.items():
             if (before := earlier.get(name, now)) != now:  # older folders tell less
                 raise InputError(
-                    f"{folder} was begun with {name}={before}, and cannot go on with {name}={now}: run it anew"
+                    f"{folder} was started with {name}={before}, and cannot resume with {name}={now}: start a new one"
                 )
         for row in earlier["rows"]:
             try:

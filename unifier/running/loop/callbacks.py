@@ -55,7 +55,7 @@ class Interruption(Callback):
         if self.asked:
             raise Interrupted(self.folder)
         self.asked = True
-        print("stopping after this step, and its validation; once more to stop at once", file=sys.stderr)
+        print("stopping after this step and any validation that is due; Ctrl-C again stops at once", file=sys.stderr)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -174,7 +174,7 @@ class Lines(Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, Unifier)
         if pl_module.training_settings.refit:
-            self._say(trainer, pl_module, "train/", "the validation split, trained on: ")
+            self._say(trainer, pl_module, "train/", "validation split (part of training): ")
             return
         fitting = trainer.state.fn == TrainerFn.FITTING
         self._say(trainer, pl_module, "val/", "validation: " if fitting else "best weights, validation: ")

@@ -28,7 +28,7 @@ def spared(folder: Path, what: str) -> Generator[None]:
         yield
     except Exception as error:
         reason = f"{type(error).__name__}: {one_line(error)}"
-        warnings.warn(f"{folder} has its scores, but lacks {what}, which failed ({reason})", stacklevel=3)
+        warnings.warn(f"{folder} has its scores, but writing {what} failed ({reason})", stacklevel=3)
 
 
 def tell(result: Result, experiment: Experiment, model: Unifier, val: Mapping[str, Encoded]) -> None:
@@ -41,7 +41,7 @@ def tell(result: Result, experiment: Experiment, model: Unifier, val: Mapping[st
     with spared(result.folder, "lengths.json"):
         if lengths := by_length(experiment.arms, model.predictions):
             write_json(result.folder / "lengths.json", lengths)
-    with spared(result.folder, "what its layers hold"):
+    with spared(result.folder, "its representations and attention"):
         observe(model, val, result.folder)
     with spared(result.folder, "report.html"):
         write_report(result.folder, result.content())

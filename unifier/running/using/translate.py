@@ -159,7 +159,7 @@ def translate(
             for row in _rows(number, one, nbest=wishes.n_best is not None):
                 print(row, file=out)
             if one is not None and one.cut:
-                _warn(f"{name}, line {number}: its translation was cut off at the most tokens that one may have")
+                _warn(f"{name}, line {number}: its translation was truncated at the maximum length")
             if page is not None and one is not None and one.alignment is not None:
                 page.add(number, *one.alignment)
         out.flush()
