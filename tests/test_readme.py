@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import unifier
-from unifier import Arm, Experiment, Training, Transformer
 from unifier.running.registry import experiment, experiments
 from unifier.study.comparison import Comparison
+from unifier.study.experiment import Experiment
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -51,13 +51,11 @@ def test_the_comparison_compares(names: dict[str, Any], tmp_path: Path) -> None:
     assert all(result.status == "finished" for result in results)
 
 
-def test_the_added_modality_task_and_data_train_together(names: dict[str, Any], tmp_path: Path) -> None:
-    def ramps() -> Experiment:
-        arm = Arm(names["Ramps"](), names["SeriesTokenizer"](16), names["LevelHead"](16))
-        training = Training(steps=60, batch_tokens=256, learning_rate=1e-2)
-        return Experiment("ramps", Transformer(16, 1, 2, 32), {"ramps": arm}, training)
-
-    (result,) = unifier.run(ramps, out=tmp_path, track="off")
+def test_the_added_modality_task_and_data_train_together_from_one_file(tmp_path: Path) -> None:
+    own = README.partition("## Your own modality")[2].partition("## The tree")[0]
+    file = tmp_path / "own_series.py"
+    file.write_text("\n\n".join(re.findall(r"```python\n(.*?)```", own, flags=re.DOTALL)))
+    (result,) = unifier.run(experiment(f"{file}:series"), steps=60, out=tmp_path, track="off")
     assert result.metrics["test/ramps/r2"] > 50  # half the error of always saying the mean
 
 
