@@ -9,10 +9,10 @@ PYTHON ?= python3
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,tensorboard,bench]'
 	touch $@
 
-demo: .venv/installed  ## train three modalities on one trunk, and compare them
+demo: .venv/installed  ## compare three modalities: solo, joint and transfer
 	.venv/bin/unifier run experiments/three_modalities.py
 
-test: .venv/installed  ## every promise, on the processor, in minutes
+test: .venv/installed  ## the test suite, on the CPU, in minutes
 	.venv/bin/python -m pytest --quiet --numprocesses 2 --dist worksteal
 
 lint: .venv/installed
@@ -22,7 +22,7 @@ lint: .venv/installed
 types: .venv/installed
 	.venv/bin/pyright
 
-bench: .venv/installed  ## ours beside its peers, in one run; an hour on two cores
+bench: .venv/installed  ## speed against other libraries; an hour on two cores
 	.venv/bin/python -m benchmarks
 	.venv/bin/python -m benchmarks.products
 	.venv/bin/python -m benchmarks.attention

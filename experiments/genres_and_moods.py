@@ -1,4 +1,4 @@
-"""Genres and moods of the same music: one tokenizer and one trunk hear for both, as few clips say little of either."""
+"""Genres and moods of the same music, jointly on one tokenizer and one trunk."""
 
 from dataclasses import replace
 from typing import Literal

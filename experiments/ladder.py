@@ -1,4 +1,4 @@
-"""How the field came to attention: one task by every kind of translator, from one state of memory to one stack."""
+"""Thirteen kinds of translator on one task, from a GRU without attention to a prefix model."""
 
 from dataclasses import replace
 from typing import Literal, TypedDict, get_args

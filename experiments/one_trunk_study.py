@@ -1,4 +1,4 @@
-"""Captions, clothes and music on one trunk: what each learns alone, together, and from the others' trunks."""
+"""Captions, clothing and music on one trunk: solo, joint and transfer, with controls."""
 
 from typing import Any
 

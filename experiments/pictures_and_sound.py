@@ -1,4 +1,4 @@
-"""Photographs and noises: does a trunk that has seen one hear the other better than one that has seen nothing?"""
+"""Photographs and sounds: does a trunk trained on one help with the other, compared with a random trunk?"""
 
 from genres import genres
 from pictures import pictures

@@ -1,4 +1,4 @@
-"""Text, pictures and sound: each on its own trunk, all on one, and on the trunks that the others trained."""
+"""Text, pictures and sound: solo, joint and transfer, with controls."""
 
 from genres import PLAIN, genres
 from pictures import pictures

@@ -66,7 +66,7 @@ def test_every_part_is_there(text: str) -> None:
         "Transfer of trained trunks",
         "Do the arms' gradients agree?",
         "Similarity of the trunks' representations",
-        "Where attention looks",
+        "<h2>Attention</h2>",
         "the small dog sleeps &lt;here&gt; &amp; now",
         "<audio controls",
         'src="data:image/png;base64,',

@@ -1,4 +1,4 @@
-"""unifier: text, pictures and sound as columns of one matrix, read by one transformer, compared fairly."""
+"""unifier: one transformer trained on text, images and audio, and comparisons of what sharing it gains or costs."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

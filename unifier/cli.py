@@ -113,7 +113,7 @@ def make_parser() -> argparse.ArgumentParser:
     """The commands and their options."""
     parser = Parser(
         prog="unifier",
-        description="Text, pictures and sound as columns of one matrix, read by one transformer, compared fairly.",
+        description="Train one transformer on text, images and audio, and compare what sharing it gains or costs.",
         epilog="example: unifier run experiments/pictures.py data=fashion_mnist dim=128 --data ../data",
     )
     commands = parser.add_subparsers(metavar="COMMAND")
@@ -125,7 +125,7 @@ def make_parser() -> argparse.ArgumentParser:
     show = commands.add_parser("show", help="print tensor shapes at every stage and parameter counts; trains nothing")
     run = commands.add_parser("run", help="run an experiment or a comparison; prints its folder as the last line")
     for command in (show, run):
-        command.add_argument("experiment", metavar="FILE[:name]", help="a file with experiments, and which of them")
+        command.add_argument("experiment", metavar="FILE[:name]", help="a Python file, and which of its experiments")
         # Without a default argparse says that they are required.
         command.add_argument(
             "settings",
@@ -136,18 +136,18 @@ def make_parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--data", metavar="DIR", help="the folder of data sets (default: $UNIFIER_DATA)")
     show.set_defaults(act=act_show)
-    run.add_argument("--out", metavar="DIR", help="where the run's folder is made (default: runs)")
+    run.add_argument("--out", metavar="DIR", help="folder for the run's folder (default: runs)")
     run.add_argument(
         "--track",
         choices=("online", "offline", "off"),
-        help="Weights & Biases (default: $WANDB_MODE, else online where a key is known, else offline)",
+        help="Weights & Biases (default: $WANDB_MODE, else online if an API key is found, else offline)",
     )
     run.add_argument("--tensorboard", action="store_true", help="write TensorBoard event files too")
     run.add_argument("--resume", metavar="RUN", help="resume the interrupted run or comparison in this folder")
     run.set_defaults(act=act_run)
 
     sweep = commands.add_parser("sweep", help="create a W&B sweep over settings, and print its agents' command")
-    sweep.add_argument("experiment", metavar="FILE[:name]", help="a file with experiments, and which of them")
+    sweep.add_argument("experiment", metavar="FILE[:name]", help="a Python file, and which of its experiments")
     sweep.add_argument(
         "settings", nargs="*", default=[], metavar="key=v1,v2,...", help="values of settings, and seed=0,1,..."
     )
@@ -161,10 +161,10 @@ def make_parser() -> argparse.ArgumentParser:
     report.add_argument("folder", metavar="DIR", type=Path, help="a run's or comparison's folder, or one above several")
     report.set_defaults(act=act_report)
 
-    translate = commands.add_parser("translate", help="translate lines with a run that learned to")
+    translate = commands.add_parser("translate", help="translate lines of text with a trained run")
     translate.add_argument("run", metavar="RUN", help="the folder of a run")
     translate.add_argument(
-        "file", metavar="FILE", nargs="?", help="a text, packed (.gz) or not (default: standard input)"
+        "file", metavar="FILE", nargs="?", help="a text file, plain or gzipped (default: standard input)"
     )
     translate.add_argument(
         "--n-best", type=int, metavar="N", help="N rows a line, tab-separated: line number, score, text"
@@ -186,7 +186,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     translate.add_argument("--attention", metavar="OUT.html", help="write the attention weights to an HTML page")
     translate.add_argument(
-        "--experiment", metavar="FILE[:name]", help="where the run's experiment is now, if it was moved"
+        "--experiment", metavar="FILE[:name]", help="the experiment's file, if it has moved since the run"
     )
     translate.set_defaults(act=act_translate)
     return parser

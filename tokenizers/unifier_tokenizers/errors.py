@@ -1,4 +1,4 @@
-"""The one error that is the user's to mend, what raises it for a wrong word or share, and any error in one line."""
+"""InputError, what raises it for a wrong word or share, and any error in one line."""
 
 from collections.abc import Sequence
 from typing import TypeVar, final

@@ -1,4 +1,4 @@
-"""Where a column stands, as numbers the model can use: added to the columns, or turned into rotary angles."""
+"""Positions of columns as numbers a model can use: added to the columns, or as rotary angles."""
 
 import math
 from functools import reduce

@@ -1,4 +1,4 @@
-"""What travels on the road: the units of one example, and the columns of a batch.
+"""Units of one example and Tokens of a batch: what tokenizers, trunks and heads exchange.
 
 Letters used in every docstring and comment:
 

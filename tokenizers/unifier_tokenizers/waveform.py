@@ -1,4 +1,4 @@
-"""Sound to columns, by filters that learn on the waveform itself."""
+"""Sound to columns, by learned filters on the waveform."""
 
 import math
 from typing import final

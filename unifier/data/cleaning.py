@@ -1,4 +1,4 @@
-"""Which pairs of texts are better left out."""
+"""Cleaning of text pairs: which ones are left out."""
 
 from collections.abc import Iterable
 from hashlib import blake2b

@@ -1,4 +1,4 @@
-"""The examples of a split, each read when it is asked for."""
+"""The examples of a split, read lazily."""
 
 import hashlib
 import inspect

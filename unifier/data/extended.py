@@ -1,4 +1,4 @@
-"""More to train on than a data set has: texts that a run has translated, a second collection."""
+"""Additional training examples: texts that a run has translated, a second collection."""
 
 import hashlib
 from collections.abc import Sequence

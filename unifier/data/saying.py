@@ -1,4 +1,4 @@
-"""Progress that is printed for whoever still listens."""
+"""Progress messages, which never stop a run."""
 
 from contextlib import suppress
 from typing import TextIO

@@ -1,4 +1,4 @@
-"""Who is trained on and who is tested: fixed splits, rotating folds, and no group on both sides."""
+"""Train, validation and test splits: held out, by folds, with groups kept together."""
 
 import warnings
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""Less of a data set to train on, so that a curve shows what each further example is worth."""
+"""A share of the training examples, for curves of the score over how many there are."""
 
 import hashlib
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How large a set's examples usually are, and how long at most: the same whichever fold is tested on."""
+"""Typical and largest sizes of a data set's examples, the same whichever fold is tested on."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

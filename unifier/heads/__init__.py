@@ -1,1 +1,1 @@
-"""Heads: columns that a trunk has read in, a loss and an answer out."""
+"""Heads: a trunk's columns in, a loss and predictions out."""

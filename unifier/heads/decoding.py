@@ -1,4 +1,4 @@
-"""From a model of the next token to whole texts: greedy and beam search."""
+"""Greedy and beam search, from a model of the next token."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol

@@ -1,4 +1,4 @@
-"""Many columns to one."""
+"""Pooling: many columns to one."""
 
 from typing import Literal, final, get_args
 

@@ -1,4 +1,4 @@
-"""From a model of the next token to texts drawn by chance."""
+"""Sampling texts from a model of the next token: temperature, top-k, top-p."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How near written texts are to their references, by the field's scores."""
+"""Scores of texts against references: BLEU and chrF."""
 
 from collections.abc import Sequence
 from importlib.metadata import version

@@ -1,4 +1,4 @@
-"""A text written by a transformer's decoder."""
+"""A text, by a transformer's decoder."""
 
 from typing import Unpack, final
 

@@ -1,4 +1,4 @@
-"""The contract of a head that writes a text, and what all of them share: their loss, searches and scores."""
+"""The contract of a head that writes a text, and what all of them share: loss, searches and scores."""
 
 import math
 import re

@@ -1,1 +1,1 @@
-"""What runs left, as one page."""
+"""The report: one HTML page of what runs left."""

@@ -1,4 +1,4 @@
-"""Which words of a translation looked at which of its source: a page that stands by itself."""
+"""An HTML page of the attention between the tokens of a translation and of its source."""
 
 from collections.abc import Sequence
 from html import escape

@@ -1,4 +1,4 @@
-"""Result files to one HTML page that needs no network."""
+"""Result files to one self-contained HTML page."""
 
 import base64
 import shlex

@@ -1,4 +1,4 @@
-"""Finding things by name: experiments in a file, and the plug-ins of other people's packages."""
+"""Experiments in a file, and the plug-ins of other packages, by name."""
 
 import importlib.util
 import inspect

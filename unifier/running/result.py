@@ -1,4 +1,4 @@
-"""What a run leaves in result.json."""
+"""The content of a run's result.json."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""The one call that runs an experiment or a comparison."""
+"""run: one call that runs an experiment or a comparison."""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""What an experiment is made of, without training it."""
+"""Tensor shapes and parameter counts of an experiment, without training it."""
 
 import reprlib
 from collections.abc import Mapping

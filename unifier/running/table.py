@@ -1,4 +1,4 @@
-"""The tables that a run, and a comparison, print at their end."""
+"""The tables that are printed at the end of a run or a comparison."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Where a run's figures go while it runs: metrics.csv always, Weights & Biases, TensorBoard on request."""
+"""Logging of metrics: metrics.csv always, Weights & Biases, TensorBoard on request."""
 
 import os
 import warnings

@@ -1,4 +1,4 @@
-"""What is trained: arms on a trunk, for how long."""
+"""Arm, Training, Experiment: what is trained, and for how long."""
 
 import math
 import re
@@ -152,7 +152,7 @@ def enough_epochs(source: Source, *, least: float = 30.0, together: float = 0.0)
 @final
 @dataclass(frozen=True)
 class Arm:
-    """One road through the trunk: a data set, its way in and its way out."""
+    """One task on the trunk: a data source, a tokenizer and a head."""
 
     source: Source
     tokenizer: Tokenizer

@@ -1,4 +1,4 @@
-"""What an experiment learns of its data before it trains, kept with its run: a run is then loaded without its data."""
+"""fitted: what an experiment learns of its data before training, stored with the run."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What a run cost: parameters, examples, tokens, floating-point operations, seconds, memory."""
+"""The cost of a run and of each arm: parameters, examples, tokens, FLOPs, seconds, memory."""
 
 import time
 import warnings

@@ -1,4 +1,4 @@
-"""Memory: kept between steps, and measured."""
+"""Memory of the process: kept between steps, and measured."""
 
 import ctypes
 from pathlib import Path

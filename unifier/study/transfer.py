@@ -1,4 +1,4 @@
-"""What one experiment's trunk is worth to another: the weights it begins from, and what of them is trained."""
+"""Transfer: which trunk an experiment starts from, and which part of it is trained."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A trunk that knows which columns there are, and nothing of who stands beside whom."""
+"""Bag: a transformer whose attention is a plain mean."""
 
 from typing import final
 

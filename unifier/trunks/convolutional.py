@@ -1,4 +1,4 @@
-"""A trunk whose columns see their neighbours."""
+"""Convolutional: a trunk whose columns see their neighbours."""
 
 from typing import final
 

@@ -1,4 +1,4 @@
-"""A trunk by its name, so that an experiment's setting is one word."""
+"""make_trunk: a trunk by its name, so that an experiment's setting is one word."""
 
 from typing import Literal
 

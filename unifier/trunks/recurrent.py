@@ -1,4 +1,4 @@
-"""A trunk that reads columns one after the other."""
+"""Recurrent: a trunk that reads columns one after the other."""
 
 from typing import Literal, final
 

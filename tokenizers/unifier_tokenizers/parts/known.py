@@ -1,4 +1,4 @@
-"""What is known of a batch without waiting for it."""
+"""What can be known of a batch without waiting for an accelerator."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Log power brought to mean 0 and spread 1."""
+"""Log power normalised to mean 0 and standard deviation 1."""
 
 from collections.abc import Iterable
 from typing import Literal, final, get_args

@@ -1,4 +1,4 @@
-"""From patches back to the pictures they were cut from, and from pictures to the patches again."""
+"""Patches back to the pictures they were cut from, and pictures to patches again."""
 
 from typing import NamedTuple
 

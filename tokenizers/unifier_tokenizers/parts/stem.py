@@ -1,4 +1,4 @@
-"""How what a tokenizer cuts becomes columns: by one linear map of each piece, or by convolutions over the whole."""
+"""Stems: from pieces to columns, by one linear map or by convolutions over the whole."""
 
 import math
 from itertools import pairwise

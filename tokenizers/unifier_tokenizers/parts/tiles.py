@@ -1,4 +1,4 @@
-"""A plane of time and bands cut into columns, and put together again."""
+"""A spectrogram or waveform cut into columns, and joined again."""
 
 import math
 from dataclasses import dataclass

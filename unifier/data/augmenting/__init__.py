@@ -1,1 +1,1 @@
-"""Training batches changed, and the views of an example that are averaged."""
+"""Augmentation of training batches, and the views of an example that are averaged."""

@@ -1,4 +1,4 @@
-"""Training batches changed: several changes as one, and examples mixed with each other."""
+"""Augmentation of batches: several augmentations as one, and mixup."""
 
 import math
 from dataclasses import dataclass

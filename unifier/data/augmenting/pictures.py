@@ -1,4 +1,4 @@
-"""Training pictures changed: shifted, mirrored, erased in part, mixed."""
+"""Augmentation of pictures: shifts, mirroring, erasing, cutmix."""
 
 import math
 from collections.abc import Callable, Iterator

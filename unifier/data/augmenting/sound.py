@@ -1,4 +1,4 @@
-"""Training sounds changed: stretched and cut in time, moved in pitch, louder or softer, hidden in part."""
+"""Augmentation of sounds: stretching, crops, pitch shifts, gain, masks; pieces to average over."""
 
 import math
 from collections.abc import Iterator

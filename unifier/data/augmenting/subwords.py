@@ -1,4 +1,4 @@
-"""Texts cut into other subwords each time they are read."""
+"""BPE-dropout: texts cut into different subwords each time they are read."""
 
 import json
 from collections.abc import Container, Sequence

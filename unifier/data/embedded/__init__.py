@@ -1,4 +1,4 @@
-"""Three data sets made or carried by the program itself: no file, no network."""
+"""Three data sets that need no file and no network."""
 
 from unifier.data.embedded.digits import Digits
 from unifier.data.embedded.grammar import GrammarPairs, SentencePairs, words

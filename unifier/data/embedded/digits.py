@@ -1,4 +1,4 @@
-"""Handwritten digits of 8 x 8 pixels, as scikit-learn carries them."""
+"""Handwritten digits of 8 x 8 pixels, which come with scikit-learn."""
 
 import hashlib
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The words of the embedded grammar: English and French side by side, with what agreement needs to know.
+"""The words of the embedded grammar: English and French side by side, with the features that agree.
 
 No French word begins with an aspirated h, so a first letter tells whether the word before it elides.
 """

@@ -1,1 +1,1 @@
-"""Examples encoded once, in arrays that may be larger than memory, and kept for later runs."""
+"""Examples encoded once, in arrays that may be larger than memory, and cached for later runs."""

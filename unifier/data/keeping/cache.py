@@ -1,4 +1,4 @@
-"""Folders of files that one run makes and later runs find again, whole or not at all."""
+"""A cache of folders: one run writes them, whole or not at all, and later runs read them."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""A split, each example encoded once."""
+"""A split encoded, each example once."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Units and statistics of a set's inputs, found once and kept for every later run."""
+"""The encoded inputs and statistics of a data set, cached for later runs."""
 
 import hashlib
 import inspect

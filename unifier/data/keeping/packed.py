@@ -1,4 +1,4 @@
-"""Many tensors of unlike length in one memory-mapped array."""
+"""Many tensors of different lengths in one memory-mapped array."""
 
 import warnings
 from collections.abc import Sequence

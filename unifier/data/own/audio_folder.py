@@ -1,4 +1,4 @@
-"""Sounds of your own, listed with their labels in a table, or in a folder for each class."""
+"""Sounds of your own, listed with their labels in a table, or in one folder per class."""
 
 import os
 import warnings

@@ -1,4 +1,4 @@
-"""Files of your own in a folder for each class, as pictures and sounds are often kept."""
+"""Files of your own in one folder per class."""
 
 import os
 import re

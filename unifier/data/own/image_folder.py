@@ -1,4 +1,4 @@
-"""Pictures of your own, a folder for each class."""
+"""Pictures of your own, one folder per class."""
 
 from functools import cached_property, partial
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""Files of every kind, and how they come here."""
+"""Reading files of every kind, and downloading them."""

@@ -1,4 +1,4 @@
-"""Files that lie in one tar or zip archive: thousands of small ones, read without unpacking them."""
+"""Files in a tar or zip archive, read without unpacking it."""
 
 import lzma
 import tarfile

@@ -1,4 +1,4 @@
-"""Getting a data set from its own home into the user's cache."""
+"""Downloading a data set into the user's cache, and verifying it."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The length of an MP3 that does not say it, told by its frames (ISO/IEC 11172-3, section 2.4.1, and 13818-3).
+"""The length of an MP3 without a length field, from its frames (ISO/IEC 11172-3, section 2.4.1, and 13818-3).
 
 libsndfile guesses the length from the bit rate of the first frame, and reads no further: a sound of varying rates would
 lose its end, and one of a constant rate seem cut off.

@@ -1,1 +1,1 @@
-"""Data sets that others use too, one a file."""
+"""Public data sets, one per file."""

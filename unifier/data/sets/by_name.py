@@ -1,4 +1,4 @@
-"""Sets of pictures and of sounds by the names that an experiment's setting `data` gives them."""
+"""Data sets of pictures and sounds by the name that an experiment's setting `data` gives."""
 
 from collections.abc import Callable, Iterable
 from functools import partial

@@ -1,1 +1,1 @@
-"""Translators of every kind but the transformer's."""
+"""Text decoders other than the transformer's."""

@@ -1,4 +1,4 @@
-"""A text written with a look back before each token."""
+"""A recurrent decoder with Bahdanau's additive attention."""
 
 from typing import Unpack, final
 

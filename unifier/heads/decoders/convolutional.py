@@ -1,4 +1,4 @@
-"""A text written by convolutions over the text so far."""
+"""A convolutional decoder with attention in each layer."""
 
 from typing import Unpack, final
 

@@ -1,4 +1,4 @@
-"""A text written with a look at one column a token."""
+"""A recurrent decoder with hard attention: one column per token, trained by REINFORCE."""
 
 from typing import Unpack, final
 

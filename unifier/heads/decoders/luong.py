@@ -1,4 +1,4 @@
-"""A text written with a look at the columns after each state."""
+"""A recurrent decoder with Luong's attention, global or local."""
 
 from typing import Literal, Unpack, final, get_args
 

@@ -1,4 +1,4 @@
-"""A text written by the trunk itself, as what follows its input."""
+"""A prefix language model: the trunk itself writes the text, after its input."""
 
 from typing import Unpack, final
 

@@ -1,4 +1,4 @@
-"""Layers of memory that read the text so far."""
+"""Recurrent layers, LSTM or GRU, over the text so far."""
 
 from typing import final
 

@@ -1,4 +1,4 @@
-"""A text written from one state of memory, in which all of the input must be."""
+"""A recurrent decoder without attention: one last state holds the whole input."""
 
 from typing import Unpack, final
 

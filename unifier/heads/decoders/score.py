@@ -1,4 +1,4 @@
-"""How well each of a decoder's states fits each column."""
+"""Attention scores between decoder states and columns: dot, general, concat."""
 
 from typing import Literal, final, get_args
 

@@ -1,4 +1,4 @@
-"""Decoders whose past is a few tensors, and a search through them."""
+"""WalkingHead: a decoder whose past is a few tensors, and the search that carries them."""
 
 from abc import abstractmethod
 from typing import final

@@ -1,1 +1,1 @@
-"""The page's figures."""
+"""The report's figures."""

@@ -1,4 +1,4 @@
-"""Attention drawn where it lives: between words, over a picture, along a sound."""
+"""Attention maps: between words, over a picture, along a sound."""
 
 import warnings
 from collections.abc import Collection, Generator, Sequence

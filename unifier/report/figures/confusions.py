@@ -1,4 +1,4 @@
-"""Which class was taken for which, as a heat map."""
+"""Confusion matrices as heat maps."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Learning curves: scores on the validation split over what they cost."""
+"""Learning curves: validation scores over tokens, FLOPs and seconds."""
 
 from collections.abc import Sequence
 from functools import lru_cache

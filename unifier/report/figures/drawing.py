@@ -1,4 +1,4 @@
-"""What all figures share: colours, letters, and the SVG with its numbers beside it."""
+"""What all figures share: colours, fonts, and the SVG with its numbers as CSV."""
 
 import io
 import re

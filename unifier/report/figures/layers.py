@@ -1,4 +1,4 @@
-"""What differs by layer: how alike two trunks read, and how alike two arms pull."""
+"""Curves by layer: similarity of two trunks, and cosines between the gradients of two arms."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

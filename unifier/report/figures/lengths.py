@@ -1,4 +1,4 @@
-"""How well texts are written over the length of what they are written from."""
+"""BLEU over the length of the input."""
 
 from collections.abc import Sequence
 from statistics import fmean

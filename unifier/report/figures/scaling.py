@@ -1,4 +1,4 @@
-"""Error over the share of examples with its power law, and score over what an example costs."""
+"""Error over the share of training examples with its power law, and score over the cost of a setting."""
 
 from collections.abc import Sequence
 

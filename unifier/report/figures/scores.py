@@ -1,4 +1,4 @@
-"""Scores with their intervals: all arms on one axis, and joint against solo."""
+"""Scores with their intervals, and joint minus solo."""
 
 import textwrap
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""The page's numbers."""
+"""The report's numbers."""

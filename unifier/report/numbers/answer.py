@@ -1,4 +1,4 @@
-"""The answer in a sentence or two, put together from the numbers."""
+"""The answer in a few sentences, composed from the numbers."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Rows to conditions: what was trained how, with a score for every seed, or for every fold."""
+"""Rows grouped into conditions, with a score per seed or fold, and differences between conditions."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""From a folder to the rows of a report: what is missing, broken, diverged or there twice is named, the rest stays."""
+"""From a folder to the rows of a report; missing, broken, diverged and duplicate runs are named."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

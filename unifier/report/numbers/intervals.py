@@ -1,4 +1,4 @@
-"""A mean over seeds or folds, and how far it is to be trusted."""
+"""A mean over seeds or folds, and its 95 % confidence interval."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

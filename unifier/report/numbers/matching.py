@@ -1,4 +1,4 @@
-"""What compared rows have in equal measure, and what they have not."""
+"""Which costs of compared rows are equal, and which differ."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""A row of a report, and what it is scored by: its metrics, the one it is judged by, what chance and others reach."""
+"""A row of a report and its score: the metric it is judged by, chance and reference."""
 
 from collections.abc import Mapping
 from typing import Any

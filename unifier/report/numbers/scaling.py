@@ -1,4 +1,4 @@
-"""How the score grows: with the share of the examples, and with what an example costs."""
+"""The power law of scores over the share of training examples, and sweeps over settings."""
 
 import warnings
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The tables of a page, each a list of lines with texts in them."""
+"""The report's tables, each a list of rows of texts."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a trunk that was trained on one experiment is worth to the others."""
+"""The transfer matrix, and the share of its score that a frozen trunk keeps."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Numbers as a person reads them: no more digits than mean something."""
+"""Numbers as text, without digits that mean nothing."""
 
 import math
 from collections.abc import Sequence

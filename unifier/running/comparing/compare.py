@@ -1,4 +1,4 @@
-"""A comparison: its trials one after the other, its rows in one table."""
+"""A comparison: its trials one after the other, its rows in comparison.json."""
 
 import shutil
 import time

@@ -1,4 +1,4 @@
-"""Which combinations of a comparison's varied settings to try next, told by the scores so far."""
+"""Which combination of settings to try next, by the scores so far (Optuna)."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""An experiment's settings as a W&B sweep, which agents on many machines take runs from."""
+"""An experiment's settings as a W&B sweep, for agents on any number of machines."""
 
 import sys
 from collections.abc import Mapping

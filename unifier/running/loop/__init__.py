@@ -1,1 +1,1 @@
-"""The training of a run, and what happens beside its steps."""
+"""The training loop of a run, and its callbacks."""

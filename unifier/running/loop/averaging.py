@@ -1,4 +1,4 @@
-"""The mean of the weights along the way, which is scored and kept in place of the latest ones."""
+"""Averages of the weights, which are scored and kept in place of the latest ones."""
 
 from collections import deque
 from typing import Any, final

@@ -1,4 +1,4 @@
-"""What happens beside the training steps: figures are logged, progress is shown, Ctrl-C is heard."""
+"""Callbacks of the training loop: logging, progress, Ctrl-C."""
 
 import math
 import signal

@@ -1,4 +1,4 @@
-"""Which weights of a run are kept, where, and how they are written."""
+"""Checkpoints: the best weights and the latest, each written whole or not at all."""
 
 from io import BytesIO
 from pathlib import Path

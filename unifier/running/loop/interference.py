@@ -1,4 +1,4 @@
-"""Whether arms that share a trunk pull it the same way: cosines between their gradients."""
+"""Cosines between arms' gradients on the shared trunk."""
 
 from collections import defaultdict
 from pathlib import Path

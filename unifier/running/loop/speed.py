@@ -1,4 +1,4 @@
-"""Where the time of training went, and what share of the machine was used."""
+"""Where training time went, and the share of the machine's peak that was used."""
 
 import time
 from functools import lru_cache

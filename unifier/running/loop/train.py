@@ -1,4 +1,4 @@
-"""The training of one run from its first step to its scores, by Lightning's trainer."""
+"""Training of one run by Lightning, from the first step to the test scores."""
 
 import logging
 import math

@@ -1,1 +1,1 @@
-"""What tells of a finished run's scores."""
+"""What is written of a finished run besides its scores."""

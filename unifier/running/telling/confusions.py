@@ -1,4 +1,4 @@
-"""Which class was taken for which."""
+"""Confusion matrices of a run's test predictions."""
 
 from collections.abc import Mapping
 from typing import Any

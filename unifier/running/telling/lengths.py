@@ -1,4 +1,4 @@
-"""How well texts are written by how long what they were written from is."""
+"""Test scores of texts by the length of the input."""
 
 from bisect import bisect_right
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a finished run leaves about its representations and its attention."""
+"""A run's representations and attention, written to its folder."""
 
 import io
 from collections.abc import Iterable, Mapping

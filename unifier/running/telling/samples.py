@@ -1,4 +1,4 @@
-"""Some test examples with what was said of them, as a page can show and play them."""
+"""Test examples with their predictions, to be shown and played."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""What tells of a run's scores: samples, observations, the page. Each may fail, and the scores stay."""
+"""A finished run's samples, observations and report; where one fails, the scores are kept."""
 
 import warnings
 from collections.abc import Generator, Mapping

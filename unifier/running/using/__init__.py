@@ -1,1 +1,1 @@
-"""A finished run put to use."""
+"""Using a finished run."""

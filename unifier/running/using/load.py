@@ -1,4 +1,4 @@
-"""A run, as it was when it did best in validation."""
+"""load: a run's experiment, and its network with the weights that validated best."""
 
 import inspect
 from collections.abc import Callable, Mapping

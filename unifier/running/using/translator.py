@@ -1,4 +1,4 @@
-"""A run that translates, put to use."""
+"""A run as a translator: texts in, translations and alignments out."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""What a trained trunk has learned: its layers, its attention, and how like another's they are."""
+"""Analyses of trained trunks: layers, attention, similarity."""

@@ -1,4 +1,4 @@
-"""Which word a translator looked at when it wrote a word, against the true alignment."""
+"""Alignment of words by attention, against the true alignment."""
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet

@@ -1,4 +1,4 @@
-"""How wide attention looks, how far, and whether its heads agree."""
+"""Statistics of attention: entropy, distance, agreement of heads."""
 
 import torch
 from torch import Tensor

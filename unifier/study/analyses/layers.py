@@ -1,4 +1,4 @@
-"""What each layer of a trunk makes of a batch."""
+"""The output of each layer of a trunk, for a batch."""
 
 from typing import Any
 

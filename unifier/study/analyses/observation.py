@@ -1,4 +1,4 @@
-"""An arm's encoded examples through a trained trunk: what its layers hold, and where its attention goes."""
+"""An arm's encoded examples through a trained trunk: outputs of its layers, and attention."""
 
 import math
 from collections.abc import Iterator, Sequence

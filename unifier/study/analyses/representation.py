@@ -1,4 +1,4 @@
-"""How alike two representations of the same examples are, and how alike they would be by chance.
+"""Similarity of two representations of the same examples, and at chance: CKA, shared neighbours.
 
 A representation is a matrix (E, D) of E examples. Both measures here compare which examples are near each other, so
 that neither D nor its basis needs to be the same: a relation (E, E) is found within each, and the measure is the sum

@@ -1,4 +1,4 @@
-"""How alike the trunks of a comparison represent the same examples, pair by pair and layer by layer."""
+"""Similarity of a comparison's trunks on the same examples, pair by pair and layer by layer."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""What turns gradients into steps."""
+"""Optimizers."""

@@ -1,4 +1,4 @@
-"""Muon for many small matrices: those of one shape take their step together."""
+"""Muon for many small matrices: those of one shape are stepped together."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What turns gradients into steps."""
+"""AdamW, and Muon with AdamW for what it does not take."""
 
 import math
 from collections.abc import Callable

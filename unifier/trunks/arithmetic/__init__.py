@@ -1,1 +1,1 @@
-"""The type that products are computed in, and the library that computes them."""
+"""The number type of products, and the library that computes them."""

@@ -1,4 +1,4 @@
-"""A linear map of every column, its products by the library and in the order that a processor likes best."""
+"""A linear map of every column, by the faster library and in the memory order that suits it."""
 
 from collections.abc import Callable
 from functools import cache, partial

@@ -1,4 +1,4 @@
-"""The type that columns travel in, which types are fast, and on what."""
+"""The number type of columns, and which types are fast on which device."""
 
 import torch
 from torch import Tensor
