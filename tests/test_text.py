@@ -153,6 +153,16 @@ def test_words_with_spaces_and_numbers_of_any_type_are_taken(tmp_path: Path) -> 
     assert SubwordTokenizer(words, D, vectors=vectors.double())(TEXTS[0]).dtype == torch.float32
 
 
+def test_vectors_reach_the_subwords_that_texts_are_made_of(tmp_path: Path) -> None:
+    """Byte pairs know a word twice, as it begins one after a space and as it stands within another."""
+    words = Vocabulary.fit(["low lower slow slower"] * 3, size=300)
+    table = load_vectors(written(tmp_path / "vectors.txt", {"low": [3.0, -4.0, 0.5]}, header=False), words)
+    entries = [entry for entry, read in enumerate(words.tokens(range(len(words)))) if read == "low"]
+    assert len(entries) == 2
+    assert set(words.encode("low")) < set(entries)
+    assert [cosine(table[entry], torch.tensor([3.0, -4.0, 0.5])) for entry in entries] == pytest.approx([1, 1])
+
+
 def test_loaded_vectors_preset_a_tokenizer(tmp_path: Path) -> None:
     words = vocabulary()
     path = written(tmp_path / "vectors.txt", {"two": [1.0, 2.0, 3.0], "run": [0.0, 1.0, 0.0]}, header=False)

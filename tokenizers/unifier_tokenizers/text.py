@@ -1,6 +1,7 @@
 """Text to columns, one subword a column."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import final
@@ -87,10 +88,10 @@ def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:
     Returns (V, E), unit root mean square times E**-0.5; entries of the vocabulary that the file lacks are drawn from
     a normal distribution of the same spread. Raises InputError naming the line where the file breaks.
     """
-    wanted: dict[str, int] = {}
+    entries = defaultdict[str, list[int]](list)  # a subword that begins a word reads as the same one within a word
     for i, token in enumerate(vocabulary.tokens(range(len(vocabulary)))):
-        wanted.setdefault(token, i)
-    found: dict[int, Tensor] = {}
+        entries[token].append(i)
+    found: dict[str, Tensor] = {}
     width = 0
     with Path(path).open("rb") as lines:
         for number, line in enumerate(lines, start=1):
@@ -105,17 +106,17 @@ def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:
                 continue
             if not numbers or len(numbers) != width:
                 raise InputError(f"{path}, line {number}: {len(numbers)} numbers where {width or 'some'} are expected")
-            if word in wanted:
+            if word in entries:
                 try:
-                    found[wanted[word]] = torch.tensor([float(n) for n in numbers])
+                    found[word] = torch.tensor([float(n) for n in numbers])
                 except ValueError as error:
                     raise InputError(f"{path}, line {number}: {error}") from error
     if not found:
         raise InputError(f"{path}: none of its words is in the vocabulary; is it a file of word vectors?")
     table = torch.randn(len(vocabulary), width, generator=torch.Generator().manual_seed(0))
     spread = torch.stack(list(found.values())).square().mean().sqrt()
-    for i, vector in found.items():
-        table[i] = vector / spread
+    for word, vector in found.items():
+        table[entries[word]] = vector / spread
     return table * width**-0.5
 
 
