@@ -19,7 +19,7 @@ SHARES = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 @final
 class Songs:
-    """Examples that know their places and who made them."""
+    """Examples that know their places."""
 
     name = "songs"
     labels = ("even", "odd")
@@ -28,8 +28,7 @@ class Songs:
 
     def split(self, name: SplitName) -> Examples[int]:
         count = 40 if name == "train" else 5
-        groups = [f"singer {number // 4}" for number in range(count)]
-        return Examples(range(count), self.read, "line {}".format, groups)
+        return Examples(range(count), self.read, "line {}".format)
 
     def read(self, number: int) -> Example:
         return Example(number, self.labels[number % 2])
@@ -68,18 +67,14 @@ def test_held_out_splits_and_what_is_said_of_them_are_the_whole_s() -> None:
     assert Subset(pairs, 0.5).split("test") is pairs.split("test")
 
 
-def test_examples_keep_their_place_and_group() -> None:
+def test_examples_keep_their_place() -> None:
     train = Subset(Songs(), 0.3).split("train")
     assert isinstance(train, Examples)
-    assert train.groups is not None
     for index, (number, _) in enumerate(train):
         assert where(train, index) == f"line {number}"
-        assert train.groups[index] == f"singer {number // 4}"
     travelled = pickle.loads(pickle.dumps(train))  # into a data worker
     assert list(travelled) == list(train)
     plain = Subset(Digits(), 0.01).split("train")
-    assert isinstance(plain, Examples)
-    assert plain.groups is None
     assert where(plain, 0).startswith("example ")
 
 

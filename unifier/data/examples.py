@@ -29,17 +29,15 @@ class Examples(Sequence[Example], Generic[Entry]):
         entries: Sequence[Entry],
         read: Callable[[Entry], Example],
         locate: Callable[[Entry], str],
-        groups: Sequence[str] | None = None,
         target: Callable[[Entry], Any] | None = None,
         origin: Callable[[Entry], Any] | None = None,
     ) -> None:
-        """`locate` names an entry's file and line; `groups` holds for each entry who made it, where that is known.
+        """`locate` names an entry's file and line.
 
         `target` finds an entry's target without reading its input, where that can be, and `origin` all of an entry that
         its input is read from; None is the whole entry.
         """
         self._entries, self._read, self._locate, self._target, self._origin = entries, read, locate, target, origin
-        self.groups = None if groups is None else tuple(groups)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -50,8 +48,7 @@ class Examples(Sequence[Example], Generic[Entry]):
     def __getitem__(self, index: slice) -> "Examples[Entry]": ...
     def __getitem__(self, index: int | slice) -> "Example | Examples[Entry]":
         if isinstance(index, slice):
-            groups = None if self.groups is None else self.groups[index]
-            return Examples(self._entries[index], self._read, self._locate, groups, self._target, self._origin)
+            return Examples(self._entries[index], self._read, self._locate, self._target, self._origin)
         return self._read(self._entries[index])
 
     def target(self, index: int) -> Any:
@@ -85,11 +82,9 @@ class Labelled(NamedTuple):
     target: Any
 
 
-def from_files(
-    files: Sequence[Labelled], read: Callable[[Path], Any], groups: Sequence[str] | None = None
-) -> Examples[Labelled]:
+def from_files(files: Sequence[Labelled], read: Callable[[Path], Any]) -> Examples[Labelled]:
     """Examples of one file each, opened with `read`."""
-    return Examples(files, partial(_open, read), _place, groups, _labelled, _place)
+    return Examples(files, partial(_open, read), _place, _labelled, _place)
 
 
 def from_pixels(file: Path, pixels: NDArray[np.uint8], targets: Sequence[Any], kept: Sequence[int]) -> Examples[int]:

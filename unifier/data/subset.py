@@ -29,15 +29,13 @@ class Subset:
         self._share, self._seed = share, seed
 
     def split(self, name: SplitName) -> Sequence[Example]:
-        """The examples of one split; those to train on still know their places and their groups."""
+        """The examples of one split; those to train on still know their places."""
         whole: Sequence[Example] = self._source.split(name)
         if name != "train":
             return whole
         count = max(1, round(self._share * len(whole)))
         kept = sorted(RandomState(self._seed).permutation(len(whole))[:count].tolist())
-        groups = getattr(whole, "groups", None)
-        chosen = groups and [groups[index] for index in kept]
-        return Examples(kept, whole.__getitem__, partial(where, whole), chosen, getattr(whole, "target", None))
+        return Examples(kept, whole.__getitem__, partial(where, whole), getattr(whole, "target", None))
 
     @property
     def labels(self) -> tuple[str, ...]:

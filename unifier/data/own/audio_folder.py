@@ -66,8 +66,7 @@ class AudioFolder:
 
     def split(self, name: SplitName) -> Examples[Labelled]:
         """The sounds of one split, in the order of the table. A sound that cannot be read raises InputError."""
-        groups = None if self._groups is None else pick(self._groups, self._parts, name)
-        return from_files(pick(self._sounds, self._parts, name), read_sound, groups)
+        return from_files(pick(self._sounds, self._parts, name), read_sound)
 
     @cached_property
     def sha256(self) -> str:

@@ -60,9 +60,8 @@ class ImageFolder:
 
     def split(self, name: SplitName) -> Examples[Labelled]:
         """The pictures of one split, by class and file name. A picture that cannot be read raises InputError."""
-        groups = None if self._groups is None else pick(self._groups, self._parts, name)
         read = partial(read_picture, channels=self._channels, size=self._size)
-        return from_files(pick(self._pictures, self._parts, name), read, groups)
+        return from_files(pick(self._pictures, self._parts, name), read)
 
     @cached_property
     def sha256(self) -> str:

@@ -57,7 +57,7 @@ class Emotify:
 
     Fold `fold` is the test, the next one (after 4 comes 0) validates, the others train. The input is a
     `Sound` (samples,) at 16 kHz; the target is the genre, or with task "tags" a tuple of the emotions that at least a
-    third of the listeners felt. `groups` of a split holds the artists. For non-commercial use only.
+    third of the listeners felt. For non-commercial use only.
 
     The folder holds a reduced copy (mono, 16 kHz, 30 s) that has no home to download from.
 
@@ -81,7 +81,7 @@ class Emotify:
         """The clips of one split, in the order of the table. Raises InputError where an artist is in two folds."""
         artists, folds = [clip.artist for clip in self._clips], [clip.fold for clip in self._clips]
         clips = pick(self._clips, rotate_folds(self.name, folds, self.fold, groups=artists, unit="artist"), name)
-        return from_files([clip.sound for clip in clips], read_sound, [clip.artist for clip in clips])
+        return from_files([clip.sound for clip in clips], read_sound)
 
     @cached_property
     def sha256(self) -> str:

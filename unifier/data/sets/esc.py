@@ -43,8 +43,8 @@ class ESC:
     """400 clips of ten classes ("esc10") or 2,000 of fifty ("esc50"), about 5 seconds each, in five official folds.
 
     Fold `fold`, 1 to 5, is the test, the next one (after 5 comes 1) validates, the others train. The input is a
-    `Sound` (samples,) at 44.1 kHz, the target the name of its class. `groups` of a split holds the recordings that the
-    clips were cut from, each of which is in one fold.
+    `Sound` (samples,) at 44.1 kHz, the target the name of its class. All clips that were cut from one recording are in
+    one fold.
 
     ESC-10 is read from the ten folders of its own home, or, where there is meta/esc50.csv, out of ESC-50.
 
@@ -75,7 +75,7 @@ class ESC:
         """The clips of one split. Raises InputError where clips of one recording are in two folds."""
         origins, folds = [clip.origin for clip in self._clips], [clip.fold for clip in self._clips]
         clips = pick(self._clips, rotate_folds(self.name, folds, self.fold, groups=origins, unit="recording"), name)
-        return from_files([clip.sound for clip in clips], read_sound, [clip.origin for clip in clips])
+        return from_files([clip.sound for clip in clips], read_sound)
 
     @cached_property
     def sha256(self) -> str:

@@ -35,9 +35,9 @@ class Recording(NamedTuple):
 class FSDD:
     """3,000 spoken digits by six speakers: 2,400 to train, 300 to validate, the official 300 to test.
 
-    The input is a `Sound` (samples,) at 8 kHz, 0.1 to 2.3 seconds long; the target is the digit, "0" to "9". `groups`
-    of a split holds the speakers. Everyone is heard in every split, and so nearly every model does well. With
-    `speaker`, one of `SPEAKERS`, that one alone is tested on, the next one alone validates, and the other four train.
+    The input is a `Sound` (samples,) at 8 kHz, 0.1 to 2.3 seconds long; the target is the digit, "0" to "9".
+    Everyone is heard in every split, and so nearly every model does well. With `speaker`, one of `SPEAKERS`, that one
+    alone is tested on, the next one alone validates, and the other four train.
 
     Source: Jackson, "Free Spoken Digit Dataset", from 2016; licence CC BY-SA 4.0.
     """
@@ -56,8 +56,7 @@ class FSDD:
     def split(self, name: SplitName) -> Examples[Labelled]:
         """The recordings of one split, by their names."""
         recordings = pick(self._recordings, self._parts, name)
-        speakers = [recording.speaker for recording in recordings]
-        return from_files([one.sound for one in recordings], partial(read_sound, packed=self._packed), speakers)
+        return from_files([one.sound for one in recordings], partial(read_sound, packed=self._packed))
 
     @cached_property
     def sha256(self) -> str:
