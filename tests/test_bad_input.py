@@ -19,7 +19,7 @@ from typing import Literal
 
 from unifier import Arm, ClassificationHead, Experiment, Training, Transformer, TranslationHead
 from unifier.data.own.audio_folder import AudioFolder
-from unifier.data.sets.fashion_mnist import FashionMNIST
+from unifier.data.sets.mnist import MNIST
 from unifier.data.own.image_folder import ImageFolder
 from unifier.data.own.parallel_text import ParallelText
 from unifier_tokenizers import FrameTokenizer, PatchTokenizer, SubwordTokenizer, Vocabulary
@@ -29,7 +29,7 @@ def own_files(
     arm: str = "own", labels: tuple[str, ...] = (), steps: int = 1, bad: Literal["stop", "skip"] = "stop",
 ) -> Experiment:
     if kind == "set":
-        source = FashionMNIST()
+        source = MNIST("fashion_mnist")
         tokenizer = PatchTokenizer(dim, channels=1)
     elif kind == "pictures":
         source = ImageFolder(at, channels=1)

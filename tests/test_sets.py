@@ -17,7 +17,6 @@ from unifier.data.own.audio_folder import AudioFolder
 from unifier.data.own.image_folder import ImageFolder
 from unifier.data.own.parallel_text import ParallelText
 from unifier.data.sets.emotify import EMOTIONS, GENRES, Emotify
-from unifier.data.sets.fashion_mnist import FashionMNIST
 from unifier.data.sets.gtzan import GTZAN
 from unifier.data.sets.mnist import MNIST
 from unifier.data.sets.multi30k import FILES, Multi30k
@@ -51,9 +50,9 @@ def idx_files(folder: Path) -> None:
         )
 
 
-def fashion_mnist(folder: Path) -> FashionMNIST:
+def fashion_mnist(folder: Path) -> MNIST:
     idx_files(folder)
-    return FashionMNIST(data=folder)
+    return MNIST("fashion_mnist", data=folder)
 
 
 def mnist(folder: Path) -> MNIST:
@@ -118,8 +117,8 @@ def files(split: Examples[Any]) -> list[Path]:
     return [Path(split.where(index)) for index in range(len(split))]
 
 
-NAMED = [multi30k, fashion_mnist, mnist, emotify, gtzan]
-MADE = [*NAMED, parallel_text, image_folder, audio_folder]
+NAMED = [multi30k, mnist, emotify, gtzan]
+MADE = [*NAMED, fashion_mnist, parallel_text, image_folder, audio_folder]
 Check = Callable[..., None]
 
 

@@ -7,16 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from unifier.data.examples import Examples, from_pixels
 from unifier.data.reading.files import read_bytes
-from unifier.data.source import SPLITS, SplitName
-from unifier.data.splitting import hold_out, pick
 from unifier_tokenizers import InputError
-from unifier_tokenizers.errors import choose
 
 Array = NDArray[np.uint8]
-PER_VALIDATION = 12
-"""One training picture in so many validates: 5,000 of 60,000."""
 
 
 def read_idx(path: Path) -> Array:
@@ -44,19 +38,3 @@ def read_pair(pictures: Path, labels: Path, names: Sequence[str]) -> tuple[Array
     if indices.size and indices.max() >= len(names):
         raise InputError(f"{labels} holds label {indices.max()}: there are {len(names)}, from 0")
     return pixels, [names[int(index)] for index in indices]
-
-
-def official_split(what: str, folder: Path, labels: Sequence[str], name: SplitName) -> Examples[int]:
-    """A split of MNIST or a set of its layout: the test is official, and one training picture in 12 validates.
-
-    The pictures are (H, W) uint8, the targets of `labels`, both in the order of the file. What validates has its share
-    of every class, and is always the same.
-    """
-    choose("split", name, SPLITS)
-    stem = "t10k" if name == "test" else "train"
-    pictures = folder / f"{stem}-images-idx3-ubyte.gz"
-    pixels, targets = read_pair(pictures, folder / f"{stem}-labels-idx1-ubyte.gz", labels)
-    kept = range(len(targets))
-    if name != "test":
-        kept = pick(kept, hold_out(what, targets, ("val",), one_in=PER_VALIDATION), name)
-    return from_pixels(pictures, pixels, targets, kept)

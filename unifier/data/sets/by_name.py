@@ -11,7 +11,6 @@ from unifier.data.own.image_folder import ImageFolder
 from unifier.data.sets.cifar10 import CIFAR10
 from unifier.data.sets.emotify import Emotify
 from unifier.data.sets.esc import ESC
-from unifier.data.sets.fashion_mnist import FashionMNIST
 from unifier.data.sets.fsdd import FSDD, SPEAKERS
 from unifier.data.sets.gtzan import GTZAN
 from unifier.data.sets.mnist import MNIST
@@ -22,7 +21,7 @@ from unifier_tokenizers.errors import choose
 PICTURES: dict[str, Callable[[], LabelledSource]] = {
     "embedded": Digits,
     "mnist": MNIST,
-    "fashion_mnist": FashionMNIST,
+    "fashion_mnist": partial(MNIST, "fashion_mnist"),
     "cifar10": CIFAR10,
     "cifar10_jpg": partial(CIFAR10, jpeg=True),
 }
