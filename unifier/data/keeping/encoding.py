@@ -104,21 +104,13 @@ Arrays = tuple[NDArray[Any], ...]
 
 
 @final
-class _Chunks(Dataset[list[Arrays | str]]):
-    """Examples from the first `CHUNK` on by the chunk of `size`, each one encoded, or said why it could not be."""
+class _Encoding(Dataset[Arrays | str]):
+    """Each example encoded, or why it could not be."""
 
     def __init__(self, examples: Sequence[Example], encode: Callable[[Example], tuple[Tensor, ...]]) -> None:
         self.examples, self.encode = examples, encode
-        self.size = CHUNK
 
-    def __len__(self) -> int:
-        return max(-(-(len(self.examples) - CHUNK) // self.size), 0)
-
-    def __getitem__(self, chunk: int) -> list[Arrays | str]:
-        start = CHUNK + chunk * self.size
-        return [self.one(i) for i in range(start, min(start + self.size, len(self.examples)))]
-
-    def one(self, index: int) -> Arrays | str:
+    def __getitem__(self, index: int) -> Arrays | str:
         try:
             return tuple(tensor.numpy() for tensor in self.encode(self.examples[index]))
         except (ValueError, OSError) as error:
@@ -183,28 +175,28 @@ def in_order(
     `workers` None takes a process for each thread of torch's where the first examples say that the rest takes long;
     0 takes none.
     """
-    chunks = _Chunks(examples, encode)
+    encoding = _Encoding(examples, encode)
     began, size = time.perf_counter(), 1
     for index in range(min(CHUNK, len(examples))):
-        one = chunks.one(index)
+        one = encoding[index]
         size += sum(array.nbytes for array in one if not isinstance(array, str))
         yield _read(one)
     if not (left := max(len(examples) - CHUNK, 0)):
         return
     expected = (time.perf_counter() - began) * left / CHUNK
-    chunks.size = min(max(CHUNK * CHUNK_BYTES // size, 1), CHUNK)
     if workers is None:
         workers = torch.get_num_threads() if expected > WORTH_WORKERS else 0
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # or that library warns of every fork
     rest = DataLoader(
-        chunks,
-        batch_size=None,
+        encoding,
+        batch_size=min(max(CHUNK * CHUNK_BYTES // size, 1), CHUNK),
+        sampler=range(CHUNK, len(examples)),
         num_workers=workers,
-        collate_fn=_as_it_is,
+        collate_fn=list,
         generator=torch.Generator(),  # or a run that has its data already would draw other random numbers
     )
     hidden = expected < WORTH_WORKERS or not sys.stdout.isatty()
-    shown = track(rest, f"reading {said}", total=len(chunks), transient=True, disable=hidden)
+    shown = track(rest, f"reading {said}", transient=True, disable=hidden)
     yield from map(_read, chain.from_iterable(shown))
 
 
@@ -234,7 +226,3 @@ def readable_of(
         raise InputError(f"{said}: the split is empty")
     if len(skipped) > index:
         raise InputError(f"{said}: none of {index + 1} examples can be read; the first is {skipped[0]}")
-
-
-def _as_it_is(chunk: list[Arrays | str]) -> list[Arrays | str]:
-    return chunk
