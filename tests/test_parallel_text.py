@@ -193,17 +193,15 @@ def test_of_many_pairs_no_more_are_held_out_than_can_be_translated_time_and_agai
     assert [len(source.split(name)) for name in SPLITS] == [26_000, 2_000, 2_000]
 
 
-def test_what_has_occurred_before_is_what_a_set_has_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_occurred_before_is_what_a_set_has_seen() -> None:
     draw = random.Random(0)
     pairs = [(b"%d" % draw.randrange(60), b"%d" % draw.randrange(60)) for _ in range(3000)]
     pairs += [(b"1\t2", b"3"), (b"1", b"2\t3"), (b"12", b"3"), (b"1", b"23")]
     seen: set[tuple[bytes, bytes]] = set()
     expected = [pair in seen or seen.add(pair) is not None for pair in pairs]
     several = [pairs.count(pair) > 1 for pair in pairs]
-    for together in (1 << 18, 100):
-        monkeypatch.setattr("unifier.data.cleaning.TOGETHER", together)
-        assert repeated(pairs).tolist() == expected
-        assert repeated(pairs, first_too=True).tolist() == several
+    assert repeated(pairs).tolist() == expected
+    assert repeated(pairs, first_too=True).tolist() == several
     assert too_unlike([(b"ab", b"abcd"), (b"abc", b"a"), (b"", b""), (b"", b"a")], 2).tolist() == [0, 1, 0, 1]
 
 
@@ -217,7 +215,7 @@ def test_pairs_go_into_other_processes(tmp_path: Path) -> None:
 
 PROGRAM = """
 import sys, tracemalloc
-from unifier.data import cleaning, loading
+from unifier.data import loading
 from unifier.data.reading import lines
 from unifier.data.keeping.encoding import encode_split
 from unifier.data.own.parallel_text import ParallelText
@@ -240,7 +238,7 @@ class Same(Head):
 def loss(batch):
     return (torch.ones(1, 1, requires_grad=True) @ batch.values.float()).sum()
 
-cleaning.TOGETHER = lines.BLOCK = loading.BLOCK = ledger.BLOCK = 1000
+lines.BLOCK = loading.BLOCK = ledger.BLOCK = 1000
 
 def work(path):
     source = ParallelText(path, length_ratio=9, duplicates="drop")

@@ -12,9 +12,6 @@ from unifier.data.keeping.mapped import Mapped
 Duplicates = Literal["keep", "drop"]
 """Whether a pair stays that has occurred before, both sides of it."""
 
-TOGETHER = 1 << 18
-"""Of about so many pairs the duplicates are found at a time."""
-
 
 def too_unlike(pairs: Iterable[tuple[bytes, bytes]], ratio: float) -> NDArray[np.bool_]:
     """Of which pairs the longer text has more than `ratio` times the characters of the shorter; a bool a pair."""
@@ -29,8 +26,8 @@ def _unlike(source: bytes, target: bytes, ratio: float) -> bool:
 def repeated(pairs: Iterable[tuple[bytes, bytes]], *, first_too: bool = False) -> NDArray[np.bool_]:
     """Which pairs have occurred before, or also occur again (`first_too`); a bool a pair.
 
-    Eight bytes a pair are kept, in a mapped array: a hash of 64 bits. Of ten million unlike pairs, two have the same
-    one with a chance of 3 in a million.
+    Eight bytes a pair are kept, in a mapped array: a hash of 64 bits; sorting takes some twenty for a moment. Of ten
+    million unlike pairs, two have the same hash with a chance of 3 in a million.
     """
     hashes = Mapped(np.uint64)
     for source, target in pairs:
@@ -38,12 +35,10 @@ def repeated(pairs: Iterable[tuple[bytes, bytes]], *, first_too: bool = False) -
         hashes.append(np.frombuffer(digest, np.uint64))
     found = hashes.read()
     copies = np.zeros(len(found), np.bool_)
-    parts = len(found) // TOGETHER + 1
-    for part in range(parts):  # equal hashes are all in one part
-        rows = np.flatnonzero(found % np.uint64(parts) == part)
-        order = rows[np.argsort(found[rows], kind="stable")]
-        alike = found[order[1:]] == found[order[:-1]]
-        copies[order[1:][alike]] = True
-        if first_too:
-            copies[order[:-1][alike]] = True
+    order = found.argsort(kind="stable")
+    ranked = found[order]
+    alike = ranked[1:] == ranked[:-1]
+    copies[order[1:][alike]] = True
+    if first_too:
+        copies[order[:-1][alike]] = True
     return copies
