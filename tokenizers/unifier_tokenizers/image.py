@@ -1,6 +1,5 @@
 """Pictures to columns, one patch a column."""
 
-import math
 from collections.abc import Iterable
 from typing import final
 
@@ -15,6 +14,7 @@ from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.parts.dropout import Dropout
 from unifier_tokenizers.parts.pixels import Pictures, to_patches, to_pictures
 from unifier_tokenizers.parts.stem import LinearMap, Stem, StemKind
+from unifier_tokenizers.parts.tiles import tiles_over
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import NOWHERE, Units
@@ -116,7 +116,7 @@ class PatchTokenizer(Tokenizer):
     def encode(self, raw: Picture) -> Units:
         pixels = torch.from_numpy(to_array(raw, self.channels)).permute(2, 0, 1)
         patch, stride = self.patch, self.stride
-        rows, columns = (max(math.ceil((side - patch) / stride), 0) + 1 for side in pixels.shape[1:])
+        rows, columns = (tiles_over(side, patch, stride) for side in pixels.shape[1:])
         height, width = (rows - 1) * stride + patch, (columns - 1) * stride + patch
         pixels = functional.pad(pixels, (0, width - pixels.shape[2], 0, height - pixels.shape[1]))
         windows = pixels.unfold(1, patch, stride).unfold(2, patch, stride)  # C, rows, columns, patch, patch

@@ -1,12 +1,19 @@
 """A spectrogram or waveform cut into columns, and joined again."""
 
-import math
 from dataclasses import dataclass
-from typing import final
+from typing import TypeVar, final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+Count = TypeVar("Count", int, Tensor)
+
+
+def tiles_over(side: Count, patch: int, stride: int) -> Count:
+    """How many tiles, each a step after the one before it, it takes to reach over a side: one at least."""
+    further = -((patch - side) // stride)
+    return further * (further > 0) + 1
 
 
 @final
@@ -28,11 +35,11 @@ class Tiles:
     @property
     def across(self) -> int:
         """How many tiles stand at one time."""
-        return max(math.ceil((self.bands - self.patch[1]) / self.stride[1]), 0) + 1
+        return tiles_over(self.bands, self.patch[1], self.stride[1])
 
-    def times(self, frames: Tensor) -> Tensor:
+    def times(self, frames: Count) -> Count:
         """How many tiles stand one after the other where there are so many frames."""
-        return (frames - self.patch[0] + self.stride[0] - 1).div(self.stride[0], rounding_mode="floor").clamp(min=0) + 1
+        return tiles_over(frames, self.patch[0], self.stride[0])
 
     def frames(self, times: Tensor) -> Tensor:
         """How many frames so many tiles reach over."""
@@ -40,7 +47,7 @@ class Tiles:
 
     def cut(self, plane: Tensor) -> Tensor:
         """Planes (..., frames, bands) -> columns (..., P, N)."""
-        counts = int(self.times(torch.tensor(plane.shape[-2]))), self.across
+        counts = self.times(plane.shape[-2]), self.across
         past = [
             (count - 1) * step + side - there
             for count, step, side, there in zip(counts, self.stride, self.patch, plane.shape[-2:], strict=True)

@@ -176,7 +176,7 @@ class ChangeSounds:
     @property
     def most(self) -> int | None:
         """The columns that are left of an example at most; None where none is cut."""
-        return None if self.longest is None else int(self.tiles.times(torch.tensor(self.longest))) * self.tiles.across
+        return None if self.longest is None else self.tiles.times(self.longest) * self.tiles.across
 
     def piece(self, columns: Tensor, generator: torch.Generator) -> Piece | None:
         """What each example of so many columns (B,) is cut from, all else unread; None where that is all of each."""
@@ -184,7 +184,7 @@ class ChangeSounds:
             return None
         tiles = self.tiles
         frames = math.ceil(self.longest * (1 + self.stretch)) + tiles.stride[0]
-        most = int(tiles.times(torch.tensor(frames))) * tiles.across
+        most = tiles.times(frames) * tiles.across
         longer = (columns - most).clamp(min=0) // tiles.across
         return Piece(up_to(longer, generator) * tiles.across, most) if longer.any() else None
 
