@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from PIL import Image
+from PIL import Image, ImageOps
 
 from unifier.data.own.audio_folder import AudioFolder
 from unifier.data.reading.files import (
@@ -140,8 +140,10 @@ def test_large_pictures_are_shrunk_antialiased_and_others_left_alone(
 
 
 def test_a_large_jpeg_is_not_decoded_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    turned, decoded = Image.Image.transpose, list[tuple[int, int]]()
-    monkeypatch.setattr(Image.Image, "transpose", lambda image, way: decoded.append(image.size) or turned(image, way))
+    turned, decoded = ImageOps.exif_transpose, list[tuple[int, int]]()
+    monkeypatch.setattr(
+        ImageOps, "exif_transpose", lambda image, **way: decoded.append(image.size) or turned(image, **way)
+    )
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.new("RGB", (1600, 1000), RED).save(tmp_path / "photograph.jpg", exif=exif)

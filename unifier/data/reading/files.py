@@ -8,6 +8,7 @@ import re
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from unifier.data.reading.mp3 import with_length
 from unifier_tokenizers import InputError, Sound
@@ -151,7 +152,10 @@ def read_picture(path: Path, channels: int = 3, packed: Packed | None = None, si
         ):
             if size is not None:
                 file.draft(None, (2 * size, 2 * size))  # a JPEG is decoded at an eighth to a half, where that suffices
-            image = _upright(file)
+            file.load()
+            with suppress(Exception):  # Pillow raises whatever it stumbles over, and the pixels are none the worse
+                ImageOps.exif_transpose(file, in_place=True)
+            image: Image.Image = file
             if image.mode == "F" or (image.mode == "I" and file.format == "TIFF"):
                 raise InputError(f"pixels of mode {image.mode} have no known range; save it with 8 or 16 bits")
             if image.mode.startswith("I"):  # 16-bit grey, of which Pillow's own conversion keeps the low byte
@@ -167,28 +171,6 @@ def read_picture(path: Path, channels: int = 3, packed: Packed | None = None, si
     except _UNDECODABLE as error:
         raise InputError(f"{path} cannot be read as a picture: {one_line(error)}") from error
     return pixels.reshape(*pixels.shape[:2], channels)
-
-
-_TURNED = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-"""What undoes each orientation."""
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    """A picture turned as its EXIF orientation says, where that can be read."""
-    image.load()  # which turns a TIFF already
-    try:
-        turn = _TURNED.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # Pillow raises whatever it stumbles over, and the pixels are none the worse
-        return image
-    return image if turn is None else image.transpose(turn)
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
