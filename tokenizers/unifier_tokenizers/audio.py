@@ -27,16 +27,6 @@ def _span(window: int) -> int:
     return 1 << (window - 1).bit_length()
 
 
-def log_mel(sound: Sound, *, rate: int, window: int, hop: int, bands: int) -> Tensor:
-    """The log-mel spectrogram (F, frames) of a sound: channels averaged, resampled to `rate` Hz, natural logarithm.
-
-    `window` and `hop` are in samples at `rate`. A frame needs a whole transform, of a power of 2; raises InputError as
-    `at_rate` does.
-    """
-    waveform = at_rate(sound, rate, _span(window))
-    return _spectrogram(rate, window, hop, bands)(waveform).clamp(min=FLOOR).log()
-
-
 @final
 class FrameTokenizer(SoundTokenizer):
     """Log-mel frames of a sound of any rate and length as columns.
@@ -100,8 +90,12 @@ class FrameTokenizer(SoundTokenizer):
         )
 
     def spectrogram(self, sound: Sound) -> Tensor:
-        """The log-mel spectrogram (F, frames) that the columns are cut from."""
-        return log_mel(sound, rate=self.rate, window=self.window, hop=self.hop, bands=self.bands)
+        """The log-mel spectrogram (F, frames) that the columns are cut from, in natural logarithms.
+
+        A frame needs a whole transform, of a power of 2; raises InputError as `at_rate` does.
+        """
+        waveform = at_rate(sound, self.rate, _span(self.window))
+        return _spectrogram(self.rate, self.window, self.hop, self.bands)(waveform).clamp(min=FLOOR).log()
 
     def plane(self, sound: Sound) -> Tensor:
         return self.spectrogram(sound).T

@@ -2,7 +2,6 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 from typing import final
 
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.parts.dropout import Dropout
-from unifier_tokenizers.parts.vocabulary import END, Level, Vocabulary
+from unifier_tokenizers.parts.vocabulary import END, Vocabulary
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import Units
@@ -54,11 +53,6 @@ class SubwordTokenizer(Tokenizer):
         self.encoding = PositionalEncoding(positions, dim, (length,))
         self.dropout = Dropout(dropout)
 
-    @classmethod
-    def fit(cls, texts: Iterable[str], *, dim: int, vocabulary: int = 8000, level: Level = "bpe") -> "SubwordTokenizer":
-        """Learn a vocabulary of at most `vocabulary` entries from texts, and tokenize with it."""
-        return cls(Vocabulary.fit(texts, size=vocabulary, level=level), dim)
-
     def encode(self, raw: str) -> Units:
         if not isinstance(raw, str):
             raise InputError(f"a text is expected, not {type(raw).__name__}")
@@ -76,10 +70,6 @@ class SubwordTokenizer(Tokenizer):
     def coordinates(self, units: Units) -> Tensor:
         """Which word of the text each subword belongs to (1, N); the end mark stands after the last."""
         return torch.tensor(self.vocabulary.words(units.values.tolist())).float()[None]
-
-    def decode(self, ids: Tensor) -> str:
-        """The text of ids (N,); specials are left out."""
-        return self.vocabulary.decode(ids.tolist())
 
 
 def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:

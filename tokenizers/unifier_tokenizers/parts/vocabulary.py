@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import accumulate, chain, groupby
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import tokenizers as hf
 from tokenizers import decoders, models, pre_tokenizers, trainers
@@ -108,12 +108,6 @@ class Vocabulary:
             places += [before + bisect_right(ends, last - 1) for last in lasts]
             before += len(ends)
         return places
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"codec": self.codec.to_str()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.codec = hf.Tokenizer.from_str(state["codec"])
 
 
 def _not_unicode(text: str) -> InputError:

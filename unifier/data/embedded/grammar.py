@@ -28,7 +28,6 @@ from unifier.data.embedded.lexicon import (
 from unifier.data.source import SPLITS, Example, Scale, SplitName
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import choose
-from unifier_tokenizers.parts.vocabulary import WORD
 
 Language = Literal["en", "fr"]
 
@@ -44,11 +43,6 @@ BEFORE_VOWEL = {
 CONTRACTED = {("de", "le"): "du", ("de", "les"): "des", ("de", "des"): "de", ("de", "de"): "de", ("de", "d'"): "d'"}
 PATIENCE = 10_000
 """Sentences drawn in vain before a size is called impossible."""
-
-
-def words(sentence: str) -> list[str]:
-    """Cut a sentence at spaces, after an apostrophe and before its full stop: "Je n'entre." is Je, n', entre, "."."""
-    return WORD.findall(sentence)
 
 
 class Word(NamedTuple):
@@ -211,7 +205,7 @@ class SentencePairs(Sequence[Example]):
         return self._examples[index]
 
     def alignment(self, index: int) -> list[tuple[int, int]]:
-        """The sure links of one pair, as places in `words(input)` and `words(target)`."""
+        """The sure links of one pair, as places among the words (`WORD`) of input and target."""
         source, target = self._phrases[index]
         return [(s, t) for s, word in enumerate(source) for t, other in enumerate(target) if word.links & other.links]
 
