@@ -1,7 +1,6 @@
 """Reading files; one that cannot be read is an InputError that names it."""
 
 import csv
-import gzip
 import hashlib
 import math
 import re
@@ -18,6 +17,7 @@ import soundfile
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from unifier.data.reading.lines import Lines, open_plain
 from unifier.data.reading.mp3 import with_length
 from unifier_tokenizers import InputError, Sound
 from unifier_tokenizers.errors import one_line
@@ -37,29 +37,12 @@ SOUNDS = frozenset(
 Pixels = NDArray[np.uint8]
 
 
-def read_bytes(path: Path) -> bytes:
-    """The contents of a file, unpacked where its name ends in .gz."""
-    try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} cannot be read: {one_line(error)}") from error
-
-
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 text, unpacked where its name ends in .gz; only a line feed ends a line.
-
-    Raises InputError, naming file and line, where a line is no UTF-8.
-    """
-    # str.splitlines would also cut at separators inside a sentence, and aligned files would slip out of step.
-    lines = read_bytes(path).removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    if not lines[-1]:
-        lines.pop()
+    """The lines of a UTF-8 text, as `Lines` are; raises InputError, naming file and line, where one is no UTF-8."""
     texts: list[str] = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(Lines(open_plain(path)), start=1):
         try:
-            texts.append(line.removesuffix(b"\r").decode())
+            texts.append(line.decode())
         except UnicodeDecodeError as error:
             raise InputError(f"{path}, line {number}: not UTF-8 text ({error.reason})") from error
     return texts

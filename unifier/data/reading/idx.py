@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from unifier.data.reading.files import read_bytes
+from unifier.data.reading.lines import open_plain
 from unifier_tokenizers import InputError
 
 Array = NDArray[np.uint8]
@@ -18,7 +18,8 @@ def read_idx(path: Path) -> Array:
 
     Source: the description of the format at the home of MNIST (LeCun, Cortes, Burges). Raises InputError.
     """
-    content = read_bytes(path)
+    with open_plain(path) as file:
+        content = file.read()
     if len(content) < 4 or content[:3] != b"\0\0\x08":
         raise InputError(f"{path} is no idx file of bytes")
     start = 4 + 4 * content[3]

@@ -32,6 +32,7 @@ def open_plain(path: Path) -> BinaryIO:
         with ExitStack() as closing, gzip.open(path) as packed:
             plain = closing.enter_context(TemporaryFile())
             shutil.copyfileobj(packed, plain, BLOCK)
+            plain.seek(0)
             closing.pop_all()
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
@@ -44,6 +45,7 @@ def open_plain(path: Path) -> BinaryIO:
 class Lines:
     """The lines of a text as bytes; only a line feed ends one, and a carriage return before it is no part of it.
 
+    Cut at the separators that may stand inside a sentence, aligned files would slip out of step.
     Eight bytes a line are kept, in a mapped array that says where each begins.
     """
 

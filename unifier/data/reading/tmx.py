@@ -42,7 +42,6 @@ def read_memory(path: Path, languages: tuple[str, str]) -> Memory:
     numbers, number = Mapped(np.int64), 0
     with ExitStack() as closing, open_plain(path) as file:
         source, target = (closing.enter_context(TemporaryFile()) for _ in languages)
-        file.seek(0)
         try:
             body: ElementTree.Element | None = None
             for event, element in ElementTree.iterparse(file, events=("start", "end")):
