@@ -7,8 +7,7 @@ memory is nobody else's while the others have their turn.
 from functools import partial
 
 from benchmarks.contests import classifying, translation, vit
-from benchmarks.contests.classifying import Peer
-from benchmarks.contests.translation import MARIAN, TORCH, Entry, Plan, our_batches, their_batches
+from benchmarks.contests.translation import MARIAN, TORCH, Plan
 from benchmarks.models import encoders
 from benchmarks.models.encoders import Shape
 from benchmarks.models.sequences import Size
@@ -38,15 +37,12 @@ NEWS = Plan(pairs=40_000, tokens=25_000, steps=8, peers=256, length=27, spread=1
 """Sentences about as long as those of the news that translators are compared on; a batch is as large as in Vaswani et
 al. 2017, section 5.1."""
 
-TIMM, TRANSFORMERS, X, TORCH_NN = vit.PEERS
-X_FUSED = X._replace(name=f"{X.name}, fused attention", build=partial(encoders.x_pictures, fused=True))
+X_FUSED = vit.X._replace(name=f"{vit.X.name}, fused attention", build=partial(encoders.x_pictures, fused=True))
 
 
 def vit_s16(shape: Shape = VIT_S16) -> Contest:
     """Training ViT-S/16."""
     enter = partial(classifying.contestant, shape=shape, batches=vit.batches)
-    plain: list[Peer] = [TIMM, TRANSFORMERS, X, TORCH_NN]
-    compiled: list[Peer] = [TIMM, TRANSFORMERS, X_FUSED, TORCH_NN]
     return Contest(
         "vit_s16",
         "train",
@@ -55,9 +51,12 @@ def vit_s16(shape: Shape = VIT_S16) -> Contest:
         (
             *ours(partial(vit.unifier, shape), "bf16"),
             *ours(partial(vit.unifier, shape, compiled=True), "bf16", compiled=True),
-            *(enter(peer, "", role="as it comes") for peer in plain),
-            enter(X_FUSED, "", role="best"),
-            *(enter(peer, ", compiled", role="compiled", compiled="loss") for peer in compiled),
+            *(enter(peer, "as it comes") for peer in (vit.TIMM, vit.TRANSFORMERS, vit.X, vit.TORCH)),
+            enter(X_FUSED, "best"),
+            *(
+                enter(classifying.compiled(peer, "loss"), "compiled")
+                for peer in (vit.TIMM, vit.TRANSFORMERS, X_FUSED, vit.TORCH)
+            ),
             *peaks(shape.device, "bf16"),
         ),
         far_apart,
@@ -67,14 +66,8 @@ def vit_s16(shape: Shape = VIT_S16) -> Contest:
 
 def translation_base(size: Size = BASE, plan: Plan = NEWS) -> Contest:
     """Training the base transformer of Vaswani et al. 2017."""
-    entries: list[Entry] = [
-        (MARIAN, "", "as it comes", "bf16", their_batches, None),
-        (TORCH, "", "as it comes", "bf16", their_batches, None),
-        (MARIAN, ", our batches", "best", "bf16", our_batches, None),
-        (TORCH, ", our batches", "best", "bf16", our_batches, None),
-        (MARIAN, ", our batches, compiled", "compiled", "bf16", our_batches, "loss"),
-        (TORCH, ", our batches, compiled", "compiled", "bf16", our_batches, "loss"),
-    ]
+    enter = partial(translation.contestants, size=size, plan=plan)
+    batched = [translation.on_our_batches(peer) for peer in (MARIAN, TORCH)]
     return Contest(
         "translation_base",
         "train",
@@ -83,7 +76,9 @@ def translation_base(size: Size = BASE, plan: Plan = NEWS) -> Contest:
         (
             *ours(partial(translation.unifier, size, plan), "bf16"),
             *ours(partial(translation.unifier, size, plan, compiled=True), "bf16", compiled=True),
-            *translation.contestants(size, plan, entries),
+            *enter("as it comes", [MARIAN, TORCH]),
+            *enter("best", batched),
+            *enter("compiled", [translation.compiled(peer, "loss") for peer in batched]),
             *peaks(plan.device, "bf16"),
         ),
         far_apart,

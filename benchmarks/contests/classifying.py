@@ -1,6 +1,6 @@
 """The peers' side of a contest in training a classifier of pictures."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, final
@@ -27,17 +27,19 @@ class Labelled(NamedTuple):
 
 @final
 class Peer(NamedTuple):
-    """A library's model."""
+    """A library's model, and how it is raced."""
 
     name: str
     library: str
-    build: Callable[[Shape, bool], nn.Module]
+    build: Callable[[Shape], nn.Module]
     weights: Callable[[State, Shape], State] | None
     """Ours under its names; None where it computes something else, and only its work is the same."""
-    choice: bool
-    """Whether attention can be written out."""
-    compiled: bool
-    """Whether it is also raced compiled."""
+    compiled: Compiled | None = None
+
+
+def compiled(peer: Peer, what: Compiled = "model") -> Peer:
+    """The same, compiled."""
+    return peer._replace(name=f"{peer.name}, compiled", compiled=what)
 
 
 def logits(model: nn.Module, pictures: Tensor) -> Tensor:
@@ -54,13 +56,11 @@ def build(
     peer: Peer,
     shape: Shape,
     batches: Callable[[Shape], list[Labelled]],
-    plain: bool,
-    compiled: Compiled | None,
     precision: Precision,
     weights: Path,
 ) -> Workload:
     """One peer in one precision, with a copy of our weights."""
-    model = peer.build(shape, plain)
+    model = peer.build(shape)
     ready = batches(shape)
     outputs = None
     if peer.weights is not None:
@@ -68,35 +68,28 @@ def build(
         with torch.no_grad():
             outputs = logits(model.eval(), ready[0].pictures)
     units = shape.batch * shape.steps
-    return training(model, _loss, ready, shape.device, precision, compiled=compiled, units=units, outputs=outputs)
+    return training(model, _loss, ready, shape.device, precision, compiled=peer.compiled, units=units, outputs=outputs)
 
 
 def contestant(
     peer: Peer,
-    how: str,
-    shape: Shape,
-    batches: Callable[[Shape], list[Labelled]],
     role: Role,
     precision: Precision = "bf16",
     *,
-    plain: bool = False,
-    compiled: Compiled | None = None,
+    shape: Shape,
+    batches: Callable[[Shape], list[Labelled]],
 ) -> Contestant:
-    """A peer, and how it is entered: what comes after its name."""
-    made = partial(build, peer, shape, batches, plain, compiled)
-    return Contestant(peer.name + how, role, precision, peer.library, made, compiled is not None)
+    """A peer in one role."""
+    made = partial(build, peer, shape, batches)
+    return Contestant(peer.name, role, precision, peer.library, made, peer.compiled is not None)
 
 
-def contestants(peers: list[Peer], shape: Shape, batches: Callable[[Shape], list[Labelled]]) -> tuple[Contestant, ...]:
-    """Every peer as it comes, in float32, and with the best of its settings."""
+def contestants(
+    peers: Sequence[Sequence[Peer]], shape: Shape, batches: Callable[[Shape], list[Labelled]]
+) -> tuple[Contestant, ...]:
+    """Every peer as it comes, with the best of its settings, which stand after it, and in float32."""
+    enter = partial(contestant, shape=shape, batches=batches)
     found: list[Contestant] = []
-    for peer in peers:
-        found.append(contestant(peer, "", shape, batches, "as it comes"))
-        plain = ", plain attention" if peer.choice else ""
-        if peer.choice:
-            found.append(contestant(peer, plain, shape, batches, "best", plain=True))
-        if peer.compiled:
-            how = f"{plain}, compiled"
-            found.append(contestant(peer, how, shape, batches, "best", plain=peer.choice, compiled="model"))
-        found.append(contestant(peer, "", shape, batches, "float32", "float32"))
+    for peer, *best in peers:
+        found += [enter(peer, "as it comes"), *(enter(one, "best") for one in best), enter(peer, "float32", "float32")]
     return tuple(found)

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.contests import classifying
-from benchmarks.contests.classifying import Labelled, Peer
+from benchmarks.contests import classifying, vit
+from benchmarks.contests.classifying import Labelled
 from benchmarks.models import encoder_weights, encoders
 from benchmarks.models.encoders import Shape
 from benchmarks.racing.agreement import far_apart
@@ -31,34 +31,14 @@ SHAPE = Shape(
 MEAN, STD = -4.0, 4.0
 """The tokenizer's, before it is fitted."""
 
-PEERS = [
-    Peer(
-        "timm",
-        "timm.models.vision_transformer",
-        encoders.timm_vit,
-        encoder_weights.for_timm,
-        choice=True,
-        compiled=True,
-    ),
+_timm, _transformers, _x, _torch = vit.PEERS
+PEERS = (
+    _timm,
     # Always with a class token: one column more, and the head reads that one.
-    Peer(
-        "transformers",
-        "transformers.models.vit.modeling_vit",
-        encoders.transformers_vit,
-        None,
-        choice=True,
-        compiled=True,
-    ),
-    Peer(
-        "x-transformers",
-        "x_transformers",
-        encoders.x_columns,
-        encoder_weights.for_x_columns,
-        choice=False,
-        compiled=True,
-    ),
-    Peer("torch.nn", "torch", encoders.torch_encoder, encoder_weights.for_torch, choice=False, compiled=False),
-]
+    [peer._replace(weights=None) for peer in _transformers],
+    [peer._replace(build=encoders.XColumns, weights=encoder_weights.for_x_columns) for peer in _x],
+    _torch,
+)
 
 
 def spectrograms(shape: Shape) -> tuple[Tensor, Tensor]:

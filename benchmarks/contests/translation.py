@@ -51,8 +51,6 @@ class Plan(NamedTuple):
 
 CAPTIONS = Plan()
 
-Batching = Callable[[Encoded, Plan], list[Batch]]
-
 
 def pairs(size: Size, plan: Plan) -> Encoded:
     """Pairs of random ids, as long as the plan says, each with its end mark."""
@@ -103,13 +101,25 @@ def unifier(size: Size, plan: Plan, precision: Precision, weights: Path, *, comp
 
 
 class Peer(NamedTuple):
-    """A library's model."""
+    """A library's model, and how it is raced."""
 
     name: str
     library: str
     build: Callable[[Size], nn.Module]
     logits: Callable[[nn.Module, Batch], Tensor]
     weights: Callable[[State], State]
+    batches: Callable[[Encoded, Plan], list[Batch]] = their_batches
+    compiled: Compiled | None = None
+
+
+def on_our_batches(peer: Peer) -> Peer:
+    """The same on batches of like length."""
+    return peer._replace(name=f"{peer.name}, our batches", batches=our_batches)
+
+
+def compiled(peer: Peer, what: Compiled = "model") -> Peer:
+    """The same, compiled."""
+    return peer._replace(name=f"{peer.name}, compiled", compiled=what)
 
 
 MARIAN = Peer(
@@ -123,62 +133,43 @@ PLAIN = MARIAN._replace(name=f"{MARIAN.name}, plain attention", build=partial(se
 TORCH = Peer("torch.nn", "torch", sequences.TorchTranslator, sequences.torch_logits, sequence_weights.for_torch)
 
 
-def peer(
-    kind: Peer,
-    size: Size,
-    plan: Plan,
-    batching: Batching,
-    compiled: Compiled | None,
-    precision: Precision,
-    weights: Path,
-) -> Workload:
-    """One peer in one precision and batching, with a copy of our weights."""
-    model = kind.build(size)
-    fill(model, kind.weights(read(weights)))
+def build(peer: Peer, size: Size, plan: Plan, precision: Precision, weights: Path) -> Workload:
+    """One peer in one precision, with a copy of our weights."""
+    model = peer.build(size)
+    fill(model, peer.weights(read(weights)))
     split = pairs(size, plan)
-    checked, batches = collate(split, range(CHECKED)), batching(split, plan)
+    checked, batches = collate(split, range(CHECKED)), peer.batches(split, plan)
     with torch.no_grad():
-        outputs = kind.logits(model.eval(), checked)[checked.target != IGNORED]
+        outputs = peer.logits(model.eval(), checked)[checked.target != IGNORED]
 
     def loss(run: nn.Module, batch: Batch) -> Tensor:
-        logits = kind.logits(run, batch).flatten(0, 1).float()
+        logits = peer.logits(run, batch).flatten(0, 1).float()
         return functional.cross_entropy(logits, batch.target.flatten(), label_smoothing=LABEL_SMOOTHING)
 
     units = real_tokens(batches)
-    return training(model, loss, batches, plan.device, precision, compiled=compiled, units=units, outputs=outputs)
+    return training(model, loss, batches, plan.device, precision, compiled=peer.compiled, units=units, outputs=outputs)
 
 
-Entry = tuple[Peer, str, Role, Precision, Batching, Compiled | None]
-"""A peer, and how it is entered: what comes after its name, and the rest."""
-
-
-def contestants(size: Size, plan: Plan, entries: Sequence[Entry]) -> tuple[Contestant, ...]:
-    """The peers that are entered."""
+def contestants(
+    role: Role, peers: Sequence[Peer], precision: Precision = "bf16", *, size: Size, plan: Plan
+) -> tuple[Contestant, ...]:
+    """Peers in one role."""
     return tuple(
         Contestant(
-            kind.name + how,
-            role,
-            precision,
-            kind.library,
-            partial(peer, kind, size, plan, batching, compiled),
-            compiled is not None,
+            peer.name, role, precision, peer.library, partial(build, peer, size, plan), peer.compiled is not None
         )
-        for kind, how, role, precision, batching, compiled in entries
+        for peer in peers
     )
 
 
 def contest(size: Size = SIZE, plan: Plan = CAPTIONS) -> Contest:
-    entries: list[Entry] = [
-        (MARIAN, "", "as it comes", "bf16", their_batches, None),
-        (TORCH, "", "as it comes", "bf16", their_batches, None),
-        (MARIAN, ", our batches", "best", "bf16", our_batches, None),
-        (PLAIN, ", our batches", "best", "bf16", our_batches, None),
-        (PLAIN, ", our batches, compiled", "best", "bf16", our_batches, "model"),
-        (TORCH, ", our batches", "best", "bf16", our_batches, None),
-        (TORCH, ", our batches, compiled", "best", "bf16", our_batches, "model"),
-        (MARIAN, "", "float32", "float32", their_batches, None),
-        (TORCH, "", "float32", "float32", their_batches, None),
-    ]
+    enter = partial(contestants, size=size, plan=plan)
+    plain, torchs = on_our_batches(PLAIN), on_our_batches(TORCH)
+    peers = (
+        *enter("as it comes", [MARIAN, TORCH]),
+        *enter("best", [on_our_batches(MARIAN), plain, compiled(plain), torchs, compiled(torchs)]),
+        *enter("float32", [MARIAN, TORCH], "float32"),
+    )
     return Contest(
         "translation",
         "train",
@@ -186,7 +177,7 @@ def contest(size: Size = SIZE, plan: Plan = CAPTIONS) -> Contest:
         "tokens",
         (
             *ours(partial(unifier, size, plan), "bf16", "float32"),
-            *with_memory_kept(contestants(size, plan, entries), f"{PLAIN.name}, our batches"),
+            *with_memory_kept(peers, plain.name),
             *peaks("cpu", "bf16", "float32"),
         ),
         far_apart,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.contests import classifying
-from benchmarks.contests.classifying import Labelled, Peer
+from benchmarks.contests.classifying import Labelled, Peer, compiled
 from benchmarks.models import encoder_weights, encoders
 from benchmarks.models.encoders import Shape
 from benchmarks.racing.agreement import far_apart
@@ -31,27 +31,27 @@ SHAPE = Shape(
 MEAN, STD = 0.5, 0.25
 """The tokenizer's, before it is fitted."""
 
-PEERS = [
-    Peer(
-        "timm",
-        "timm.models.vision_transformer",
-        encoders.timm_vit,
-        encoder_weights.for_timm,
-        choice=True,
-        compiled=True,
-    ),
-    Peer(
-        "transformers",
-        "transformers.models.vit.modeling_vit",
-        encoders.transformers_vit,
-        encoder_weights.for_transformers,
-        choice=True,
-        compiled=True,
-    ),
-    # Its patches pass two norms and its head reads the mean of all columns: the same work, and other numbers.
-    Peer("x-transformers", "x_transformers", encoders.x_pictures, None, choice=False, compiled=True),
-    Peer("torch.nn", "torch", encoders.torch_encoder, encoder_weights.for_torch, choice=False, compiled=False),
-]
+TIMM = Peer("timm", "timm.models.vision_transformer", encoders.timm_vit, encoder_weights.for_timm)
+TIMM_PLAIN = TIMM._replace(name=f"{TIMM.name}, plain attention", build=partial(encoders.timm_vit, plain=True))
+TRANSFORMERS = Peer(
+    "transformers",
+    "transformers.models.vit.modeling_vit",
+    encoders.transformers_vit,
+    encoder_weights.for_transformers,
+)
+TRANSFORMERS_PLAIN = TRANSFORMERS._replace(
+    name=f"{TRANSFORMERS.name}, plain attention", build=partial(encoders.transformers_vit, plain=True)
+)
+# Its patches pass two norms and its head reads the mean of all columns: the same work, and other numbers.
+X = Peer("x-transformers", "x_transformers", encoders.x_pictures, None)
+TORCH = Peer("torch.nn", "torch", encoders.TorchClassifier, encoder_weights.for_torch)
+
+PEERS = (
+    (TIMM, TIMM_PLAIN, compiled(TIMM_PLAIN)),
+    (TRANSFORMERS, TRANSFORMERS_PLAIN, compiled(TRANSFORMERS_PLAIN)),
+    (X, compiled(X)),
+    (TORCH,),
+)
 
 
 def pictures(shape: Shape) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
 """Peers that classify a picture by a transformer over its patches.
 
-Each function takes a `Shape`, and `plain`: whether attention is written out, where the peer leaves a choice.
+Each takes a `Shape`, and where the peer leaves a choice, whether its attention is written out (`plain`) or `fused`.
 """
 
 from dataclasses import dataclass
@@ -64,11 +64,7 @@ class TorchClassifier(nn.Module):
         return self.head(x[:, 0] if self.first is not None else x.mean(1))
 
 
-def torch_encoder(shape: Shape, plain: bool) -> nn.Module:
-    return TorchClassifier(shape)
-
-
-def timm_vit(shape: Shape, plain: bool) -> nn.Module:
+def timm_vit(shape: Shape, plain: bool = False) -> nn.Module:
     from timm.layers.attention import Attention
     from timm.layers.norm import LayerNorm
     from timm.models.vision_transformer import VisionTransformer
@@ -94,7 +90,7 @@ def timm_vit(shape: Shape, plain: bool) -> nn.Module:
     return model
 
 
-def transformers_vit(shape: Shape, plain: bool) -> nn.Module:
+def transformers_vit(shape: Shape, plain: bool = False) -> nn.Module:
     """Always with a class token, which the head reads."""
     from transformers.models.vit.configuration_vit import ViTConfig
     from transformers.models.vit.modeling_vit import ViTForImageClassification
@@ -127,11 +123,8 @@ def _x_layers(shape: Shape, fused: bool = False) -> Any:
     )
 
 
-def x_pictures(shape: Shape, plain: bool, fused: bool = False) -> nn.Module:
-    """Square pictures; the head reads the mean, and a register stands where the others have their class token.
-
-    Attention is written out unless `fused` is asked for.
-    """
+def x_pictures(shape: Shape, fused: bool = False) -> nn.Module:
+    """Square pictures; the head reads the mean, and a register stands where the others have their class token."""
     from x_transformers import ViTransformerWrapper
 
     return ViTransformerWrapper(
@@ -163,7 +156,3 @@ class XColumns(nn.Module):
     def forward(self, pictures: Tensor) -> Tensor:
         """(B, 1, height, width) -> (B, C)."""
         return self.inner(pictures[:, 0].transpose(1, 2))
-
-
-def x_columns(shape: Shape, plain: bool) -> nn.Module:
-    return XColumns(shape)
