@@ -16,6 +16,7 @@ from benchmarks.racing.agreement import texts_differ
 from benchmarks.racing.contest import SEED, Contest, Contestant, Role, Workload, autocast, ours, with_memory_kept
 from unifier.data.keeping.encoding import Encoded
 from unifier.data.loading import EvaluationBatches, collate
+from unifier.heads.writing import limit
 from unifier.study.experiment import Precision
 from unifier_tokenizers import Vocabulary
 from unifier_tokenizers.parts.vocabulary import END, PAD
@@ -29,11 +30,6 @@ Order = Callable[[Encoded, int], list[list[int]]]
 def longest(split: Encoded) -> int:
     """Columns of the longest source."""
     return max(n for n, _ in split.lengths())
-
-
-def limit(columns: int) -> int:
-    """The most tokens that our search writes for a source of so many."""
-    return 2 * columns + 16
 
 
 def as_table(found: Mapping[int, list[int]], split: Encoded) -> Tensor:
@@ -57,7 +53,7 @@ def unifier(size: Size, task: Task, width: int, precision: Precision, weights: P
         with autocast("cpu", precision):
             return own.decode(model, batches, width)
 
-    return Workload(lambda: void(decode()), units=len(split), outputs=as_table(decode(), split))
+    return Workload(decode, units=len(split), outputs=as_table(decode(), split))
 
 
 def at_random(split: Encoded, batch: int) -> list[list[int]]:
@@ -103,11 +99,7 @@ def marian(
             found |= zip(one.places.tolist(), texts, strict=True)
         return found
 
-    return Workload(lambda: void(decode()), units=len(split), outputs=as_table(decode(), split))
-
-
-def void(_: object) -> None:
-    """Forget an answer that is only timed."""
+    return Workload(decode, units=len(split), outputs=as_table(decode(), split))
 
 
 def contest(name: str, title: str, width: int, size: Size = SIZE, task: Task = TASK) -> Contest:

@@ -139,9 +139,8 @@ def classifier(
     batches = [collate(split, range(i, i + shape.batch)) for i in range(0, len(units), shape.batch)]
     with torch.no_grad():
         outputs = head.logits(model.eval().read(ARM, batches[0]))
-    units_done = len(units)
     return training(
-        model, split, batches, shape.device, precision, compiled=compiled, units=units_done, outputs=outputs
+        model, split, batches, shape.device, precision, compiled=compiled, units=len(units), outputs=outputs
     )
 
 

@@ -15,9 +15,16 @@ from unifier.study.experiment import Precision
 from unifier.study.memory import keep_freed_memory
 
 Role = Literal["ours", "as it comes", "best", "compiled", "memory kept", "float32", "peak"]
-"""Ours; a peer under bf16 autocast, or `in_float32`, with its defaults; a peer with the best of its settings that we
-found; on an accelerator, a peer that is compiled; the likeliest of the best under our setting of the allocator; a peer
-in float32 beside all those; or a bare matrix product, which says what the machine could do."""
+"""What a contestant is there for:
+
+- ours
+- as it comes: a peer with its defaults, under bf16 autocast, or `in_float32`
+- best: a peer with the best of its settings that we found
+- compiled: on an accelerator, a peer that is compiled
+- memory kept: the likeliest of the best, under our setting of the allocator
+- float32: a peer with its defaults, in float32 beside all those
+- peak: a bare matrix product, which says what the machine could do
+"""
 
 Compiled = Literal["model", "loss"]
 """What of a peer torch compiles: its model, or all from the batch to the loss, as `Training(compile=...)` has ours."""
@@ -32,7 +39,7 @@ SEED = 0
 class Workload:
     """A model that is ready to work."""
 
-    round: Callable[[], None]
+    round: Callable[[], object]
     """Does the work of one round."""
     units: float
     """How much that is, in the contest's unit."""

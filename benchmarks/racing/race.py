@@ -7,18 +7,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, final
+from typing import final
 
 import torch
 
 from benchmarks.racing.contest import Contest, Contestant
 from benchmarks.racing.device import HIDDEN
 from benchmarks.racing.timing import Timing
-from benchmarks.racing.worker import outputs_file
+from benchmarks.racing.worker import Answer, outputs_file
 
 ROOT = Path(__file__).parents[2]
 QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
@@ -34,14 +35,6 @@ def environment(contest: Contest, contestant: Contestant, folder: Path) -> Mappi
 
 class FailedError(Exception):
     """Why a contest has no result."""
-
-
-class Asked(Protocol):
-    """Something that works when it is told to."""
-
-    def ask(self, what: str) -> dict[str, Any]:
-        """Have it do one thing, and wait for its answer."""
-        ...
 
 
 @final
@@ -77,7 +70,8 @@ class Runner:
         self.process.kill()
         self.process.communicate()
 
-    def ask(self, what: str) -> dict[str, Any]:
+    def ask(self, what: str) -> Answer:
+        """Have it do one thing, and wait for its answer."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         try:
@@ -99,14 +93,14 @@ def race(contest: Contest, rounds: int, *, compiled: bool = True) -> list[Timing
     with tempfile.TemporaryDirectory() as name, ExitStack() as running:
         folder = Path(name)
         runners: list[Runner] = []
-        built: list[dict[str, Any]] = []
+        built: list[Answer] = []
         for contestant in entered:
             runner = running.enter_context(Runner(contest, contestant, folder))
             began = time.perf_counter()
             built.append(runner.ask("build") | {"compared": compared(contest, contestant, folder)})
             tell(f"{runner.name}: ready after {time.perf_counter() - began:.0f} s")
             runners.append(runner)
-        answers = take_turns(contest.name, runners, rounds)
+        answers = take_turns(contest.name, [partial(runner.ask, "round") for runner in runners], rounds)
     return [
         Timing(
             name=contestant.name,
@@ -120,14 +114,14 @@ def race(contest: Contest, rounds: int, *, compiled: bool = True) -> list[Timing
     ]
 
 
-def take_turns(name: str, runners: Sequence[Asked], rounds: int) -> list[list[dict[str, Any]]]:
-    """Each runner's answers, round by round; each round begins with another runner."""
-    answers: list[list[dict[str, Any]]] = [[] for _ in runners]
+def take_turns(name: str, runners: Sequence[Callable[[], Answer]], rounds: int) -> list[list[Answer]]:
+    """What each runner answers, round by round; each round begins with another runner."""
+    answers: list[list[Answer]] = [[] for _ in runners]
     for number in range(rounds):
         began = time.perf_counter()
         for i in range(len(runners)):
             place = (i + number) % len(runners)
-            answers[place].append(runners[place].ask("round"))
+            answers[place].append(runners[place]())
         tell(f"{name}: round {number + 1} of {rounds}, {time.perf_counter() - began:.0f} s")
     return answers
 

@@ -22,8 +22,6 @@ RATIOS = {
 
 MARKS: dict[Device, str] = {"cpu": "results", "cuda": "results on an accelerator"}
 """Where the page has them."""
-NOT_RACED = "Nobody has raced these contests yet."
-"""What the page says in their place."""
 
 README = Path(__file__).parents[1] / "README.md"
 

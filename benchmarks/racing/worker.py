@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,7 +19,7 @@ from benchmarks.racing.contest import Contestant, Workload
 from benchmarks.racing.device import Device, finish, give_back
 from unifier.study.memory import forget_peak_memory, peak_memory
 
-Answer = dict[str, float | str | bool | None]
+Answer = dict[str, Any]
 
 
 def outputs_file(folder: Path, contestant: Contestant) -> Path:

@@ -4,7 +4,7 @@ import math
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TypedDict
+from typing import TypedDict, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,8 @@ from unifier.trunks.arithmetic.precision import working
 from unifier_tokenizers import InputError, Tokens, Vocabulary
 from unifier_tokenizers.errors import check_share
 from unifier_tokenizers.parts.vocabulary import BEGIN, END, PAD
+
+Count = TypeVar("Count", int, Tensor)
 
 
 class WritingOptions(TypedDict, total=False):
@@ -163,8 +165,8 @@ class WritingHead(Head):
         return sample(self.walk(tokens), self.limits(tokens), draws, top_k=top_k, **options)
 
     def limits(self, tokens: Tokens) -> Tensor:
-        """The most tokens (B,) that a text for each example may have: twice its columns, and 16."""
-        return tokens.mask.sum(1) * 2 + 16
+        """The most tokens (B,) that a text for each example may have."""
+        return limit(tokens.mask.sum(1))
 
     def predict(self, tokens: Tokens) -> list[str]:
         return [self.vocabulary.decode(found[0].ids) for found in self.search(tokens, self.beam_width)]
@@ -197,6 +199,11 @@ class AttentiveHead(WritingHead):
     def alignment(self, tokens: Tokens, ids: Tensor) -> Tensor:
         """The same to write each of ids (B, L), and what follows the last: (B, L + 1, N)."""
         return self.attention(tokens, functional.pad(ids, (1, 0), value=BEGIN))
+
+
+def limit(columns: Count) -> Count:
+    """The most tokens that a text for so many columns may have: twice as many, and 16."""
+    return columns * 2 + 16
 
 
 def table(vocabulary: Vocabulary, dim: int) -> nn.Embedding:
