@@ -4,21 +4,20 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from statistics import median
 
 import torch
 
 from benchmarks.racing.device import HIDDEN
-from benchmarks.racing.tables import keep, row
+from benchmarks.racing.tables import head, keep, row
+from benchmarks.racing.timing import in_turn
 from unifier.data.embedded import GrammarPairs
 from unifier.study.files import read_json
 from unifier_tokenizers import FrameTokenizer, PatchTokenizer, Sound, SubwordTokenizer, Vocabulary
 
 ROOT = Path(__file__).parents[1]
-ROUNDS = 5
 STARTS = {
     "`import unifier`": "import unifier",
     "`import unifier.running.using.translate`, with torch": "import unifier.running.using.translate",
@@ -33,50 +32,41 @@ RUNS = {
 }
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """The median of some rounds."""
-    found: list[float] = []
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - start)
-    return median(found)
+def start(program: str) -> None:
+    """Run a program in a process of its own."""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, capture_output=True, cwd=ROOT)
 
 
 def starts() -> Iterator[str]:
     """Seconds from nothing to ready."""
-    yield row(["start", "seconds"])
-    yield row(["---", "---:"])
-    for name, program in STARTS.items():
-        command = [sys.executable, "-W", "ignore", "-c", program]
-        took = seconds(lambda command=command: subprocess.run(command, check=True, capture_output=True, cwd=ROOT))
-        yield row([name, f"{took:.2f}"])
+    yield head(["start", "seconds"])
+    seconds = in_turn([partial(start, program) for program in STARTS.values()])
+    yield from (row([name, f"{took:.2f}"]) for name, took in zip(STARTS, seconds, strict=True))
 
 
 def tokenizing() -> Iterator[str]:
     """How much one core encodes in a second."""
-    yield row(["tokenizing", "a second, on one core"])
-    yield row(["---", "---:"])
+    yield head(["tokenizing", "a second, on one core"])
     texts = [example.input for example in GrammarPairs().split("train")]
     subwords = SubwordTokenizer(Vocabulary.fit(texts, size=600), 64)
     count = sum(len(subwords.encode(text).values) for text in texts)
-    took = seconds(lambda: [subwords.encode(text) for text in texts])
-    yield row(["subwords", f"{count / took:,.0f}"])
     pictures = list(torch.randint(256, (500, 32, 32, 3), dtype=torch.uint8).numpy())
     patches = PatchTokenizer(64, patch=4, channels=3)
-    yield row(["pictures of 32 x 32", f"{500 / seconds(lambda: [patches.encode(one) for one in pictures]):,.0f}"])
     sound = Sound(torch.randn(30 * 22050) / 10, 22050)
     frames = FrameTokenizer(64, rate=16000)
-    frames.encode(sound)
-    yield row(
-        ["seconds of sound, resampled from 22,050 to 16,000 Hz", f"{30 / seconds(lambda: frames.encode(sound)):,.0f}"]
-    )
+    works: dict[str, tuple[int, Callable[[], object]]] = {
+        "subwords": (count, lambda: [subwords.encode(text) for text in texts]),
+        "pictures of 32 x 32": (500, lambda: [patches.encode(one) for one in pictures]),
+        "seconds of sound, resampled from 22,050 to 16,000 Hz": (30, lambda: frames.encode(sound)),
+    }
+    seconds = in_turn([work for _, work in works.values()])
+    for (name, (amount, _)), took in zip(works.items(), seconds, strict=True):
+        yield row([name, f"{amount / took:,.0f}"])
 
 
 def shares() -> Iterator[str]:
     """Of whole runs: what share of training was spent waiting for data, and outside forward, backward and optimizer."""
-    yield row(["run", "waiting for data", "outside steps", "share of the peak"])
-    yield row(["---", "---:", "---:", "---:"])
+    yield head(["run", "waiting for data", "outside steps", "share of the peak"])
     for name, asked in RUNS.items():
         with tempfile.TemporaryDirectory() as out:
             command = [sys.executable, "-m", "unifier.cli", "run", *asked, "--track", "off", "--out", out]

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.racing.device import fast_types
-from benchmarks.racing.tables import keep, row
+from benchmarks.racing.tables import head, keep, row
 from benchmarks.racing.timing import in_turn
 from unifier.study.memory import keep_freed_memory
 from unifier.trunks.attention import PLAIN_BELOW, PlainAttention
@@ -47,8 +47,7 @@ def work(kernel: Kernel, query: Tensor, key: Tensor, value: Tensor, mask: Tensor
 
 def table() -> Iterator[str]:
     """How many times as long the fused kernel takes as the plain one, by type, padding and number of columns."""
-    yield row(["fused by plain", "", *(f"{columns:,}" for columns in COLUMNS), "plain below"])
-    yield row(["---", "---", *["---:"] * (len(COLUMNS) + 1)])
+    yield head(["fused by plain", "", *(f"{columns:,}" for columns in COLUMNS), "plain below"], (0, 1))
     for dtype in fast_types():
         for padded in (False, True):
             times = [seconds([plain, fused], columns, dtype, padded) for columns in COLUMNS]

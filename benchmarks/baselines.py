@@ -30,7 +30,7 @@ from torch.nn import functional
 from torchaudio.functional import compute_deltas
 from torchaudio.transforms import MFCC
 
-from benchmarks.racing.tables import row
+from benchmarks.racing.tables import head, row
 from unifier.data.own.image_folder import ImageFolder
 from unifier.data.reading.files import SOUNDS
 from unifier.data.sets.by_name import PICTURES, picture_source, sound_source
@@ -164,10 +164,7 @@ def baseline(source: LabelledSource, known: dict[str, Example] | None = None) ->
 
 def table(found: dict[str, Any]) -> str:
     """Means over folds, and each fold."""
-    lines = [
-        row(["set", "metric", "test", "folds", "refit", "validation"]),
-        row(["---", "---", "---:", "---", "---:", "---:"]),
-    ]
+    lines = [head(["set", "metric", "test", "folds", "refit", "validation"], (0, 1, 3))]
     for name, figures in found.items():
         test, refit, validation = ([100 * one[key] for one in figures] for key in ("test", "refit", "validation"))
         metric = "macro ROC-AUC" if name == "emotify_tags" else "accuracy"

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.racing.tables import keep, row
+from benchmarks.racing.tables import head, keep, row
 from unifier.data.keeping.encoding import encode_split
 from unifier.data.loading import TrainingBatches
 from unifier.data.own.parallel_text import ParallelText
@@ -76,8 +76,7 @@ def measure(path: Path, count: int) -> None:
 
 def table(sizes: list[int]) -> Iterator[str]:
     """Each size in a process of its own."""
-    yield row(["pairs", "stage", "seconds", "memory, MB", "the file, MB"])
-    yield row(["---:", "---", "---:", "---:", "---:"])
+    yield head(["pairs", "stage", "seconds", "memory, MB", "the file, MB"], (1,))
     for count in sizes:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "pairs.tsv"

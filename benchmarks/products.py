@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.racing.device import fast_types
-from benchmarks.racing.tables import keep, row
+from benchmarks.racing.tables import head, keep, row
 from benchmarks.racing.timing import in_turn
 from unifier.study.memory import keep_freed_memory
 from unifier.trunks.arithmetic.linear import linear
@@ -39,8 +39,7 @@ def seconds(columns: int, dim: int, out: int, dtype: torch.dtype, learning: bool
 
 def table() -> Iterator[str]:
     """How many times as long torch's way takes as ours, by type, map and number of columns."""
-    yield row(["torch's by ours", "", "D", "L", *(f"{columns:,} columns" for columns in COLUMNS)])
-    yield row(["---", "---", *["---:"] * (len(COLUMNS) + 2)])
+    yield head(["torch's by ours", "", "D", "L", *(f"{columns:,} columns" for columns in COLUMNS)], (0, 1))
     for dtype in fast_types():
         for learning in (False, True):
             for dim, out in MAPS:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from benchmarks.contests.by_name import find
 from benchmarks.racing.contest import Contest
 from benchmarks.racing.race import race
-from benchmarks.racing.tables import keep, row
+from benchmarks.racing.tables import head, keep, row
 from benchmarks.racing.timing import Timing
 
 LENGTHS = [(columns, max(8192 // columns, 1)) for columns in (64, 256, 1024, 4096)]
@@ -32,8 +32,7 @@ def line(columns: int, batch: int) -> Iterator[str]:
 
 
 def table(sizes: list[tuple[int, int]]) -> Iterator[str]:
-    yield row(["N", "batch", *(f"{name}, columns/s" for name in RACERS), *(f"{name}, MB" for name in RACERS)])
-    yield row(["---:"] * (2 + 2 * len(RACERS)))
+    yield head(["N", "batch", *(f"{name}, columns/s" for name in RACERS), *(f"{name}, MB" for name in RACERS)], ())
     yield from (row([*line(*size)]) for size in sizes)
 
 

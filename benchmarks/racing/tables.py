@@ -1,6 +1,6 @@
 """Results as the tables of README.md."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,11 @@ def row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def head(names: Sequence[str], words: Collection[int] = (0,)) -> str:
+    """A table's first two lines; columns of words stand to the left, those of numbers to the right."""
+    return f"{row(names)}\n{row(['---' if i in words else '---:' for i in range(len(names))])}"
+
+
 def machine(found: Mapping[str, Any]) -> Iterator[str]:
     """What the figures hold for, in a line."""
     libraries = ", ".join(f"{name} {found[name]}" for name in ("python", "torch", *PEERS))
@@ -60,8 +65,7 @@ def ratios(results: Results) -> Iterator[str]:
     """A line for each contest, a column for each ratio that one of them has."""
     known = {key.rpartition("/")[2] for key in results["ratios"]}
     columns = {key: shown for key, shown in RATIOS.items() if key in known}
-    yield row(["ours against", *(head for head, _ in columns.values())])
-    yield row(["---", *("---:" for _ in columns)])
+    yield head(["ours against", *(name for name, _ in columns.values())])
     for name in results["contests"]:
         own = {key.rpartition("/")[2]: ratio for key, ratio in results["ratios"].items() if key.startswith(f"{name}/")}
         yield row([name, *(form.format(own[key]) if key in own else "" for key, (_, form) in columns.items())])
@@ -72,8 +76,7 @@ def contest(found: Results) -> Iterator[str]:
     lines = sorted(found["contestants"], key=lambda line: -line["per_second"])
     yield f"### {found['title']}"
     yield ""
-    yield row(["", "", f"{found['unit']} a second", "from", "to", "memory, MB", "imports, MB", "start, s"])
-    yield row(["---", "---", *["---:"] * 6])
+    yield head(["", "", f"{found['unit']} a second", "from", "to", "memory, MB", "imports, MB", "start, s"], (0, 1))
     yield from (row(cells(line)) for line in lines if line["role"] != "peak")
     peaks = [f"{line['per_second'] / 1e9:,.0f} in {line['precision']}" for line in lines if line["role"] == "peak"]
     if peaks:

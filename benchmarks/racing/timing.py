@@ -12,7 +12,7 @@ from unifier.study.experiment import Precision
 ROUNDS = 5
 
 
-def in_turn(works: Sequence[Callable[[], None]]) -> list[float]:
+def in_turn(works: Sequence[Callable[[], object]]) -> list[float]:
     """The seconds of each, the median of rounds in which they take turns, after one that is not counted."""
     found: list[list[float]] = [[] for _ in works]
     for _ in range(ROUNDS + 1):
