@@ -7,15 +7,15 @@ from torch import Tensor, nn
 
 from unifier.heads.decoders.reader import Reader
 from unifier.heads.decoders.score import Score
-from unifier.heads.decoders.walk import State, WalkingHead
+from unifier.heads.decoders.walk import LookingHead, State
 from unifier.heads.pooling import mean
-from unifier.heads.writing import AttentiveHead, WritingOptions
+from unifier.heads.writing import WritingOptions
 from unifier.trunks.recurrent import Cell
 from unifier_tokenizers import Dropout, Tokens, Vocabulary
 
 
 @final
-class AdditiveHead(WalkingHead, AttentiveHead):
+class AdditiveHead(LookingHead):
     """The decoder of Bahdanau et al. 2015: its memory reads each token beside the columns that its last state fits.
 
     It begins from the mean of the columns. What is said next hangs on the state, the token before and the columns
@@ -38,22 +38,17 @@ class AdditiveHead(WalkingHead, AttentiveHead):
         self.out = nn.Linear(3 * dim, dim)
         self.dropout = Dropout(dropout)
 
-    def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        weights: list[Tensor] = []
-        self.advance(ids, self.start(tokens), weights)
-        return torch.cat(weights, 1)
-
     def start(self, tokens: Tokens) -> State:
         return self.reader.start(mean(tokens)), *self.score.remember(tokens)
 
-    def advance(self, ids: Tensor, state: State, weights: list[Tensor] | None = None) -> tuple[Tensor, State]:
+    def look(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
         past, columns, keys, mask = state
-        heard: list[Tensor] = []
+        heard, looks = list[Tensor](), list[Tensor]()
         for word in self.dropout(self.embed(ids)).split(1, dim=1):
-            shares = self.score(self.reader.top(past)[:, None], keys, mask)
-            seen = shares.to(columns.dtype) @ columns
+            weights = self.score(self.reader.top(past)[:, None], keys, mask)
+            seen = weights.to(columns.dtype) @ columns
             said, past = self.reader(torch.cat([word, seen], 2), past)
             heard.append(torch.cat([said, word, seen], 2))
-            if weights is not None:
-                weights.append(shares)
-        return self.dropout(self.out(torch.cat(heard, 1)).tanh()), (past, columns, keys, mask)
+            looks.append(weights)
+        hidden = self.dropout(self.out(torch.cat(heard, 1)).tanh())
+        return hidden, [torch.cat(looks, 1)], (past, columns, keys, mask)

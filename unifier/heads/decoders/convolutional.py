@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.decoders.walk import State, WalkingHead
-from unifier.heads.writing import AttentiveHead, WritingOptions
+from unifier.heads.decoders.walk import LookingHead, State
+from unifier.heads.writing import WritingOptions
 from unifier.trunks.arithmetic.norm import LayerNorm
 from unifier.trunks.arithmetic.precision import working
 from unifier.trunks.layers import initialise
@@ -16,7 +16,7 @@ from unifier_tokenizers import Dropout, InputError, PositionalEncoding, Tokens, 
 
 
 @final
-class ConvolutionalHead(WalkingHead, AttentiveHead):
+class ConvolutionalHead(LookingHead):
     """The decoder of Gehring et al. 2017, sections 3.2 and 3.3: gated convolutions, each with attention of its own.
 
     It differs in what keeps the sums in bounds: norms, as the trunk `Convolutional` has, and 1 / sqrt(D) before the
@@ -47,11 +47,6 @@ class ConvolutionalHead(WalkingHead, AttentiveHead):
         self.norm = LayerNorm(dim)
         initialise(self)
 
-    def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        weights: list[Tensor] = []
-        self.advance(ids, self.start(tokens), weights)
-        return torch.stack(weights).mean(0)
-
     def start(self, tokens: Tokens) -> State:
         """The columns (B, N, D), their mask (B, 1, N), how long the texts are (B,), and each layer's last inputs."""
         columns = tokens.matrix.transpose(1, 2)
@@ -59,19 +54,17 @@ class ConvolutionalHead(WalkingHead, AttentiveHead):
         length = torch.zeros(len(columns), dtype=torch.long, device=columns.device)
         return columns, tokens.mask[:, None], length, *[nothing] * len(self.layers)
 
-    def advance(self, ids: Tensor, state: State, weights: list[Tensor] | None = None) -> tuple[Tensor, State]:
+    def look(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
         columns, mask, length, *windows = state
         places = length[:, None] + torch.arange(ids.shape[1], device=ids.device)
         words = self.encoding(self.embed(ids).transpose(1, 2), places[:, None])
         words = self.dropout(working(words)).transpose(1, 2)
-        x, kept = words, list[Tensor]()
+        x, kept, looks = words, list[Tensor](), list[Tensor]()
         for layer, query, norm, window in zip(self.layers, self.queries, self.norms, windows, strict=True):
             near = torch.cat([window, norm(x)], 1)
             kept.append(near[:, ids.shape[1] :])
             y = functional.glu(layer(near.transpose(1, 2)), dim=1).transpose(1, 2)
             scores = (query(y) + words) @ columns.mT * self.dim**-0.5
-            shares = scores.float().masked_fill(~mask, -torch.inf).softmax(-1)
-            if weights is not None:
-                weights.append(shares)
-            x = x + self.dropout(y + shares.to(columns.dtype) @ columns)
-        return self.norm(x), (columns, mask, length + ids.shape[1], *kept)
+            looks.append(scores.float().masked_fill(~mask, -torch.inf).softmax(-1))
+            x = x + self.dropout(y + looks[-1].to(columns.dtype) @ columns)
+        return self.norm(x), looks, (columns, mask, length + ids.shape[1], *kept)

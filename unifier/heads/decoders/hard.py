@@ -8,10 +8,10 @@ from torch.nn import functional
 
 from unifier.heads.decoders.reader import Reader
 from unifier.heads.decoders.score import Score
-from unifier.heads.decoders.walk import State, WalkingHead
+from unifier.heads.decoders.walk import LookingHead, State
 from unifier.heads.head import IGNORED
 from unifier.heads.pooling import mean
-from unifier.heads.writing import AttentiveHead, WritingOptions, before
+from unifier.heads.writing import WritingOptions, before
 from unifier.trunks.recurrent import Cell
 from unifier_tokenizers import Dropout, InputError, Tokens, Vocabulary
 
@@ -20,8 +20,8 @@ DRAWS = 2
 
 
 @final
-class HardHead(WalkingHead, AttentiveHead):
-    """Luong's decoder with hard attention (Xu et al. 2015, section 4.1): a state sees one column, drawn by its share.
+class HardHead(LookingHead):
+    """Luong's decoder with hard attention (Xu et al. 2015, section 4.1): a state sees one column, drawn by its weight.
 
     In use it is the likeliest. The draws are taught by REINFORCE (Williams 1992), whose baseline is the loss of another
     draw of the same state (Kool et al. 2019, eq. 8): there is none to learn or to average. Its soft twin is `LuongHead`
@@ -54,28 +54,23 @@ class HardHead(WalkingHead, AttentiveHead):
         real = target != IGNORED
         past, columns, keys, mask = self.start(tokens)
         states = self.reader(self.dropout(self.embed(before(target))), past)[0]
-        shares = self.score(states, keys, mask)[real]
-        places = shares.multinomial(DRAWS, replacement=True)
+        weights = self.score(states, keys, mask)[real]
+        places = weights.multinomial(DRAWS, replacement=True)
         seen = columns[real.nonzero()[:, :1], places]
         logits = self.project(self._say(seen, states[real][:, None].expand_as(seen))).float()
         words = target[real][:, None].expand_as(places)
         losses = functional.cross_entropy(logits.mT, words, reduction="none", label_smoothing=self.label_smoothing)
-        return reinforce(losses, shares.gather(1, places).log())
-
-    def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        """The shares from which the columns are drawn."""
-        past, _, keys, mask = self.start(tokens)
-        return self.score(self.reader(self.embed(ids), past)[0], keys, mask)
+        return reinforce(losses, weights.gather(1, places).log())
 
     def start(self, tokens: Tokens) -> State:
         return self.reader.start(mean(tokens)), *self.score.remember(tokens)
 
-    def advance(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+    def look(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
         past, columns, keys, mask = state
         states, past = self.reader(self.dropout(self.embed(ids)), past)
-        places = self.score(states, keys, mask).argmax(-1)
+        weights = self.score(states, keys, mask)
         rows = torch.arange(len(ids), device=ids.device)[:, None]
-        return self._say(columns[rows, places], states), (past, columns, keys, mask)
+        return self._say(columns[rows, weights.argmax(-1)], states), [weights], (past, columns, keys, mask)
 
     def _say(self, seen: Tensor, states: Tensor) -> Tensor:
         """Both (..., D) -> (..., D)."""

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from unifier.heads.decoders.reader import Reader
 from unifier.heads.decoders.score import Kind, Score
-from unifier.heads.decoders.walk import State, WalkingHead
+from unifier.heads.decoders.walk import LookingHead, State
 from unifier.heads.pooling import mean
-from unifier.heads.writing import AttentiveHead, WritingOptions
+from unifier.heads.writing import WritingOptions
 from unifier.trunks.recurrent import Cell
 from unifier_tokenizers import Dropout, InputError, Tokens, Vocabulary
 from unifier_tokenizers.errors import choose
@@ -18,7 +18,7 @@ Reach = Literal["global", "local"]
 
 
 @final
-class LuongHead(WalkingHead, AttentiveHead):
+class LuongHead(LookingHead):
     """The decoder of Luong et al. 2015, section 3: its memory reads the text alone, and each state asks the columns.
 
     A state sees all of them, or those around a place that it predicts ("local-p"). What it has seen is not handed on
@@ -53,27 +53,20 @@ class LuongHead(WalkingHead, AttentiveHead):
         self.out = nn.Linear(2 * dim, dim)
         self.dropout = Dropout(dropout)
 
-    def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        weights: list[Tensor] = []
-        self.advance(ids, self.start(tokens), weights)
-        return weights[0] / weights[0].sum(-1, keepdim=True)  # the bell of local attention takes some away
-
     def start(self, tokens: Tokens) -> State:
         return self.reader.start(mean(tokens)), *self.score.remember(tokens)
 
-    def advance(self, ids: Tensor, state: State, weights: list[Tensor] | None = None) -> tuple[Tensor, State]:
+    def look(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
         past, columns, keys, mask = state
         states, past = self.reader(self.dropout(self.embed(ids)), past)
-        shares = self._shares(states, keys, mask)
-        if weights is not None:
-            weights.append(shares)
-        seen = shares.to(columns.dtype) @ columns
-        return self.dropout(self.out(torch.cat([seen, states], 2)).tanh()), (past, columns, keys, mask)
+        weights = self._weights(states, keys, mask)
+        seen = weights.to(columns.dtype) @ columns
+        return self.dropout(self.out(torch.cat([seen, states], 2)).tanh()), [weights], (past, columns, keys, mask)
 
-    def _shares(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+    def _weights(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         if self.place is None:
             return self.score(states, keys, mask)
         middle = mask.sum(-1, keepdim=True) * self.place(states).float().sigmoid()  # section 3.2, eq. 9
         away = torch.arange(keys.shape[1], device=keys.device) - middle
-        shares = self.score(states, keys, mask & (away.abs() <= self.window))
-        return shares * (-2 * (away / self.window).square()).exp()  # eq. 10
+        weights = self.score(states, keys, mask & (away.abs() <= self.window))
+        return weights * (-2 * (away / self.window).square()).exp()  # eq. 10

@@ -31,7 +31,7 @@ class Score(nn.Module):
         return columns, self.key(columns), tokens.mask[:, None]
 
     def forward(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-        """states (B, L, D), keys (B, N, D), mask (B, 1 or L, N) -> shares (B, L, N), float32; each row sums to 1."""
+        """states (B, L, D), keys (B, N, D), mask (B, 1 or L, N) -> weights (B, L, N), float32; each row sums to 1."""
         queries = self.query(states)
         if self.added:
             scores = self.vector(torch.tanh(queries[:, :, None] + keys[:, None]))[..., 0]

@@ -3,9 +3,10 @@
 from abc import abstractmethod
 from typing import final
 
+import torch
 from torch import Tensor
 
-from unifier.heads.writing import WritingHead
+from unifier.heads.writing import AttentiveHead, WritingHead
 from unifier_tokenizers import Tokens
 
 State = tuple[Tensor, ...]
@@ -28,6 +29,24 @@ class WalkingHead(WritingHead):
 
     def walk(self, tokens: Tokens) -> "Walk":
         return Walk(self, self.start(tokens))
+
+
+class LookingHead(WalkingHead, AttentiveHead):
+    """One that looks at the columns as it goes on."""
+
+    @abstractmethod
+    def look(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
+        """As `advance`, with each layer's weights of the columns (R, L, N), float32, between the two."""
+
+    @final
+    def advance(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        hidden, _, state = self.look(ids, state)
+        return hidden, state
+
+    @final
+    def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
+        weights = torch.stack(self.look(ids, self.start(tokens))[1]).mean(0)
+        return weights / weights.sum(-1, keepdim=True)  # Luong's local ones sum to less than 1
 
 
 @final
