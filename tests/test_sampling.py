@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from unifier.heads.decoding import greedy
-from unifier.heads.sampling import sample, shares
+from unifier.heads.sampling import probabilities, sample
 from unifier_tokenizers import InputError
 from unifier_tokenizers.parts.vocabulary import BEGIN, END
 
@@ -79,7 +79,7 @@ def test_tokens_come_as_often_as_their_probability_says(temperature: float) -> N
 @pytest.mark.parametrize("temperature", [5e-324, 1e-40, 1e-38, 1e38, 1e40, 1e300])
 def test_no_temperature_draws_what_cannot_be(temperature: float) -> None:
     logs = torch.tensor([[-math.inf, -2.0, -math.inf, -1.0, -3.0]]).log_softmax(1)
-    kept, tokens = shares(logs, temperature, None, 1.0)
+    kept, tokens = probabilities(logs, temperature, None, 1.0)
     assert tokens[0].tolist() == [3, 1, 4, 0, 2]
     expected = [1.0, 0.0, 0.0] if temperature < 1 else [1 / 3] * 3
     assert kept[0].tolist() == pytest.approx([*expected, 0.0, 0.0])
@@ -89,7 +89,7 @@ def test_top_k_and_top_p_leave_the_right_share() -> None:
     logs = torch.tensor([[0.1, 0.4, 0.3, 0.2], [0.25, 0.25, 0.25, 0.25]]).log()
 
     def left(top_k: int | None, top_p: float) -> list[dict[int, float]]:
-        kept, tokens = shares(logs, 1.0, top_k, top_p)
+        kept, tokens = probabilities(logs, 1.0, top_k, top_p)
         return [
             {token: round(share, 4) for token, share in zip(*row, strict=True) if share}
             for row in zip(tokens.tolist(), kept.tolist(), strict=True)
@@ -107,7 +107,7 @@ def test_top_k_and_top_p_leave_the_right_share() -> None:
 def test_the_nucleus_is_the_smallest_that_holds_its_share() -> None:
     logs = torch.randn(50, 100, generator=torch.Generator().manual_seed(1)).log_softmax(1)
     for top_p in (0.1, 0.5, 0.9, 0.99):
-        kept, _ = shares(logs, 1.0, None, top_p)
+        kept, _ = probabilities(logs, 1.0, None, top_p)
         assert (kept.sum(1) >= top_p - 1e-5).all()
         least = kept.masked_fill(kept == 0, math.inf).amin(1)
         assert (kept.sum(1) - least < top_p + 1e-5).all()

@@ -44,17 +44,17 @@ class _ProjectedCrossEntropy(Function):
             for rows, ids in zip(*(part.split(chunk, 1) for part in both), strict=True):
                 rows, ids = rows.flatten(0, 1), ids.flatten()[:, None]
                 logits = product(rows, words.T)
-                shares = logits.softmax(-1, dtype=torch.float32)
-                # The largest share is no rounding error away from 0, so its logarithm is exact.
-                normaliser = logits.amax(-1).float() - shares.amax(-1).log()
+                probabilities = logits.softmax(-1, dtype=torch.float32)
+                # The log-sum-exp: the largest probability is at least 1 / V, so its logarithm is exact.
+                normaliser = logits.amax(-1).float() - probabilities.amax(-1).log()
                 wanted = (1 - smoothing) * logits.gather(1, ids)[:, 0].float() + smoothing * (rows.float() @ mean_word)
                 loss += (normaliser - wanted).sum()
                 if r_drop:
-                    apart, shares = _apart(logits.float().sub_(normaliser[:, None]), shares, r_drop / 2)
+                    apart, probabilities = _apart(logits.float().sub_(normaliser[:, None]), probabilities, r_drop / 2)
                     loss += apart
                 if learning:
-                    shares.scatter_add_(1, ids, shares.new_full(ids.shape, smoothing - 1))
-                    errors = shares.to(rows.dtype)
+                    probabilities.scatter_add_(1, ids, probabilities.new_full(ids.shape, smoothing - 1))
+                    errors = probabilities.to(rows.dtype)
                     to_hidden.append(
                         (product(errors, words).float() - smoothing * mean_word).unflatten(0, (readings, -1))
                     )
@@ -75,13 +75,13 @@ class _ProjectedCrossEntropy(Function):
         return to_hidden * gradients[0], to_weight * gradients[0], None, None, None
 
 
-def _apart(logs: Tensor, shares: Tensor, weight: float) -> tuple[Tensor, Tensor]:
-    """How far two readings' shares p and q are apart, `weight` times KL(p, q) + KL(q, p), summed over rows.
+def _apart(logs: Tensor, probabilities: Tensor, weight: float) -> tuple[Tensor, Tensor]:
+    """How far two readings' probabilities p and q are apart, `weight` times KL(p, q) + KL(q, p), summed over rows.
 
-    Log-shares and shares are (2 r, V), p's rows first. With it come the shares plus its gradient on the logits, which
-    is p (log p - log q - KL(p, q)) + p - q for p, and for q with the two changed over.
+    Both are (2 r, V), the logarithms and what they are of, p's rows first. With it come the probabilities plus its
+    gradient on the logits, which is p (log p - log q - KL(p, q)) + p - q for p, and for q with the two changed over.
     """
-    p, q = shares.chunk(2)
+    p, q = probabilities.chunk(2)
     ahead = torch.sub(*logs.chunk(2))
     p_ahead, q_ahead = p * ahead, q * ahead
     p_from_q, q_from_p = p_ahead.sum(-1, keepdim=True), -q_ahead.sum(-1, keepdim=True)

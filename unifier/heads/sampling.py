@@ -20,10 +20,10 @@ def sample(
     top_p: float = 1.0,
     length_penalty: float = 1.0,
 ) -> list[Hypothesis]:
-    """A text for each of the limits (R,), the most tokens a text may have, by one number a token of its own generator.
+    """One text for each of the limits (R,), the most tokens it may have.
 
-    So a text does not depend on those beside it. `temperature`, `top_k` and `top_p` are those of `shares`; scores are
-    of the model as it is, whatever they are.
+    Each token takes one random number of that text's own generator, so a text does not depend on the rest of the batch.
+    `temperature`, `top_k` and `top_p` are those of `probabilities`; scores are the model's, whatever they are.
     """
     if not 0 < temperature < math.inf:
         raise InputError(
@@ -35,7 +35,7 @@ def sample(
         raise InputError(f"top_p={top_p}: a share of the probability is expected, above 0 and at most 1")
 
     def pick(logs: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        kept, tokens = shares(logs, temperature, top_k, top_p)
+        kept, tokens = probabilities(logs, temperature, top_k, top_p)
         numbers = torch.stack([torch.rand((), generator=draws[row]) for row in rows.tolist()]).to(logs.device)
         reached = kept.cumsum(1)
         place = (reached < numbers[:, None] * reached[:, -1:]).sum(1, keepdim=True)
@@ -45,7 +45,7 @@ def sample(
     return one_by_one(decoder, limits, pick, length_penalty=length_penalty)
 
 
-def shares(logs: Tensor, temperature: float, top_k: int | None, top_p: float) -> tuple[Tensor, Tensor]:
+def probabilities(logs: Tensor, temperature: float, top_k: int | None, top_p: float) -> tuple[Tensor, Tensor]:
     """What is drawn from: log-probabilities (R, V) to probabilities (R, K), highest first, and their tokens (R, K).
 
     Logits are divided by the temperature. Of the `top_k` likeliest tokens (Fan et al. 2018, section 5.1; None: of all),
@@ -55,8 +55,8 @@ def shares(logs: Tensor, temperature: float, top_k: int | None, top_p: float) ->
     ordered, tokens = logs.sort(dim=1, descending=True, stable=True)
     # Beyond these, float32 has no inverse, and what is impossible or likeliest would become no number.
     below = (ordered - ordered[:, :1]) / min(max(temperature, 1e-30), 1e30)
-    probabilities = below[:, :top_k].softmax(1)
-    before = probabilities.cumsum(1) - probabilities
+    likely = below[:, :top_k].softmax(1)
+    before = likely.cumsum(1) - likely
     outside = before >= top_p
     outside[:, 0] = False
-    return probabilities.masked_fill(outside, 0.0), tokens[:, :top_k]
+    return likely.masked_fill(outside, 0.0), tokens[:, :top_k]

@@ -33,9 +33,9 @@ class Bag(Trunk):
         check_columns(tokens, self.dim)
         x = working(tokens.matrix).transpose(1, 2)
         mask = visibility(tokens.mask, visible)
-        shares = None if mask is None else (mask / mask.sum(-1, keepdim=True).clamp(min=1)).to(x.dtype)[:, 0]
+        weights = None if mask is None else (mask / mask.sum(-1, keepdim=True).clamp(min=1)).to(x.dtype)[:, 0]
         for block in self.blocks:
-            x = block(x, shares)
+            x = block(x, weights)
         return tokens._replace(matrix=self.norm(x).transpose(1, 2))
 
     def readers(self) -> dict[str, nn.Module]:
@@ -53,9 +53,9 @@ class _Block(nn.Module):
         self.dropout = Dropout(dropout)
         initialise(self)
 
-    def forward(self, x: Tensor, shares: Tensor | None) -> Tensor:
-        """x (B, N, D) and what share each column takes of each (B, 1 or N, N), None for equal ones -> (B, N, D)."""
+    def forward(self, x: Tensor, weights: Tensor | None) -> Tensor:
+        """x (B, N, D), and weights (B, 1 or N, N) of whom each column sees, None where all are equal -> (B, N, D)."""
         values = self.value(self.mean_norm(x))
-        means = values.mean(1, keepdim=True) if shares is None else shares @ values
+        means = values.mean(1, keepdim=True) if weights is None else weights @ values
         x = x + self.dropout(means)
         return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))

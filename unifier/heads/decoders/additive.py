@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from unifier.heads.decoders.reader import Reader
-from unifier.heads.decoders.score import Score
+from unifier.heads.decoders.score import AttentionScore
 from unifier.heads.decoders.walk import LookingHead, State
 from unifier.heads.pooling import mean
 from unifier.heads.writing import WritingOptions
@@ -33,7 +33,7 @@ class AdditiveHead(LookingHead):
         **options: Unpack[WritingOptions],
     ) -> None:
         super().__init__(vocabulary, dim, **options)
-        self.score = Score("concat", dim)
+        self.score = AttentionScore("concat", dim)
         self.reader = Reader(2 * dim, dim, cell=cell, depth=depth, dropout=dropout)
         self.out = nn.Linear(3 * dim, dim)
         self.dropout = Dropout(dropout)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier.heads.decoders.reader import Reader
-from unifier.heads.decoders.score import Score
+from unifier.heads.decoders.score import AttentionScore
 from unifier.heads.decoders.walk import LookingHead, State
 from unifier.heads.head import IGNORED
 from unifier.heads.pooling import mean
@@ -42,7 +42,7 @@ class HardHead(LookingHead):
         super().__init__(vocabulary, dim, **options)
         if self.r_drop:
             raise InputError(f"r_drop={self.r_drop}: hard attention has none; leave it out")
-        self.score = Score("general", dim)
+        self.score = AttentionScore("general", dim)
         self.reader = Reader(dim, dim, cell=cell, depth=depth, dropout=dropout)
         self.out = nn.Linear(2 * dim, dim)
         self.dropout = Dropout(dropout)

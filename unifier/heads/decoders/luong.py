@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from unifier.heads.decoders.reader import Reader
-from unifier.heads.decoders.score import Kind, Score
+from unifier.heads.decoders.score import AttentionScore, Kind
 from unifier.heads.decoders.walk import LookingHead, State
 from unifier.heads.pooling import mean
 from unifier.heads.writing import WritingOptions
@@ -46,7 +46,7 @@ class LuongHead(LookingHead):
         if window < 1:
             raise InputError(f"window={window}: at least 1 column to each side must be seen")
         self.window = window
-        self.score = Score(score, dim)
+        self.score = AttentionScore(score, dim)
         local = choose("reach", reach, get_args(Reach)) == "local"
         self.place = nn.Sequential(nn.Linear(dim, dim, bias=False), nn.Tanh(), nn.Linear(dim, 1)) if local else None
         self.reader = Reader(dim, dim, cell=cell, depth=depth, dropout=dropout)

@@ -12,7 +12,7 @@ Kind = Literal["dot", "general", "concat"]
 
 
 @final
-class Score(nn.Module):
+class AttentionScore(nn.Module):
     """Attention by one of three scores (Luong et al. 2015, section 3.1): h·m, h·Wm, and v·tanh(W[h; m]).
 
     The last one is Bahdanau et al. 2015, appendix A.1.2: W falls into a part for states and one for columns.
