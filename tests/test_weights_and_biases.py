@@ -1,0 +1,227 @@
+"""What Weights & Biases is told of a run and of a comparison, read back from what it wrote down offline."""
+
+import json
+import time
+from functools import partial
+from pathlib import Path
+from socket import socket
+from typing import Any
+
+import pytest
+import wandb
+from google.protobuf.message import DecodeError
+from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
+
+from unifier import Comparison, Experiment, Result, run
+from unifier.data.embedded import Digits
+from unifier.heads.classification import ClassificationHead
+from unifier.running.tracking import Mode, Tracking, WeightsAndBiases, wandb_mode
+from unifier.study.experiment import Arm, Training
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import PatchTokenizer
+
+STEPS = 3
+
+
+def pictures(*, data: str = "embedded", dim: int = 8) -> Experiment:
+    """A setting called as one of the things that a run says of itself."""
+    source = Digits(val=800, test=900)
+    arm = Arm(source, PatchTokenizer(dim, channels=1), ClassificationHead(source.labels, dim))
+    training = Training(steps=STEPS, batch_tokens=256, validations=1)
+    return Experiment("pictures", Transformer(dim, 1, 2, 8), {"digits": arm}, training, tags=("pictures",))
+
+
+def alone() -> Comparison:
+    return Comparison("alone", [pictures], settings={"dim": 8}, match="steps")
+
+
+@pytest.fixture(autouse=True)
+def _nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:  # pyright: ignore[reportUnusedFunction]
+    """No key, no mode, and nothing of whoever runs the tests."""
+    for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+
+
+def records(folder: Path) -> list[Record]:
+    """What W&B wrote down of its only run, in a process of its own that may take a moment to end."""
+    (path,) = folder.rglob("*.wandb")
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            found = parse(path.read_bytes())
+        except DecodeError:  # half of a record is on disk
+            found = []
+        if any(record.HasField("exit") for record in found):
+            return found
+        time.sleep(0.05)
+    raise AssertionError("the run was never finished")
+
+
+def parse(data: bytes) -> list[Record]:
+    """LevelDB's log format, in blocks of 32 KiB, after a header of 7 bytes."""
+    at, whole = 7, b""
+    found: list[Record] = []
+    while at + 7 <= len(data):
+        if (left := 32768 - at % 32768) < 7:
+            at += left
+            continue
+        length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        if at + 7 + length > len(data):  # still being written
+            break
+        whole += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # a record's only part, or its last
+            found.append(Record.FromString(whole))
+            whole = b""
+    return found
+
+
+@pytest.fixture(scope="module")
+def tracked(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Record], Result]:
+    folder = tmp_path_factory.mktemp("tracked")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_MODE", "offline")
+        (result,) = run(pictures, out=folder)
+    return records(result.folder), result
+
+
+def test_a_run_is_filed_under_its_study(tracked: tuple[list[Record], Result]) -> None:
+    found, result = tracked
+    (opened,) = (record.run for record in found if record.HasField("run"))
+    assert opened.run_id == opened.display_name == result.folder.name
+    assert opened.project == Path(__file__).stem  # the file that defines the experiment
+    assert opened.run_group == "pictures"
+    assert opened.job_type == "train"
+    assert sorted(opened.tags) == ["digits", "pictures"]
+    config = {update.key: json.loads(update.value_json) for update in opened.config.update}
+    assert {name: config[name] for name in ("data", "dim")} == {"data": "embedded", "dim": 8}
+    assert config["seed"] == 0
+    assert config["parameters"] == result.parameters
+    assert config["datasets"] == result.data
+    assert config["commit"] == result.commit
+    assert len(config["datasets"]["digits"]["sha256"]) == 64
+
+
+def history(found: list[Record]) -> list[dict[str, Any]]:
+    return [
+        {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+        for record in found
+        if record.HasField("history")
+    ]
+
+
+def test_figures_arrive_with_the_budget_they_cost(tracked: tuple[list[Record], Result]) -> None:
+    found, result = tracked
+    rows = history(found)
+    for name in ("train/digits/loss", "val/digits/accuracy", "test/digits/accuracy", "test/digits/macro_f1"):
+        assert any(name in row for row in rows), name
+    for row in rows:
+        if any(name.startswith(("train/", "val/", "test/")) for name in row):
+            assert {"budget/tokens", "budget/flops", "budget/seconds"} <= set(row)
+    tokens = [row["budget/tokens"] for row in rows if "train/digits/loss" in row]
+    assert tokens == sorted(set(tokens))
+    assert tokens[-1] == result.budget["tokens"]
+    (tested,) = (row for row in rows if "test/digits/accuracy" in row)
+    assert tested["test/digits/accuracy"] == pytest.approx(result.metrics["test/digits/accuracy"])
+
+
+def test_the_axis_is_what_the_trunk_has_read(tracked: tuple[list[Record], Result]) -> None:
+    metrics = {
+        record.metric.name or record.metric.glob_name: record.metric
+        for record in tracked[0]
+        if record.HasField("metric")
+    }
+    for name in ("train/*", "val/*", "test/*", "budget/flops"):
+        assert metrics[name].step_metric == "budget/tokens"
+    assert metrics["train/*"].summary.min
+    assert metrics["val/*"].summary.max
+    assert "budget/tokens" in metrics
+
+
+def test_samples_report_and_checkpoint_are_kept_and_the_run_is_finished(
+    tracked: tuple[list[Record], Result],
+) -> None:
+    found, result = tracked
+    rows = history(found)
+    (table,) = (row for row in rows if any(name.startswith("samples/digits") for name in row))
+    assert table["samples/digits/ncols"] == 4  # input, target, prediction, picture
+    assert table["samples/digits/nrows"] == len(json.loads((result.folder / "samples.json").read_text())["digits"])
+    for page in ("report", "curves-digits-tokens"):
+        assert any(row.get(f"{page}/_type") == "html-file" for row in rows)
+    assert any(row.get("numbers/curves-digits-tokens/nrows") == 1 for row in rows)  # one validation
+    models = [record.artifact for record in found if record.HasField("artifact") and record.artifact.type == "model"]
+    assert [entry.path for model in models for entry in model.manifest.contents] == ["best.ckpt"]
+    (ended,) = (record.exit for record in found if record.HasField("exit"))
+    assert ended.exit_code == 0
+
+
+def test_a_comparison_is_a_group_with_an_evaluation_beside_its_runs(tmp_path: Path) -> None:
+    (result,) = run(alone, out=tmp_path, track="offline")
+    (opened,) = (record.run for record in records(result.folder) if record.HasField("run"))
+    assert (opened.run_group, opened.job_type) == ("alone", "train")
+    (folder,) = (tmp_path / "alone").iterdir()
+    found = records(folder)
+    (opened,) = (record.run for record in found if record.HasField("run"))
+    assert (opened.run_group, opened.job_type, list(opened.tags)) == ("alone", "evaluate", ["comparison"])
+    assert any(row.get("report/_type") == "html-file" for row in history(found))
+
+
+def opened(folder: Path, mode: Mode) -> WeightsAndBiases:
+    folder.mkdir(exist_ok=True)
+    return WeightsAndBiases(folder, project="p", group="g", job_type="t", tags=[], config={}, mode=mode)
+
+
+def test_a_figure_without_numbers_has_no_table(tmp_path: Path) -> None:
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "none.csv").write_text("step,loss\n")
+    tracker = opened(tmp_path, "offline")
+    tracker.keep(tmp_path, {"test/digits/accuracy": 0.5})
+    tracker.close(failed=False)
+    assert not any(name.startswith("numbers") for row in history(records(tmp_path)) for name in row)
+
+
+def test_the_mode_is_what_was_said_else_wandb_s_own_else_what_a_key_allows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert wandb_mode(None) == "offline"
+    assert wandb_mode("online") == "online"
+    (tmp_path / "netrc").write_text("machine api.wandb.ai\n  login user\n  password secret\n")
+    assert wandb_mode(None) == "online"
+    (tmp_path / "netrc").unlink()
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    assert wandb_mode(None) == "online"
+    assert wandb_mode("offline") == "offline"
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert wandb_mode(None) == "disabled"
+
+
+def test_a_server_out_of_reach_is_waited_for_once_and_runs_are_kept_offline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    init, asked = wandb.init, list[Any]()
+    monkeypatch.setattr(wandb, "init", lambda **given: (asked.append(given["mode"]), init(**given))[1])
+    monkeypatch.setattr(WeightsAndBiases, "unreachable", False)
+    monkeypatch.setenv("WANDB_API_KEY", 40 * "a")
+    monkeypatch.setenv("WANDB_INIT_TIMEOUT", "1")
+
+    def tracked_in(folder: Path) -> list[Record]:
+        tracking = Tracking(folder, dict)
+        tracking.add(partial(opened, folder, mode="online"))
+        tracking.close(failed=False)
+        return records(folder / "wandb" / "latest-run")
+
+    with socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        with pytest.warns(UserWarning, match=r"cannot be reached \(.*\): this run and those after it are kept offline"):
+            assert tracked_in(tmp_path / "first")
+        assert tracked_in(tmp_path / "second"), "without a warning, which were an error"
+    assert asked == ["online", "offline", "offline"]
+
+
+def test_wandb_mode_is_honoured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    (result,) = run(pictures, out=tmp_path)
+    assert result.status == "finished"
+    assert not list(tmp_path.rglob("*.wandb"))
