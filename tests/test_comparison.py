@@ -1,11 +1,14 @@
 """What is compared is named once."""
 
+import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from unifier.study.comparison import Comparison, Mode
+from unifier.study.comparison import Comparison, Mode, Trial
 from unifier.study.experiment import Experiment
+from unifier.study.files import read_json, write_json
 from unifier_tokenizers import InputError
 
 
@@ -69,3 +72,10 @@ def test_a_budget_that_stops_no_arm_does_not_vary() -> None:
     with pytest.raises(InputError, match="'tokens' varies, and every arm stops at 5,000 tokens whatever it is"):
         Comparison("budgets", [longer], budget=5000, vary={"tokens": (1000, 2000)})
     assert Comparison("budgets", [longer], match="epochs", vary={"epochs": (1, 2)}).runs() == 2
+
+
+def test_a_trial_says_what_it_is_as_a_file_says_it(tmp_path: Path) -> None:
+    """Or a comparison that goes on would not know it again."""
+    row = Trial(experiments=(one,), seed=0, varied={"dim": math.inf, "size": (8, 8)}).row()
+    write_json(tmp_path / "row.json", row)
+    assert read_json(tmp_path / "row.json") == row

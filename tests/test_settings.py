@@ -2,12 +2,15 @@
 
 import inspect
 import json
+import math
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 from unifier.cli import parse_settings
 from unifier.running.settings import check_settings, convert
+from unifier.study.files import write_json
 from unifier_tokenizers import InputError
 
 Colour = Literal["red", "blue"]
@@ -77,9 +80,16 @@ def test_texts_become_what_their_types_say(text: str, value: Any) -> None:
     assert type(found) is type(value)
 
 
-def test_a_setting_survives_the_json_that_a_run_leaves() -> None:
-    settings = check_settings(study, {"seeds": (1, 2), "names": ["a"], "learning_rate": 0.1})
-    assert check_settings(study, json.loads(json.dumps(settings))) == settings
+def no_json(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+@pytest.mark.parametrize("learning_rate", [0.1, math.inf, -math.inf, math.nan])
+def test_a_setting_survives_the_json_that_a_run_leaves(learning_rate: float, tmp_path: Path) -> None:
+    settings = check_settings(study, {"seeds": (1, 2), "names": ["a"], "learning_rate": learning_rate})
+    write_json(tmp_path / "settings.json", settings)
+    kept = json.loads((tmp_path / "settings.json").read_text(), parse_constant=no_json)
+    assert str(check_settings(study, kept)) == str(settings)  # NaN is not itself
 
 
 def test_a_setting_survives_the_command_that_a_report_shows() -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, final, get_args
 import numpy as np
 
 from unifier.study.experiment import Experiment, Weighting, check_name, check_seed
+from unifier.study.files import as_json
 from unifier.study.transfer import Tuned
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import choose
@@ -56,7 +57,7 @@ class Trial:
             "start": self.start and self.start.__name__,
             "shuffled": self.shuffled,
             "tuned": self.tuned,
-            "varied": dict(self.varied),
+            "varied": as_json(self.varied),
         }
 
 

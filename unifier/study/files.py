@@ -27,9 +27,14 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
         raise
 
 
+def as_json(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy as it comes back from JSON; what that has no word for is text, infinity too ("inf"), as settings read."""
+    return json.loads(json.dumps(content, default=str), parse_constant=lambda name: str(float(name)))
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON; what JSON has no word for is written as text."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, default=str) + "\n")
+    """Write JSON of the content as `as_json` has it."""
+    write_text(path, json.dumps(as_json(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[str] = ()) -> None:

@@ -1,7 +1,6 @@
 """The trials of a comparison: each one's experiment built from its parts, run, and kept as rows."""
 
 import json
-import math
 import time
 from collections import ChainMap
 from collections.abc import Callable, Mapping, MutableMapping
@@ -23,7 +22,7 @@ from unifier.running.using.load import origin
 from unifier.running.using.weights import read_checkpoint, read_start
 from unifier.study.comparison import SHARE, Comparison, Make, Trial, plain, varied_of
 from unifier.study.experiment import Experiment
-from unifier.study.files import read_json
+from unifier.study.files import as_json, read_json
 from unifier.study.joint import budget_of_arm, limit, together
 from unifier.study.transfer import load_weights, shuffle, tune
 from unifier_tokenizers import InputError
@@ -36,7 +35,7 @@ Row = Mapping[str, Any]
 
 def key_of(row: Row) -> str:
     """What tells a trial from the others, as one text."""
-    return json.dumps({name: row[name] for name in TOLD_APART_BY}, sort_keys=True, default=str)
+    return json.dumps({name: row[name] for name in TOLD_APART_BY}, sort_keys=True)
 
 
 def told(trial: Trial) -> str:
@@ -46,9 +45,8 @@ def told(trial: Trial) -> str:
 
 
 def terms_of(comparison: Comparison) -> dict[str, Any]:
-    """What all arms are held to, as comparison.json says it; JSON has no word for infinity."""
-    terms = {name: plain(getattr(comparison, name)) for name in TERMS}
-    return {name: str(value) if value == math.inf else value for name, value in terms.items()}
+    """What all arms are held to, as comparison.json says it."""
+    return as_json({name: plain(getattr(comparison, name)) for name in TERMS})
 
 
 def rows_of(trial: Trial, result: Result) -> list[dict[str, Any]]:
