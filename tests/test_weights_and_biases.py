@@ -31,8 +31,8 @@ def pictures(*, data: str = "embedded", dim: int = 8) -> Experiment:
     return Experiment("pictures", Transformer(dim, 1, 2, 8), {"digits": arm}, training, tags=("pictures",))
 
 
-def alone() -> Comparison:
-    return Comparison("alone", [pictures], settings={"dim": 8}, match="steps")
+def alone(*, dim: int = 8) -> Comparison:
+    return Comparison("alone", [pictures], settings={"dim": dim}, match="steps")
 
 
 @pytest.fixture(autouse=True)
@@ -94,13 +94,17 @@ def test_a_run_is_filed_under_its_study(tracked: tuple[list[Record], Result]) ->
     assert opened.run_group == "pictures"
     assert opened.job_type == "train"
     assert sorted(opened.tags) == ["digits", "pictures"]
-    config = {update.key: json.loads(update.value_json) for update in opened.config.update}
+    config = config_of(opened)
     assert {name: config[name] for name in ("data", "dim")} == {"data": "embedded", "dim": 8}
     assert config["seed"] == 0
     assert config["parameters"] == result.parameters
     assert config["datasets"] == result.data
     assert config["commit"] == result.commit
     assert len(config["datasets"]["digits"]["sha256"]) == 64
+
+
+def config_of(opened: Any) -> dict[str, Any]:
+    return {update.key: json.loads(update.value_json) for update in opened.config.update}
 
 
 def history(found: list[Record]) -> list[dict[str, Any]]:
@@ -160,10 +164,18 @@ def test_a_comparison_is_a_group_with_an_evaluation_beside_its_runs(tmp_path: Pa
     (result,) = run(alone, out=tmp_path, track="offline")
     (opened,) = (record.run for record in records(result.folder) if record.HasField("run"))
     assert (opened.run_group, opened.job_type) == ("alone", "train")
+    trial = json.loads((result.folder / "settings.json").read_text())["trial"]
+    assert (trial["mode"], trial["tuned"], trial["match"], trial["temperature"]) == ("solo", "all", "steps", "inf")
+    assert config_of(opened)["trial"] == trial
     (folder,) = (tmp_path / "alone").iterdir()
     found = records(folder)
     (opened,) = (record.run for record in found if record.HasField("run"))
     assert (opened.run_group, opened.job_type, list(opened.tags)) == ("alone", "evaluate", ["comparison"])
+    config = config_of(opened)
+    assert (config["dim"], config["seeds"]) == (8, [0])
+    assert config["trial"] == {name: trial[name] for name in ("match", "budget", "temperature", "weighting")}
+    ran = config["runs"][result.folder.name]
+    assert ran == {"parameters": result.parameters, "datasets": result.data, "commit": result.commit}
     assert any(row.get("report/_type") == "html-file" for row in history(found))
 
 

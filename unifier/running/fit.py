@@ -25,7 +25,7 @@ from unifier.running.telling.tell import tell
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
 from unifier.running.using.weights import fill, read_start
 from unifier.study.experiment import Experiment, Training, check_seed
-from unifier.study.files import new_folder, read_json, write_json
+from unifier.study.files import as_json, new_folder, read_json, write_json
 from unifier.study.fitted import keep, remembering
 from unifier.study.ledger import count_parameters
 from unifier.study.memory import keep_freed_memory
@@ -273,7 +273,8 @@ def start_tracking(experiment: Experiment, result: Result, place: Place, model: 
                 group=place.group or experiment.name,
                 job_type=place.job_type,
                 tags=[*experiment.tags, *experiment.arms],
-                config={**result.settings, **about, "datasets": result.data},  # "data" is a setting's name
+                # "data" is a setting's name
+                config=as_json({**result.settings, **about, "trial": place.trial, "datasets": result.data}),
                 mode=wandb_mode(place.track),
             )
         )

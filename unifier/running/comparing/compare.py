@@ -8,6 +8,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from unifier.report.numbers.gather import TERMS
 from unifier.report.page import write_report
 from unifier.running.comparing.search import searched
 from unifier.running.comparing.trials import Trials
@@ -18,7 +19,7 @@ from unifier.running.telling.tell import spared
 from unifier.running.tracking import Tracking, WeightsAndBiases, wandb_mode
 from unifier.study.analyses.trunk_pairs import compare_representations
 from unifier.study.comparison import Comparison
-from unifier.study.files import new_folder, write_json
+from unifier.study.files import as_json, new_folder, write_json
 from unifier_tokenizers import InputError
 
 
@@ -92,9 +93,18 @@ def finished(row: Mapping[str, Any]) -> bool:
 
 
 def track(folder: Path, content: dict[str, Any], place: Place) -> None:
-    """Give the comparison's report to W&B, in its group, as an evaluation."""
+    """Give the comparison's report to W&B, in its group, as an evaluation of its runs."""
     if place.track == "off":
         return
+    terms = {name: content[name] for name in TERMS}
+    runs = {
+        Path(row["folder"]).name: {
+            "parameters": row["result"]["parameters"],
+            "datasets": row["result"]["data"],
+            "commit": row["result"]["commit"],
+        }
+        for row in content["rows"]
+    }
     tracking = Tracking(folder, dict)
     tracking.add(
         lambda: WeightsAndBiases(
@@ -103,7 +113,7 @@ def track(folder: Path, content: dict[str, Any], place: Place) -> None:
             group=content["name"],
             job_type="evaluate",
             tags=["comparison"],
-            config={**content["settings"], "seeds": content["seeds"]},
+            config=as_json({**content["settings"], "seeds": content["seeds"], "trial": terms, "runs": runs}),
             mode=wandb_mode(place.track),
         )
     )
