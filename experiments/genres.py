@@ -197,7 +197,6 @@ def genres(
             compile=compile,
             bad_examples=bad_examples,
         ),
-        tags=("sound", "tagging" if task == "tags" else "classification"),
     )
 
 

@@ -132,7 +132,6 @@ def pictures(
             compile=compile,
             bad_examples=bad_examples,
         ),
-        tags=("pictures", "classification"),
     )
 
 

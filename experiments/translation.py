@@ -167,7 +167,6 @@ def translation(
             compile=compile,
             bad_examples=bad_examples,
         ),
-        tags=("text", "translation"),
     )
 
 

@@ -77,8 +77,6 @@ def test_all_arms_read_through_one_trunk_and_all_of_them_train_it(
     model = Unifier(experiment)
     assert len({arm.tokenizer for arm in experiment.arms.values()}) == tokenizers
     assert len({arm.head for arm in experiment.arms.values()}) == heads
-    tasks = {"TranslationHead": "translation", "ClassificationHead": "classification", "TaggingHead": "tagging"}
-    assert {tasks[type(arm.head).__name__] for arm in experiment.arms.values()} < set(experiment.tags)
     for arm, one in experiment.arms.items():
         split, _ = encode_split(list(one.source.split("train")[:4]), one.tokenizer, one.head)
         model.zero_grad()

@@ -28,7 +28,7 @@ def pictures(*, data: str = "embedded", dim: int = 8) -> Experiment:
     source = Digits(val=800, test=900)
     arm = Arm(source, PatchTokenizer(dim, channels=1), ClassificationHead(source.labels, dim))
     training = Training(steps=STEPS, batch_tokens=256, validations=1)
-    return Experiment("pictures", Transformer(dim, 1, 2, 8), {"digits": arm}, training, tags=("pictures",))
+    return Experiment("pictures", Transformer(dim, 1, 2, 8), {"digits": arm}, training)
 
 
 def alone(*, dim: int = 8) -> Comparison:
@@ -93,7 +93,7 @@ def test_a_run_is_filed_under_its_study(tracked: tuple[list[Record], Result]) ->
     assert opened.project == Path(__file__).stem  # the file that defines the experiment
     assert opened.run_group == "pictures"
     assert opened.job_type == "train"
-    assert sorted(opened.tags) == ["digits", "pictures"]
+    assert sorted(opened.tags) == ["classification", "pictures"]
     config = config_of(opened)
     assert {name: config[name] for name in ("data", "dim")} == {"data": "embedded", "dim": 8}
     assert config["seed"] == 0

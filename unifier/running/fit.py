@@ -21,6 +21,7 @@ from unifier.running.loop.callbacks import DivergedError, Interrupted
 from unifier.running.loop.speed import Speed, peak_flops
 from unifier.running.loop.train import computes_bf16, train_and_test
 from unifier.running.result import Result, commit, machine, versions
+from unifier.running.tags import tags_of
 from unifier.running.telling.tell import tell
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
 from unifier.running.using.weights import fill, read_start
@@ -272,7 +273,7 @@ def start_tracking(experiment: Experiment, result: Result, place: Place, model: 
                 project=place.study,
                 group=place.group or experiment.name,
                 job_type=place.job_type,
-                tags=[*experiment.tags, *experiment.arms],
+                tags=tags_of(experiment.arms.values()),
                 # "data" is a setting's name
                 config=as_json({**result.settings, **about, "trial": place.trial, "datasets": result.data}),
                 mode=wandb_mode(place.track),

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, final, get_args
 
 from torch import nn
@@ -178,8 +178,6 @@ class Experiment:
     trunk: Trunk
     arms: Mapping[str, Arm]
     training: Training
-    tags: tuple[str, ...] = field(default=())
-    """Words to find the run by in Weights & Biases: its modalities and its task."""
 
     def __post_init__(self) -> None:
         if not self.arms:

@@ -48,8 +48,7 @@ def together(parts: Sequence[Experiment]) -> Experiment:
     if whole["steps"] is not None:
         whole["steps"] = round(whole["steps"] / len(parts))
     training = replace(first.training, accumulate=first.training.accumulate * len(parts), **whole)
-    tags = dict.fromkeys(tag for part in parts for tag in part.tags)
-    return Experiment("joint", first.trunk, arms, training, tuple(tags))
+    return Experiment("joint", first.trunk, arms, training)
 
 
 def makes_of(trunk: Trunk) -> dict[str, Any]:
