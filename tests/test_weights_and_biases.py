@@ -179,6 +179,34 @@ def test_a_comparison_is_a_group_with_an_evaluation_beside_its_runs(tmp_path: Pa
     assert any(row.get("report/_type") == "html-file" for row in history(found))
 
 
+def summary(found: list[Record]) -> dict[str, Any]:
+    """What a run's summary holds in the end."""
+    updates = [item for record in found if record.HasField("summary") for item in record.summary.update]
+    return {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in updates}
+
+
+def test_of_validation_the_highest_is_kept_and_of_training_the_lowest(tmp_path: Path) -> None:
+    tracker = opened(tmp_path, "offline")
+    for accuracy, loss in ((0.1, 3.0), (0.3, 1.0), (0.2, 2.0)):
+        tracker.log({"val/a/accuracy": accuracy, "train/a/loss": loss, "budget/tokens": 1}, 1)
+    tracker.keep(tmp_path, {"val/a/accuracy": 0.25, "test/a/accuracy": 0.5})
+    tracker.close(failed=False)
+    found = summary(records(tmp_path))
+    assert (found["val/a/accuracy"], found["train/a/loss"]) == ({"max": 0.3}, {"min": 1.0})
+    assert found["test/a/accuracy"] == 0.5
+
+
+def test_a_sweep_finds_the_last_validation_as_a_plain_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_SWEEP_ID", "thesweep")
+    wandb.teardown()  # it reads the environment once
+    tracker = opened(tmp_path, "offline")
+    tracker.log({"val/score": 0.3, "budget/tokens": 1}, 1)
+    tracker.keep(tmp_path, {"val/score": 0.25})
+    tracker.close(failed=False)
+    wandb.teardown()
+    assert summary(records(tmp_path))["val/score"] == 0.25
+
+
 def opened(folder: Path, mode: Mode) -> WeightsAndBiases:
     folder.mkdir(exist_ok=True)
     return WeightsAndBiases(folder, project="p", group="g", job_type="t", tags=[], config={}, mode=mode)

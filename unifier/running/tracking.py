@@ -157,7 +157,9 @@ class WeightsAndBiases:
                 self.run.log({f"numbers/{numbers.stem}": table})
         for page in (*sorted((folder / "figures").glob("*.svg")), *folder.glob("report.html")):
             self.run.log({page.stem: wandb.Html(page.read_text(encoding="utf-8"), inject=False)})
-        self.run.summary.update(dict(metrics))
+        # The highest of validation is kept already, where a sweep does not look: only that needs the last as a number.
+        plain = {name: value for name, value in metrics.items() if self.run.sweep_id or not name.startswith("val/")}
+        self.run.summary.update(plain)
         if checkpoint.exists():
             artifact = wandb.Artifact(f"checkpoint-{self.run.id}", type="model")
             artifact.add_file(str(checkpoint))
