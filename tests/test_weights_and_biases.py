@@ -143,7 +143,13 @@ def test_the_axis_is_what_the_trunk_has_read(tracked: tuple[list[Record], Result
     assert "budget/tokens" in metrics
 
 
-def test_samples_report_and_checkpoint_are_kept_and_the_run_is_finished(
+def models(found: list[Record]) -> list[str]:
+    """The files of the checkpoints' artifact."""
+    kept = [record.artifact for record in found if record.HasField("artifact") and record.artifact.type == "model"]
+    return sorted(entry.path for model in kept for entry in model.manifest.contents)
+
+
+def test_samples_report_and_checkpoints_are_kept_and_the_run_is_finished(
     tracked: tuple[list[Record], Result],
 ) -> None:
     found, result = tracked
@@ -154,8 +160,7 @@ def test_samples_report_and_checkpoint_are_kept_and_the_run_is_finished(
     for page in ("report", "curves-digits-tokens"):
         assert any(row.get(f"{page}/_type") == "html-file" for row in rows)
     assert any(row.get("numbers/curves-digits-tokens/nrows") == 1 for row in rows)  # one validation
-    models = [record.artifact for record in found if record.HasField("artifact") and record.artifact.type == "model"]
-    assert [entry.path for model in models for entry in model.manifest.contents] == ["best.ckpt"]
+    assert models(found) == ["best.ckpt", "last.ckpt"]
     (ended,) = (record.exit for record in found if record.HasField("exit"))
     assert ended.exit_code == 0
 
@@ -210,6 +215,27 @@ def test_a_sweep_finds_the_last_validation_as_a_plain_number(tmp_path: Path, mon
 def opened(folder: Path, mode: Mode) -> WeightsAndBiases:
     folder.mkdir(exist_ok=True)
     return WeightsAndBiases(folder, project="p", group="g", job_type="t", tags=[], config={}, mode=mode)
+
+
+def test_the_checkpoint_of_a_run_that_was_stopped_is_kept_and_the_run_is_finished(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.ckpt").write_bytes(b"weights")
+    opened(tmp_path, "offline").close(failed=True)
+    found = records(tmp_path)
+    assert models(found) == ["last.ckpt"]
+    assert [record.exit.exit_code for record in found if record.HasField("exit")] == [1]
+
+
+def test_a_run_whose_checkpoint_cannot_be_kept_is_finished_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.ckpt").write_bytes(b"weights")
+    tracker = opened(tmp_path, "offline")
+    monkeypatch.setattr(wandb, "Artifact", None)
+    with pytest.raises(TypeError):
+        tracker.close(failed=False)
+    assert wandb.run is None, "or the next run would be taken for this one"
 
 
 def test_a_figure_without_numbers_has_no_table(tmp_path: Path) -> None:

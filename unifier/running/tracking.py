@@ -30,7 +30,7 @@ class Sink(Protocol):
         ...
 
     def keep(self, folder: Path, metrics: Mapping[str, float]) -> None:
-        """Keep what a finished run leaves in its folder: samples, figures, report, checkpoint, as far as there."""
+        """Keep what a finished run leaves in its folder: samples, figures, report, as far as there."""
         ...
 
     def close(self, *, failed: bool) -> None:
@@ -107,6 +107,7 @@ class WeightsAndBiases:
         import wandb
         from wandb.errors import CommError
 
+        self.folder = folder
         opened = partial(
             wandb.init,
             project=project,
@@ -147,7 +148,7 @@ class WeightsAndBiases:
     def keep(self, folder: Path, metrics: Mapping[str, float]) -> None:
         import wandb
 
-        samples, checkpoint = folder / "samples.json", folder / "checkpoints" / "best.ckpt"
+        samples = folder / "samples.json"
         for arm, rows in (read_json(samples) if samples.exists() else {}).items():
             table = wandb.Table(columns=list(rows[0]), data=[_cells(row) for row in rows])
             self.run.log({f"samples/{arm}": table})
@@ -160,13 +161,22 @@ class WeightsAndBiases:
         # The highest of validation is kept already, where a sweep does not look: only that needs the last as a number.
         plain = {name: value for name, value in metrics.items() if self.run.sweep_id or not name.startswith("val/")}
         self.run.summary.update(plain)
-        if checkpoint.exists():
-            artifact = wandb.Artifact(f"checkpoint-{self.run.id}", type="model")
-            artifact.add_file(str(checkpoint))
-            self.run.log_artifact(artifact)
 
     def close(self, *, failed: bool) -> None:
-        self.run.finish(exit_code=int(failed))
+        try:
+            self._keep_checkpoints()
+        finally:
+            self.run.finish(exit_code=int(failed))
+
+    def _keep_checkpoints(self) -> None:
+        """As they are now: those of a run that was stopped too, which may go on."""
+        import wandb
+
+        if checkpoints := sorted((self.folder / "checkpoints").glob("*.ckpt")):
+            artifact = wandb.Artifact(f"checkpoint-{self.run.id}", type="model")
+            for checkpoint in checkpoints:
+                artifact.add_file(str(checkpoint))
+            self.run.log_artifact(artifact)
 
 
 def _cells(sample: Mapping[str, str]) -> list[Any]:
