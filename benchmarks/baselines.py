@@ -32,7 +32,7 @@ from torchaudio.transforms import MFCC
 
 from benchmarks.racing.tables import head, row
 from unifier.data.own.image_folder import ImageFolder
-from unifier.data.reading.files import SOUNDS
+from unifier.data.reading.files import SOUND_SUFFIXES
 from unifier.data.sets.by_name import PICTURES, picture_source, sound_source
 from unifier.data.source import SPLITS, Example, LabelledSource, reading_from, where
 from unifier.study.files import read_json, write_json
@@ -73,7 +73,7 @@ def own(place: str) -> list[LabelledSource]:
     if not Path(place).exists():
         raise InputError(f"{place}: neither a place nor one of the sets {', '.join(SETS)}")
     files = (file for _, _, names in os.walk(place, followlinks=True) for file in names)
-    heard = Path(place).is_file() or any(Path(file).suffix.lower() in SOUNDS for file in files)
+    heard = Path(place).is_file() or any(Path(file).suffix.lower() in SOUND_SUFFIXES for file in files)
     source = partial(sound_source, place) if heard else partial(picture_source, place, size=SIDE)
     return [source(fold=fold) for fold in getattr(source(), "folds", ()) or (None,)]
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from unifier.data.own.audio_folder import AudioFolder
 from unifier.data.own.image_folder import ImageFolder
-from unifier.data.reading.files import PICTURES, SOUNDS
+from unifier.data.reading.files import PICTURE_SUFFIXES, SOUND_SUFFIXES
 from unifier.data.source import SPLITS
 from unifier.heads.classification import ClassificationHead
 from unifier.running.encoded import encode
@@ -39,12 +39,12 @@ def found(source: ImageFolder | AudioFolder) -> set[tuple[Path, str]]:
 
 
 def test_pictures_of_every_kind_are_found_and_read(tmp_path: Path) -> None:
-    there = {(picture(tmp_path / "ab"[k] / f"1{ending}"), "ab"[k]) for ending in PICTURES for k in (0, 1)}
+    there = {(picture(tmp_path / "ab"[k] / f"1{ending}"), "ab"[k]) for ending in PICTURE_SUFFIXES for k in (0, 1)}
     assert found(ImageFolder(tmp_path)) == there
 
 
 def test_sounds_of_every_kind_are_found_and_read(tmp_path: Path) -> None:
-    there = {(sound(tmp_path / "ab"[k] / f"1{ending}"), "ab"[k]) for ending in SOUNDS for k in (0, 1)}
+    there = {(sound(tmp_path / "ab"[k] / f"1{ending}"), "ab"[k]) for ending in SOUND_SUFFIXES for k in (0, 1)}
     assert found(AudioFolder(tmp_path)) == there
 
 

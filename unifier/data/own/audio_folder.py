@@ -8,7 +8,16 @@ from typing import Literal, final
 
 from unifier.data.examples import Examples, Labelled, from_files
 from unifier.data.own.class_folders import by_class, folds_of, parts_of
-from unifier.data.reading.files import SOUNDS, Row, hash_all, hash_each, read_groups, read_sound, read_table, read_whole
+from unifier.data.reading.files import (
+    SOUND_SUFFIXES,
+    Row,
+    hash_all,
+    hash_each,
+    read_groups,
+    read_sound,
+    read_table,
+    read_whole,
+)
 from unifier.data.source import SPLITS, UNKNOWN, UNREADABLE, Scale, SplitName, scale_of_accuracy
 from unifier.data.splitting import copies, hold_out, pick, refuse_leak, refuse_untrained, rotate_folds
 from unifier_tokenizers import InputError
@@ -20,7 +29,7 @@ class AudioFolder:
     """Sounds named by a CSV table with the columns file (from the table's folder) and label; or a folder of them.
 
     The folder holds train/<class>/, val/<class>/ and test/<class>/, or <class>/ alone, and is read as an `ImageFolder`:
-    what lacks is held out, or else split as its folds.csv says. Files with other endings than `SOUNDS` are left
+    what lacks is held out, or else split as its folds.csv says. Files with other endings than `SOUND_SUFFIXES` are left
     out with a warning, hidden ones without.
 
     The input is a `Sound`, float32 (samples,) or (channels, samples), at its file's own rate. The target is the label,
@@ -99,7 +108,7 @@ class AudioFolder:
         """The sounds of a folder, as a table would list them."""
         if self.task == "tags":
             raise InputError(f"{self._place} is a folder, which has no tags: list its sounds in a table")
-        found = by_class(self._place, SOUNDS, "sounds", "dog/1.wav")
+        found = by_class(self._place, SOUND_SUFFIXES, "sounds", "dog/1.wav")
         sounds = [sound for part in found.values() for sound in part]
         files = [sound.path.relative_to(self._place).as_posix() for sound in sounds]
         if self._fold is not None or self._table.exists():

@@ -6,7 +6,7 @@ from typing import Literal, final
 
 from unifier.data.examples import Examples, Labelled, from_files
 from unifier.data.own.class_folders import by_class, folds_of, parts_of
-from unifier.data.reading.files import PICTURES, Row, hash_all, hash_each, read_groups, read_picture, read_whole
+from unifier.data.reading.files import PICTURE_SUFFIXES, Row, hash_all, hash_each, read_groups, read_picture, read_whole
 from unifier.data.source import UNKNOWN, UNREADABLE, Scale, SplitName, scale_of_accuracy
 from unifier.data.splitting import copies, pick, rotate_folds
 from unifier_tokenizers import InputError
@@ -83,7 +83,7 @@ class ImageFolder:
     @cached_property
     def _found(self) -> dict[SplitName, list[Labelled]]:
         """The pictures by the split whose folder they are in; they train where there are no such folders."""
-        return by_class(self._folder, PICTURES, "pictures", "cat/1.png")
+        return by_class(self._folder, PICTURE_SUFFIXES, "pictures", "cat/1.png")
 
     @cached_property
     def _pictures(self) -> list[Labelled]:

@@ -24,12 +24,12 @@ from unifier_tokenizers.errors import one_line
 from unifier_tokenizers.image import on_white
 
 _JPEG = (".jfif", ".jpe", ".jpeg", ".jpg")
-PICTURES = frozenset(
+PICTURE_SUFFIXES = frozenset(
     {*_JPEG, ".avif", ".bmp", ".gif", ".jp2", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tga", ".tif", ".tiff", ".webp"}
 )
 """The endings of the files that `read_picture` reads."""
 
-SOUNDS = frozenset(
+SOUND_SUFFIXES = frozenset(
     {".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".w64", ".wav", ".wave"}
 )
 """The endings of the files that are sounds in a folder; `read_sound` reads more."""
@@ -117,11 +117,11 @@ _UNDECODABLE = (
 """What Pillow's decoders raise."""
 
 
-Packed = Mapping[Path, bytes]
+Archive = Mapping[Path, bytes]
 """The contents of files that lie in an archive, by the paths that stand for them."""
 
 
-def read_picture(path: Path, channels: int = 3, packed: Packed | None = None, size: int | None = None) -> Pixels:
+def read_picture(path: Path, channels: int = 3, packed: Archive | None = None, size: int | None = None) -> Pixels:
     """A picture as uint8 H x W x `channels`, colour (3) or grey (1), upright as its EXIF orientation says.
 
     Transparency is laid on white; 16 bits become 8, and pixels of more or of fractions are refused. What is in
@@ -176,7 +176,7 @@ LOUDEST = 2.0**31
 """A sample beyond this is damaged: full scale is 1, or in floats that were integers once what 32 bits hold."""
 
 
-def open_sound(path: Path, packed: Packed | None = None) -> soundfile.SoundFile:
+def open_sound(path: Path, packed: Archive | None = None) -> soundfile.SoundFile:
     """A sound's file, or what is in `packed` of that name; of an MP3 with the length that its frames tell."""
     known = packed[path] if packed and path in packed else None
     if path.suffix.lower() == ".mp3":
@@ -184,7 +184,7 @@ def open_sound(path: Path, packed: Packed | None = None) -> soundfile.SoundFile:
     return soundfile.SoundFile(path if known is None else BytesIO(known))
 
 
-def read_sound(path: Path, packed: Packed | None = None) -> Sound:
+def read_sound(path: Path, packed: Archive | None = None) -> Sound:
     """A sound as float32 (samples,) where it has one channel, else (channels, samples), at its own rate in Hz.
 
     A file that was cut off is refused, though its beginning could be read. What is in `packed` is read from there.
