@@ -17,7 +17,8 @@ class Subset:
     """A source with `share` of its training examples, in their order; val and test are whole.
 
     They are the first of one permutation that `seed` names, so that a smaller share lies within every larger one; at
-    least one is kept. Raises InputError for a share outside (0, 1].
+    least one is kept. It has no `copies`: those of val and test in the whole may not be in the share. Raises InputError
+    for a share outside (0, 1].
     """
 
     def __init__(self, source: Source, share: float, seed: int = 0) -> None:
