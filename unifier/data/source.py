@@ -17,7 +17,7 @@ BadExamples = Literal["stop", "skip"]
 
 
 UNREADABLE = "unreadable"
-"""What a data set's hash says of an example that cannot be read: whether that is an error is said elsewhere."""
+"""Placeholder hash of an unreadable file, so that a set can be hashed; `bad_examples` says whether it is an error."""
 
 
 class Example(NamedTuple):

@@ -60,8 +60,8 @@ def hold_out_rows(
 ) -> dict[SplitName, NDArray[np.int32]]:
     """The rows of each split, in order: as `hold_out` draws them where there are neither labels nor groups.
 
-    Of a great many examples it holds no more than some bytes each; `most` limits each of `parts`. Where `alone` is
-    given, only rows that it is true of are held out: those that occur once.
+    Uses a few bytes per example. At most `most` rows are drawn for each part; with `alone`, only rows marked True
+    (pairs that occur once) may be drawn.
     """
     if count <= len(parts):
         hold_out(what, [""] * count, parts)  # says what is wrong

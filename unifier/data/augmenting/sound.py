@@ -156,7 +156,7 @@ class ChangeSounds:
 
     tiles: Tiles
     mean: Tensor
-    """What is put where something is hidden, for each band: it is 0 once made normal."""
+    """Fill value of masked regions, per band: the tokenizer's mean, which normalisation maps to 0; of a waveform, 0."""
     own_mean: bool
     """Whether that is the example's own, as its columns are made normal by theirs."""
     logarithmic: bool

@@ -16,7 +16,8 @@ from unifier.data.source import user_cache
 from unifier_tokenizers import InputError
 
 LIMIT = 20 * 2**30
-"""Bytes; when a new folder makes it more, those that were used longest ago go. The newest stays, however large."""
+"""Maximum cache size in bytes. When a new folder takes it beyond that, the least recently used ones are deleted; the
+newest is always kept."""
 
 DRAFT = "draft-"
 """What the name of a folder begins with that somebody still writes into, or was stopped while writing."""
@@ -35,7 +36,10 @@ def cache() -> Path | None:
 
 
 def find(root: Path, key: str) -> Path | None:
-    """The folder that was made under this key; one that is damaged is said, removed, and not found."""
+    """The folder stored under this key, or None.
+
+    One whose checksum does not match is reported, deleted and treated as missing.
+    """
     folder = _place(root, key)
     if not folder.exists():
         return None
