@@ -20,6 +20,7 @@ from unifier.running.encoded import EncodedArm, encode
 from unifier.running.loop.callbacks import DivergedError, Interrupted
 from unifier.running.loop.speed import Speed, peak_flops
 from unifier.running.loop.train import computes_bf16, train_and_test
+from unifier.running.registry import split_reference
 from unifier.running.result import Result, commit, machine, versions
 from unifier.running.tags import tags_of
 from unifier.running.telling.tell import tell
@@ -54,6 +55,11 @@ class Place:
     tensorboard: bool = False
     origin: str | Sequence[str] = ""
     """FILE:name of the experiment, by which `load` finds it again; of several trained together each one's."""
+
+    @property
+    def file(self) -> str:
+        """That of the experiment, or of the first of several."""
+        return split_reference(self.origin if isinstance(self.origin, str) else self.origin[0])[0]
 
 
 @final
@@ -142,7 +148,7 @@ def fit(
         settings=settings,
         data={arm: {**one.data, "perfect": experiment.arms[arm].head.perfect} for arm, one in encoded.items()},
         versions=versions(),
-        commit=commit(),
+        commit=commit(place.file),
         machine=machine(),
         error="",
         folder=resume or new_folder(place.out / experiment.name, run_id(seed)),

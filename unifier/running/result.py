@@ -127,12 +127,16 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), "torch": version("torch"), "unifier": version("unifier")}
 
 
-def commit() -> str:
-    """The commit checked out where the program was started, with "-dirty" after it where files differ from it."""
+def commit(file: str = "") -> str:
+    """The commit checked out where a file lies, or, if that is none, where the program was started.
+
+    It has "-dirty" after it where files differ from it; it is empty where none is checked out.
+    """
+    folder = Path(file).parent if Path(file).is_file() else None
     try:
         # Without optional locks: a run that is killed leaves none in the way of the next commit.
         asked = ["git", "--no-optional-locks", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10, cwd=folder).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
 
