@@ -155,6 +155,43 @@ def test_ctrl_c_while_it_is_told_keeps_the_row_and_closes_the_trackers(
     assert row["result"]["metrics"] == told_before["result"]["metrics"]
 
 
+def test_result_json_is_written_when_the_trackers_have_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[tuple[bool, bool]] = []
+
+    def close(tracking: fit.Tracking, *, failed: bool) -> None:
+        closed.append((failed, (tracking.folder / "result.json").exists()))
+
+    monkeypatch.setattr(fit.Tracking, "close", close)
+    (result,) = run(pictures, out=tmp_path, track="off")
+    assert content(result.folder)["status"] == "finished"
+    monkeypatch.setattr(fit, "train_and_test", breaks)
+    with pytest.raises(fit.RunFailed) as failure:
+        run(pictures, out=tmp_path, track="off")
+    assert content(failure.value.result.folder)["status"] == "failed"
+    assert closed == [(False, False), (True, False)]
+
+
+def test_a_run_stopped_while_a_tracker_closes_has_its_scores_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(_: fit.Tracking, *, failed: bool) -> None:
+        if not failed:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fit.Tracking, "close", slow)
+        with pytest.raises(Interrupted) as stopped:
+            run(pictures, out=tmp_path, track="off")
+    folder = Path(str(stopped.value))
+    scores = content(folder)["metrics"]
+    assert content(folder)["status"] == "interrupted"
+    assert "test/digits/accuracy" in scores
+    for _ in range(2):
+        (result,) = run(pictures, out=tmp_path, track="off", resume=folder)
+        assert (result.status, content(folder)["metrics"]) == ("finished", scores)
+        (folder / "result.json").unlink()  # as after a kill instead
+
+
 @pytest.mark.parametrize("part", ["compare_representations", "write_report"])
 def test_a_comparison_keeps_its_rows_too(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, part, breaks)

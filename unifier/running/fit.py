@@ -86,8 +86,9 @@ def fit(
     the run once it has its folder. Raises InputError, with nothing written,
     where the experiment cannot begin; and after result.json says so, Interrupted after Ctrl-C, OSError from a disk that
     is full, InputError from a batch that cannot be used, and RunFailed for all else. A run that has its scores is
-    finished and result.json holds them, whatever becomes of what tells of them: samples, observations, or a page that
-    fails is a warning; after Ctrl-C it is interrupted, and scores and tells again when it goes on.
+    finished and result.json holds them, whatever becomes of what tells of them: samples, observations, a page or a
+    tracker that fails is a warning; after Ctrl-C it is interrupted, and scores and tells again when it goes on.
+    result.json is written when all else in the folder is, a tracker's files too.
     """
     check_seed(seed)
     keep_freed_memory()
@@ -189,10 +190,10 @@ def fit(
             result, status=status, error=said, budget=model.ledger.read(), arm_budgets=model.ledger.by_arm()
         )
         try:
-            result.write()
-        finally:  # a tracker's process would outlive a disk that is full
             if tracking is not None:
                 tracking.close(failed=True)
+        finally:
+            result.write()
         if stopped or isinstance(error, (InputError, OSError)):
             error.add_note(str(result.folder))
             raise
@@ -211,8 +212,10 @@ def fit(
         found = {f"speed/{name}": value for name, value in speed.found.items()}
         score = {} if training.refit else {"val/score": model.score}  # sweeps read the last one
         tracking.keep(result.folder, {**metrics, **score, **found})
+        tracking.close(failed=False)
     except KeyboardInterrupt:  # finished it would be done with, and never be told
         result = replace(result, status="interrupted")
+        tracking.close(failed=True)
         raise Interrupted(result.folder) from None
     finally:
         try:
@@ -220,8 +223,6 @@ def fit(
         except OSError as error:  # a disk that is full: once there is room, --resume scores the weights again
             error.add_note(str(result.folder))
             raise
-        finally:
-            tracking.close(failed=result.status != "finished")
     return result
 
 
