@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
+from unifier import run
+from unifier.data.embedded import Digits
+from unifier.heads.classification import ClassificationHead
+from unifier.running.using.load import load
 from unifier.study.comparison import Comparison, Mode, Trial
-from unifier.study.experiment import Experiment
+from unifier.study.experiment import Arm, Experiment, Training
 from unifier.study.files import read_json, write_json
-from unifier_tokenizers import InputError
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import InputError, PatchTokenizer
 
 
 def one() -> Experiment:
@@ -72,6 +77,25 @@ def test_a_budget_that_stops_no_arm_does_not_vary() -> None:
     with pytest.raises(InputError, match="'tokens' varies, and every arm stops at 5,000 tokens whatever it is"):
         Comparison("budgets", [longer], budget=5000, vary={"tokens": (1000, 2000)})
     assert Comparison("budgets", [longer], match="epochs", vary={"epochs": (1, 2)}).runs() == 2
+
+
+def plain(*, dim: int = 8) -> Experiment:
+    """Called otherwise than its function, as where several are made of one."""
+    arm = Arm(Digits(val=100, test=100), PatchTokenizer(dim, channels=1), ClassificationHead(Digits.labels, dim))
+    training = Training(steps=1, batch_tokens=64, validations=1)
+    return Experiment("pictures", Transformer(dim, 1, 2, 8), {"digits": arm}, training)
+
+
+def named() -> Comparison:
+    return Comparison("named", [plain], match="steps")
+
+
+def test_a_run_s_folder_and_result_are_called_as_its_row_is(tmp_path: Path) -> None:
+    (result,) = run(named, out=tmp_path, track="off")
+    (folder,) = (tmp_path / "named").iterdir()
+    (row,) = read_json(folder / "comparison.json")["rows"]
+    assert row["experiment"] == row["result"]["name"] == result.name == result.folder.parent.name == "plain"
+    assert load(result.folder)[0].name == "plain"
 
 
 def test_a_trial_says_what_it_is_as_a_file_says_it(tmp_path: Path) -> None:

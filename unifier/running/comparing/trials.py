@@ -220,8 +220,8 @@ class Trials:
         return tune(experiment, trial.tuned)
 
     def _part(self, make: Make, trial: Trial) -> Experiment:
-        """One experiment with the budget that all arms have."""
-        experiment = make(**self._own(make, trial))
+        """One experiment with the budget that all arms have, called as its rows call it."""
+        experiment = replace(make(**self._own(make, trial)), name=make.__name__)
         if self.comparison.search is not None and experiment.training.refit:
             raise InputError(f"search={self.comparison.search}: with refit=true no validation is left to choose by")
         if SHARE in trial.varied:

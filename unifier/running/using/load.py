@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,14 @@ def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, 
         if isinstance(references, list):
             if reference:
                 references = [f"{split_reference(reference)[0]}:{split_reference(one)[1]}" for one in references]
-            parts = [_described(folder, one, kept["settings"][split_reference(one)[1]]) for one in references]
+            parts = [_described(folder, one, kept["settings"][split_reference(one)[1]])[0] for one in references]
             # As in training, when their comparison had given them one.
             alike = [limit(part, "steps", 1) for part in parts]
             experiment, reference = together(alike), " and ".join(references)
         elif reference := reference or references:
-            experiment = _described(folder, reference, kept["settings"])
+            experiment, called = _described(folder, reference, kept["settings"])
+            if called == kept["name"]:  # as a comparison calls its runs
+                experiment = replace(experiment, name=called)
         else:
             raise InputError(f"{folder}: it does not say which experiment it ran; name it: --experiment FILE")
     if experiment.name != kept["name"]:
@@ -59,8 +62,8 @@ def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, 
     return experiment, model.eval()
 
 
-def _described(folder: Path, reference: str, settings: Mapping[str, Any]) -> Experiment:
-    """The experiment of that name under a run's settings."""
+def _described(folder: Path, reference: str, settings: Mapping[str, Any]) -> tuple[Experiment, str]:
+    """The experiment of that name under a run's settings, and how its function is called."""
     if not Path(file := split_reference(reference)[0]).is_file():
         raise InputError(f"{folder}: its experiment {file} is not there; say where it is now: --experiment FILE")
     function = find(reference)
@@ -70,4 +73,4 @@ def _described(folder: Path, reference: str, settings: Mapping[str, Any]) -> Exp
     experiment = function(**check_settings(function, own))
     if not isinstance(experiment, Experiment):
         raise InputError(f"{folder} is a run of an experiment, and {reference} is a comparison")
-    return experiment
+    return experiment, function.__name__
