@@ -17,7 +17,7 @@ IGNORED = -100
 class Head(nn.Module, ABC):
     """Turns the trunk's tokens into a loss, and into predictions; one task a subclass.
 
-    One with a `dim` reads columns of that D alone, and is held against the trunk's before anything is trained.
+    A head with a `dim` accepts only columns of that size; `Experiment` checks it against the trunk's before training.
     """
 
     visible: Visible = "all"
@@ -28,12 +28,11 @@ class Head(nn.Module, ABC):
     columns as they enter the trunk, and puts that, which it is lent, to a use of its own."""
 
     perfect: float | None = 100.0
-    """The highest that its first metric can be, above 0: arms trained together are scored by their shares of it, and
-    errors are what is lacking to it. None for a metric without such a bound, as an error with a minus: nothing like
-    that can be said of it, and its arm is trained alone."""
+    """The best possible value of the first metric, above 0. Arms trained together are scored as a percentage of it, and
+    errors are measured from it. None if the metric has no upper bound; such an arm can only be trained alone."""
 
     readings: int = 1
-    """How often, one after the other along B, the trunk reads a training batch for this head's loss."""
+    """How many copies of a training batch, concatenated along B, the trunk reads for this loss (2 with R-Drop)."""
 
     @abstractmethod
     def encode(self, target: Any) -> Tensor:

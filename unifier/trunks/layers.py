@@ -138,7 +138,8 @@ def initialise(module: nn.Module) -> None:
 
 
 def quieten(blocks: nn.ModuleList) -> None:
-    """Divide the weights that end a residual path by the root of their number (Radford et al. 2019, section 2.3)."""
+    """Redraw the weights that end each residual path with Xavier gain 1 / sqrt(number of such weights), as GPT-2 scales
+    its residual layers (Radford et al. 2019, section 2.3)."""
     ends = [end for block in blocks if isinstance(block, Block) for end in block.ends()]
     for end in ends:
         nn.init.xavier_uniform_(end.weight, gain=len(ends) ** -0.5)

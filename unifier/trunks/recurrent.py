@@ -19,9 +19,10 @@ CELLS: dict[Cell, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GR
 def recurrent_layers(
     cell: Cell, inputs: int, width: int, depth: int = 1, *, both_ways: bool = False, dropout: float = 0.0
 ) -> nn.LSTM | nn.GRU:
-    """Layers that read (B, L, `inputs`), with `dropout` between them; an LSTM's begin by keeping what they hold.
+    """Layers that read (B, L, `inputs`), with `dropout` between them.
 
-    That is a bias of 1 at the forget gates (Jozefowicz et al. 2015, section 2.2), each of which has two to add.
+    The forget gates of an LSTM start with a bias of 1 (Jozefowicz et al. 2015, section 2.2): torch adds two biases, and
+    the second one starts at 0 there.
     """
     kind = CELLS[choose("cell", cell, tuple(CELLS))]
     layers = kind(

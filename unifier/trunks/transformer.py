@@ -48,8 +48,8 @@ class Transformer(AttentiveTrunk):
     ) -> None:
         """`hidden` is the width of the feed-forward part; `rotary` turns queries and keys by the columns' positions.
 
-        `stochastic_depth` is the share of examples for which training leaves out the parts of the last block; those of
-        the blocks before it are left out less often, down to an equal step above 0 (Huang et al. 2016, equation 4).
+        `stochastic_depth` is the probability of skipping each part of the last block for an example in training; it
+        rises linearly over the blocks (Huang et al. 2016, eq. 4).
         `qk_norm` and `projections` are as `Attention` has them; `quiet` starts as `quieten` does.
         """
         super().__init__()

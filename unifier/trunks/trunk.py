@@ -18,7 +18,7 @@ that all columns see, with the past seen after it (one stack that translates).""
 class Trunk(nn.Module, ABC):
     """Reads a batch of columns; knows no modality, and no order but what the columns themselves tell.
 
-    One that draws its parameters within `drawn_from_seed_alone` begins from the same ones whatever was built before it.
+    Parameters drawn inside `drawn_from_seed_alone` depend only on the seed, not on what was built before.
     """
 
     dim: int

@@ -16,10 +16,11 @@ from unifier_tokenizers import Dropout, Tokens, Vocabulary
 
 @final
 class AdditiveHead(LookingHead):
-    """The decoder of Bahdanau et al. 2015: its memory reads each token beside the columns that its last state fits.
+    """The decoder of Bahdanau et al. 2015: the last state attends to the columns before each token is read.
 
-    It begins from the mean of the columns. What is said next hangs on the state, the token before and the columns
-    (appendix A.2.2, with tanh in maxout's place).
+    The recurrent layers read the token beside the weighted mean of the columns; their first state is a learned map of
+    the plain mean. The next token is predicted from the new state, the token before and the weighted mean (appendix
+    A.2.2, with tanh in place of maxout).
     """
 
     def __init__(

@@ -19,10 +19,10 @@ Reach = Literal["global", "local"]
 
 @final
 class LuongHead(LookingHead):
-    """The decoder of Luong et al. 2015, section 3: its memory reads the text alone, and each state asks the columns.
+    """The decoder of Luong et al. 2015, section 3: the recurrent layers read the text alone, and each state attends.
 
-    A state sees all of them, or those around a place that it predicts ("local-p"). What it has seen is not handed on
-    to the next one (their "input feeding"), so that all tokens of a training batch are computed at once.
+    It attends to all columns, or to those around a place that it predicts ("local-p"). What it attended to is not fed
+    to the next state (their "input feeding"), so all tokens of a training batch are computed at once.
     """
 
     def __init__(

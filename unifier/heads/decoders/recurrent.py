@@ -14,10 +14,10 @@ from unifier_tokenizers import Dropout, Tokens, Vocabulary
 
 @final
 class RecurrentHead(WalkingHead):
-    """Layers of LSTM (Sutskever et al. 2014) or GRU that begin from the trunk's last column.
+    """Layers of LSTM (Sutskever et al. 2014) or GRU whose first state is a learned map of the trunk's last real column.
 
-    They read it again with each token (Cho et al. 2014, section 2.2), and no other; a trunk that sees the past has all
-    of the input in that one.
+    They read that column again beside each token (Cho et al. 2014, section 2.2), and no other column. Since the trunk
+    sees the past, the last column has seen the whole input.
     """
 
     visible = "past"
