@@ -32,11 +32,11 @@ D = 16
         ("translation", "translation", {"depth": 1}, ["text", "translation"]),
         ("ladder", "one_rung", {"rung": "gru"}, ["text", "translation"]),
         ("ladder", "one_rung", {"rung": "prefix"}, ["text", "translation"]),
-        ("pictures", "pictures", {}, ["pictures", "classification"]),
-        ("genres", "genres", {}, ["sound", "classification"]),
-        ("genres", "genres", {"task": "tags"}, ["sound", "tagging"]),
-        ("genres_and_moods", "genres_and_moods", {}, ["sound", "classification", "tagging"]),
-        ("one_trunk", "one_trunk", {}, ["text", "pictures", "sound", "translation", "classification"]),
+        ("pictures", "pictures", {}, ["image", "classification"]),
+        ("genres", "genres", {}, ["audio", "classification"]),
+        ("genres", "genres", {"task": "tags"}, ["audio", "tagging"]),
+        ("genres_and_moods", "genres_and_moods", {}, ["audio", "classification", "tagging"]),
+        ("one_trunk", "one_trunk", {}, ["text", "image", "audio", "translation", "classification"]),
     ],
 )
 def test_our_own_experiments(file: str, name: str, settings: dict[str, Any], tags: list[str]) -> None:
@@ -61,5 +61,5 @@ def test_a_mixture_is_all_its_members_and_a_kind_of_one_s_own_is_called_as_its_c
     members = {"text": text, "picture": PatchTokenizer(D), "sound": WaveformTokenizer(D, rate=8000)}
     head = ClassificationHead(Digits.labels, D)
     mixed, own = (Arm(Digits(), tokenizer, head) for tokenizer in (Mixture(members), Series(D)))
-    assert tags_of([mixed]) == ["text", "pictures", "sound", "classification"]
-    assert tags_of([own, mixed]) == ["Series", "text", "pictures", "sound", "classification"]
+    assert tags_of([mixed]) == ["text", "image", "audio", "classification"]
+    assert tags_of([own, mixed]) == ["Series", "text", "image", "audio", "classification"]

@@ -9,7 +9,7 @@ from unifier.study.experiment import Arm
 from unifier_tokenizers import Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer
 from unifier_tokenizers.parts.sound import SoundTokenizer
 
-MODALITIES = {SubwordTokenizer: "text", PatchTokenizer: "pictures", SoundTokenizer: "sound"}
+MODALITIES = {SubwordTokenizer: "text", PatchTokenizer: "image", SoundTokenizer: "audio"}
 TASKS = {WritingHead: "translation", ClassificationHead: "classification", TaggingHead: "tagging"}
 
 
