@@ -1,4 +1,4 @@
-"""One thread a process, since models this small only wait for more; what every data set keeps; folders to report on."""
+"""One thread a process, since models this small only wait for more; one seed; what sets keep; folders to report on."""
 
 import os
 
@@ -17,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import soundfile
+import torch
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -25,6 +26,12 @@ from unifier_tokenizers import InputError
 
 DATA = {".gz", ".xz", ".zip", ".wav", ".ogg", ".PNG", ".de"}
 """Endings of the files that the tests' data sets are made of."""
+
+
+@pytest.fixture(autouse=True)
+def torch_seed() -> None:
+    """The same numbers every time, whatever ran before."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture

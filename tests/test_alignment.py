@@ -20,11 +20,6 @@ from unifier_tokenizers.parts.vocabulary import BEGIN, END, PAD
 D, N = 8, 5
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 def sentence(found: list[int], gold: set[tuple[int, int]], source: int = 4) -> Aligned:
     """Each target word attends to one of four source words."""
     return Aligned(["s"] * source, ["t"] * len(found), torch.eye(source)[found], gold)

@@ -18,12 +18,6 @@ PREFIXES = torch.tensor([2, 3, 1])
 KINDS = ["all", "past", "prefix", "unpadded", "none"]
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    """The same numbers every time, whatever ran before."""
-    torch.manual_seed(0)
-
-
 def mask_of(kind: str) -> Tensor | None:
     if kind == "none":
         return visibility(torch.ones(B, N, dtype=torch.bool), "all")

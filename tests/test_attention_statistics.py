@@ -21,11 +21,6 @@ MASK = torch.arange(N) < LENGTHS[:, None]
 VISIBLE: list[Visible] = ["all", "past", torch.tensor([2, 0, 4])]
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 def weights_of(visible: Visible, heads: int = H, loud: float = 3.0, mask: Tensor = MASK) -> Tensor:
     """Attention drawn at random over what may be seen: (B, H, N, N)."""
     scores = loud * torch.randn(B, heads, N, N)

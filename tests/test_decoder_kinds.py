@@ -30,11 +30,6 @@ VOCABULARY = Vocabulary.fit(["ein Mann sieht zwei Hunde", "ein Hund", "zwei Hund
 IDS = torch.tensor([[BEGIN, 5, 7, 4], [BEGIN, 6, 6, 5], [BEGIN, 4, 8, 6]])
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 def columns_of(lengths: list[int] = LENGTHS) -> Tokens:
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     positions = torch.arange(max(lengths)).expand(len(lengths), 1, -1).masked_fill(~mask[:, None], NOWHERE)

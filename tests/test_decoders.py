@@ -56,11 +56,6 @@ ALL = pytest.mark.parametrize("rung", RUNGS)
 ATTENTIVE = pytest.mark.parametrize("rung", [name for name in RUNGS if name not in ("gru", "lstm")])
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 def columns_of(lengths: list[int] = LENGTHS) -> Tokens:
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     positions = torch.arange(max(lengths)).expand(len(lengths), 1, -1).masked_fill(~mask[:, None], NOWHERE)

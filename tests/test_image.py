@@ -19,12 +19,6 @@ D = 12
 SIZES = [(8, 12), (9, 5), (3, 2), (17, 12), (8, 12)]
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    """The same numbers every time, whatever ran before."""
-    torch.manual_seed(0)
-
-
 def pictures(channels: int = 3) -> list[np.ndarray[Any, Any]]:
     draw = np.random.default_rng(0)
     return [draw.integers(0, 256, (*size, channels), dtype=np.uint8) for size in SIZES]

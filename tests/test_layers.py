@@ -24,11 +24,6 @@ TRUNKS: dict[str, Callable[[], Trunk]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 def tokens_of(lengths: list[int]) -> Tokens:
     columns = max(lengths)
     mask = torch.arange(columns) < torch.tensor(lengths)[:, None]

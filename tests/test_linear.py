@@ -15,12 +15,6 @@ BOTH = [torch.float32, torch.bfloat16]
 
 
 @pytest.fixture(autouse=True)
-def seed() -> None:
-    """The same numbers every time, whatever ran before."""
-    torch.manual_seed(0)
-
-
-@pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a processor with AVX-512, where oneDNN's float32 is wanted."""
     monkeypatch.setattr(module, "has_avx512", lambda: True)

@@ -52,11 +52,6 @@ class Few:
         return self.examples
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 def text(level: Level = "bpe") -> Arm:
     vocabulary = Vocabulary.fit((text for pair in PAIRS.split("train") for text in pair), size=400, level=level)
     head = TranslationHead(vocabulary, D, depth=2, heads=2, hidden=16, dropout=0.3)

@@ -19,11 +19,6 @@ View = Literal["all", "past"]
 Build = Callable[[View], Trunk]
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 def bag(_: View) -> Trunk:
     return Bag(D, DEPTH, 20)
 

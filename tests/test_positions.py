@@ -14,12 +14,6 @@ from unifier_tokenizers.tokens import NOWHERE
 D, N = 12, 7
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    """The same numbers every time, whatever ran before."""
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_sinusoid_is_the_published_formula_on_each_axis(axes: int) -> None:
     """PE(pos, 2i) = sin(pos / 10000^(2i / d)), PE(pos, 2i + 1) = cos(the same), d = D / A; order is free."""

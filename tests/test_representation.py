@@ -14,11 +14,6 @@ from unifier_tokenizers import InputError
 E = 40
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    torch.manual_seed(0)
-
-
 def related(noise: float = 1.0) -> tuple[Tensor, Tensor]:
     """(E, 6) and (E, 9) that hold something in common."""
     common = torch.randn(E, 4)

@@ -21,12 +21,6 @@ WANTED = [("joy",), (), ("calm", "power"), ("power", "joy", "calm")]
 POOLINGS: list[Pooling] = ["mean", "first", "attention"]
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    """The same numbers every time, whatever ran before."""
-    torch.manual_seed(0)
-
-
 def batch() -> Tokens:
     mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
     return Tokens(torch.randn(len(LENGTHS), D, max(LENGTHS)), mask, torch.zeros(len(LENGTHS), 1, max(LENGTHS)).long())

@@ -16,12 +16,6 @@ LEVELS: list[Level] = ["bpe", "byte", "character", "word"]
 KINDS: list[PositionKind] = ["none", "sinusoid", "learned"]
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    """The same numbers every time, whatever ran before."""
-    torch.manual_seed(0)
-
-
 def vocabulary(level: Level = "word") -> Vocabulary:
     return Vocabulary.fit(TEXTS, size=300, level=level)
 

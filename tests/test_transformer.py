@@ -16,12 +16,6 @@ B, D, N, DEPTH, HEADS, HIDDEN = 3, 12, 7, 2, 3, 20
 NORMS: list[Norm] = ["pre", "post"]
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    """The same numbers every time, whatever ran before."""
-    torch.manual_seed(0)
-
-
 def tokens_of(lengths: list[int], axes: int = 1) -> Tokens:
     columns = max(lengths)
     mask = torch.arange(columns) < torch.tensor(lengths)[:, None]

@@ -32,12 +32,6 @@ VOCABULARY = Vocabulary.fit([*SOURCES, *TARGETS], size=100, level="word")
 NORMS: list[Norm] = ["pre", "post"]
 
 
-@pytest.fixture(autouse=True)
-def seed() -> None:
-    """The same numbers every time, whatever ran before."""
-    torch.manual_seed(0)
-
-
 def head_of(
     norm: Norm = "pre", smoothing: float = 0.1, depth: int = 2, activation: Activation = "gelu", width: int = 1
 ) -> TranslationHead:
