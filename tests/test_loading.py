@@ -1,6 +1,7 @@
 """Batches: nothing is lost, little is padded, the seed decides, and arms share the budget."""
 
 import math
+import pickle
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -66,6 +67,18 @@ def test_a_batch_holds_each_example_and_marks_its_padding() -> None:
     assert batch.target.tolist() == [[2, IGNORED], [0, 0]]
     assert [part.tolist() for part in batch.lengths()] == [[5, 3], [1, 2]]
     assert [part.tolist() for part in collate(split_of([3, 1, 5]), [1, 2]).lengths()] == [[1, 5], [1, 1]]
+
+
+def test_a_batch_of_no_split_has_its_own_places_whatever_becomes_of_it() -> None:
+    whole = collate(split_of([3, 1, 5]), [2, 0])
+    batch = Batch(whole.values, whole.positions, whole.mask, whole.target)
+    assert batch.places.tolist() == [0, 1]
+    sent, changed = batch.to(torch.device("cpu")), batch._replace(values=whole.values + 1)
+    for again in (sent, changed, pickle.loads(pickle.dumps(batch))):
+        assert isinstance(again, Batch)
+        assert again.places.tolist() == [0, 1]
+    meta = Batch(*(part.to("meta") for part in batch[:4]))
+    assert meta.places.device.type == "meta"
 
 
 def test_targets_of_two_axes_are_padded_along_their_last() -> None:

@@ -79,7 +79,7 @@ class Network(nn.Module):
         places = torch.arange(len(units))
         device = next((parameter.device for parameter in self.parameters()), places.device)
         try:
-            found = self.eval().answers(arm, Batch(values, positions, mask, places, places).to(device))
+            found = self.eval().answers(arm, Batch(values, positions, mask, places).to(device))
         finally:
             self.train(training)
         return [found[place] for place in places.tolist()]

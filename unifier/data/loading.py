@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import Literal, NamedTuple, TypeVar, final, get_args
+from typing import Literal, NamedTuple, Self, TypeVar, final, get_args
 
 import numpy as np
 import torch
@@ -19,9 +19,7 @@ from unifier_tokenizers import NOWHERE
 from unifier_tokenizers.parts.known import alike, all_real
 
 
-class Batch(NamedTuple):
-    """Examples of one arm, padded to the longest of them."""
-
+class _Parts(NamedTuple):
     values: Tensor
     """(B, ..., N)."""
     positions: Tensor
@@ -31,7 +29,20 @@ class Batch(NamedTuple):
     target: Tensor
     """(B,) or (B, ..., L), padded with `IGNORED`."""
     places: Tensor
-    """(B,) int64: each example's place in its split."""
+    """(B,) int64: each example's place in its split, by which what is said of it is kept."""
+
+
+@final
+class Batch(_Parts):
+    """Examples of one arm, padded to the longest of them; those that are of no split have their places in the batch."""
+
+    __slots__ = ()
+
+    def __new__(
+        cls, values: Tensor, positions: Tensor, mask: Tensor, target: Tensor, places: Tensor | None = None
+    ) -> Self:
+        own = torch.arange(len(mask), device=mask.device) if places is None else places
+        return super().__new__(cls, values, positions, mask, target, own)
 
     def lengths(self) -> tuple[Tensor, Tensor]:
         """For each example the columns N (B,), and the length L (B,) of its target, padding not counted; on the CPU.

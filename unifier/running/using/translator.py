@@ -82,8 +82,7 @@ class Translator:
         found: dict[int, Translation] = {}
         for rows in (batch.tolist() for batch in cut(by_length(lengths), lengths, self.columns)):
             values, positions, mask = (part.to(self.device) for part in pad_columns([examples[row] for row in rows]))
-            places = torch.tensor(rows)
-            tokens = self.model.read(self.arm, Batch(values, positions, mask, places, places))
+            tokens = self.model.read(self.arm, Batch(values, positions, mask, torch.tensor(rows)))
             limits = self.head.limits(tokens).tolist()
             for b, (row, texts) in enumerate(zip(rows, search(self.head, tokens, rows), strict=True)):
                 best = texts[0].ids
