@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import pytest
 import torch
@@ -129,12 +129,6 @@ def test_skipped_examples_are_counted_and_named_and_the_rest_keep_their_places()
     assert skipped == ["numbers.txt, line 2: 0 has no columns", "numbers.txt, line 4: -1 has no columns"]
     assert split.indices.tolist() == [0, 2, 4]
     assert [split.target(k).item() for k in range(3)] == [3, 2, 1]
-
-
-def test_what_is_no_example_is_said() -> None:
-    pairs: Any = [(3, 1)]
-    with pytest.raises(InputError, match=r"example 0.*: an Example\(input, target\) is expected, not a tuple"):
-        encode_split(pairs, Count(), Echo(), workers=0)
 
 
 def test_a_file_that_is_gone_is_a_bad_example() -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from unifier.data.embedded import Digits
+from unifier.data.examples import split_of
 from unifier.data.keeping.encoding import encode_split
 from unifier.data.loading import collate
 from unifier.heads.classification import ClassificationHead
@@ -36,7 +37,7 @@ def model(trunk: Trunk, *frozen: Part) -> Unifier:
 def moved(one: Unifier) -> set[str]:
     """The parameters that a step changes."""
     arm = one.arms["digits"]
-    split, _ = encode_split(list(arm.source.split("train"))[:8], arm.tokenizer, arm.head)
+    split, _ = encode_split(list(split_of(arm.source, "train"))[:8], arm.tokenizer, arm.head)
     before = {name: parameter.detach().clone() for name, parameter in one.named_parameters()}
     one.loss("digits", collate(split, range(8))).backward()
     found = one.configure_optimizers()  # its scheduler is what holds the optimizer
@@ -83,7 +84,7 @@ def test_what_is_frozen_costs_fewer_operations() -> None:
     def cost(*frozen: Part) -> float:
         one = model(transformer(), *frozen)
         arm = one.arms["digits"]
-        one.prepare({"digits": encode_split(list(arm.source.split("train"))[:4], arm.tokenizer, arm.head)[0]})
+        one.prepare({"digits": encode_split(list(split_of(arm.source, "train"))[:4], arm.tokenizer, arm.head)[0]})
         return float(one.costs["digits"](16, 1))
 
     # Of a product's three (forward, to its input, to its weight) the last is left out.

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from unifier.cli import main
+from unifier.data.examples import split_of
 from unifier.data.keeping.encoding import encode_split
 from unifier.data.loading import TrainingBatches, collate
 from unifier.heads.writing import AttentiveHead, WritingHead
@@ -46,7 +47,7 @@ def test_every_rung_learns_to_write_what_it_reads(rung: str) -> None:
     described = function("one_rung")(rung=rung, dropout=0.0, **SMALL)
     assert isinstance(described, Experiment)
     ((name, arm),) = described.arms.items()
-    split, _ = encode_split(arm.source.split("train")[:4], arm.tokenizer, arm.head)
+    split, _ = encode_split(split_of(arm.source, "train")[:4], arm.tokenizer, arm.head)
     model = Unifier(described)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses: list[float] = []
@@ -71,7 +72,7 @@ def test_a_rung_that_aligns_words_leaves_how_well(rung: str, tmp_path: Path) -> 
     described = function("one_rung")(rung=rung, **SMALL)
     assert isinstance(described, Experiment)
     ((name, arm),) = described.arms.items()
-    split, _ = encode_split(arm.source.split("val")[:8], arm.tokenizer, arm.head)
+    split, _ = encode_split(split_of(arm.source, "val")[:8], arm.tokenizer, arm.head)
     observe(Unifier(described), {name: split}, tmp_path)
     assert isinstance(arm.head, AttentiveHead) == (rung not in ("gru", "lstm"))
     assert (tmp_path / "attention.json").exists() == isinstance(arm.head, AttentiveHead)

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
+from unifier.data.examples import split_of
 from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.loading import Batch, collate
 from unifier.model import Unifier
@@ -78,7 +79,7 @@ def test_all_arms_read_through_one_trunk_and_all_of_them_train_it(
     assert len({arm.tokenizer for arm in experiment.arms.values()}) == tokenizers
     assert len({arm.head for arm in experiment.arms.values()}) == heads
     for arm, one in experiment.arms.items():
-        split, _ = encode_split(list(one.source.split("train")[:4]), one.tokenizer, one.head)
+        split, _ = encode_split(list(split_of(one.source, "train")[:4]), one.tokenizer, one.head)
         model.zero_grad()
         model.loss(arm, collate(split, range(4))).backward()
         for part, parameter in model.trunk.named_parameters():
@@ -98,7 +99,7 @@ def test_a_batch_tells_of_each_example_what_it_tells_alone(study: Callable[[str]
         experiment = seeded(study(name), dim=16, depth=1)
         model = Unifier(experiment).eval()
         ((arm, one),) = experiment.arms.items()
-        examples = [*one.source.split("train")[:3]]
+        examples = [*split_of(one.source, "train")[:3]]
         split, _ = encode_split(examples, one.tokenizer, one.head)
         with torch.no_grad():
             together = model.read(arm, collate(split, range(3)))
@@ -111,7 +112,7 @@ def test_a_batch_tells_of_each_example_what_it_tells_alone(study: Callable[[str]
 def test_predictions_of_an_example_s_views_are_averaged(study: Callable[[str], Study]) -> None:
     experiment = seeded(study("pictures"), dim=16, depth=1)
     ((arm, one),) = experiment.arms.items()
-    split, _ = encode_split(list(one.source.split("train")[:5]), one.tokenizer, one.head)
+    split, _ = encode_split(list(split_of(one.source, "train")[:5]), one.tokenizer, one.head)
     whole = collate(split, range(5))
 
     def views(batch: Batch) -> list[Batch]:
@@ -149,7 +150,7 @@ def test_training_alone_is_compiled_and_only_where_asked(
     for asked in (None, "reduce-overhead"):
         experiment = seeded(study(name), dim=16, depth=1, dropout=0, compile=asked, **given)
         model, ((arm, one),) = Unifier(experiment), experiment.arms.items()
-        split, _ = encode_split(list(one.source.split("train")[:5]), one.tokenizer, one.head)
+        split, _ = encode_split(list(split_of(one.source, "train")[:5]), one.tokenizer, one.head)
         model.prepare({arm: split})
         model.training_step(sent(model, arm, split), 0).backward()
         gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))  # pyright: ignore
@@ -186,7 +187,7 @@ def test_the_clock_waits_for_an_accelerator_before_a_validation_and_between_arms
 def test_a_batch_that_is_read_twice_shares_what_it_shared(study: Callable[[str], Study]) -> None:
     experiment = seeded(study("translation"), dim=16, depth=1)
     network, ((arm, one),) = Network(experiment), experiment.arms.items()
-    pair = next(iter(one.source.split("train")))
+    pair = next(iter(split_of(one.source, "train")))
     split, _ = encode_split([pair] * 3, one.tokenizer, one.head)
     seen = list[Tokens]()
     network.trunk.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
@@ -200,7 +201,7 @@ def test_a_loss_whose_memory_is_written_over_stays_as_it_was(study: Callable[[st
     """A CUDA graph gives its answer in the same memory each time."""
     experiment = seeded(study("pictures"), dim=16, depth=1)
     model, ((arm, one),) = Unifier(experiment), experiment.arms.items()
-    split, _ = encode_split(list(one.source.split("train")[:5]), one.tokenizer, one.head)
+    split, _ = encode_split(list(split_of(one.source, "train")[:5]), one.tokenizer, one.head)
     model.prepare({arm: split})
     answer = torch.zeros(())
     model.training_loss = lambda arm, batch: answer.add_(1)
@@ -244,7 +245,7 @@ def test_an_arm_that_has_a_step_to_itself_counts_by_its_weight_where_gradients_a
     model = Unifier(replace(experiment, arms={"a": replace(one, weight=8.0), "b": one}, training=training))
     for arm, variance in zip(model.log_variances, (math.log(2), 0.0), strict=False):
         model.log_variances[arm].data.fill_(variance)
-    split, _ = encode_split(list(one.source.split("train")[:5]), one.tokenizer, one.head)
+    split, _ = encode_split(list(split_of(one.source, "train")[:5]), one.tokenizer, one.head)
     norms: list[float] = []
     for arm in ("a", "b"):
         model.zero_grad()

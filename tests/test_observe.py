@@ -14,6 +14,7 @@ from torch import nn
 
 from unifier import run
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
+from unifier.data.examples import split_of
 from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
@@ -75,7 +76,7 @@ def model_of(trunk: Trunk, **arms: Arm) -> tuple[Unifier, dict[str, Encoded]]:
     """An untrained model of these arms, and their validation splits."""
     model = Unifier(Experiment("seen", trunk, arms, Training(steps=1)))
     return model, {
-        name: encode_split(arm.source.split("val"), arm.tokenizer, arm.head)[0] for name, arm in arms.items()
+        name: encode_split(split_of(arm.source, "val"), arm.tokenizer, arm.head)[0] for name, arm in arms.items()
     }
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from unifier import Comparison, Experiment, run
 from unifier.data.embedded import Digits
+from unifier.data.examples import split_of
 from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.loading import Batch, collate
 from unifier.heads.classification import ClassificationHead
@@ -134,7 +135,7 @@ def test_a_batch_norm_takes_its_means_only_of_what_it_is_trained_on(frozen: bool
     norm = nn.BatchNorm1d(D)
     model = Unifier(described(Own(norm), None, *(("norms",) if frozen else ()))).train()
     arm = model.arms["digits"]
-    split, _ = encode_split(list(arm.source.split("train"))[:4], arm.tokenizer, arm.head)
+    split, _ = encode_split(list(split_of(arm.source, "train"))[:4], arm.tokenizer, arm.head)
     model.prepare({"digits": split})
     assert norm.num_batches_tracked == 0  # what is counted is not trained on
     norm(torch.randn(4, D))
@@ -217,7 +218,7 @@ def test_a_loss_is_one_number() -> None:
 
     model = Unifier(described(None, Many(lambda predictions, targets: {})))
     arm = model.arms["digits"]
-    split, _ = encode_split(list(arm.source.split("train"))[:4], arm.tokenizer, arm.head)
+    split, _ = encode_split(list(split_of(arm.source, "train"))[:4], arm.tokenizer, arm.head)
     with pytest.raises(InputError, match=r"Many\.loss gives \(4,\): it must be a scalar"):
         model.loss("digits", collate(split, range(4)))
 

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from unifier.data.embedded import Digits, GrammarPairs
+from unifier.data.examples import split_of
 from unifier.data.keeping.encoding import encode_split
 from unifier.data.loading import Batch, collate
 from unifier.heads.classification import ClassificationHead
@@ -42,7 +43,7 @@ def experiment() -> Experiment:
 def test_predictions_are_those_of_a_test_and_of_each_example_alone(arm: str) -> None:
     model = Unifier(experiment()).eval()
     one = model.arms[arm]
-    examples = list(one.source.split("test"))[:6]
+    examples = list(split_of(one.source, "test"))[:6]
     split, _ = encode_split(examples, one.tokenizer, one.head)
     with torch.no_grad():
         model.test_step((arm, collate(split, range(6))), 0)

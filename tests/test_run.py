@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unifier import Comparison, Experiment, run
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
+from unifier.data.examples import split_of
 from unifier.data.source import Example, Source, SplitName
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head
@@ -33,7 +34,7 @@ class Few:
         self.source, self.count, self.name = source, count, source.name
 
     def split(self, name: SplitName) -> list[Example]:
-        return [self.source.split(name)[k] for k in range(min(self.count, len(self.source.split(name))))]
+        return [split_of(self.source, name)[k] for k in range(min(self.count, len(split_of(self.source, name))))]
 
 
 def digits(count: int = 40) -> Arm:

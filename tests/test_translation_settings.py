@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from unifier.data.augmenting.subwords import BpeDropout
+from unifier.data.examples import split_of
 from unifier.data.own.parallel_text import ParallelText
 from unifier.data.source import SPLITS
 from unifier.heads.translation import TranslationHead
@@ -130,7 +131,7 @@ def test_the_test_of_multi30k_is_a_year(tmp_path: Path, monkeypatch: pytest.Monk
             (tmp_path / "multi30k" / f"{stem}.{language}.gz").write_bytes(gzip.compress(stem.encode()))
     monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))
     for settings, year in (({}, 2016), ({"test": "2016"}, 2016), ({"test": "2017"}, 2017)):
-        assert arm(data="multi30k", **settings)[0].source.split("test")[0].input == f"test_{year}_flickr"
+        assert split_of(arm(data="multi30k", **settings)[0].source, "test")[0].input == f"test_{year}_flickr"
     with pytest.raises(InputError, match="no test '2018': choose one of 2016, 2017"):
         arm(data="multi30k", test="2018")
 
@@ -154,7 +155,7 @@ def test_a_vocabulary_is_learned_from_no_more_pairs_than_it_takes(
 
     monkeypatch.setattr(Vocabulary, "fit", learn)
     monkeypatch.setitem(make.__globals__, "LEARNED_FROM", 10)
-    train = arm(data=str(table))[0].source.split("train")
+    train = split_of(arm(data=str(table))[0].source, "train")
     assert learned == [text for pair in train[::4] for text in pair]
 
 
@@ -164,8 +165,8 @@ def test_further_pairs_are_trained_on_and_cleaned(tmp_path: Path) -> None:
     plain = arm()[0].source
     for settings, count in (({}, 3), ({"duplicates": "drop"}, 1)):
         source = arm(extra=str(table), **settings)[0].source
-        assert list(source.split("train")) == [*plain.split("train"), *[("the dog", "le chien")] * count]
-        assert list(source.split("val")) == list(plain.split("val"))
+        assert list(split_of(source, "train")) == [*split_of(plain, "train"), *[("the dog", "le chien")] * count]
+        assert list(split_of(source, "val")) == list(split_of(plain, "val"))
 
 
 @pytest.mark.parametrize("settings", [{"length_ratio": 2.0}, {"duplicates": "drop"}])

@@ -10,6 +10,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 
+from unifier.data.examples import split_of
 from unifier.data.keeping.encoding import Encoded
 from unifier.data.loading import Batch, Cost
 from unifier.data.source import SplitName, target_of
@@ -168,7 +169,7 @@ class Unifier(Network, pl.LightningModule):
         firsts: dict[str, float] = {}
         for arm, found in self.predictions.items():
             if (arm, split) not in self.targets:
-                examples = self.arms[arm].source.split(split)
+                examples = split_of(self.arms[arm].source, split)
                 self.targets[arm, split] = {i: target_of(examples, i) for i in found}
             targets = self.targets[arm, split]
             scores = self.arms[arm].head.scores(list(found.values()), [targets[i] for i in found])

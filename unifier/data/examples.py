@@ -1,4 +1,4 @@
-"""The examples of a split, read lazily."""
+"""A split of examples, read lazily: from files, or from anyone's data set."""
 
 import hashlib
 import inspect
@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from unifier.data.source import Example
+from unifier.data.source import Example, Source, Split, SplitName, example_of
 
 Entry = TypeVar("Entry")
 """What is known of an example before it is read: a file and its label, a line of text."""
@@ -49,7 +49,7 @@ class Examples(Sequence[Example], Generic[Entry]):
     def __getitem__(self, index: int | slice) -> "Example | Examples[Entry]":
         if isinstance(index, slice):
             return Examples(self._entries[index], self._read, self._locate, self._target, self._origin)
-        return self._read(self._entries[index])
+        return example_of(self._read(self._entries[index]))
 
     def target(self, index: int) -> Any:
         """An example's target, without its input where that can be."""
@@ -73,6 +73,37 @@ class Examples(Sequence[Example], Generic[Entry]):
     def where(self, index: int) -> str:
         """The file of an example, and its place in there."""
         return self._locate(self._entries[index])
+
+
+@final
+class _AsExamples(Sequence[Example]):
+    """Anyone's split, each item as an Example once it is read; whatever else the split has is had of this one."""
+
+    def __init__(self, items: Split) -> None:
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Example]: ...
+    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+        if isinstance(index, slice):  # which others take to mean a row of lists
+            return [self[one] for one in range(len(self))[index]]
+        return example_of(self._items[index])
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # as it is unpickled there are no items yet to be asked
+            raise AttributeError(name)
+        return getattr(self._items, name)
+
+
+def split_of(source: Source, name: SplitName) -> Sequence[Example]:
+    """A split of anyone's source as Examples, none of which is read before it is asked for."""
+    items = source.split(name)
+    return items if isinstance(items, Examples) else _AsExamples(items)
 
 
 class Labelled(NamedTuple):

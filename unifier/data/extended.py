@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import final
 
-from unifier.data.examples import Examples
+from unifier.data.examples import Examples, split_of
 from unifier.data.own.parallel_text import ParallelText
 from unifier.data.source import Example, Source, SplitName, where
 
@@ -20,7 +20,7 @@ class Extended:
 
     def split(self, name: SplitName) -> Sequence[Example]:
         """The examples of one split; those to train on still know their places."""
-        own: Sequence[Example] = self._source.split(name)
+        own = split_of(self._source, name)
         if name != "train":
             return own
         extra = self._extra.whole

@@ -1,7 +1,7 @@
 """The contract of a data set: named splits of examples, each an input and its target."""
 
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,31 @@ class Example(NamedTuple):
     """What the arm's tokenizer encodes: a text, a picture, a `Sound`, or for a mixture a dictionary of them."""
     target: Any
     """What the arm's head encodes: a text, a label, a list of tags."""
+
+
+def example_of(item: object) -> Example:
+    """An item of anyone's data set as an `Example`: one, a pair, or a mapping with the keys "input" and "target".
+
+    Raises InputError for any other.
+    """
+    if isinstance(item, Example):
+        return item
+    if isinstance(item, Mapping):
+        if "input" in item and "target" in item:
+            return Example(item["input"], item["target"])
+        own = ", ".join(map(repr, item))
+        raise InputError(f"a row with 'input' and 'target' is expected, not {own}: rename them (rename_columns)")
+    if isinstance(item, tuple | list) and len(item) == 2:
+        return Example(*item)
+    said = f"{type(item).__name__}{f' of {len(item)}' if isinstance(item, tuple | list) else ''}"
+    raise InputError(f"an Example(input, target) is expected, a pair, or a row with those keys, not a {said}")
+
+
+class Split(Protocol):
+    """A map-style data set, whose items are what `example_of` takes; it is never sliced."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> object: ...
 
 
 @final
@@ -70,22 +95,25 @@ UNKNOWN = "no reference is known"
 class Source(Protocol):
     """A data set with the splits "train", "val" and "test".
 
-    Any map-style data set of Examples fits: a split needs a length and integer indexing. It may also have
-    `where(index)`, a method that names an example for an error message ("train.en, line 12"), and `target(index)`, one
-    that gives a target without its input; a source may have a `Scale` as `scale`, `folds` (the numbers that its folds
-    go by, such as (1, 2, 3)), the `seconds` of its sounds where they are all as long, and a `sha256` over all that its
-    examples are read from.
+    Any map-style data set fits, torch's and Hugging Face's among them: a split needs a length and integer indexing, and
+    its items are Examples, pairs, or rows with "input" and "target", which `split_of` reads as Examples. It may also
+    have `where(index)`, a method that names an example for an error message ("train.en, line 12"), and `target(index)`,
+    one that gives a target without its input; a source may have a `Scale` as `scale`, `folds` (the numbers that its
+    folds go by, such as (1, 2, 3)), the `seconds` of its sounds where they are all as long, and a `sha256` over all
+    that its examples are read from.
     """
 
     name: str
 
-    def split(self, name: SplitName) -> Sequence[Example]:
+    def split(self, name: SplitName) -> Split:
         """The examples of one split, in a fixed order. Reading an example may raise InputError."""
         ...
 
 
 class LabelledSource(Source, Protocol):
-    """A data set whose targets are labels, or tuples of them."""
+    """A data set of Examples whose targets are labels, or tuples of them."""
+
+    def split(self, name: SplitName) -> Sequence[Example]: ...
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -114,9 +142,7 @@ def target_of(examples: Sequence[Example], index: int) -> Any:
     return own(index) if own else examples[index].target
 
 
-def readable(
-    examples: Sequence[Example], *, bad_examples: BadExamples = "stop", most: int | None = None
-) -> Iterator[Example]:
+def readable(examples: Split, *, bad_examples: BadExamples = "stop", most: int | None = None) -> Iterator[Example]:
     """Examples to learn a vocabulary or a mean from: all that can be read, or at most `most` of them, evenly spaced.
 
     Raises InputError at the first that cannot be read, unless bad_examples is "skip".
@@ -124,7 +150,7 @@ def readable(
     step = max(-(-len(examples) // most), 1) if most else 1
     for index in range(0, len(examples), step):
         try:
-            yield examples[index]
+            yield example_of(examples[index])
         except (ValueError, OSError) as error:
             if bad_examples == "stop":
                 raise InputError(f"{error} (bad_examples=skip leaves such examples out)") from error

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from numpy.random import RandomState  # the one whose stream no version of NumPy may change
 
-from unifier.data.examples import Examples
+from unifier.data.examples import Examples, split_of
 from unifier.data.source import Example, Scale, Source, SplitName, where
 from unifier_tokenizers import InputError
 
@@ -31,7 +31,7 @@ class Subset:
 
     def split(self, name: SplitName) -> Sequence[Example]:
         """The examples of one split; those to train on still know their places."""
-        whole: Sequence[Example] = self._source.split(name)
+        whole = split_of(self._source, name)
         if name != "train":
             return whole
         count = max(1, round(self._share * len(whole)))

@@ -8,6 +8,7 @@ from statistics import median
 
 import soundfile
 
+from unifier.data.examples import split_of
 from unifier.data.reading.files import UNSTATED, open_sound
 from unifier.data.source import SPLITS, Example, Source, SplitName, where
 
@@ -50,7 +51,7 @@ _Place = tuple[str, SplitName, int]
 
 
 def _splits(source: Source) -> _Splits:
-    return {name: source.split(name) for name in SPLITS}
+    return {name: split_of(source, name) for name in SPLITS}
 
 
 def _places(splits: _Splits) -> list[_Place]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from unifier.data.examples import Examples
+from unifier.data.examples import Examples, split_of
 from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.keeping.kept import keep_units
 from unifier.data.saying import say
@@ -39,7 +39,7 @@ def encode(experiment: Experiment, known: MutableMapping[str, EncodedArm]) -> di
         bad_examples, workers = training.bad_examples, training.workers
         kept = keep_units(one.source, one.tokenizer, bad_examples=bad_examples, workers=workers)
         for split in SPLITS:
-            examples, said = one.source.split(split), f"{one.source.name}, {split}"
+            examples, said = split_of(one.source, split), f"{one.source.name}, {split}"
             if kept is not None and isinstance(examples, Examples):
                 splits[split], bad = kept.split(examples, one.head, bad_examples=bad_examples, said=said)
             else:
@@ -64,7 +64,7 @@ SOME = 32
 
 def _check_again(arm: Arm, split: SplitName, encoded: Encoded) -> None:
     """Raise InputError where a source draws a split anew each time: its examples would be scored by others' targets."""
-    again = arm.source.split(split)
+    again = split_of(arm.source, split)
     for row in range(0, len(encoded), max(len(encoded) // SOME, 1)):
         place, own = int(encoded.indices[row]), encoded.target(row)
         if place < len(again):

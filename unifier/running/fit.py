@@ -11,6 +11,7 @@ from typing import Any, final
 import lightning.pytorch as pl
 import torch
 
+from unifier.data.examples import split_of
 from unifier.data.keeping.encoding import joined
 from unifier.data.loading import EvaluationBatches, TrainingBatches, Unit
 from unifier.data.saying import say
@@ -230,7 +231,7 @@ def check_targets(experiment: Experiment, encoded: Mapping[str, EncodedArm]) -> 
     """Raise InputError where an arm's head cannot score a split that it will be asked to."""
     for name, arm in experiment.arms.items():
         for split in SPLITS[2 if experiment.training.refit else 1 :]:
-            examples = arm.source.split(split)
+            examples = split_of(arm.source, split)
             try:
                 arm.head.check(target_of(examples, index) for index in encoded[name].splits[split].indices.tolist())
             except InputError as error:

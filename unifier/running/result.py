@@ -16,6 +16,7 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor
 
+from unifier.data.examples import split_of
 from unifier.data.source import SPLITS, UNREADABLE, Source, scale_of
 from unifier.study.files import read_json, write_json
 from unifier_tokenizers import InputError
@@ -77,7 +78,7 @@ def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
 
     And, where there are any, how many were left out (`dropped`), or are held out and trained on too (`copies`).
     """
-    sizes = {split: len(source.split(split)) for split in SPLITS}
+    sizes = {split: len(split_of(source, split)) for split in SPLITS}
     scale = scale_of(source)
     noted = {name: found for name in ("dropped", "copies") if (found := getattr(source, name, None))}
     return {
@@ -97,7 +98,7 @@ def sha256_of(source: Source) -> str:
         return str(known)
     hashed = hashlib.sha256()
     for split in SPLITS:
-        examples = source.split(split)
+        examples = split_of(source, split)
         for i in range(len(examples)):
             try:
                 hashed.update(_pickled(*examples[i]))

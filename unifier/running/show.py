@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from unifier.data.examples import split_of
 from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.loading import collate
 from unifier.data.source import BadExamples, Example, readable
@@ -67,7 +68,7 @@ def show_experiment(experiment: Experiment) -> None:
 def first_of(arm: Arm, bad_examples: BadExamples) -> tuple[Example, Encoded]:
     """The first training example, raw and encoded; where bad ones are left out, the first that can be encoded."""
     why: InputError | None = None
-    for example in readable(arm.source.split("train"), bad_examples=bad_examples):
+    for example in readable(split_of(arm.source, "train"), bad_examples=bad_examples):
         try:
             return example, encode_split([example], arm.tokenizer, arm.head, said=arm.source.name)[0]
         except InputError as error:

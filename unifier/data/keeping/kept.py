@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 import unifier_tokenizers
-from unifier.data.examples import Examples
+from unifier.data.examples import Examples, split_of
 from unifier.data.keeping.cache import cache, find, making
 from unifier.data.keeping.encoding import Encoded, in_order, readable_of, reason, units_of
 from unifier.data.keeping.packed import Packed
@@ -79,7 +79,7 @@ def keep_units(
     None where they cannot be kept: the tokenizer has no key, the source no hash, an example no identity, the disk no
     room. Raises InputError as `encode_split` does.
     """
-    splits = {name: source.split(name) for name in SPLITS}
+    splits = {name: split_of(source, name) for name in SPLITS}
     identities = {name: _identities(examples) for name, examples in splits.items()}
     every = {one for some in identities.values() for one in some}
     root, key = cache(), _key(source, tokenizer, sorted(every)) if all(identities.values()) else None
@@ -134,7 +134,7 @@ def fit_once(tokenizer: SoundTokenizer, source: Source, *, bad_examples: BadExam
 
     Raises InputError at the first example that cannot be read or encoded, unless bad_examples is "skip".
     """
-    examples, buffers = source.split("train"), dict(tokenizer.named_buffers())
+    examples, buffers = split_of(source, "train"), dict(tokenizer.named_buffers())
     own, root = _identities(examples), cache()
     shapes = [f"{name} {tuple(buffer.shape)}" for name, buffer in buffers.items()]
     key = _key(source, tokenizer, [*own, *shapes, bad_examples]) if own else None

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torchmetrics.functional.classification import multiclass_confusion_matrix
 
+from unifier.data.examples import split_of
 from unifier.data.source import target_of
 from unifier.heads.classification import ClassificationHead
 from unifier.study.experiment import Arm
@@ -23,7 +24,7 @@ def confusions(
     found: dict[str, dict[str, list[Any]]] = {}
     for name, arm in arms.items():
         if isinstance(arm.head, ClassificationHead):
-            examples, own = arm.source.split("test"), predictions[name]
+            examples, own = split_of(arm.source, "test"), predictions[name]
             said = torch.stack([probabilities.argmax() for probabilities in own.values()])
             true = torch.stack([arm.head.encode(target_of(examples, index)) for index in own])
             counts = multiclass_confusion_matrix(said, true, num_classes=len(arm.head.labels))

@@ -6,6 +6,7 @@ from statistics import fmean
 
 import numpy as np
 
+from unifier.data.examples import split_of
 from unifier.heads.text_scores import bleu_of_few
 from unifier.heads.writing import WritingHead
 from unifier.study.experiment import Arm
@@ -26,7 +27,7 @@ def by_length(
     """
     found: dict[str, list[dict[str, float]]] = {}
     for name, arm in arms.items():
-        examples = arm.source.split("test")
+        examples = split_of(arm.source, "test")
         if not isinstance(arm.head, WritingHead):
             continue
         if not isinstance(examples[next(iter(predictions[name]))].input, str):  # of those that could be read

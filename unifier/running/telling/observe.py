@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unifier.data.examples import split_of
 from unifier.data.keeping.encoding import Encoded
 from unifier.network import Network
 from unifier.report.figures.attention import draw_alignment, draw_over_picture, draw_over_sound
@@ -80,7 +81,7 @@ def draw(path: Path, trunk: AttentiveTrunk, arm: Arm, split: Encoded, row: int) 
     tokenizer = arm.tokenizer
     if not isinstance(tokenizer, PatchTokenizer | FrameTokenizer):
         return
-    units, (raw, target) = split.units(row), arm.source.split("val")[int(split.indices[row])]
+    units, (raw, target) = split.units(row), split_of(arm.source, "val")[int(split.indices[row])]
     said = f"label: {', '.join(map(str, target)) if isinstance(target, tuple | list) else target}"
     weights = last_attention(trunk, arm, split, row)
     asking = torch.arange(weights.shape[-1]) < (1 if arm.head.reads == "first" else weights.shape[-1])

@@ -13,6 +13,7 @@ import soundfile
 import torch
 from PIL import Image
 
+from unifier.data.examples import split_of
 from unifier.data.source import where
 from unifier.study.experiment import Arm
 from unifier_tokenizers import InputError, Mixture, PatchTokenizer, Tokenizer
@@ -41,7 +42,7 @@ def samples(arms: Mapping[str, Arm], predictions: Mapping[str, Mapping[int, Any]
     """
     kept: dict[str, list[dict[str, str]]] = {}
     for arm, one in arms.items():
-        examples, found = one.source.split("test"), predictions[arm]
+        examples, found = split_of(one.source, "test"), predictions[arm]
         chosen = random.Random(0).sample(sorted(found), min(SAMPLES, len(found)))
         kept[arm] = [
             {

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from unifier.data.examples import split_of
 from unifier.data.keeping.encoding import Encoded
 from unifier.data.loading import Batch, collate, cut
 from unifier.heads.writing import AttentiveHead, before
@@ -88,7 +89,7 @@ def aligned(trunk: Trunk, arm: Arm, split: Encoded, rows: Sequence[int]) -> dict
     head, tokenizer = arm.head, arm.tokenizer
     if not (isinstance(head, AttentiveHead) and isinstance(tokenizer, SubwordTokenizer)):
         return {}
-    examples = arm.source.split("val")
+    examples = split_of(arm.source, "val")
     gold = getattr(examples, "alignment", None)
     found: dict[int, Aligned] = {}
     for part, tokens, batch in batches(arm, split, rows):
