@@ -50,6 +50,13 @@ def test_what_is_named_twice_would_write_over_itself() -> None:
         Comparison("same", [one], seeds=(1, 1))
 
 
+def test_it_is_said_which_mode_needs_a_second_experiment() -> None:
+    orders: list[list[Mode]] = [["solo", "transfer"], ["transfer", "solo"]]
+    for modes in orders:
+        with pytest.raises(InputError, match='"transfer" needs two experiments or more: "alone" has one alone'):
+            Comparison("alone", [one], modes=modes)
+
+
 def test_seeds_that_are_none() -> None:
     with pytest.raises(InputError, match="seed=-1"):
         Comparison("same", [one], seeds=(0, -1))

@@ -111,12 +111,11 @@ class Comparison:
         for seed in self.seeds:
             check_seed(seed)
         for mode in self.modes:
-            choose("mode", mode, get_args(Mode))
+            if choose("mode", mode, get_args(Mode)) != "solo" and len(names) < 2:
+                raise InputError(f'"{mode}" needs two experiments or more: "{self.name}" has {names[0]} alone')
         for tuned in self.tuned:
             choose("tuned", tuned, get_args(Tuned))
         choose("match", self.match, get_args(Match))
-        if set(self.modes) & {"joint", "transfer"} and len(names) < 2:
-            raise InputError(f'"{self.modes[-1]}" needs two experiments or more: "{self.name}" has {names[0]} alone')
         for name, usual in (("temperature", math.inf), ("weighting", "fixed")):
             if "joint" not in self.modes and (given := getattr(self, name)) != usual:
                 raise InputError(f'{name}={given} is of arms trained together: give "{self.name}" the mode "joint" too')
