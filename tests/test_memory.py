@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,3 +55,10 @@ def test_the_memory_of_a_processor_is_the_process_s_beside_an_accelerator(monkey
     forget_peak_memory("cuda")
     assert peak_memory("cuda") == 7
     assert forgotten
+
+
+def test_where_the_system_tells_of_no_peak_it_is_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, which has neither /proc nor the module."""
+    monkeypatch.setattr("unifier.study.memory.Path", lambda _: tmp_path / "none")
+    monkeypatch.setitem(sys.modules, "resource", None)
+    assert peak_memory("cpu") == 0

@@ -44,13 +44,18 @@ def forget_peak_memory(device: str) -> None:
 
 
 def peak_memory(device: str) -> int:
-    """The most memory (bytes) in use at once: "cuda"'s own, and for every other device the process's."""
+    """The most memory (bytes) in use at once: "cuda"'s own, and for every other device the process's.
+
+    0 where the system does not tell, as Windows does not.
+    """
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024
-    import resource
-
+    try:
+        import resource
+    except ImportError:
+        return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
