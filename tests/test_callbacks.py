@@ -2,10 +2,12 @@
 
 import csv
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +202,13 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(tmp_path: Path) -> 
     assert "━" in bar
     assert "━" not in lines
     assert "validation: digits/accuracy" in lines
+
+
+def test_what_its_caller_is_told_of_is_left_as_it_was(tmp_path: Path) -> None:
+    log = logging.getLogger("lightning.pytorch")
+    before = [*warnings.filters], log.level
+    started(tmp_path)
+    assert ([*warnings.filters], log.level) == before
 
 
 def diverges() -> Experiment:

@@ -3,7 +3,8 @@
 import logging
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -22,6 +23,25 @@ from unifier.study.experiment import Training
 from unifier.trunks.arithmetic.precision import device_here, fast_bfloat16
 
 
+@contextmanager
+def quiet_lightning() -> Generator[None]:
+    """Within it Lightning neither introduces itself nor warns of what is known."""
+    log = logging.getLogger("lightning.pytorch")
+    level = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            # It calls a function of its own that torch 2.11 deprecates.
+            warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
+            # A resumed run writes into the same folder, and `batches.done` leaves out what was trained on.
+            for known in ("Checkpoint directory .* exists", ".*your dataloader is not resumable"):
+                warnings.filterwarnings("ignore", message=known)
+            yield
+    finally:
+        log.setLevel(level)
+
+
+@quiet_lightning()
 def train_and_test(
     model: Unifier,
     training: Training,
@@ -44,12 +64,6 @@ def train_and_test(
     clock = [] if training.seconds is None else [ByTheClock(training.seconds / training.validations)]
     bar = progress()
     interruption = Interruption(folder)
-    # Or Lightning introduces itself before every run, and calls a function of its own that torch 2.11 deprecates.
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
-    if done is not None:  # into the same folder, and `batches.done` leaves out what was trained on
-        for known in ("Checkpoint directory .* exists", ".*your dataloader is not resumable"):
-            warnings.filterwarnings("ignore", message=known)
     trainer = pl.Trainer(
         accelerator="auto",
         devices=1,
