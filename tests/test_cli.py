@@ -39,7 +39,7 @@ def breaking(*, steps: int = 4) -> Experiment:
 
 def fail(trunk, tokens, answer):
     if trunk.training and len(tokens[0].mask) > 1:
-        raise RuntimeError("the hook breaks")
+        raise ConnectionError("the hook breaks")
 
 def pair(*, seeds: tuple[int, ...] = (0,)) -> Comparison:
     """One that breaks and one that does not."""
@@ -165,7 +165,7 @@ def test_a_comparison_of_which_one_run_breaks_is_not_done(
         "failed",
         "finished",
     ]
-    assert "RuntimeError: the hook breaks" in printed.err
+    assert "ConnectionError: the hook breaks" in printed.err
     assert "arm" in printed.out
     assert "digits" in printed.out
 

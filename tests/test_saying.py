@@ -1,5 +1,6 @@
 """Nothing that is said of the data needs anybody who listens."""
 
+import subprocess
 import sys
 from hashlib import sha256
 from io import TextIOBase
@@ -79,3 +80,17 @@ def test_pairs_are_cleaned_unheard(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "pairs.tsv").write_text("".join(f"a dog {k % 20}\tein Hund {k % 20}\n" for k in range(30)))
     source = ParallelText(tmp_path / "pairs.tsv", duplicates="drop")
     assert len(source.split("train")) < 24
+
+
+@pytest.mark.parametrize("said", ["", "the pipe of a tracker"])
+def test_a_command_ends_silently_where_its_own_output_is_read_by_nobody(said: str) -> None:
+    act = f"raise BrokenPipeError({said!r})" if said else "print('a line', flush=True)"
+    program = f"from unifier import cli\ndef act(_): {act}\ncli.act_list = act\nraise SystemExit(cli.main(['list']))"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        if not said:
+            command.stdout.close()
+        told = command.stderr.read().decode()
+    assert command.returncode == 1
+    assert told.splitlines()[-1:] == ([f"BrokenPipeError: {said}"] if said else [])

@@ -2,7 +2,6 @@
 
 import argparse
 import ast
-import errno
 import json
 import os
 import signal
@@ -17,9 +16,6 @@ from pathlib import Path
 from typing import Any, NoReturn, final
 
 KINDS = ("tokenizers", "heads", "sources")
-
-MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS}
-"""Troubles with a disk that its user can mend: full, or not to be written."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,11 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"unifier: {error}", file=sys.stderr)
         _print_folder(error)
         return 2
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it ends
-        return 1
     except OSError as error:
-        if error.errno not in MENDABLE:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it ends
+            return 1
+        from unifier.study.files import is_mendable
+
+        if not is_mendable(error):
             raise
         print(f"unifier: {error.filename2 or error.filename or 'the disk'}: {error.strerror}", file=sys.stderr)
         _print_folder(error)
@@ -93,6 +91,15 @@ def _stopped_by_sigterm() -> Generator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _nobody_reads() -> bool:
+    """Whether it is standard output that is closed, as by `head`, and no pipe to another program."""
+    try:
+        print(flush=True)
+    except BrokenPipeError:
+        return True
+    return False
 
 
 def _print_folder(error: BaseException) -> None:

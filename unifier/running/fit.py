@@ -28,7 +28,7 @@ from unifier.running.telling.tell import tell
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
 from unifier.running.using.weights import fill, read_start
 from unifier.study.experiment import Experiment, Training, check_seed
-from unifier.study.files import as_json, new_folder, read_json, write_json
+from unifier.study.files import as_json, is_mendable, new_folder, read_json, write_json
 from unifier.study.fitted import keep, remembering
 from unifier.study.ledger import count_parameters
 from unifier.study.memory import keep_freed_memory
@@ -84,12 +84,13 @@ def fit(
     """Run one experiment; `resume` is the folder of one that was interrupted.
 
     An arm in `known` is not encoded again, and one that was not is kept there; `began` is called with what is known of
-    the run once it has its folder. Raises InputError, with nothing written,
-    where the experiment cannot begin; and after result.json says so, Interrupted after Ctrl-C, OSError from a disk that
-    is full, InputError from a batch that cannot be used, and RunFailed for all else. A run that has its scores is
-    finished and result.json holds them, whatever becomes of what tells of them: samples, observations, a page or a
-    tracker that fails is a warning; after Ctrl-C it is interrupted, and scores and tells again when it goes on.
-    result.json is written when all else in the folder is, a tracker's files too.
+    the run once it has its folder. Raises InputError, with nothing written, where the experiment cannot begin; and,
+    after result.json says so, Interrupted after Ctrl-C, OSError from a disk that is full or not to be written,
+    InputError from a batch that cannot be used, and RunFailed for all else.
+
+    A run that has its scores is finished and result.json holds them, whatever becomes of what tells of them: samples,
+    observations, a page or a tracker that fails is a warning; after Ctrl-C it is interrupted, and scores and tells
+    again when it goes on. result.json is written when all else in the folder is, a tracker's files too.
     """
     check_seed(seed)
     keep_freed_memory()
@@ -195,7 +196,7 @@ def fit(
                 tracking.close(failed=True)
         finally:
             result.write()
-        if stopped or isinstance(error, (InputError, OSError)):
+        if stopped or isinstance(error, InputError) or is_mendable(error):
             error.add_note(str(result.folder))
             raise
         raise RunFailed(result) from error

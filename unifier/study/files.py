@@ -1,6 +1,7 @@
 """Writing a run's files, each whole or not at all."""
 
 import csv
+import errno
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,6 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from unifier_tokenizers import InputError
+
+MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def is_mendable(error: BaseException) -> bool:
+    """Whether it is of a disk whose user can mend it: one that is full, or not to be written."""
+    return isinstance(error, OSError) and error.errno in MENDABLE
 
 
 def write_text(path: Path, text: str) -> None:
