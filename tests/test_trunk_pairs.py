@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from unifier.study.analyses.trunk_pairs import EXAMPLES, MEASURES, NEIGHBOURS, compare_representations
+from unifier.study.analyses.trunk_pairs import MEASURES, NEIGHBOURS, compare_representations
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -98,11 +98,3 @@ def test_rows_that_left_nothing_to_compare_are_named_and_the_rest_compared(tmp_p
         assert name in line
         assert said in line
         assert "\n" not in line
-
-
-def test_many_examples_are_thinned_evenly(tmp_path: Path) -> None:
-    many = arrays(examples=2 * EXAMPLES + 1, layers=("columns",))
-    found, _ = compare_representations([row(tmp_path / "a", many), row(tmp_path / "b", many)])
-    thinned = {name: kept[::3] for name, kept in many.items()}
-    again, _ = compare_representations([row(tmp_path / "c", thinned), row(tmp_path / "d", thinned)])
-    assert found == again

@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,12 @@ Mode = Literal["solo", "joint", "transfer"]
 Match = Literal["tokens", "flops", "steps", "seconds", "epochs"]
 
 Make = Callable[..., Experiment]
+
+Row = Mapping[str, Any]
+"""A row of comparison.json: of one arm of one trial."""
+
+TOLD_APART_BY = ("experiment", "seed", "mode", "start", "shuffled", "tuned", "varied")
+"""What no two trials have all in common, in a row."""
 
 SHARE = "share"
 """The name, in `Comparison.vary`, of the share of the training split that is trained on."""
@@ -59,6 +66,11 @@ class Trial:
             "tuned": self.tuned,
             "varied": as_json(self.varied),
         }
+
+
+def key_of(row: Row) -> str:
+    """What tells a row's trial from the others, as one text."""
+    return json.dumps({name: row[name] for name in TOLD_APART_BY}, sort_keys=True)
 
 
 @final

@@ -3,7 +3,7 @@
 import json
 import time
 from collections import ChainMap
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -20,22 +20,12 @@ from unifier.running.result import Result
 from unifier.running.settings import check_settings
 from unifier.running.using.load import origin
 from unifier.running.using.weights import read_checkpoint, read_start
-from unifier.study.comparison import SHARE, Comparison, Make, Trial, plain, varied_of
+from unifier.study.comparison import SHARE, Comparison, Make, Trial, key_of, plain, varied_of
 from unifier.study.experiment import Experiment
 from unifier.study.files import as_json, read_json
 from unifier.study.joint import budget_of_arm, limit, together
 from unifier.study.transfer import load_weights, shuffle, tune
 from unifier_tokenizers import InputError
-
-TOLD_APART_BY = ("experiment", "seed", "mode", "start", "shuffled", "tuned", "varied")
-"""What no two trials have in common, in a row of comparison.json."""
-
-Row = Mapping[str, Any]
-
-
-def key_of(row: Row) -> str:
-    """What tells a trial from the others, as one text."""
-    return json.dumps({name: row[name] for name in TOLD_APART_BY}, sort_keys=True)
 
 
 def told(trial: Trial) -> str:

@@ -23,7 +23,7 @@ from unifier_tokenizers import NOWHERE, FrameTokenizer, PatchTokenizer
 from unifier_tokenizers.image import to_array
 
 EXAMPLES = 256
-"""The most validation examples whose representations are kept."""
+"""The most validation examples whose representations are kept: to compare trunks takes time by their square."""
 LOOKED_AT = 32
 """The most whose attention is measured, which takes time by the square of N."""
 LONGEST = 4096

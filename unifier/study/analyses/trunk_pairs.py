@@ -12,21 +12,14 @@ import torch
 from torch import Tensor
 
 from unifier.study.analyses.representation import calibrated, likeness, neighbours
+from unifier.study.comparison import TOLD_APART_BY, Row
 from unifier_tokenizers import InputError
 
-EXAMPLES = 256
-"""The most examples compared: a permutation costs their square."""
 NEIGHBOURS = 10
 """How many nearest neighbours are looked at, as by Huh et al. 2024."""
 MEASURES = {"cka": likeness, "neighbours": partial(neighbours, k=NEIGHBOURS)}
 
-FACTS = ("experiment", "mode", "start", "shuffled", "tuned", "varied")
-"""What of a row says which trunk it is, and how it was trained."""
-
-Row = Mapping[str, Any]
-"""A row of comparison.json."""
-
-Trunk = tuple[dict[str, Any], dict[str, Tensor]]
+Trained = tuple[dict[str, Any], dict[str, Tensor]]
 """How one was trained, and its representations (E, D) by layer."""
 
 
@@ -35,17 +28,17 @@ def compare_representations(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], 
 
     Two trunks are compared where they read the same arm from the same seed and nothing else was varied between them,
     at each layer that both have: the first of the rows, which is the arm's own trunk where there is one, with each of
-    the others, each named by its row's `FACTS`. Both measures stand beside their chance.
+    the others, each named by what tells its row apart. Both measures stand beside their chance.
     """
     problems: list[str] = []
-    groups: dict[str, list[Trunk]] = defaultdict(list)
+    groups: dict[str, list[Trained]] = defaultdict(list)
     about: dict[str, dict[str, Any]] = {}
     for row in rows:
         key = repr((row["arm"], row["seed"], row.get("varied")))
         try:
             group = groups[key]
             layers = read_layers(row, like=group[0][1] if group else None)
-            group.append(({name: row[name] for name in FACTS}, layers))
+            group.append(({name: row[name] for name in TOLD_APART_BY if name != "seed"}, layers))
             about[key] = {"arm": row["arm"], "seed": row["seed"]}
         except InputError as error:
             problems.append(str(error))
@@ -53,7 +46,7 @@ def compare_representations(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], 
     return found, problems
 
 
-def compare_group(group: Sequence[Trunk]) -> Iterator[dict[str, Any]]:
+def compare_group(group: Sequence[Trained]) -> Iterator[dict[str, Any]]:
     """The first of some trunks with each of the others, at each layer that both have."""
     own, layers = group[0]
     for layer, one in layers.items():
@@ -87,8 +80,6 @@ def read_layers(row: Row, like: Mapping[str, Tensor] | None) -> dict[str, Tensor
     examples = min((len(layer) for layer in layers.values()), default=0)
     if examples <= NEIGHBOURS:
         raise InputError(f"{path}: {examples} examples of {row['arm']}; more than {NEIGHBOURS} are needed to compare")
-    step = -(-examples // EXAMPLES)
-    thinned = {name: torch.from_numpy(layer[::step]) for name, layer in layers.items()}
-    if like and (others := len(next(iter(like.values())))) != -(-examples // step):
-        raise InputError(f"{path}: {-(-examples // step)} examples of {row['arm']} beside {others} of another run")
-    return thinned
+    if like and (others := len(next(iter(like.values())))) != examples:
+        raise InputError(f"{path}: {examples} examples of {row['arm']} beside {others} of another run")
+    return {name: torch.from_numpy(layer) for name, layer in layers.items()}
