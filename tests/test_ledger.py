@@ -20,7 +20,8 @@ from unifier.heads.tagging import TaggingHead
 from unifier.heads.translation import TranslationHead
 from unifier.model import Unifier
 from unifier.study.experiment import Arm, Experiment, Training
-from unifier.study.ledger import Ledger, Spent, count_parameters, distinct, flops_of_example, plain_memory
+from unifier.study.flops import distinct, flops_of_example, plain_memory
+from unifier.study.ledger import Ledger, Spent, count_parameters
 from unifier.trunks.attention import PLAIN_BELOW
 from unifier.trunks.bag import Bag
 from unifier.trunks.convolutional import Convolutional
@@ -161,7 +162,7 @@ def test_long_examples_are_told_from_their_beginnings(road: Road, monkeypatch: p
     """Never are more columns or tokens read than are said to be, and the cost of the whole is exact."""
     model, split = built(road)
     longest = {text: 8, long_sounds: 30, large_pictures: 140}[road]
-    monkeypatch.setattr("unifier.study.ledger.LONGEST", longest)
+    monkeypatch.setattr("unifier.study.flops.LONGEST", longest)
     read = list[int]()
 
     def loss(batch: Batch) -> torch.Tensor:
@@ -179,7 +180,7 @@ def test_examples_whose_beginnings_cannot_be_read_are_counted_whole(
     lengths: tuple[int, ...], each: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One map reads all columns at once, or a column has several labels, so that no beginning fits its target."""
-    monkeypatch.setattr("unifier.study.ledger.LONGEST", 20)
+    monkeypatch.setattr("unifier.study.flops.LONGEST", 20)
     split, flat, labels = Encoded(), nn.Linear(3 * 40, 2), nn.Linear(3, 8 * 5)
     for index, n in enumerate(lengths):
         units = Units(torch.zeros(3, n), torch.arange(n)[None])
@@ -197,7 +198,7 @@ def test_examples_whose_beginnings_cannot_be_read_are_counted_whole(
 
 
 def test_a_loss_that_fails_of_whole_examples_too_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unifier.study.ledger.LONGEST", 20)
+    monkeypatch.setattr("unifier.study.flops.LONGEST", 20)
     split = Encoded([Units(torch.zeros(3, 40), torch.arange(40)[None])], [torch.tensor(1)], [0])
 
     def loss(batch: Batch) -> torch.Tensor:
@@ -210,7 +211,7 @@ def test_a_loss_that_fails_of_whole_examples_too_says_so(monkeypatch: pytest.Mon
 def test_examples_are_told_apart_in_blocks_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.random.RandomState(0).randint(1, 9, (500, 2)).astype(np.int32)
     expected = np.unique(lengths, axis=0, return_index=True)
-    monkeypatch.setattr("unifier.study.ledger.BLOCK", 70)
+    monkeypatch.setattr("unifier.study.flops.BLOCK", 70)
     for found, wanted in zip(distinct(lengths), expected, strict=True):
         assert found.tolist() == wanted.tolist()
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unifier.study.ledger import plain_memory
+from unifier.study.flops import plain_memory
 from unifier.trunks.arithmetic import linear as module
 from unifier.trunks.arithmetic.linear import Linear, has_onednn, linear, packed, product
 

@@ -21,8 +21,8 @@ from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head, mean_share
 from unifier.model import Unifier
 from unifier.study.experiment import Arm, Training
+from unifier.study.flops import flops_of_example
 from unifier.study.freezing import Part, parts_of
-from unifier.study.ledger import flops_of_example
 from unifier.study.transfer import shuffle, tune
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk, Visible

@@ -223,7 +223,7 @@ from unifier.data.reading import lines
 from unifier.data.keeping.encoding import encode_split
 from unifier.data.own.parallel_text import ParallelText
 from unifier.heads.head import Head
-from unifier.study import ledger
+from unifier.study import flops
 from unifier_tokenizers import Tokenizer, Units
 import torch
 
@@ -241,12 +241,12 @@ class Same(Head):
 def loss(batch):
     return (torch.ones(1, 1, requires_grad=True) @ batch.values.float()).sum()
 
-lines.BLOCK = loading.BLOCK = ledger.BLOCK = 1000
+lines.BLOCK = loading.BLOCK = flops.BLOCK = 1000
 
 def work(path):
     source = ParallelText(path, length_ratio=9, duplicates="drop")
     train, _ = encode_split(source.split("train"), Letters(4), Same(), workers=0)
-    cost = {"a": ledger.flops_of_example(loss, train)}
+    cost = {"a": flops.flops_of_example(loss, train)}
     budget = {"steps": 20, "flops": 1e12}
     batches = loading.TrainingBatches({"a": train}, columns=2048, seed=0, budget=budget, costs=cost)
     assert len(list(batches)) == 20

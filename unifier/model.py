@@ -17,7 +17,8 @@ from unifier.data.source import SplitName, target_of
 from unifier.heads.head import mean_share
 from unifier.network import Network
 from unifier.study.experiment import Experiment
-from unifier.study.ledger import Ledger, Spent, flops_of_example
+from unifier.study.flops import flops_of_example
+from unifier.study.ledger import Ledger, Spent
 from unifier.study.memory import forget_peak_memory
 from unifier.study.optimizing.optimizers import make_optimizer, make_schedule
 

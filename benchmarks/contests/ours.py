@@ -22,7 +22,7 @@ from unifier.heads.translation import TranslationHead
 from unifier.heads.writing import before
 from unifier.network import Network
 from unifier.study.experiment import Arm, Experiment, Precision, Training
-from unifier.study.ledger import flops_of_example
+from unifier.study.flops import flops_of_example
 from unifier.study.memory import keep_freed_memory
 from unifier.study.optimizing.optimizers import make_optimizer, make_schedule
 from unifier.trunks.transformer import Transformer
