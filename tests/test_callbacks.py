@@ -18,8 +18,8 @@ from torch import nn
 from unifier import Comparison, Experiment, run
 from unifier.data.embedded import Digits
 from unifier.heads.classification import ClassificationHead
-from unifier.running.fit import RunFailed
-from unifier.running.loop.callbacks import Interrupted, Interruption
+from unifier.running.loop.callbacks import Interruption
+from unifier.running.loop.endings import Interrupted, RunFailed
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer

@@ -14,8 +14,8 @@ import torch
 from unifier import Experiment, run
 from unifier.data.embedded import Digits
 from unifier.heads.classification import ClassificationHead
-from unifier.running.loop.callbacks import Interrupted
 from unifier.running.loop.checkpoints import WholeCheckpoints
+from unifier.running.loop.endings import Interrupted
 from unifier.running.using.weights import read_checkpoint
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer

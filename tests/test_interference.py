@@ -13,7 +13,8 @@ from unifier import Experiment, run
 from unifier.data.embedded import Digits
 from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
-from unifier.running.loop.callbacks import Interrupted, Interruption
+from unifier.running.loop.callbacks import Interruption
+from unifier.running.loop.endings import Interrupted
 from unifier.running.loop.interference import Interference
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer

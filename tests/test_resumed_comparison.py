@@ -17,7 +17,7 @@ from unifier.heads.classification import ClassificationHead
 from unifier.running import fit
 from unifier.running.comparing import compare
 from unifier.running.comparing.trials import Trials
-from unifier.running.loop.callbacks import Interrupted
+from unifier.running.loop.endings import Interrupted
 from unifier.study.comparison import Trial
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer

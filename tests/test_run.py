@@ -18,7 +18,7 @@ from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head
 from unifier.heads.tagging import TaggingHead
 from unifier.heads.translation import TranslationHead
-from unifier.running.fit import RunFailed
+from unifier.running.loop.endings import RunFailed
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, SubwordTokenizer, Tokens, Vocabulary

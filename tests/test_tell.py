@@ -24,7 +24,7 @@ from unifier.report.numbers.gather import read_study
 from unifier.report.numbers.tables import attention_table
 from unifier.running import fit
 from unifier.running.comparing import compare
-from unifier.running.loop.callbacks import Interrupted
+from unifier.running.loop.endings import Interrupted, RunFailed
 from unifier.running.telling import tell
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
@@ -165,7 +165,7 @@ def test_result_json_is_written_when_the_trackers_have_closed(tmp_path: Path, mo
     (result,) = run(pictures, out=tmp_path, track="off")
     assert content(result.folder)["status"] == "finished"
     monkeypatch.setattr(fit, "train_and_test", breaks)
-    with pytest.raises(fit.RunFailed) as failure:
+    with pytest.raises(RunFailed) as failure:
         run(pictures, out=tmp_path, track="off")
     assert content(failure.value.result.folder)["status"] == "failed"
     assert closed == [(False, False), (True, False)]

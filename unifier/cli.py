@@ -63,12 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_folder(error)
         return 2
     except BaseException as error:
-        from unifier.running.fit import RunFailed
-        from unifier.running.loop.callbacks import DivergedError, Interrupted
+        from unifier.running.loop.endings import DivergedError, Interrupted, RunFailed
 
         if isinstance(error, Interrupted):
             print(f"interrupted; to continue, run it again with --resume {error}", file=sys.stderr)
-            print(error)
+            print(error.folder)
         elif isinstance(error, RunFailed):
             if isinstance(error.__cause__, DivergedError):
                 print(f"unifier: {error.__cause__}", file=sys.stderr)

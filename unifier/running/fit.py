@@ -18,7 +18,7 @@ from unifier.data.saying import say
 from unifier.data.source import SPLITS, target_of
 from unifier.model import Unifier
 from unifier.running.encoded import EncodedArm, encode
-from unifier.running.loop.callbacks import DivergedError, Interrupted
+from unifier.running.loop.endings import DivergedError, Interrupted, RunFailed
 from unifier.running.loop.speed import Speed, peak_flops
 from unifier.running.loop.train import computes_bf16, train_and_test
 from unifier.running.registry import split_reference
@@ -61,15 +61,6 @@ class Place:
     def file(self) -> str:
         """That of the experiment, or of the first of several."""
         return split_reference(self.origin if isinstance(self.origin, str) else self.origin[0])[0]
-
-
-@final
-class RunFailed(Exception):  # noqa: N818  "failed" says it
-    """A run broke on its way, for the reason that is this exception's cause; its result says so too."""
-
-    def __init__(self, result: Result) -> None:
-        super().__init__(f"{result.folder}: {result.error}")
-        self.result = result
 
 
 def fit(

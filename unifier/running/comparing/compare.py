@@ -13,7 +13,7 @@ from unifier.report.page import write_report
 from unifier.running.comparing.search import searched
 from unifier.running.comparing.trials import Trials
 from unifier.running.fit import Place
-from unifier.running.loop.callbacks import Interrupted
+from unifier.running.loop.endings import Interrupted
 from unifier.running.result import Result, Status
 from unifier.running.telling.tell import spared
 from unifier.running.tracking import Tracking, WeightsAndBiases, wandb_mode

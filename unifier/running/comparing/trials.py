@@ -14,8 +14,8 @@ from unifier.data.subset import Subset
 from unifier.report.numbers.conditions import label
 from unifier.report.numbers.gather import TERMS, run_folder
 from unifier.running.encoded import EncodedArm
-from unifier.running.fit import Place, RunFailed, fit
-from unifier.running.loop.callbacks import Interrupted
+from unifier.running.fit import Place, fit
+from unifier.running.loop.endings import Interrupted, RunFailed
 from unifier.running.result import Result
 from unifier.running.settings import check_settings
 from unifier.running.using.load import origin
@@ -166,7 +166,7 @@ class Trials:
             self._under_way = []
             raise
         except Interrupted as stopped:
-            self._keep(trial, Result.read(Path(str(stopped))))
+            self._keep(trial, Result.read(stopped.folder))
             raise
         self._keep(trial, result)
 

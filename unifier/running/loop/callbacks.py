@@ -15,13 +15,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from unifier.data.saying import say
 from unifier.model import Unifier
-
-
-class Interrupted(BaseException):
-    """The user asked a run or a comparison to stop; the last checkpoint is whole. Says the folder to resume from.
-
-    Like KeyboardInterrupt it passes by all who handle errors; and unlike that, Lightning does not end the program.
-    """
+from unifier.running.loop.endings import DivergedError, Interrupted
 
 
 @final
@@ -88,10 +82,6 @@ class Interruption(Callback):
     ) -> None:
         if self.asked:
             raise Interrupted(self.folder)
-
-
-class DivergedError(Exception):
-    """A loss is no number any more, and nothing that follows would be."""
 
 
 @final
