@@ -53,18 +53,17 @@ class Trials:
         """`resume` is the folder of the same comparison when it ended early: its rows are looked up there."""
         self.comparison, self.place = comparison, place
         self.terms = terms_of(comparison)
-        self.results: list[Result] = []
-        self.rows: list[dict[str, Any]] = []
         self.problems: list[str] = []
         self.began = time.monotonic()
         self._taken_up = 0
         self._done: dict[str, Result] = {}
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+        """Those of what is done, by what tells it apart, and of what is under way."""
         self._known: dict[tuple[tuple[str, str], ...], dict[str, EncodedArm]] = {}
         self._budgets: dict[Any, tuple[str, float]] = {}
         self._earlier: dict[str, Result] = {}
-        self._earlier_rows: list[dict[str, Any]] = []
+        self._earlier_rows: dict[str, list[dict[str, Any]]] = {}
         self._stopped: dict[str, Path] = {}
-        self._under_way: list[dict[str, Any]] = []
         if resume is not None:
             self._take_up(resume)
         self._planned = comparison.runs()
@@ -89,7 +88,7 @@ class Trials:
             except KeyError as error:
                 self.problems.append(f"{folder / 'comparison.json'}: broken (a row lacks {error}); run again")
                 continue
-            self._earlier_rows.append(row)
+            self._earlier_rows.setdefault(key, []).append(row)
             place = run_folder(place, folder) or Path(place)
             try:
                 self._earlier[key] = Result.read(place)
@@ -109,6 +108,16 @@ class Trials:
         for trial in islice(self.comparison.trials(), several + 1 if several > 1 else 0):
             if trial.mode != "transfer" and trial.seed == self.comparison.seeds[0]:
                 self.build(trial)
+
+    @property
+    def results(self) -> list[Result]:
+        """Those of what is done, in order."""
+        return list(self._done.values())
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Those of what is done, in order."""
+        return [row for key in self._done for row in self._rows[key]]
 
     def result(self, trial: Trial) -> Result | None:
         """What a trial gave, where it has been run."""
@@ -130,7 +139,7 @@ class Trials:
         if trial.start is not None and self._start_of(trial).status != "finished":
             self.problems.append(f"{told(trial)}: left out, for the run it begins from did not finish")
             return
-        say(f"run {len(self.results) + 1} of {self._planned}: {told(trial)}{self._left()}")
+        say(f"run {len(self._done) + 1} of {self._planned}: {told(trial)}{self._left()}")
         stopped_at = self._stopped.get(key)
         if stopped_at is not None and not (stopped_at / "checkpoints" / "last.ckpt").exists():
             stopped_at = None  # before its first step
@@ -142,7 +151,7 @@ class Trials:
                 stopped_at = None
 
         def begin(result: Result) -> None:
-            self._under_way = rows_of(trial, result)
+            self._rows[key] = rows_of(trial, result)
             began()
 
         try:
@@ -163,7 +172,7 @@ class Trials:
         except RunFailed as failure:
             result = failure.result
         except InputError:  # what is bad has to be mended, and is other data then
-            self._under_way = []
+            self._rows.pop(key, None)
             raise
         except Interrupted as stopped:
             self._keep(trial, Result.read(stopped.folder))
@@ -172,21 +181,18 @@ class Trials:
 
     def known_rows(self) -> list[dict[str, Any]]:
         """The rows so far, and those of a comparison that goes on whose trials have not been reached again."""
-        done = {*self._done, *map(key_of, self._under_way)}
-        return [*self.rows, *self._under_way, *(row for row in self._earlier_rows if key_of(row) not in done)]
+        return [row for rows in (self._earlier_rows | self._rows).values() for row in rows]
 
     def _keep(self, trial: Trial, result: Result) -> None:
-        self._done[key_of(trial.row())] = result
-        self.results.append(result)
-        self.rows += rows_of(trial, result)
-        self._under_way = []
+        key = key_of(trial.row())
+        self._done[key], self._rows[key] = result, rows_of(trial, result)
 
     def _left(self) -> str:
         """How long the rest will take, told by the runs so far."""
-        run = len(self.results) - self._taken_up
+        run = len(self._done) - self._taken_up
         if not run:
             return ""
-        minutes = (time.monotonic() - self.began) / run * (self._planned - len(self.results)) / 60
+        minutes = (time.monotonic() - self.began) / run * (self._planned - len(self._done)) / 60
         return f"; about {minutes:.0f} min left" if minutes >= 1 else ""
 
     def build(self, trial: Trial) -> Experiment:
