@@ -1,7 +1,5 @@
 """One experiment, from its function to its result: built, encoded, trained, tested, written down."""
 
-import secrets
-import time
 import traceback
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -145,7 +143,7 @@ def fit(
         commit=commit(place.file),
         machine=machine(),
         error="",
-        folder=resume or new_folder(place.out / experiment.name, run_id(seed)),
+        folder=resume or new_folder(place.out / experiment.name, f"seed{seed}"),
     )
     tracking = None
     try:
@@ -243,11 +241,6 @@ def read_unfinished(folder: Path) -> dict[str, Any] | None:
 def budget_in_batches(training: Training) -> dict[Unit, float]:
     """The budget, its steps as the batches that they take."""
     return {unit: amount * (training.accumulate if unit == "steps" else 1) for unit, amount in training.budget.items()}
-
-
-def run_id(seed: int) -> str:
-    """A name that no other run has, on whatever machine: when it began, its seed, and some chance."""
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}-{secrets.token_hex(2)}"
 
 
 def introduce(result: Result, training: Training, steps: int | None) -> None:

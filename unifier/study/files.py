@@ -4,6 +4,8 @@ import csv
 import errno
 import io
 import json
+import secrets
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -79,19 +81,18 @@ def read_json(path: Path, **needed: type) -> dict[str, Any]:
     return content
 
 
-def new_folder(parent: Path, name: str) -> Path:
-    """Make a folder `name` in `parent`, numbered where there is one already."""
-    for number in range(1, 10_000):
-        folder = parent / (name if number == 1 else f"{name}-{number}")
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError as error:
-            if folder.exists():
-                continue
-            raise InputError(f"{parent}: a link to nowhere; give another folder with --out") from error
-        except (PermissionError, NotADirectoryError, FileNotFoundError) as error:
-            raise InputError(
-                f"{parent}: cannot be written ({error.strerror}); give another folder with --out"
-            ) from error
-        return folder
-    raise InputError(f"{parent}: holds too many folders named {name}")
+def new_folder(parent: Path, about: str = "") -> Path:
+    """Make a folder in `parent`, named as no other is, on whatever machine: by the time, what it is about, and chance.
+
+    Raises InputError where none can be made.
+    """
+    folder = parent / "-".join(filter(None, (time.strftime("%Y%m%d-%H%M%S"), about, secrets.token_hex(2))))
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError as error:
+        if folder.exists():
+            return new_folder(parent, about)
+        raise InputError(f"{parent}: a link to nowhere; give another folder with --out") from error
+    except (PermissionError, NotADirectoryError, FileNotFoundError) as error:
+        raise InputError(f"{parent}: cannot be written ({error.strerror}); give another folder with --out") from error
+    return folder

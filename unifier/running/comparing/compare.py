@@ -1,11 +1,9 @@
 """A comparison: its trials one after the other, its rows in comparison.json."""
 
 import shutil
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 from unifier.report.numbers.gather import TERMS
@@ -38,7 +36,7 @@ def compare(
     place = replace(place, group=comparison.name)
     trials = Trials(comparison, place, resume)
     trials.check()
-    folder = resume or new_folder(place.out / comparison.name, f"{time.strftime('%Y%m%d-%H%M%S')}-{token_hex(2)}")
+    folder = resume or new_folder(place.out / comparison.name)
 
     def write(status: Status, **found: Any) -> dict[str, Any]:
         content = {
