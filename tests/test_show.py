@@ -14,13 +14,14 @@ from unifier.data.embedded import GrammarPairs
 from unifier.heads.translation import TranslationHead
 from unifier_tokenizers import SubwordTokenizer, Vocabulary
 
-def shown(*, r_drop: float = 0.0, dropout: float = 0.0) -> Experiment:
+def shown(*, r_drop: float = 0.0, dropout: float = 0.0, frozen: tuple[str, ...] = ()) -> Experiment:
     """From English."""
     source = GrammarPairs(train=30, val=3, test=3)
     vocabulary = Vocabulary.fit((text for pair in source.split("train") for text in pair), size=300)
     head = TranslationHead(vocabulary, 8, depth=1, heads=2, hidden=8, dropout=dropout, r_drop=r_drop)
     arm = Arm(source, SubwordTokenizer(vocabulary, 8, dropout=dropout), head)
-    return Experiment("shown", Transformer(8, 1, 2, 8, dropout=dropout), {"en-fr": arm}, Training(steps=1))
+    training = Training(steps=1, frozen=frozen)
+    return Experiment("shown", Transformer(8, 1, 2, 8, dropout=dropout), {"en-fr": arm}, training)
 '''
 
 
@@ -112,6 +113,11 @@ def test_a_long_input_is_told_by_its_beginning(tmp_path: Path, capsys: pytest.Ca
 def test_a_seed_that_is_none(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(file), "seed=-1"]) == 2
     assert capsys.readouterr().err == "unifier: seed=-1: a number from 0 to 4294967295 is expected\n"
+
+
+def test_what_a_run_could_not_freeze_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(file), "frozen=positions"]) == 2
+    assert 'frozen="positions": this model has no such part' in capsys.readouterr().err
 
 
 def test_what_a_comparison_varies_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

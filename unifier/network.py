@@ -33,9 +33,7 @@ class Network(nn.Module):
 
     def read(self, arm: str, batch: Batch) -> Tokens:
         """A batch as its head takes it: Tokens (B, D, N), or (B, D, 1) where that reads the first column alone."""
-        head = self.arms[arm].head
-        matrix = self.arms[arm].tokenizer.embed(batch.values, batch.positions)
-        return head.read(self.trunk, Tokens(matrix, batch.mask, batch.positions))
+        return self.arms[arm].head.read(self.trunk, self.arms[arm].embed(batch))
 
     def loss(self, arm: str, batch: Batch) -> Tensor:
         """An arm's own loss of a batch, a scalar."""

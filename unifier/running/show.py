@@ -10,12 +10,13 @@ from unifier.data.examples import split_of
 from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.loading import collate
 from unifier.data.source import BadExamples, Example, readable
+from unifier.network import Network
 from unifier.running.registry import experiment as find
 from unifier.running.settings import check_settings, convert
 from unifier.study.comparison import Comparison
 from unifier.study.experiment import Arm, Experiment, check_seed
 from unifier.study.ledger import count_parameters
-from unifier_tokenizers import InputError, Tokens
+from unifier_tokenizers import InputError
 
 
 def show(reference: str, settings: Mapping[str, Any], *, seed: Any) -> None:
@@ -38,15 +39,14 @@ def show(reference: str, settings: Mapping[str, Any], *, seed: Any) -> None:
 
 def show_experiment(experiment: Experiment) -> None:
     """Print one experiment's stops and parameters."""
+    network = Network(experiment).eval()  # here, so that it refuses what a run would
     print(f"experiment {experiment.name}")
     for name, arm in experiment.arms.items():
         example, encoded = first_of(arm, experiment.training.bad_examples)
         batch = collate(encoded, [0])
-        for part in (arm.tokenizer, experiment.trunk, arm.head):
-            part.eval()
         with torch.no_grad():
-            tokens = Tokens(arm.tokenizer.embed(batch.values, batch.positions), batch.mask, batch.positions)
-            read = arm.head.read(experiment.trunk, tokens)
+            tokens = arm.embed(batch)
+            read = arm.head.read(network.trunk, tokens)
             loss = arm.head.loss(read, batch.target)
         stops = {
             "input": _brief(example.input),

@@ -8,12 +8,12 @@ from typing import Literal, final, get_args
 
 from torch import nn
 
-from unifier.data.loading import Augment, Unit, Views
+from unifier.data.loading import Augment, Batch, Unit, Views
 from unifier.data.source import BadExamples, Source
 from unifier.heads.head import Head
 from unifier.study.freezing import PARTS, Part
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import InputError, Tokenizer
+from unifier_tokenizers import InputError, Tokenizer, Tokens
 from unifier_tokenizers.errors import check_share, choose
 
 Precision = Literal["float32", "bf16"]
@@ -167,6 +167,10 @@ class Arm:
     def __post_init__(self) -> None:
         if not 0 <= self.weight < math.inf:
             raise InputError(f"weight={self.weight}: 0 or more is needed")
+
+    def embed(self, batch: Batch) -> Tokens:
+        """A batch as the trunk takes it: Tokens (B, D, N)."""
+        return Tokens(self.tokenizer.embed(batch.values, batch.positions), batch.mask, batch.positions)
 
 
 @final

@@ -36,11 +36,7 @@ def batches(arm: Arm, split: Encoded, rows: Sequence[int]) -> Iterator[tuple[lis
     order = np.array(rows, np.int64)
     for part in cut(order[np.lexsort(lengths[order].T[::-1])], lengths, COLUMNS):
         batch = collate(split, part).to(device)
-        yield (
-            part.tolist(),
-            Tokens(arm.tokenizer.embed(batch.values, batch.positions), batch.mask, batch.positions),
-            batch,
-        )
+        yield part.tolist(), arm.embed(batch), batch
 
 
 def representations(trunk: Trunk, arm: Arm, split: Encoded, rows: Sequence[int]) -> dict[str, Tensor]:
