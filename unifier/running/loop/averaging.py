@@ -35,17 +35,13 @@ class Averaging(Callback):
         self.past.clear()
         self.past.extend(past)
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
         # Not as soon as the validation ends, for its checkpoint is written after that.
         if self.own:
             put(self.own, pl_module)
             self.own = []
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
         if not self.decay or trainer.global_step == self.steps:
             return
         self.steps = trainer.global_step

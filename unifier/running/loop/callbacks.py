@@ -59,27 +59,11 @@ class Interruption(Callback):
             trainer.save_checkpoint(self.folder / "checkpoints" / "last.ckpt")
             raise Interrupted(self.folder)
 
-    def on_validation_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
+    def on_validation_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
         if self.asked and trainer.state.fn != TrainerFn.FITTING:
             raise Interrupted(self.folder)
 
-    def on_test_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
+    def on_test_batch_end(self, *_: Any, **__: Any) -> None:
         if self.asked:
             raise Interrupted(self.folder)
 
@@ -123,9 +107,7 @@ class Losses(Callback):
         assert isinstance(pl_module, Unifier)
         self.logged = 100 * trainer.global_step // pl_module.total_steps  # a resumed run goes on from there
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
         assert isinstance(pl_module, Unifier)
         done = trainer.global_step
         hundredths = 100 * done // pl_module.total_steps
@@ -155,9 +137,7 @@ class Lines(Callback):
     def __init__(self, every: float = 15.0) -> None:
         self.every, self.last = every, time.monotonic()
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
         if time.monotonic() - self.last > self.every:
             self._say(trainer, pl_module, "train/", "")
 
