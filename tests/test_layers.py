@@ -34,12 +34,11 @@ def tokens_of(lengths: list[int]) -> Tokens:
 @pytest.mark.parametrize("name", TRUNKS)
 def test_layers_have_names_and_the_last_one_is_what_the_answer_is_made_of(name: str) -> None:
     trunk, tokens = TRUNKS[name]().eval(), tokens_of([N, 3])
-    answer, layers = by_layer(trunk, tokens)
+    answer, layers = trunk(tokens), by_layer(trunk, tokens)
     kind = "layers" if name in ("recurrent", "convolutional") else "blocks"
     assert list(layers) == ["columns", *(f"{kind}.{i}" for i in range(DEPTH))]
     assert torch.equal(layers["columns"], tokens.matrix.mT)
     assert torch.equal(trunk.get_submodule("norm")(layers[f"{kind}.{DEPTH - 1}"]), answer.matrix.mT)
-    assert torch.equal(answer.matrix, trunk(tokens).matrix)
     kept = dict(layers)
     trunk(tokens_of([2]))  # nobody watches any more
     assert all(layers[layer] is columns for layer, columns in kept.items())
@@ -48,7 +47,7 @@ def test_layers_have_names_and_the_last_one_is_what_the_answer_is_made_of(name: 
 @pytest.mark.parametrize("name", ["pre", "bag"])
 def test_a_layer_is_what_its_block_gives_back(name: str) -> None:
     trunk, tokens = TRUNKS[name]().eval(), tokens_of([N, N])
-    layers = by_layer(trunk, tokens)[1]
+    layers = by_layer(trunk, tokens)
     for i, block in enumerate(trunk.get_submodule("blocks").children()):
         x = layers["columns" if i == 0 else f"blocks.{i - 1}"]
         torch.testing.assert_close(layers[f"blocks.{i}"], block(x, None))
@@ -58,10 +57,10 @@ def test_a_layer_is_what_its_block_gives_back(name: str) -> None:
 def test_padding_changes_no_mean(name: str) -> None:
     trunk, lengths = TRUNKS[name]().eval(), [N, 2, 4]
     tokens = tokens_of(lengths)
-    together = by_layer(trunk, tokens)[1]
+    together = by_layer(trunk, tokens)
     for b, length in enumerate(lengths):
         alone = Tokens(*(part[b : b + 1, ..., :length] for part in tokens))
-        for layer, columns in by_layer(trunk, alone)[1].items():
+        for layer, columns in by_layer(trunk, alone).items():
             means = mean_columns(together[layer], tokens.mask)[b]
             torch.testing.assert_close(means, columns[0].mean(0), atol=1e-5, rtol=1e-4)
 
@@ -69,9 +68,10 @@ def test_padding_changes_no_mean(name: str) -> None:
 @pytest.mark.parametrize("visible", ["past", torch.tensor([2, 0])], ids=["past", "prefix"])
 def test_what_may_be_seen_is_passed_on(visible: Visible) -> None:
     trunk, tokens = TRUNKS["pre"]().eval(), tokens_of([N, 4])
-    answer, layers = by_layer(trunk, tokens, visible)
-    assert torch.equal(answer.matrix, trunk(tokens, visible).matrix)
-    assert not torch.equal(layers["blocks.0"], by_layer(trunk, tokens)[1]["blocks.0"])
+    layers = by_layer(trunk, tokens, visible)
+    last = layers[f"blocks.{DEPTH - 1}"]
+    assert torch.equal(trunk.get_submodule("norm")(last).mT, trunk(tokens, visible).matrix)
+    assert not torch.equal(layers["blocks.0"], by_layer(trunk, tokens)["blocks.0"])
 
 
 class Doubles(Trunk):
@@ -102,7 +102,7 @@ class Convolves(Trunk):
 
 @pytest.mark.parametrize("build", [Doubles, Convolves])
 def test_a_trunk_that_tells_of_no_layers_is_one(build: Callable[[], Trunk]) -> None:
-    tokens = tokens_of([D, D])
-    answer, layers = by_layer(build().eval(), tokens)
+    trunk, tokens = build().eval(), tokens_of([D, D])
+    layers = by_layer(trunk, tokens)
     assert list(layers) == ["columns", "trunk"]
-    assert torch.equal(layers["trunk"], answer.matrix.mT)
+    assert torch.equal(layers["trunk"], trunk(tokens).matrix.mT)

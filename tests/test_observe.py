@@ -191,7 +191,7 @@ def test_a_representation_is_the_mean_of_an_example_alone() -> None:
     for place, row in enumerate(rows):
         matrix = arm.tokenizer(PAIRS.split("val")[row].input)
         alone = Tokens(matrix[None], torch.ones(1, matrix.shape[1], dtype=torch.bool), split.units(row).positions[None])
-        for name, columns in by_layer(model.trunk, alone)[1].items():
+        for name, columns in by_layer(model.trunk, alone).items():
             torch.testing.assert_close(found[name][place], columns[0].mean(0), atol=1e-5, rtol=1e-4)
 
 

@@ -53,7 +53,11 @@ class MetricsFile:
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         row = {"step": step, **metrics}
         # What was logged after the checkpoint that a run resumes from is logged anew.
-        self.earlier = [old for old in self.earlier if (int(old["step"]), old.keys() == row.keys()) < (step, True)]
+        self.earlier = [
+            old
+            for old in self.earlier
+            if int(old["step"]) < step or (int(old["step"]) == step and old.keys() != row.keys())
+        ]
         self.rows.append(row)
         write_table(self.path, [*self.earlier, *self.rows])
 

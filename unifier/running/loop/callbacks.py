@@ -130,15 +130,19 @@ class Losses(Callback):
         trainer.logger.log_metrics(row, done)
 
 
+EVERY = 15.0
+"""Seconds from one line of progress to the next."""
+
+
 @final
 class Lines(Callback):
     """Progress where there is no terminal: a line every few seconds, and one for each validation."""
 
-    def __init__(self, every: float = 15.0) -> None:
-        self.every, self.last = every, time.monotonic()
+    def __init__(self) -> None:
+        self.last = time.monotonic()
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
-        if time.monotonic() - self.last > self.every:
+        if time.monotonic() - self.last > EVERY:
             self._say(trainer, pl_module, "train/", "")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -151,7 +151,6 @@ def translate(
         found = translator.translate(
             [units for units in lines.values() if units is not None],
             lambda head, tokens, rows, numbers=numbers: wishes.search(head, tokens, [numbers[row] for row in rows]),
-            align=page is not None,
         )
         translations = dict(zip(numbers, found, strict=True))
         for number in lines:

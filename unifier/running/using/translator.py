@@ -45,7 +45,8 @@ class Translator:
     """The arm of a run that translates, in evaluation mode, on the accelerator where there is one."""
 
     def __init__(self, folder: str | Path, experiment: str | None = None, *, align: bool = False) -> None:
-        """`experiment` (FILE:name) says where the experiment's file is now, if it was moved.
+        """`experiment` (FILE:name) says where the experiment's file is now, if it was moved; with `align` each
+        translation tells what looked at what.
 
         Raises InputError for a folder that is no run, was stopped too early, or does not translate; and for one whose
         decoder cannot tell what it looks at, where it is to `align`.
@@ -64,6 +65,7 @@ class Translator:
         ((self.arm, (self.tokenizer, self.head)),) = arms.items()
         if align and not isinstance(self.head, AttentiveHead):
             raise InputError(f"{folder}: its decoder has no attention that could be shown; leave out --attention")
+        self.align = align
         self.columns = described.training.batch_tokens
         self.longest: int = read_json(Path(folder) / "settings.json", longest=dict)["longest"][self.arm]
         """The most tokens of a text it was trained on."""
@@ -71,10 +73,10 @@ class Translator:
         self.model.to(self.device)
 
     @torch.inference_mode()
-    def translate(self, examples: Sequence[Units], search: Search, *, align: bool = False) -> list[Translation]:
+    def translate(self, examples: Sequence[Units], search: Search) -> list[Translation]:
         """What `search` finds for each of some texts, which the tokenizer has encoded, in their order.
 
-        They are read in batches of like length; `align` says whether to tell what looked at what.
+        They are read in batches of like length.
         """
         if not examples:
             return []
@@ -90,7 +92,7 @@ class Translator:
                     [self.head.vocabulary.decode(text.ids) for text in texts],
                     [text.score for text in texts],
                     len(best) == limits[b],
-                    self._align(Tokens(*(part[b : b + 1] for part in tokens)), values[b], best) if align else None,
+                    self._align(Tokens(*(part[b : b + 1] for part in tokens)), values[b], best) if self.align else None,
                 )
         return [found[row] for row in range(len(examples))]
 

@@ -8,8 +8,8 @@ from unifier.trunks.trunk import Trunk, Visible
 from unifier_tokenizers import Tokens
 
 
-def by_layer(trunk: Trunk, tokens: Tokens, visible: Visible = "all") -> tuple[Tokens, dict[str, Tensor]]:
-    """What the trunk answers, and what enters it ("columns") and what each layer gives back, each (B, N, D).
+def by_layer(trunk: Trunk, tokens: Tokens, visible: Visible = "all") -> dict[str, Tensor]:
+    """What enters the trunk ("columns"), and what each layer gives back, each (B, N, D).
 
     A layer is named as the trunk's parameters are: "blocks.0", "layers.0". A trunk that tells of none by `readers` is
     one layer, "trunk".
@@ -32,7 +32,7 @@ def by_layer(trunk: Trunk, tokens: Tokens, visible: Visible = "all") -> tuple[To
             handle.remove()
     if len(found) == 1:
         found["trunk"] = answer.matrix.transpose(1, 2)
-    return answer, found
+    return found
 
 
 def mean_columns(columns: Tensor, mask: Tensor) -> Tensor:

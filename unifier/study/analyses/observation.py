@@ -43,7 +43,7 @@ def representations(trunk: Trunk, arm: Arm, split: Encoded, rows: Sequence[int])
     """For each layer, as `by_layer` names them, the mean of each row's real columns: (rows, D) float32."""
     found: dict[str, dict[int, Tensor]] = {}
     for part, tokens, _ in batches(arm, split, rows):
-        for layer, columns in by_layer(trunk, tokens, arm.head.visible)[1].items():
+        for layer, columns in by_layer(trunk, tokens, arm.head.visible).items():
             means = mean_columns(columns, tokens.mask).cpu()
             found.setdefault(layer, {}).update(zip(part, means, strict=True))
     return {layer: torch.stack([means[row] for row in rows]) for layer, means in found.items()}
