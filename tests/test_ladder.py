@@ -21,7 +21,7 @@ from unifier.heads.writing import AttentiveHead, WritingHead
 from unifier.model import Unifier
 from unifier.running.registry import experiments
 from unifier.running.telling.observe import observe
-from unifier.running.using.translate import Wishes, translate
+from unifier.running.using.translate import DecodingOptions, translate
 from unifier.running.using.translator import Translator
 from unifier.study.comparison import Comparison
 from unifier.study.experiment import Experiment
@@ -121,7 +121,9 @@ def test_the_comparison_runs_and_each_run_translates(tmp_path: Path, capsys: pyt
         translator = Translator(run)
         assert isinstance(translator.head, AttentiveHead) == aligns
         out = io.StringIO()
-        translate(translator, io.BytesIO(b"The cat sleeps.\n\nThe girls see a dog.\n"), "input", out, Wishes(beam=2))
+        translate(
+            translator, io.BytesIO(b"The cat sleeps.\n\nThe girls see a dog.\n"), "input", out, DecodingOptions(beam=2)
+        )
         assert out.getvalue().count("\n") == 3
         lines = tmp_path / "lines.txt"
         lines.write_text("The cat sleeps.\n")

@@ -20,7 +20,7 @@ from unifier.cli import main
 from unifier.heads.translation import TranslationHead
 from unifier.running.using import translate as command
 from unifier.running.using.load import load
-from unifier.running.using.translate import Wishes, arriving, opened, translate
+from unifier.running.using.translate import DecodingOptions, arriving, opened, translate
 from unifier.running.using.translator import Translator
 from unifier_tokenizers import InputError
 
@@ -55,11 +55,11 @@ def translator(run: Path) -> Translator:
     return Translator(run)
 
 
-def said(translator: Translator, text: str | bytes, **wishes: object) -> list[str]:
+def said(translator: Translator, text: str | bytes, **decoding: object) -> list[str]:
     """The lines written for a text."""
     out = io.StringIO()
     content = text.encode() if isinstance(text, str) else text
-    translate(translator, io.BytesIO(content), "input", out, Wishes(**wishes))  # pyright: ignore[reportArgumentType]
+    translate(translator, io.BytesIO(content), "input", out, DecodingOptions(**decoding))  # pyright: ignore[reportArgumentType]
     assert not out.getvalue() or out.getvalue().endswith("\n")
     return out.getvalue().split("\n")[:-1]
 
@@ -177,7 +177,7 @@ def test_a_line_longer_than_any_trained_on_is_translated_or_refused_and_never_cu
     )
     out = io.StringIO()
     with pytest.raises(InputError, match=r"input, line 2: .* tokens, and the longest .*--long translate"):
-        translate(translator, io.BytesIO(f"two\n{long}\nthree".encode()), "input", out, Wishes(long="refuse"))
+        translate(translator, io.BytesIO(f"two\n{long}\nthree".encode()), "input", out, DecodingOptions(long="refuse"))
     assert out.getvalue().splitlines() == said(translator, "two"), "what stands before it is translated"
 
 
@@ -194,11 +194,11 @@ def test_what_cannot_be_read_is_named_by_its_line(translator: Translator) -> Non
     with pytest.raises(InputError, match="input, line 2: not UTF-8 text"):
         said(translator, b"one\n\xff\xfe\n")
     with pytest.raises(InputError, match="input cannot be read: Not a gzipped file"):
-        translate(translator, gzip.GzipFile(fileobj=io.BytesIO(b"plain")), "input", io.StringIO(), Wishes())
+        translate(translator, gzip.GzipFile(fileobj=io.BytesIO(b"plain")), "input", io.StringIO(), DecodingOptions())
 
 
 @pytest.mark.parametrize(
-    ("wishes", "expected"),
+    ("decoding", "expected"),
     [
         ({"n_best": 0}, "n_best=0: at least 1"),
         ({"beam": 0}, "beam=0: at least 1"),
@@ -212,9 +212,9 @@ def test_what_cannot_be_read_is_named_by_its_line(translator: Translator) -> Non
         ({"long": "cut"}, "long"),
     ],
 )
-def test_wishes_that_do_not_go_together(wishes: dict[str, object], expected: str) -> None:
+def test_options_that_do_not_go_together(decoding: dict[str, object], expected: str) -> None:
     with pytest.raises(InputError, match=expected):
-        Wishes(**wishes)  # pyright: ignore[reportArgumentType]
+        DecodingOptions(**decoding)  # pyright: ignore[reportArgumentType]
 
 
 def test_the_command_reads_a_file_and_writes_a_page_of_alignments(

@@ -15,7 +15,7 @@ from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttri
 from unifier import Comparison, Experiment, Result, run
 from unifier.data.embedded import Digits
 from unifier.heads.classification import ClassificationHead
-from unifier.running.tracking import Mode, Tracking, WeightsAndBiases, wandb_mode
+from unifier.running.tracking import Tracking, WandbMode, WeightsAndBiases, wandb_mode
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
@@ -212,7 +212,7 @@ def test_a_sweep_finds_the_last_validation_as_a_plain_number(tmp_path: Path, mon
     assert summary(records(tmp_path))["val/score"] == 0.25
 
 
-def opened(folder: Path, mode: Mode) -> WeightsAndBiases:
+def opened(folder: Path, mode: WandbMode) -> WeightsAndBiases:
     folder.mkdir(exist_ok=True)
     return WeightsAndBiases(folder, project="p", group="g", job_type="t", tags=[], config={}, mode=mode)
 

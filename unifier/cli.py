@@ -310,16 +310,16 @@ def act_translate(options: argparse.Namespace) -> None:
     from dataclasses import fields
 
     from unifier.report.alignment import AlignmentPage
-    from unifier.running.using.translate import Wishes, opened, translate
+    from unifier.running.using.translate import DecodingOptions, opened, translate
     from unifier.running.using.translator import Translator
 
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as what is read
-    wishes = Wishes(**{field.name: getattr(options, field.name) for field in fields(Wishes)})
+    decoding = DecodingOptions(**{field.name: getattr(options, field.name) for field in fields(DecodingOptions)})
     translator = Translator(options.run, options.experiment, align=bool(options.attention))
     page = AlignmentPage(options.attention) if options.attention else nullcontext()
     with opened(options.file) as file, page as alignments:
-        translate(translator, file, options.file or "standard input", sys.stdout, wishes, alignments)
+        translate(translator, file, options.file or "standard input", sys.stdout, decoding, alignments)
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, Any]:

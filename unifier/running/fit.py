@@ -33,8 +33,8 @@ from unifier.study.memory import keep_freed_memory
 from unifier.trunks.arithmetic.precision import device_here
 from unifier_tokenizers import InputError
 
-WITHOUT_GRADIENTS = 4
-"""How many times a training batch's columns are read at once in validation and test, which keep nothing to go back."""
+EVALUATION_FACTOR = 4
+"""How many times as many columns as in training are read at once in validation and test, which keep no gradients."""
 
 
 @final
@@ -162,7 +162,7 @@ def fit(
         introduce(result, training, steps)
         tracking = start_tracking(experiment, result, place, model, done)
         held_out = {
-            name: EvaluationBatches(split, columns=WITHOUT_GRADIENTS * training.batch_tokens)
+            name: EvaluationBatches(split, columns=EVALUATION_FACTOR * training.batch_tokens)
             for name, split in (("val", val), ("test", test))
         }
         speed = Speed(batches, peak_flops(device_here(), torch.bfloat16 if computes_bf16(training) else torch.float32))

@@ -16,7 +16,7 @@ from unifier.study.files import read_json, read_table, write_table
 from unifier_tokenizers.errors import one_line
 
 Track = Literal["online", "offline", "off"]
-Mode = Literal["online", "offline", "disabled", "shared"]
+WandbMode = Literal["online", "offline", "disabled", "shared"]
 
 PATIENCE = 30.0
 """Seconds that W&B's server is waited for, unless $WANDB_INIT_TIMEOUT says how many."""
@@ -105,7 +105,7 @@ class WeightsAndBiases:
         job_type: str,
         tags: Sequence[str],
         config: Mapping[str, Any],
-        mode: Mode,
+        mode: WandbMode,
     ) -> None:
         """Where the server cannot be reached, this run and all later ones of the process are kept offline."""
         import wandb
@@ -194,12 +194,12 @@ def _cells(sample: Mapping[str, str]) -> list[Any]:
     ]
 
 
-def wandb_mode(track: Track | None) -> Mode:
+def wandb_mode(track: Track | None) -> WandbMode:
     """The mode to ask W&B for: what was said, else `$WANDB_MODE`, else online where a key is known."""
     if track in ("online", "offline"):
         return track
     if mode := os.environ.get("WANDB_MODE"):  # W&B itself reads it once in a process
-        return cast(Mode, mode)
+        return cast(WandbMode, mode)
     home = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
     return "online" if os.environ.get("WANDB_API_KEY") or get_netrc_auth(home) else "offline"
 

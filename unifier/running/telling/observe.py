@@ -53,7 +53,7 @@ def observe(model: Network, splits: Mapping[str, Encoded], folder: Path) -> None
         short = np.flatnonzero(split.lengths()[:, 0] <= LONGEST).tolist()
         looked_at = [short[k] for k in spread(len(short), LOOKED_AT)]
         found = statistics(attentive, arm, split, looked_at) if attentive and looked_at else []
-        attention[name] = {"unit": arm.tokenizer.unit, "layers": found, **errors(sentences.values())}
+        attention[name] = {"unit": arm.tokenizer.unit, "layers": found, **alignment_error_rates(sentences.values())}
         for k, row in enumerate(sorted({rows[0], rows[len(rows) // 3]})):
             path = folder / "figures" / f"attention-{name}-{k}.svg"
             if sentence := sentences.get(row):
@@ -69,7 +69,7 @@ def observe(model: Network, splits: Mapping[str, Encoded], folder: Path) -> None
     model.train(training)
 
 
-def errors(sentences: Iterable[Aligned]) -> dict[str, float]:
+def alignment_error_rates(sentences: Iterable[Aligned]) -> dict[str, float]:
     """The alignment error rate and its chance, where the true alignment of some sentences is known."""
     known = [one for one in sentences if one.gold]
     named = {"alignment_error_rate": alignment_error_rate, "alignment_error_rate_chance": chance_error_rate}

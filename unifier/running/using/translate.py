@@ -30,7 +30,7 @@ CHUNK = 64
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class DecodingOptions:
     """How lines are translated; None is as the run's own settings say."""
 
     n_best: int | None = None
@@ -129,7 +129,7 @@ def translate(
     file: BufferedIOBase,
     name: str,
     out: TextIO,
-    wishes: Wishes,
+    decoding: DecodingOptions,
     page: AlignmentPage | None = None,
 ) -> None:
     """Write the translation of each line of a file, which `name` names in messages.
@@ -143,19 +143,19 @@ def translate(
         lines: dict[int, Units | None] = {}
         for number, line in chunk:
             try:
-                lines[number] = _encode(translator, line, f"{name}, line {number}", wishes.long)
+                lines[number] = _encode(translator, line, f"{name}, line {number}", decoding.long)
             except InputError as error:
                 trouble = error
                 break
         numbers = [number for number, units in lines.items() if units is not None]
         found = translator.translate(
             [units for units in lines.values() if units is not None],
-            lambda head, tokens, rows, numbers=numbers: wishes.search(head, tokens, [numbers[row] for row in rows]),
+            lambda head, tokens, rows, numbers=numbers: decoding.search(head, tokens, [numbers[row] for row in rows]),
         )
         translations = dict(zip(numbers, found, strict=True))
         for number in lines:
             one = translations.get(number)
-            for row in _rows(number, one, nbest=wishes.n_best is not None):
+            for row in _rows(number, one, nbest=decoding.n_best is not None):
                 print(row, file=out)
             if one is not None and one.cut:
                 _warn(f"{name}, line {number}: its translation was truncated at the maximum length")
