@@ -44,7 +44,7 @@ class Unifier(Network, pl.LightningModule):
         self.ledger = Ledger({name: Spent() for name in experiment.arms})
         self.random_states: list[Tensor] = []
         self.began = 0.0
-        """When the forward pass of the step began, or what of it is clocked ended."""
+        """When the current batch's forward pass began, or when the clock was last read after that."""
         self.seconds_in_steps = 0.0
         """Time in forward and backward passes and the optimizer."""
         self.planned_steps = 1

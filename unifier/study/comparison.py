@@ -85,9 +85,9 @@ class Comparison:
     """Shared by all: each experiment has a setting of each of these names."""
     seeds: Sequence[int] = (0,)
     modes: Sequence[Mode] = ("solo",)
-    """"joint" asks for as many columns of one D from all. "transfer" is the whole matrix with its controls: a random
-    trunk left as it is, and each trained trunk with its weights shuffled within each tensor; trained from random, the
-    control is solo."""
+    """"joint" needs trunks of one shape and make, and the same training but for budgets. "transfer" trains every
+    experiment on each other one's trained trunk, once for each of `tuned`, beside two controls: that trunk with the
+    entries within each tensor shuffled, and a random trunk. Where all of it is trained, the latter is the solo run."""
     temperature: float = math.inf
     """How arms trained together share their budgets, as `Training.temperature` says; equal shares are those of solo."""
     weighting: Weighting = "fixed"

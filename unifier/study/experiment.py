@@ -36,11 +36,11 @@ class Training:
     steps: int | None = None
     """Optimizer steps."""
     tokens: int | None = None
-    """Columns of examples, padding not counted, nor that R-Drop reads each of them twice."""
+    """Columns of examples, without padding. R-Drop's second pass over a batch is not counted."""
     flops: float | None = None
     """Operations of products and convolutions, forward and backward, padding not counted."""
     seconds: float | None = None
-    """Time in training, validations not counted; the same seed then gives the same run no more."""
+    """Training time, without validations. A run with this budget is not reproducible from its seed."""
     batch_tokens: int = 4096
     """The most columns, or target tokens, in a batch, padding counted."""
     accumulate: int = 1
@@ -77,8 +77,8 @@ class Training:
     frozen: tuple[Part, ...] = ()
     """Parts that stay as they are."""
     temperature: float = math.inf
-    """How arms trained together share the budget: equally, or by their numbers of examples to the power 1 / this; of a
-    budget in epochs equally alone."""
+    """Sampling temperature T: an arm's share of the budget is proportional to its number of examples to the power 1/T.
+    Infinity (the default) means equal shares. A budget in epochs allows only the default."""
     weighting: Weighting = "fixed"
     """How their losses are weighted: by the arms' own `weight`, or times what is learned (uncertainty)."""
 

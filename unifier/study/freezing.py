@@ -58,7 +58,10 @@ def freeze(parts: Sequence[Part], trunk: Trunk, tokenizers: Iterable[nn.Module],
 
 
 def hold_frozen_statistics(model: nn.Module) -> None:
-    """Let no batch norm that is frozen, or has no weights and lies in a part that is, take means of what it reads."""
+    """Keep frozen batch norms in evaluation mode, so that their running statistics stay fixed.
+
+    A batch norm without weights counts as frozen if the module around it is.
+    """
     for part in model.modules():
         weights = list(part.parameters())
         if weights and not any(parameter.requires_grad for parameter in weights):

@@ -22,11 +22,11 @@ class Spent:
     """Those that it had a batch in."""
     examples: int = 0
     tokens: int = 0
-    """Columns of examples, padding not counted, nor that R-Drop reads each of them twice."""
+    """Columns of examples, without padding. R-Drop's second pass over a batch is not counted."""
     flops: int = 0
     """Floating-point operations of products and convolutions, forward and backward, padding not counted."""
     seconds: float = 0.0
-    """Time in training, its validations not counted."""
+    """Training time, without validations."""
 
 
 @final
@@ -52,7 +52,7 @@ class Ledger:
             self._since = time.perf_counter()
 
     def pause(self) -> None:
-        """Stop the clock until training goes on; what has passed since the last step is no arm's."""
+        """Stop the clock; time since it was last read is charged to no arm."""
         self._since = None
 
     def count(self, arm: str, columns: Tensor, flops: int) -> None:

@@ -37,9 +37,9 @@ def load_weights(trunk: Trunk, weights: Mapping[str, Tensor], *, start: str) -> 
 
 
 def shuffle(trunk: Trunk, seed: int) -> None:
-    """Put the weights of each tensor in another order: how large they are stays, what they have learned goes.
+    """Permute the entries within each tensor: this keeps the distribution of values and destroys what was learned.
 
-    A norm's running means and variances are learned too.
+    A norm's running means and variances are permuted too.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

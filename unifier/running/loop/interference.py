@@ -26,9 +26,9 @@ Pair = tuple[str, str]
 class Interference(Callback):
     """Compares the gradient of each batch with the last one of every arm, layer by layer of the trunk.
 
-    It costs no pass of its own: an arm's last gradient is of the same step, or a few steps old. The cosine of an arm
-    with itself, found the same way, is what two batches of one task reach. interference.csv holds the means over
-    windows of the run.
+    It costs no pass of its own: an arm's last gradient is of the same step, or a few steps old. The cosine between two
+    batches of the same arm is the baseline for those between arms. interference.csv holds the means over windows of the
+    run.
     """
 
     def __init__(self, folder: Path) -> None:
