@@ -16,7 +16,7 @@ from matplotlib.text import Annotation, Text
 
 from unifier.report.figures.curves import draw_curves, looks
 from unifier.report.figures.drawing import COLOURS, STYLE, Drawn, Sheet, faded
-from unifier.report.figures.layers import draw_gradients
+from unifier.report.figures.layers import draw_gradients, draw_representation
 from unifier.report.figures.lengths import draw_lengths
 from unifier.report.figures.scaling import draw_sweeps
 from unifier.report.numbers.conditions import conditions
@@ -34,9 +34,9 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Axes]]:
     """The axes of each figure that is drawn, by its name; nothing is written."""
     found: dict[str, Axes] = {}
 
-    def keep(_: Sheet, figure: Figure, name: str, section: str, says: str, *_more: object) -> Drawn:
+    def keep(_: Sheet, figure: Figure, name: str, section: str, says: str, *_more: Any) -> Drawn:
         found[name] = figure.axes[0]
-        return Drawn(section, Path(name), says)
+        return Drawn(section, Path(name), says, [])
 
     monkeypatch.setattr(Sheet, "save", keep)
     with mpl.rc_context(STYLE):
@@ -132,6 +132,20 @@ def test_conditions_of_a_page_s_only_arm_are_told_by_colour(row: Rows) -> None:
     styles = looks(found, Sheet(Path(), {"en-fr": COLOURS[0]}))
     assert len(set(styles.values())) == 13
     assert len({colour for colour, _ in styles.values()}) == len(COLOURS)
+
+
+def test_of_many_pairs_of_trunks_those_with_shuffled_weights_are_left_out(kept: Mapping[str, Axes]) -> None:
+    solo = {"experiment": "own", "mode": "solo", "start": None, "shuffled": False, "tuned": "all", "varied": {}}
+    measured = {"arm": "digits", "layer": "blocks.0", "cka": 0.5, "cka_chance": 0.1, "cka_calibrated": 0.4, "cka_p": 0}
+    moved = [
+        solo | {"mode": "transfer", "start": start, "shuffled": shuffled}
+        for start in ("genres", "texts", "from_shuffled")
+        for shuffled in (True, False)
+    ]
+    draw_representation([measured | {"a": solo, "b": one} for one in moved], SHEET)
+    drawn = {text.get_text().replace("\n", " ") for text in kept["representation-digits-cka"].texts} - {"chance"}
+    assert {f"{start}, all trained" for start in ("genres", "texts", "from shuffled")} < drawn
+    assert len(drawn) == 4
 
 
 def test_a_pair_of_arms_is_named_in_both_colours(

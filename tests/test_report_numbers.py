@@ -247,6 +247,14 @@ def test_the_matrix_holds_every_pair_and_its_controls(row: Rows) -> None:
     assert "solo" in grid.unit
 
 
+def test_a_control_is_one_whatever_the_experiments_are_called(row: Rows) -> None:
+    moved = {"mode": "transfer", "start": "from_shuffled", "tuned": "none"}
+    rows = [row("digits", 95.0), *(row("digits", 80.0, shuffled=one, **moved) for one in (False, True))]
+    (grid,) = transfer_grids(conditions(rows))
+    assert grid.rows == ["from from shuffled", "from shuffled, shuffled", "random, all trained (solo)"]
+    assert grid.controls == grid.rows[1:]
+
+
 def test_every_number_of_the_full_study_is_one(full: Path) -> None:
     found = conditions(read_study(full).rows)
     assert all(math.isfinite(one.score.mean) for one in found)

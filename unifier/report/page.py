@@ -79,7 +79,7 @@ def _write(folder: Path, study: Study) -> Path:
             section: [(one.says, data) for one, data in figures if one.section == section] for section in SECTIONS
         },
         controls=control_table(found),
-        likeness=likeness_table([one.path for one, _ in figures if one.section == "representation"]),
+        likeness={one.says: likeness_table(one.table) for one, _ in figures if one.section == "representation"},
         attention=_attention(found, shown, room),
         attention_table=attention_table(found),
         alignment_table=alignment_table(found),

@@ -63,6 +63,8 @@ class Drawn:
     path: Path
     says: str
     """What it shows, for who cannot see it."""
+    table: Sequence[Mapping[str, Any]]
+    """The numbers that it shows."""
 
 
 @final
@@ -95,7 +97,7 @@ class Sheet:
         path = at / (re.sub(r"[^\w.]+", "-", name) + ".svg")  # settings stand in names, and hold anything
         write_text(path, file.getvalue().replace("</style>", f"{dark}</style>", 1))
         write_table(path.with_suffix(".csv"), table)
-        return Drawn(section, path, says)
+        return Drawn(section, path, says, table)
 
 
 def colours_of(arms: Sequence[str]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
@@ -29,16 +29,16 @@ def draw_representation(found: Sequence[Mapping[str, Any]], sheet: Sheet) -> lis
     drawn: list[Drawn] = []
     for arm in dict.fromkeys(one["arm"] for one in found):
         for measure, said in MEASURES.items():
-            table = _likeness([one for one in found if one["arm"] == arm and f"{measure}_calibrated" in one], measure)
-            if not table:
+            told = _likeness([one for one in found if one["arm"] == arm and f"{measure}_calibrated" in one], measure)
+            if not told:
                 continue
-            layers = list(dict.fromkeys(line["layer"] for line in table))
-            every = sorted(dict.fromkeys(line["trunks"] for line in table), key=lambda pair: "shuffled" in pair)
+            layers = list(dict.fromkeys(line["layer"] for _, line in told))
+            every = sorted(dict.fromkeys(pair for pair, _ in told), key=lambda pair: pair.shuffled)
             pairs = every[:MOST]
             figure, axes = panel()
             ends: list[End] = []
             for k, pair in enumerate(pairs):
-                lines = [line for line in table if line["trunks"] == pair]
+                lines = [line for own, line in told if own == pair]
                 x, y = [layers.index(line["layer"]) for line in lines], [line["calibrated"] for line in lines]
                 own = sheet.colours.get(arm, COLOURS[0])
                 colour = faded(own, k / max(len(pairs) - 1, 1))
@@ -48,7 +48,7 @@ def draw_representation(found: Sequence[Mapping[str, Any]], sheet: Sheet) -> lis
                     axes.plot(
                         [at], [height], "o", color=colour, markerfacecolor=colour if sure else "none", markersize=5
                     )
-                ends.append(End(y[-1], pair.removeprefix("solo and "), colour))
+                ends.append(End(y[-1], pair.second if pair.first == "solo" else pair.name, colour))
             axes.axhline(0, color=SOFT, linewidth=1, linestyle=":")
             ends.append(End(0.0, "chance", SOFT))
             axes.set_xticks(range(len(layers)), [layer_name(layer).removeprefix("block ") for layer in layers])
@@ -58,33 +58,51 @@ def draw_representation(found: Sequence[Mapping[str, Any]], sheet: Sheet) -> lis
             note = "Hollow: not above chance (permutation test, p > 0.05)"
             if len(every) > MOST:
                 note += f". {len(every) - MOST} more pairs of trunks are in the table"
-            if all(pair.startswith("solo and ") for pair in pairs):
+            if all(pair.first == "solo" for pair in pairs):
                 note = f"Each against solo. {note}"
             says = f"{said} by layer, calibrated, {arm}"
+            table = [line for _, line in told]
             drawn.append(sheet.save(figure, f"representation-{arm}-{measure}", "representation", says, table, note))
     return drawn
 
 
-def _likeness(found: Sequence[Mapping[str, Any]], measure: str) -> list[dict[str, Any]]:
+class _Pair(NamedTuple):
+    """Two trunks as a person calls them, and whether the weights of one were shuffled."""
+
+    first: str
+    second: str
+    shuffled: bool
+
+    @property
+    def name(self) -> str:
+        """Both of them."""
+        return f"{self.first} and {self.second}"
+
+
+def _likeness(found: Sequence[Mapping[str, Any]], measure: str) -> list[tuple[_Pair, dict[str, Any]]]:
     """A line for each pair of trunks and layer, means over seeds, the raw figure with its chance and calibrated."""
     experiments: dict[str, set[str]] = defaultdict(set)
     for one in found:
         for side in (one["a"], one["b"]):
             experiments[label(side)].add(side.get("experiment", ""))
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    groups: dict[tuple[_Pair, str], list[Mapping[str, Any]]] = defaultdict(list)
     for one in found:
-        said = ((label(side), side.get("experiment", "")) for side in (one["a"], one["b"]))
-        pair = " and ".join(named(own, which, alone=len(experiments[own]) == 1) for own, which in said)
-        groups[pair, one["layer"]].append(one)
+        sides = [one["a"], one["b"]]
+        said = ((label(side), side.get("experiment", "")) for side in sides)
+        first, second = (named(own, which, alone=len(experiments[own]) == 1) for own, which in said)
+        groups[_Pair(first, second, any(side.get("shuffled") for side in sides)), one["layer"]].append(one)
     return [
-        {
-            "trunks": pair,
-            "layer": layer,
-            "raw": fmean(one[measure] for one in group),
-            "chance": fmean(one[f"{measure}_chance"] for one in group),
-            "calibrated": fmean(one[f"{measure}_calibrated"] for one in group),
-            "p": max((one[f"{measure}_p"] for one in group if one.get(f"{measure}_p") is not None), default=""),
-        }
+        (
+            pair,
+            {
+                "trunks": pair.name,
+                "layer": layer,
+                "raw": fmean(one[measure] for one in group),
+                "chance": fmean(one[f"{measure}_chance"] for one in group),
+                "calibrated": fmean(one[f"{measure}_calibrated"] for one in group),
+                "p": max((one[f"{measure}_p"] for one in group if one.get(f"{measure}_p") is not None), default=""),
+            },
+        )
         for (pair, layer), group in groups.items()
     ]
 

@@ -1,7 +1,6 @@
 """The report's tables, each a list of rows of texts."""
 
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -9,7 +8,7 @@ from unifier.report.numbers.conditions import Condition, Contrast, contrasts
 from unifier.report.numbers.matching import MEASURES, unmatched
 from unifier.report.numbers.rows import Row
 from unifier.report.numbers.wording import alone, amount, count, decimals, figure, plain, plus_minus
-from unifier.study.files import read_json, read_table
+from unifier.study.files import read_json
 
 Table = list[dict[str, str]]
 """A line maps a column's name to what stands there."""
@@ -141,15 +140,15 @@ DECIMALS = {"raw": 2, "chance": 2, "calibrated": 2, "p": 3}
 """Of the numbers of how alike two trunks are."""
 
 
-def likeness_table(drawn: Sequence[Path]) -> dict[str, Table]:
-    """The numbers of the representations' figures, by figure: raw, by chance, calibrated."""
-    return {
-        ", ".join(path.stem.removeprefix("representation-").rsplit("-", 1)): [
-            {**line, **{name: figure(float(line[name]), places) for name, places in DECIMALS.items() if line.get(name)}}
-            for line in read_table(path.with_suffix(".csv"))
-        ]
-        for path in drawn
-    }
+def likeness_table(lines: Sequence[Mapping[str, Any]]) -> Table:
+    """How alike trunks are, layer by layer: raw, by chance, calibrated."""
+    return [
+        {
+            name: value if value == "" or name not in DECIMALS else figure(value, DECIMALS[name])
+            for name, value in line.items()
+        }
+        for line in lines
+    ]
 
 
 def run_table(rows: Sequence[Row], labels: Mapping[int, str]) -> Table:

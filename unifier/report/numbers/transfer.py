@@ -60,23 +60,25 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
     for (tuned, said), varied in itertools.product(reversed(TUNED.items()), fullest(moved)):
         if not any(condition.says(tuned=tuned) for condition in moved if condition.under(varied)):
             continue
-        lines = {
-            **{f"from {start}": {"start": start, "shuffled": False, "tuned": tuned} for start in starts},
-            **{f"{start}, shuffled": {"start": start, "shuffled": True, "tuned": tuned} for start in starts},
-            f"random, {said}": {"start": None, "tuned": tuned},
-            "random, all trained (solo)": {"start": None, "tuned": "all"},
-        }
-        if tuned == "all":
-            del lines["random, all trained"]
-        cells = {line.replace("_", " "): [cell(end, varied, **facts) for end in ends] for line, facts in lines.items()}
-        cells = {line: values for line, values in cells.items() if any(value is not None for value in values)}
-        if not cells:
+        lines = [
+            *((f"from {start}", False, {"start": start, "shuffled": False, "tuned": tuned}) for start in starts),
+            *((f"{start}, shuffled", True, {"start": start, "shuffled": True, "tuned": tuned}) for start in starts),
+            *([(f"random, {said}", True, {"start": None, "tuned": tuned})] if tuned != "all" else []),
+            ("random, all trained (solo)", True, {"start": None, "tuned": "all"}),
+        ]
+        told = [
+            (line.replace("_", " "), is_control, [cell(end, varied, **facts) for end in ends])
+            for line, is_control, facts in lines
+        ]
+        told = [line for line in told if any(value is not None for value in line[-1])]
+        if not told:
             continue
         unit = "per cent of solo's score" if shares else "score, each in its own metric"
         unit = "normalised score" if scaled else unit
-        controls = [line for line in cells if not line.startswith("from ")]
+        controls = [line for line, is_control, _ in told if is_control]
         title = ", ".join(part for part in (f"trunk {said}", settings_of(varied)) if part)
-        grids.append(Grid(title, list(cells), names, list(cells.values()), unit, controls))
+        rows, cells = [line for line, *_ in told], [values for *_, values in told]
+        grids.append(Grid(title, rows, names, cells, unit, controls))
     return grids
 
 
