@@ -1,7 +1,7 @@
 """Learning curves: validation scores over tokens, FLOPs and seconds."""
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unifier.report.figures.drawing import COLOURS, Drawn, End, Sheet, dot, faded, label_ends, panel
 from unifier.report.numbers.conditions import Condition, budget
-from unifier.report.numbers.rows import Row, scale_of
+from unifier.report.numbers.rows import scale_of
 from unifier.report.numbers.wording import join, plain
 from unifier.study.files import read_table
 
@@ -19,6 +19,10 @@ MOST = 4
 """Lines that one panel holds."""
 DASHES = ("-", ":", "-.")
 """Of an arm's lines in turn, but for those of joint trunks, which alone are "--"."""
+
+
+Logs = Mapping[Path, Sequence[Mapping[str, str]]]
+"""The rows of each run's metrics.csv, by the run's folder."""
 
 
 class Curve(NamedTuple):
@@ -76,19 +80,21 @@ def draw_curves(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     """One panel an arm and an axis; where every arm has one condition, they share a panel, and losses have one too."""
     arms = list(dict.fromkeys(one.arm for one in conditions))
     single = len(arms) == len(conditions)
-    drawn = _loss(conditions, sheet) if single else []
+    folders = {row["folder"] for one in conditions for row in one.rows if row["folder"]}
+    logs = {folder: read_table(path) for folder in folders if (path := folder / "metrics.csv").exists()}
+    drawn = _loss(conditions, logs, sheet) if single else []
     if single and len(arms) > 1:
-        return [*drawn, *(one for axis in AXES for one in _panel("", conditions, axis, sheet))]
+        return [*drawn, *(one for axis in AXES for one in _panel("", conditions, logs, axis, sheet))]
     for arm in arms:
         for axis in ("tokens",) if single else AXES:
-            drawn += _panel(arm, [one for one in conditions if one.arm == arm], axis, sheet)
+            drawn += _panel(arm, [one for one in conditions if one.arm == arm], logs, axis, sheet)
     return drawn
 
 
-def _panel(arm: str, conditions: Sequence[Condition], axis: str, sheet: Sheet) -> list[Drawn]:
+def _panel(arm: str, conditions: Sequence[Condition], logs: Logs, axis: str, sheet: Sheet) -> list[Drawn]:
     shown = telling(conditions, MOST) if arm else conditions
     scaled = not arm and all(one.scaled for one in conditions)
-    curves = [(one, found) for one in shown if (found := curve(one, axis, scaled=scaled))]
+    curves = [(one, found) for one in shown if (found := curve(one, logs, axis, scaled=scaled))]
     if not curves:
         return []
     figure, axes = panel()
@@ -121,8 +127,8 @@ def _panel(arm: str, conditions: Sequence[Condition], axis: str, sheet: Sheet) -
     return [sheet.save(figure, f"curves-{arm + '-' if arm else ''}{axis}", "curves", says, table, note)]
 
 
-def _loss(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
-    curves = [(one, curve(one, "tokens", column=f"train/{one.arm}/loss")) for one in conditions]
+def _loss(conditions: Sequence[Condition], logs: Logs, sheet: Sheet) -> list[Drawn]:
+    curves = [(one, curve(one, logs, "tokens", column=f"train/{one.arm}/loss")) for one in conditions]
     lines = {one.arm: found for one, found in curves if found}
     if not lines:
         return []
@@ -144,15 +150,17 @@ def _loss(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     return [sheet.save(figure, "loss", "curves", "training loss over tokens read", table)]
 
 
-def curve(condition: Condition, axis: str, *, column: str = "", scaled: bool = False) -> Curve | None:
+def curve(condition: Condition, logs: Logs, axis: str, *, column: str = "", scaled: bool = False) -> Curve | None:
     """A condition's curve, of its validation metric if no other column of metrics.csv is named; None without any.
 
     A joint run counts all arms' cost in one; its arm's share of that is taken to grow evenly.
     """
     lines: list[NDArray[np.float64]] = []
+    both = f"budget/{axis}", column or f"val/{condition.arm}/{condition.metric}"
     for row in condition.rows:
-        points = _points(row, column or f"val/{condition.arm}/{condition.metric}", axis)
-        if points is not None:
+        logged = [line for line in logs.get(row["folder"], ()) if all(line.get(name) for name in both)]
+        if logged:
+            points = np.array([[float(line[name]) for line in logged] for name in both])
             whole = row["result"]["budget"].get(axis) or 1
             points[0] *= budget(row)[axis] / whole
             if scaled:
@@ -168,18 +176,3 @@ def curve(condition: Condition, axis: str, *, column: str = "", scaled: bool = F
         return None
     values = np.stack([np.interp(x, *line) for line in lines])
     return Curve(x, values.mean(0), values.min(0), values.max(0))
-
-
-def _points(row: Row, column: str, axis: str) -> NDArray[np.float64] | None:
-    """(2, points): cost and figure, where a run's metrics.csv has them."""
-    if row["folder"] is None or not (path := row["folder"] / "metrics.csv").exists():
-        return None
-    points = [
-        (float(logged[f"budget/{axis}"]), float(logged[column]))
-        for logged in _logged(path)
-        if logged.get(column) and logged.get(f"budget/{axis}")
-    ]
-    return np.array(points).T if points else None
-
-
-_logged = lru_cache(maxsize=512)(read_table)
