@@ -37,8 +37,8 @@ class Curve(NamedTuple):
 def telling(conditions: Sequence[Condition], most: int) -> list[Condition]:
     """Of an arm's conditions those that others are held against, and the best on validation, `most` in all."""
     best = sorted(conditions, key=lambda one: -one.validation)
-    chosen = list({id(one): one for one in [*_standing(conditions), *best]}.values())[:most]
-    return [one for one in conditions if any(one is other for other in chosen)]
+    chosen = list(dict.fromkeys([*_standing(conditions), *best]))[:most]
+    return [one for one in conditions if one in chosen]
 
 
 def _standing(conditions: Sequence[Condition]) -> list[Condition]:
@@ -51,28 +51,28 @@ def chosen_of(drawn: Sequence[Condition], conditions: Sequence[Condition]) -> st
     if len(drawn) == len(conditions):
         return ""
     arms = dict.fromkeys(one.arm for one in conditions)
-    standing = {id(one) for arm in arms for one in _standing([own for own in conditions if own.arm == arm])}
-    beside = ["joint" if one.says(mode="joint") else one.label for one in drawn if id(one) in standing]
-    said = ["the best on validation"] if any(id(one) not in standing for one in drawn) else []
+    standing = {one for arm in arms for one in _standing([own for own in conditions if own.arm == arm])}
+    beside = ["joint" if one.says(mode="joint") else one.label for one in drawn if one in standing]
+    said = ["the best on validation"] if any(one not in standing for one in drawn) else []
     said += [join(list(dict.fromkeys(beside)))] if beside else []
     return f"{len(drawn)} of {len(conditions)} conditions drawn, {' beside '.join(said)}"
 
 
-def looks(conditions: Sequence[Condition], sheet: Sheet) -> dict[int, tuple[str, str]]:
-    """The colour and the dashes of each of an arm's conditions, by its identity: the same in every figure.
+def looks(conditions: Sequence[Condition], sheet: Sheet) -> dict[Condition, tuple[str, str]]:
+    """The colour and the dashes of each of an arm's conditions: the same in every figure.
 
     The colour is the arm's, the later the fainter; all colours are free to tell conditions where there is one arm.
     """
     joint = [one for one in conditions if one.says(mode="joint")]
     others = [one for one in conditions if not one.says(mode="joint")]
-    found: dict[int, tuple[str, str]] = {}
+    found: dict[Condition, tuple[str, str]] = {}
     for kin in (joint, others):
         for k, one in enumerate(kin):
             if len(sheet.colours) == 1:
                 colour, turn = COLOURS[k % len(COLOURS)], k // len(COLOURS)
             else:
                 colour, turn = faded(sheet.colours[one.arm], k / max(len(kin) - 1, 1)), k
-            found[id(one)] = colour, "--" if kin is joint else DASHES[turn % len(DASHES)]
+            found[one] = colour, "--" if kin is joint else DASHES[turn % len(DASHES)]
     return found
 
 
@@ -101,7 +101,7 @@ def _panel(arm: str, conditions: Sequence[Condition], logs: Logs, axis: str, she
     ends: list[End] = []
     styles = looks(conditions, sheet) if arm else {}
     for k, (one, found) in enumerate(curves):
-        colour, dashes = styles.get(id(one), (sheet.colours[one.arm], "-"))
+        colour, dashes = styles.get(one, (sheet.colours[one.arm], "-"))
         axes.fill_between(found.x, found.low, found.high, color=colour, alpha=0.15, linewidth=0)
         axes.plot(found.x, found.mean, dashes, marker=dot(found.x), color=colour, zorder=3 - k / 100)
         ends.append(End(found.mean[-1], one.label if arm else one.arm, colour))

@@ -26,7 +26,7 @@ def draw_lengths(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
         ends: list[End] = []
         styles = looks(own, sheet)
         for one, points in lines:
-            colour, dashes = styles[id(one)]
+            colour, dashes = styles[one]
             x, y = [point["words"] for point in points], [point["bleu"] for point in points]
             axes.plot(x, y, dashes, marker="o", markersize=3, color=colour)
             ends.append(End(y[-1], one.label, colour))

@@ -14,7 +14,7 @@ TUNED = {"all": "all trained", "norms": "norms trained", "none": "frozen"}
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # so that one may be a key
 class Condition:
     """One arm under one way of training it: rows that differ in their seed alone, or in fold and seed."""
 
@@ -201,7 +201,7 @@ def budget(row: Row) -> Mapping[str, float]:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Contrast:
     """What one condition has over another of the same arm, run by run of those that both have."""
 
@@ -252,7 +252,7 @@ def contrasts(found: Sequence[Condition]) -> list[Contrast]:
     kinds: dict[tuple[Any, ...], list[Contrast]] = {}
     for one in answering:
         kind = (one.baseline.rows[0][fact] for fact in ("start", "shuffled", "tuned"))
-        kinds.setdefault((id(one.condition), *kind), []).append(one)
+        kinds.setdefault((one.condition, *kind), []).append(one)
     return [max(alike, key=_in_common) for alike in kinds.values()]
 
 

@@ -23,7 +23,7 @@ def score_tables(found: Sequence[Condition]) -> dict[str, Table]:
     apart = [one.measure for one in unmatched(rows)]
     scaled = any(one.scaled for one in found)
     seeds = {one.score.size for one in found}
-    over_solo = {id(one.condition): one for one in contrasts(found) if _is_solo(one)}
+    over_solo = {one.condition: one for one in contrasts(found) if _is_solo(one)}
     single = len({one.arm for one in found}) == len(found)
     tables: dict[str, Table] = {}
     for one in found:
@@ -33,7 +33,7 @@ def score_tables(found: Sequence[Condition]) -> dict[str, Table]:
         if scaled:
             line["normalised"] = plus_minus(one.scaled) if one.scaled else "no reference"
         if over_solo:
-            gain = over_solo.get(id(one))
+            gain = over_solo.get(one)
             line[_headed("minus solo", one)] = _gain(gain, found) if gain else "–"
         if len(seeds) > 1:
             line["over"] = count(one.score.size, one.unit)
