@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
 from unifier.study.files import write_table, write_text
@@ -122,6 +123,11 @@ def faded(colour: str, share: float) -> str:
 def dot(points: Sized) -> str:
     """The marker of a line through these points: a dot where there is but one, and so no line."""
     return "o" if len(points) == 1 else ""
+
+
+def dots(axes: Axes, x: ArrayLike, y: ArrayLike, colour: str, **halves: Any) -> None:
+    """Dots with their intervals, half of each under `xerr` or `yerr`."""
+    axes.errorbar(x, y, fmt="o", color=colour, markersize=5, ecolor=(colour, 0.45), elinewidth=3, **halves)
 
 
 class End(NamedTuple):

@@ -43,11 +43,8 @@ def draw_representation(found: Sequence[Mapping[str, Any]], sheet: Sheet) -> lis
                 own = sheet.colours.get(arm, COLOURS[0])
                 colour = faded(own, k / max(len(pairs) - 1, 1))
                 axes.plot(x, y, color=colour)
-                for at, height, line in zip(x, y, lines, strict=True):
-                    sure = line["p"] == "" or line["p"] <= 0.05
-                    axes.plot(
-                        [at], [height], "o", color=colour, markerfacecolor=colour if sure else "none", markersize=5
-                    )
+                filled = [colour if line["p"] == "" or line["p"] <= 0.05 else "none" for line in lines]
+                axes.scatter(x, y, s=25, facecolors=filled, edgecolors=colour, linewidths=1, zorder=2)
                 ends.append(End(y[-1], pair.second if pair.first == "solo" else pair.name, colour))
             axes.axhline(0, color=SOFT, linewidth=1, linestyle=":")
             ends.append(End(0.0, "chance", SOFT))

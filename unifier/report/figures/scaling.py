@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from unifier.report.figures.drawing import SOFT, Drawn, End, Sheet, label_ends, panel
+from unifier.report.figures.drawing import SOFT, Drawn, End, Sheet, dots, label_ends, panel
 from unifier.report.numbers.conditions import Condition
 from unifier.report.numbers.scaling import efficiencies, sweeps
 from unifier.report.numbers.wording import figure as number
@@ -21,9 +21,7 @@ def draw_efficiency(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn
         means = np.array([error.mean for error in one.errors])
         halves = np.array([error.half or 0.0 for error in one.errors])
         # An interval that reaches below 0 has no end on a logarithmic axis.
-        axes.errorbar(
-            one.shares, means, yerr=[np.minimum(halves, 0.9 * means), halves], fmt="o", color=colour, elinewidth=1.5
-        )
+        dots(axes, one.shares, means, colour, yerr=[np.minimum(halves, 0.9 * means), halves])
         law = ""
         if one.law:
             x = np.geomspace(min(one.shares), max(one.shares), 60)
@@ -68,8 +66,7 @@ def draw_sweeps(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
             figure, axes = panel(4.0)
             heights = [point.score.mean for point in points]
             halves = [point.score.half for point in points]
-            bars = [half or 0.0 for half in halves]
-            axes.errorbar(x, heights, yerr=bars, fmt="o", color=sheet.colours[arm], elinewidth=1.5)
+            dots(axes, x, heights, sheet.colours[arm], yerr=[half or 0.0 for half in halves])
             axes.set(xscale="log", title=arm, xlabel=said, ylabel=f"test {plain(metric)}")
             axes.margins(x=0.2)
             # Within a decade a logarithmic axis takes all ticks of a linear one, whose names would run together.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from unifier.report.figures.curves import chosen_of, telling
-from unifier.report.figures.drawing import INK, SOFT, Drawn, Sheet, panel
+from unifier.report.figures.drawing import INK, SOFT, Drawn, Sheet, dots, panel
 from unifier.report.numbers.answer import Together, together
 from unifier.report.numbers.conditions import Condition
 from unifier.report.numbers.intervals import Estimate
@@ -34,10 +34,9 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
             height -= 1
         for one in group:
             shown = one.scaled if scaled and one.scaled else one.score
-            _dot(axes, shown, height, sheet.colours[arm])
-            ticks.append((height, one.label if len(group) > 1 else arm, INK))
             said = f"{plus_minus(one.score)} {plain(one.metric)}"
-            axes.annotate(said, (1.03, height), xycoords=("axes fraction", "data"), va="center", color=SOFT, fontsize=8)
+            _line(axes, shown, height, sheet.colours[arm], said)
+            ticks.append((height, one.label if len(group) > 1 else arm, INK))
             height -= 1
     axes.set(xlabel="normalised score (0 chance, 100 reference)" if scaled else "score, each in its own metric")
     axes.set_yticks([tick for tick, _, _ in ticks], [text for _, text, _ in ticks])
@@ -85,15 +84,7 @@ def _joint(found: Together, matched: str, sheet: Sheet) -> Drawn:
     heading = [title.partition(", ")[0], *textwrap.wrap(found.settings, 36)]
     figure, axes = panel(2.6 + 0.07 * max(map(len, lines)), 0.95 + 0.17 * len(heading) + 0.3 * len(lines))
     for k, (arm, gain) in enumerate(lines.items()):
-        _dot(axes, gain, -k, sheet.colours.get(arm, INK))
-        axes.annotate(
-            plus_minus(gain, signed=True),
-            (1.03, -k),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            color=SOFT,
-            fontsize=8,
-        )
+        _line(axes, gain, -k, sheet.colours.get(arm, INK), plus_minus(gain, signed=True))
     axes.axvline(0, color=SOFT, linewidth=1)
     axes.set_yticks([-k for k in range(len(lines))], list(lines))
     axes.set_ylim(0.6 - len(lines), 0.6)
@@ -112,12 +103,10 @@ def _joint(found: Together, matched: str, sheet: Sheet) -> Drawn:
     return sheet.save(figure, title, "answer", f"{title}, arm by arm", table, note)
 
 
-def _dot(axes: Axes, shown: Estimate, height: float, colour: str) -> None:
-    if shown.half is not None:
-        axes.plot(
-            [shown.mean - shown.half, shown.mean + shown.half], [height] * 2, color=colour, alpha=0.45, linewidth=3
-        )
-    axes.plot([shown.mean], [height], "o", color=colour, markersize=5)
+def _line(axes: Axes, shown: Estimate, height: float, colour: str, said: str) -> None:
+    """A dot with its interval, and at the right what is said of it."""
+    dots(axes, shown.mean, height, colour, xerr=shown.half)
+    axes.annotate(said, (1.03, height), xycoords=("axes fraction", "data"), va="center", color=SOFT, fontsize=8)
 
 
 def _cells(found: Estimate, name: str) -> dict[str, float | int | str]:
