@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unifier.report.figures.drawing import INK, Drawn, Sheet, panel
-from unifier.report.figures.grids import SHADES
+from unifier.report.figures.drawing import Drawn, Sheet, heat_map, panel
 from unifier.report.numbers.conditions import Condition, foremost
 from unifier.study.files import read_json
 
@@ -45,17 +44,10 @@ def _heat(condition: Condition, labels: list[str], counts: NDArray[np.int64], sh
     side, longest = (0.3 if numbered else 0.15) * len(labels), 0.07 * max(map(len, labels))
     figure, axes = panel(max(side + longest + 0.6, 2.4), side + longest + 0.9)
     shares = counts / counts.sum(1, keepdims=True).clip(min=1)
-    axes.imshow(shares, cmap=SHADES, vmin=0, vmax=1, aspect="auto")
-    if numbered:
-        for (true, said), share in np.ndenumerate(shares):
-            if counts[true, said]:
-                colour = "#ffffff" if share > 0.6 else "#14171a"
-                axes.text(said, true, f"{100 * share:.0f}", ha="center", va="center", color=colour, fontsize=8)
-    axes.set_xticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 2 else 0)
-    axes.set_yticks(range(len(labels)), labels)
-    axes.tick_params(length=0, labelcolor=INK, labelsize=8 if numbered else 6)
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
+    said = [[f"{100 * share:.0f}" if numbered and share else "" for share in line] for line in shares]
+    heat_map(axes, shares, (0, 1), said, labels, labels, size=8)
+    axes.tick_params(labelsize=8 if numbered else 6)
+    axes.tick_params("x", rotation=90 if max(map(len, labels)) > 2 else 0)
     axes.set(title=condition.arm, xlabel="predicted", ylabel="true")
     table = [
         {"arm": condition.arm, "condition": condition.label, "true": true, "predicted": said, "count": int(count)}

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, final
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 
 from unifier.study.files import write_table, write_text
@@ -24,6 +24,9 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b3589a", "#b07c00", "#3d95c9")
 
 DARK = {INK: "#e3e6ea", SOFT: "#9aa3ad", "#0072b2": "#4aa8e8", "#d55e00": "#ff8a3d", "#009e73": "#2bc79a"}
 """What colours become where the reader's screen is dark."""
+
+SHADES = LinearSegmentedColormap.from_list("shades", ["#e8eff6", "#7fb2d9", "#0b5a94"])
+"""Of a heat map, from the least to the most."""
 
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: it can be searched, and read aloud
@@ -128,6 +131,30 @@ def dot(points: Sized) -> str:
 def dots(axes: Axes, x: ArrayLike, y: ArrayLike, colour: str, **halves: Any) -> None:
     """Dots with their intervals, half of each under `xerr` or `yerr`."""
     axes.errorbar(x, y, fmt="o", color=colour, markersize=5, ecolor=(colour, 0.45), elinewidth=3, **halves)
+
+
+def heat_map(
+    axes: Axes,
+    cells: NDArray[np.floating],
+    span: tuple[float, float],
+    said: Sequence[Sequence[str]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    size: float = 9,
+) -> None:
+    """Cells (rows, columns) in shades from the span's least to its most, NaN in none, with what is said in each."""
+    low, high = span
+    axes.imshow(cells, cmap=SHADES, vmin=low, vmax=high, aspect="auto")
+    for row, (line, texts) in enumerate(zip(cells, said, strict=True)):
+        for column, (cell, text) in enumerate(zip(line, texts, strict=True)):
+            dark = high > low and (cell - low) / (high - low) > 0.6
+            colour = SOFT if np.isnan(cell) else "#ffffff" if dark else "#14171a"
+            axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=size)
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.tick_params(length=0, labelcolor=INK)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
 
 
 class End(NamedTuple):

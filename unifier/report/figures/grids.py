@@ -4,14 +4,11 @@ import textwrap
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.colors import LinearSegmentedColormap
 
-from unifier.report.figures.drawing import INK, SOFT, Drawn, Sheet, panel
+from unifier.report.figures.drawing import SOFT, Drawn, Sheet, heat_map, panel
 from unifier.report.numbers.conditions import Condition
 from unifier.report.numbers.transfer import Grid, setting_grid, transfer_grids
 from unifier.report.numbers.wording import figure as number
-
-SHADES = LinearSegmentedColormap.from_list("shades", ["#e8eff6", "#7fb2d9", "#0b5a94"])
 
 
 def draw_grids(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
@@ -32,21 +29,12 @@ def _heat(grid: Grid, file: str, section: str, values: Sequence[float], sheet: S
     heading = [name, *textwrap.wrap(settings, round(13 * width))]
     figure, axes = panel(width, 0.7 + 0.17 * len(heading) + 0.3 * len(grid.rows))
     cells = np.array([[np.nan if cell is None else cell for cell in line] for line in grid.cells])
-    low, high = min(values), max(values)
-    axes.imshow(cells, cmap=SHADES, vmin=low, vmax=high, aspect="auto")
-    for k, line in enumerate(grid.cells):
-        for column, cell in enumerate(line):
-            dark = cell is not None and high > low and (cell - low) / (high - low) > 0.6
-            said, colour = ("–", SOFT) if cell is None else (number(cell), "#ffffff" if dark else "#14171a")
-            axes.text(column, k, said, ha="center", va="center", color=colour)
-    axes.set_xticks(range(len(grid.columns)), grid.columns)
-    axes.set_yticks(range(len(grid.rows)), grid.rows)
+    said = [["–" if cell is None else number(cell) for cell in line] for line in grid.cells]
+    heat_map(axes, cells, (min(values), max(values)), said, grid.rows, grid.columns)
     axes.xaxis.tick_top()
-    axes.tick_params(length=0, labelcolor=INK)
     for text, line in zip(axes.get_yticklabels(), grid.rows, strict=True):
-        text.set_color(SOFT if line in grid.controls else INK)
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
+        if line in grid.controls:
+            text.set_color(SOFT)
     figure.suptitle("\n".join(heading), x=0.01, ha="left", fontsize=10, fontweight="bold")
     table = [
         {"": line, **{arm: "" if cell is None else cell for arm, cell in zip(grid.columns, of_line, strict=True)}}
