@@ -197,6 +197,18 @@ def test_a_page_leaves_out_what_would_make_it_large(
     assert f">{refused} of the pictures and sounds left out" in path.read_text()
 
 
+def test_a_part_whose_figures_are_left_out_has_no_heading(
+    tmp_path: Path, row: Rows, comparison: Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = comparison(tmp_path, [row("digits", 90.0)])
+    text = report_on(folder)[0].read_text()
+    assert "<h2>Learning curves</h2>" in text
+    monkeypatch.setattr("unifier.report.page.LARGEST", 100)
+    smaller = report_on(folder)[0].read_text()
+    assert "<h2>Learning curves</h2>" not in smaller
+    assert "<h2>Scores on the test split</h2>" in smaller, "which has a table"
+
+
 PROBE = """<script>
 addEventListener("load", async () => {
   for (const one of document.querySelectorAll("details")) one.open = true;

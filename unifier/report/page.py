@@ -2,6 +2,7 @@
 
 import base64
 import shlex
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
@@ -61,8 +62,11 @@ def report_on(folder: Path) -> tuple[Path, list[str]]:
 def _write(folder: Path, study: Study) -> Path:
     found = conditions(study.rows)
     labels = {id(row): condition.label for condition in found for row in condition.rows}
-    room = Room()
-    figures = [(one, room.svg(one.path)) for one in draw_all(study, folder)]
+    room, drawn = Room(), draw_all(study, folder)
+    figures: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for one in drawn:
+        if data := room.svg(one.path):
+            figures[one.section].append((one.says, data))
     shown = _shown(found)
     samples = {arm: kept for arm, row in shown.items() if (kept := _samples(row, arm, room))}
     page = TEMPLATES.get_template("page.html").render(
@@ -75,11 +79,9 @@ def _write(folder: Path, study: Study) -> Path:
         matching=matching_of(found),
         scores=score_tables(found),
         legend=_legend(found),
-        figures={
-            section: [(one.says, data) for one, data in figures if one.section == section] for section in SECTIONS
-        },
+        figures=figures,
         controls=control_table(found),
-        likeness={one.says: likeness_table(one.table) for one, _ in figures if one.section == "representation"},
+        likeness={one.says: likeness_table(one.table) for one in drawn if one.section == "representation"},
         attention=_attention(found, shown, room),
         attention_table=attention_table(found),
         alignment_table=alignment_table(found),
@@ -110,13 +112,6 @@ def _legend(found: Sequence[Condition]) -> str:
 def _numeric(lines: Sequence[Mapping[str, str]], name: str) -> bool:
     """Whether a column's figures should stand below one another, flush right."""
     return all(line[name][:1] in "0123456789+−–" for line in lines)
-
-
-SECTIONS = (
-    "answer", "scores", "confusions", "lengths", "curves",
-    "transfer", "interference", "efficiency", "sweeps", "representation",
-)  # fmt: skip
-"""The parts of the page that have figures."""
 
 
 @final
