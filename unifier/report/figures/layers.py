@@ -11,6 +11,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from unifier.report.figures.drawing import COLOURS, SOFT, Drawn, End, Sheet, dot, faded, label_ends, panel
 from unifier.report.numbers.conditions import label, named
 from unifier.report.numbers.rows import Row
+from unifier.report.numbers.wording import listed
 from unifier.study.files import read_table
 
 MEASURES = {"cka": "linear CKA", "neighbours": "shared neighbours"}
@@ -155,7 +156,7 @@ def _gradients_of_layer(layer: str, curves: _Curves, way: str, sheet: Sheet) -> 
             axes.plot(x, y, color=first, marker=dot(x), linestyle=(0, (4, 4)), gapcolor=second)
             ends += [End(y[-1], b, second), End(y[-1], f"{a} and", first)]  # one above the other, each in its colour
     axes.axhline(0, color=SOFT, linewidth=1)
-    named_layer = ", ".join(part for part in (layer_name(layer), way) if part)
+    named_layer = listed(layer_name(layer), way)
     axes.set(title=named_layer, xlabel="tokens read", ylabel="cosine of gradients")
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.xaxis.set_major_locator(MaxNLocator(3))
@@ -167,7 +168,7 @@ def _gradients_of_layer(layer: str, curves: _Curves, way: str, sheet: Sheet) -> 
     ]
     note = "Dotted: two batches of the same arm, as a ceiling for two arms"
     says = f"cosine between arms' gradients over tokens, {named_layer}"
-    name = "-".join(part for part in ("gradients", layer, way) if part)
+    name = listed("gradients", layer, way, between="-")
     return sheet.save(figure, name, "interference", says, table, note)
 
 

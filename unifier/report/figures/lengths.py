@@ -8,6 +8,7 @@ from matplotlib.ticker import MaxNLocator
 from unifier.report.figures.curves import chosen_of, looks, telling
 from unifier.report.figures.drawing import Drawn, End, Sheet, label_ends, panel
 from unifier.report.numbers.conditions import Condition
+from unifier.report.numbers.wording import listed
 from unifier.study.files import read_json
 
 MOST = 18
@@ -35,7 +36,7 @@ def draw_lengths(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
         label_ends(axes, ends)
         table = [{"arm": arm, "condition": one.label, **point} for one, points in lines for point in points]
         chosen = chosen_of([one for one, _ in lines], own)
-        note = ". ".join(part for part in ("Each point is a group of like length", chosen) if part)
+        note = listed("Each point is a group of like length", chosen, between=". ")
         says = f"BLEU over the length of the input, {arm}"
         drawn.append(sheet.save(figure, f"lengths-{arm}", "lengths", says, table, note))
     return drawn

@@ -11,7 +11,7 @@ from unifier.report.numbers.answer import Together, together
 from unifier.report.numbers.conditions import Condition
 from unifier.report.numbers.intervals import Estimate
 from unifier.report.numbers.matching import matching_of
-from unifier.report.numbers.wording import plain, plus_minus
+from unifier.report.numbers.wording import listed, plain, plus_minus
 
 MOST = 18
 """Conditions of an arm that are drawn: those of a ladder, or a transfer with all its controls."""
@@ -58,7 +58,7 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     over = " or ".join(dict.fromkeys(one.unit for one in conditions))
     bar = f"Bar: 95 % interval over {over}s" if several else f"No interval over {over}s"
     shown = [one for group in groups for one in group]
-    note = ". ".join(part for part in (bar, chosen_of(shown, conditions), _matching(conditions)) if part)
+    note = listed(bar, chosen_of(shown, conditions), _matching(conditions), between=". ")
     many = "every condition" if len(shown) == len(conditions) else f"{len(shown)} of {len(conditions)} conditions"
     says = f"{'normalised' if scaled else 'raw'} scores of {many} with their intervals"
     return [sheet.save(figure, "scores", "scores", says, table, note)]
@@ -79,7 +79,7 @@ def draw_joint(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
 
 
 def _joint(found: Together, matched: str, sheet: Sheet) -> Drawn:
-    title = ", ".join(part for part in ("joint minus solo", found.settings) if part)
+    title = listed("joint minus solo", found.settings)
     lines = {**found.arms, **({"mean": found.overall} if found.overall else {})}
     heading = [title.partition(", ")[0], *textwrap.wrap(found.settings, 36)]
     figure, axes = panel(2.6 + 0.07 * max(map(len, lines)), 0.95 + 0.17 * len(heading) + 0.3 * len(lines))
@@ -99,7 +99,7 @@ def _joint(found: Together, matched: str, sheet: Sheet) -> Drawn:
     over = next(iter(lines.values())).unit
     several = any(gain.half is not None for gain in lines.values())
     bar = f"Bar: 95 % interval, paired by {over}" if several else f"No interval over {over}s"
-    note = ". ".join(part for part in (bar, matched) if part)
+    note = listed(bar, matched, between=". ")
     return sheet.save(figure, title, "answer", f"{title}, arm by arm", table, note)
 
 

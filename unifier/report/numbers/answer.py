@@ -8,7 +8,7 @@ from unifier.report.numbers.conditions import Condition, Contrast, contrast, con
 from unifier.report.numbers.intervals import Estimate, estimate
 from unifier.report.numbers.scaling import efficiencies
 from unifier.report.numbers.transfer import Kept, shares_kept
-from unifier.report.numbers.wording import count, decimals, figure, interval, join, plain, plus_minus, size
+from unifier.report.numbers.wording import count, decimals, figure, interval, join, listed, plain, plus_minus, size
 
 
 def answer(found: Sequence[Condition]) -> list[str]:
@@ -41,15 +41,14 @@ def together(found: Sequence[Condition]) -> list[Together]:
             trunk = one.condition.rows[0]["experiment"], settings_of(one.condition.varied)
             trunks.setdefault(trunk, {}).setdefault(one.condition.arm, one)
     several = len({experiment for experiment, _ in trunks}) > 1
-    named = [", ".join(part for part in (experiment * several, said) if part) for experiment, said in trunks]
-    arms = [
-        [one.arm for one in found if one.says(mode="joint", experiment=experiment) and settings_of(one.varied) == said]
-        for experiment, said in trunks
-    ]
-    return [
-        _together(list(of_arm.values()), said, [arm for arm in dict.fromkeys(on) if arm not in of_arm])
-        for said, of_arm, on in zip(named, trunks.values(), arms, strict=True)
-    ]
+    results: list[Together] = []
+    for (experiment, said), pairs in trunks.items():
+        shared = [
+            one for one in found if one.says(mode="joint", experiment=experiment) and settings_of(one.varied) == said
+        ]
+        lonely = [arm for arm in dict.fromkeys(one.arm for one in shared) if arm not in pairs]
+        results.append(_together(list(pairs.values()), listed(experiment if several else "", said), lonely))
+    return results
 
 
 def _together(pairs: Sequence[Contrast], settings: str, lonely: Sequence[str]) -> Together:

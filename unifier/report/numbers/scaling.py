@@ -11,6 +11,7 @@ from scipy.optimize import OptimizeWarning, curve_fit
 
 from unifier.report.numbers.conditions import Condition, label
 from unifier.report.numbers.intervals import Estimate, estimate
+from unifier.report.numbers.wording import listed
 
 FEWEST = 4
 """Points that a curve of three parameters needs, with one to spare."""
@@ -64,15 +65,13 @@ def efficiencies(found: Sequence[Condition]) -> list[Efficiency]:
             groups.setdefault((condition.arm, row["experiment"], said), []).append((float(share), condition))
     ways = [(arm, said) for arm, _, said in groups]
     each = [
-        _efficiency(_named(arm, said, experiment * (ways.count((arm, said)) > 1)), points)
+        _efficiency(
+            listed(arm, experiment if ways.count((arm, said)) > 1 else "", "" if said == "solo" else said), points
+        )
         for (arm, experiment, said), points in groups.items()
         if len({share for share, _ in points}) > 1
     ]
     return [one for one in each if one]
-
-
-def _named(arm: str, said: str, experiment: str) -> str:
-    return ", ".join(part for part in (arm, experiment, said) if part not in ("", "solo"))
 
 
 def _efficiency(arm: str, points: Sequence[tuple[float, Condition]]) -> Efficiency | None:

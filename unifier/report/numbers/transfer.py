@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, final
 
 from unifier.report.numbers.conditions import TUNED, Condition, Scores, by_unit, fullest, settings_of
 from unifier.report.numbers.intervals import Estimate, estimate
+from unifier.report.numbers.wording import listed
 
 
 @final
@@ -76,7 +77,7 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
         unit = "per cent of solo's score" if shares else "score, each in its own metric"
         unit = "normalised score" if scaled else unit
         controls = [line for line, is_control, _ in told if is_control]
-        title = ", ".join(part for part in (f"trunk {said}", settings_of(varied)) if part)
+        title = listed(f"trunk {said}", settings_of(varied))
         rows, cells = [line for line, *_ in told], [values for *_, values in told]
         grids.append(Grid(title, rows, names, cells, unit, controls))
     return grids

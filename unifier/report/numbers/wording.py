@@ -81,6 +81,11 @@ def join(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def listed(*parts: str, between: str = ", ") -> str:
+    """a, b, c, without those that are empty."""
+    return between.join(filter(None, parts))
+
+
 def plain(name: str) -> str:
     """A metric's or an experiment's name as the field writes it."""
     return {"bleu": "BLEU", "chrf": "chrF"}.get(name, name.replace("_", " "))
