@@ -70,10 +70,11 @@ def test_ways_of_training_have_a_curve_each(row: Rows) -> None:
     joint = [row("digits", 80.0 + 10 * share, mode="joint", varied={"share": share}) for share in shares]
     other = [row("digits", 30.0, experiment="other", dim=8, varied={"share": share, "dim": 8}) for share in shares]
     found = efficiencies(conditions([*solo, *joint, *other]))
-    assert [one.arm for one in found] == ["digits", "digits, dim=8", "digits, joint"]
+    assert [one.name for one in found] == ["digits", "digits, dim=8", "digits, joint"]
+    assert {one.arm for one in found} == {"digits"}
     assert [len(one.shares) for one in found] == [2, 2, 2]
     (first, second) = efficiencies(conditions([*solo, *(row | {"experiment": "other"} for row in solo)]))
-    assert (first.arm, second.arm) == ("digits, pictures", "digits, other")
+    assert (first.name, second.name) == ("digits, pictures", "digits, other")
 
 
 def test_a_score_above_the_reference_is_counted_from_a_perfect_one(row: Rows) -> None:

@@ -16,7 +16,7 @@ def draw_efficiency(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn
     """Error over share, one panel an arm, both logarithmic."""
     drawn: list[Drawn] = []
     for one in efficiencies(conditions):
-        colour = sheet.colours[one.arm.partition(",")[0]]
+        colour = sheet.colours[one.arm]
         figure, axes = panel()
         means = np.array([error.mean for error in one.errors])
         halves = np.array([error.half or 0.0 for error in one.errors])
@@ -27,7 +27,7 @@ def draw_efficiency(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn
             x = np.geomspace(min(one.shares), max(one.shares), 60)
             axes.plot(x, one.law.at(x), color=colour, alpha=0.6, linewidth=1.4)
             law = f"exponent {number(one.law.b, 2)} ± {number(one.law.half_of_b, 2)}"
-        axes.set(xscale="log", yscale="log", title=one.arm, xlabel="share of the training examples")
+        axes.set(xscale="log", yscale="log", title=one.name, xlabel="share of the training examples")
         axes.set_ylabel("error")
         axes.set_xticks(one.shares, [f"{100 * share:g} %" for share in one.shares])
         axes.xaxis.set_minor_formatter(NullFormatter())
@@ -46,11 +46,8 @@ def draw_efficiency(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn
         note = f"Error: {one.perfect:g} minus {plain(one.unit)}. " + (
             f"Power law a n^-b + c: {law}" if law else "No power law: too few shares, or no fit"
         )
-        drawn.append(
-            sheet.save(
-                figure, f"efficiency-{one.arm}", "efficiency", f"error over share of examples, {one.arm}", table, note
-            )
-        )
+        says = f"error over share of examples, {one.name}"
+        drawn.append(sheet.save(figure, f"efficiency-{one.name}", "efficiency", says, table, note))
     return drawn
 
 

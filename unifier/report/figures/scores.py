@@ -81,7 +81,7 @@ def draw_joint(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
 def _joint(found: Together, matched: str, sheet: Sheet) -> Drawn:
     title = listed("joint minus solo", found.settings)
     lines = {**found.arms, **({"mean": found.overall} if found.overall else {})}
-    heading = [title.partition(", ")[0], *textwrap.wrap(found.settings, 36)]
+    heading = ["joint minus solo", *textwrap.wrap(found.settings, 36)]
     figure, axes = panel(2.6 + 0.07 * max(map(len, lines)), 0.95 + 0.17 * len(heading) + 0.3 * len(lines))
     for k, (arm, gain) in enumerate(lines.items()):
         _line(axes, gain, -k, sheet.colours.get(arm, INK), plus_minus(gain, signed=True))

@@ -171,14 +171,14 @@ def _shares(found: Sequence[Condition]) -> list[str]:
         if one.law and one.law.told:
             fewer = 100 * (1 - 2**-one.law.b)
             said.append(
-                f"{one.arm}: the error above its floor falls by {figure(fewer, 0)} % "
+                f"{one.name}: the error above its floor falls by {figure(fewer, 0)} % "
                 f"each time the examples double ({exponent})."
             )
         else:
             first, last = (figure(error.mean, decimals(error)) for error in (one.errors[0], one.errors[-1]))
             unsure = f"; its power law's {exponent} is not distinguishable from 0" if exponent else ""
             said.append(
-                f"{one.arm}: from {one.shares[0]:.0%} to {one.shares[-1]:.0%} of the examples "
+                f"{one.name}: from {one.shares[0]:.0%} to {one.shares[-1]:.0%} of the examples "
                 f"the error goes from {first} to {last}{unsure}."
             )
     return said

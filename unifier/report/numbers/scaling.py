@@ -41,6 +41,8 @@ class Efficiency:
     """An arm's error over the share of its training examples, and the law that it follows."""
 
     arm: str
+    name: str
+    """The arm, and what tells it from others of its arm."""
     unit: str
     perfect: float
     """The score, in that unit, that leaves no error."""
@@ -64,17 +66,15 @@ def efficiencies(found: Sequence[Condition]) -> list[Efficiency]:
             said = label({**row, "varied": varied})
             groups.setdefault((condition.arm, row["experiment"], said), []).append((float(share), condition))
     ways = [(arm, said) for arm, _, said in groups]
-    each = [
-        _efficiency(
-            listed(arm, experiment if ways.count((arm, said)) > 1 else "", "" if said == "solo" else said), points
-        )
-        for (arm, experiment, said), points in groups.items()
-        if len({share for share, _ in points}) > 1
-    ]
+    each: list[Efficiency | None] = []
+    for (arm, experiment, said), points in groups.items():
+        if len({share for share, _ in points}) > 1:
+            own = experiment if ways.count((arm, said)) > 1 else ""
+            each.append(_efficiency(arm, listed(arm, own, "" if said == "solo" else said), points))
     return [one for one in each if one]
 
 
-def _efficiency(arm: str, points: Sequence[tuple[float, Condition]]) -> Efficiency | None:
+def _efficiency(arm: str, name: str, points: Sequence[tuple[float, Condition]]) -> Efficiency | None:
     points = sorted(points, key=lambda point: point[0])
     shares = [share for share, _ in points]
     scaled = [condition.normalised for _, condition in points]
@@ -90,7 +90,7 @@ def _efficiency(arm: str, points: Sequence[tuple[float, Condition]]) -> Efficien
     # A perfect score may come out above itself, by a rounding error.
     errors = [estimate(max(perfect - score, 0.0) for score in of_share) for of_share in scores]
     law = fit_law(shares, [one.mean for one in errors]) if len(set(shares)) >= FEWEST else None
-    return Efficiency(arm, unit, perfect, shares, errors, law)
+    return Efficiency(arm, name, unit, perfect, shares, errors, law)
 
 
 def fit_law(n: Sequence[float], errors: Sequence[float]) -> Law | None:
