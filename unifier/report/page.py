@@ -14,7 +14,7 @@ from unifier.report.numbers.answer import answer
 from unifier.report.numbers.conditions import Condition, conditions, foremost, setting
 from unifier.report.numbers.gather import Study, read_study, study_of
 from unifier.report.numbers.matching import matching_of
-from unifier.report.numbers.rows import Row, scale_of
+from unifier.report.numbers.rows import Row, data_of, scale_of
 from unifier.report.numbers.tables import (
     alignment_table,
     attention_table,
@@ -89,7 +89,7 @@ def _write(folder: Path, study: Study) -> Path:
         shown={arm: f"{labels[id(row)]}, {_draw(row)}" for arm, row in shown.items()},
         problems=[*study.problems, *room.left_out()],
         runs=run_table(study.rows, labels),
-        data=_data(study.rows),
+        data={row["arm"]: data_of(row) for row in reversed(study.rows)},
         settings=_settings(study.rows),
         origins=_origins(study.rows),
         commands=_commands(study),
@@ -184,10 +184,6 @@ def _extent(rows: Sequence[Row]) -> str:
 def _draw(row: Row) -> str:
     seed = f"seed {row['seed']}"
     return f"fold {row['fold']}, {seed}" if "fold" in row else seed
-
-
-def _data(rows: Sequence[Row]) -> dict[str, Mapping[str, Any]]:
-    return {row["arm"]: row["result"].get("data", {}).get(row["arm"], {}) for row in reversed(rows)}
 
 
 def _settings(rows: Sequence[Row]) -> dict[str, dict[str, str]]:

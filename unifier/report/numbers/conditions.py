@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any, final
 
 from unifier.report.numbers.intervals import Estimate, estimate
-from unifier.report.numbers.rows import Row, first_metric, metric_of, scale_of
+from unifier.report.numbers.rows import Row, data_of, first_metric, metric_of, scale_of
 
 TUNED = {"all": "all trained", "norms": "norms trained", "none": "frozen"}
 """What of a trunk was trained, as a person reads it."""
@@ -36,13 +36,9 @@ class Condition:
     @property
     def examined(self) -> tuple[str, ...]:
         """What tells its examination from others: the metric, and which data of what scale and size it is on."""
-        row = self.rows[0]
-        data = row["result"].get("data", {}).get(self.arm, {})
-        return (
-            self.metric,
-            *(str(data.get(name)) for name in ("name", "val", "test", "scale")),
-            str(row["varied"].get("data")),
-        )
+        data = data_of(self.rows[0])
+        told = (data.get(name) for name in ("name", "val", "test", "scale"))
+        return (self.metric, *map(str, told), str(self.varied.get("data")))
 
     @property
     def unit(self) -> str:
@@ -85,8 +81,7 @@ class Condition:
     def perfect(self) -> float | None:
         """The highest that its score can be; None where its runs do not say, which they do of their first metric."""
         row = self.rows[0]
-        own = row["result"].get("data", {}).get(self.arm, {}).get("perfect")
-        return own if self.metric == first_metric(row) else None
+        return data_of(row).get("perfect") if self.metric == first_metric(row) else None
 
     @property
     def score(self) -> Estimate:

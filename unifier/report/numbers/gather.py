@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from unifier.report.numbers.rows import Row, metric_of, metrics_of, own_scale, scale_of
+from unifier.report.numbers.rows import Row, data_of, metric_of, metrics_of, own_scale, scale_of
 from unifier.study.files import read_json
 from unifier_tokenizers import InputError
 
@@ -282,7 +282,7 @@ def _name_changed_data(rows: Iterable[Row], problems: list[str]) -> None:
     for row in rows:
         if "share" not in row["varied"]:  # of which each seed draws its own
             alike = row["experiment"], row["arm"], str((row.get("fold"), row["varied"]))
-            read.setdefault(alike, set()).add(row["result"].get("data", {}).get(row["arm"], {}).get("sha256", ""))
+            read.setdefault(alike, set()).add(data_of(row).get("sha256", ""))
     changed = dict.fromkeys(f"{experiment}, {arm}" for (experiment, arm, _), hashes in read.items() if len(hashes) > 1)
     problems += [f"{who}: its runs read different data, so they are not comparable" for who in changed]
 

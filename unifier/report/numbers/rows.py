@@ -25,7 +25,12 @@ def scale_of(row: Row) -> Mapping[str, Any]:
 
 def own_scale(row: Row) -> Mapping[str, Any]:
     """What its source says of chance and a reference, of whatever metric; empty where it says nothing."""
-    return row["result"].get("data", {}).get(row["arm"], {}).get("scale") or {}
+    return data_of(row).get("scale") or {}
+
+
+def data_of(row: Row) -> Mapping[str, Any]:
+    """What its result says of its arm's data; empty where it says nothing."""
+    return row["result"].get("data", {}).get(row["arm"], {})
 
 
 def metrics_of(row: Row) -> list[str]:
