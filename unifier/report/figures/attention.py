@@ -1,12 +1,10 @@
 """Attention maps: between words, over a picture, along a sound."""
 
-import warnings
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
@@ -14,14 +12,14 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from unifier.report.figures.drawing import STYLE
+from unifier.report.figures.drawing import STYLE, styled
 
-INK = "#7b828b"
+GREY = "#7b828b"
 """A grey that is read on white and on black."""
 BLUE, ORANGE = "#2f7df6", "#f08a24"
 
 INKED = ("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor", "xtick.color", "ytick.color")
-OURS: dict[Any, Any] = STYLE | {"axes.grid": False, "axes.titlesize": 10}
+OURS: dict[Any, Any] = STYLE | {"axes.grid": False} | dict.fromkeys(INKED, GREY)
 
 MOST_FRAMES = 256
 """A longer sound's are averaged: a drawing has no more pixels, and should be a small file."""
@@ -35,8 +33,7 @@ def _glass(colour: str, strongest: float) -> LinearSegmentedColormap:
 @contextmanager
 def _drawing(path: Path, width: float, height: float) -> Generator[Figure]:
     """A figure of that many inches, saved as SVG on a transparent ground; pictures lie in it as PNG."""
-    with mpl.rc_context(OURS | dict.fromkeys(INKED, INK)), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the reader's own font is used
+    with styled(OURS):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
         path.parent.mkdir(exist_ok=True)
@@ -64,7 +61,7 @@ def draw_alignment(
         axes.set_xticks(np.arange(len(source) + 1) - 0.5, minor=True)
         axes.set_yticks(np.arange(len(target) + 1) - 0.5, minor=True)
         axes.tick_params(which="minor", length=0)
-        axes.grid(which="minor", color=INK, alpha=0.25, linewidth=0.6)
+        axes.grid(which="minor", color=GREY, alpha=0.25, linewidth=0.6)
         axes.set_xlabel("outlined: the true alignment" if gold else "")
 
 
@@ -114,6 +111,6 @@ def draw_over_sound(
         above.set(title=said, ylabel="mel band")
         below.fill_between(times, received, step="mid", color=ORANGE, alpha=0.35, linewidth=0)
         below.step(times, received, where="mid", color=ORANGE, linewidth=1.4)
-        below.axhline(1, color=INK, linewidth=0.8, linestyle=":")
+        below.axhline(1, color=GREY, linewidth=0.8, linestyle=":")
         below.text(span[1], 1, " uniform", va="center", fontsize=8, clip_on=False)
         below.set(xlabel="seconds", ylabel="attention\nreceived", xlim=span, ylim=(0, None))

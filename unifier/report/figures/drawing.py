@@ -3,7 +3,9 @@
 import io
 import re
 import textwrap
-from collections.abc import Mapping, Sequence, Sized
+import warnings
+from collections.abc import Generator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -55,6 +57,14 @@ STYLE: dict[Any, Any] = {
     "savefig.transparent": True,
     "text.parse_math": False,  # what has a name of the user's may hold a dollar
 }
+
+
+@contextmanager
+def styled(style: dict[Any, Any] = STYLE) -> Generator[None]:
+    """What figures are drawn and saved in."""
+    with mpl.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the reader's own font is used
+        yield
 
 
 @final
@@ -111,9 +121,8 @@ def colours_of(arms: Sequence[str]) -> dict[str, str]:
 
 def panel(width: float = 3.2, height: float = 2.3) -> tuple[Figure, Axes]:
     """One empty panel, in inches: one a figure, so that a page may set them side by side or one below another."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        return figure, figure.add_subplot()
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
 
 
 def faded(colour: str, share: float) -> str:

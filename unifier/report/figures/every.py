@@ -1,13 +1,10 @@
 """Every figure that a study's rows allow."""
 
-import warnings
 from pathlib import Path
-
-import matplotlib as mpl
 
 from unifier.report.figures.confusions import draw_confusions
 from unifier.report.figures.curves import draw_curves
-from unifier.report.figures.drawing import STYLE, Drawn, Sheet, colours_of
+from unifier.report.figures.drawing import Drawn, Sheet, colours_of, styled
 from unifier.report.figures.grids import draw_grids
 from unifier.report.figures.layers import draw_gradients, draw_representation
 from unifier.report.figures.lengths import draw_lengths
@@ -23,8 +20,7 @@ def draw_all(study: Study, folder: Path) -> list[Drawn]:
     if not found:
         return []
     sheet = Sheet(folder, colours_of(list(dict.fromkeys(one.arm for one in found))))
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the reader's own font is used
+    with styled():
         return [
             *draw_scores(found, sheet),
             *draw_confusions(found, sheet),
