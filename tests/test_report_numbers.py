@@ -15,7 +15,7 @@ from unifier.report.numbers.gather import read_study
 from unifier.report.numbers.intervals import estimate
 from unifier.report.numbers.matching import matching, unmatched
 from unifier.report.numbers.transfer import shares_kept, transfer_grids
-from unifier.report.numbers.wording import decimals, figure
+from unifier.report.numbers.wording import decimals, number
 
 Rows = Callable[..., dict[str, Any]]
 FULL_SCALE = {"digits": (10, 98), "en-fr": (0, 96), "music": (20, 90)}
@@ -172,7 +172,7 @@ def test_the_answer_is_the_mean_paired_difference(two_ways: list[dict[str, Any]]
     expected = estimate(100 * ((1 + jitter) / 88 + (jitter - 2) / 70) / 2)
     assert result.overall == pytest.approx(expected)
     said = " ".join(answer(found))
-    assert f"costs {figure(-expected.mean, decimals(expected))} points of normalised score" in said
+    assert f"costs {number(-expected.mean, decimals(expected))} points of normalised score" in said
     assert "digits fares best" in said
     assert "music worst" in said
 

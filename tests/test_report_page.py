@@ -19,7 +19,7 @@ from unifier.report.numbers.answer import answer
 from unifier.report.numbers.conditions import conditions
 from unifier.report.numbers.gather import read_study
 from unifier.report.numbers.matching import matching
-from unifier.report.numbers.wording import figure
+from unifier.report.numbers.wording import number
 from unifier.report.page import report_on
 from unifier.running.table import print_comparison
 
@@ -82,8 +82,8 @@ def test_every_part_is_there(text: str) -> None:
 def test_a_score_stands_beside_its_normalised_one(page: Path, text: str) -> None:
     for one in conditions(read_study(page.parent).rows):
         assert one.scaled is not None
-        assert f'<td class="n">{figure(one.score.mean)} ± ' in text
-        assert f'<td class="n">{figure(one.scaled.mean)} ± ' in text
+        assert f'<td class="n">{number(one.score.mean)} ± ' in text
+        assert f'<td class="n">{number(one.scaled.mean)} ± ' in text
 
 
 def drawn(folder: Path) -> dict[str, list[dict[str, str]]]:

@@ -11,7 +11,7 @@ import pytest
 from unifier.report.numbers.conditions import conditions
 from unifier.report.numbers.intervals import Estimate, estimate
 from unifier.report.numbers.tables import control_table, score_tables
-from unifier.report.numbers.wording import alone, amount, decimals, figure, plus_minus
+from unifier.report.numbers.wording import alone, amount, decimals, number, plus_minus
 from unifier.running.result import Result
 from unifier.running.table import print_table
 
@@ -21,8 +21,8 @@ Rows = Callable[..., dict[str, Any]]
 def test_numbers_have_no_more_digits_than_they_mean() -> None:
     assert plus_minus(estimate([90.0, 94.0])) == "92 ± 25"
     assert plus_minus(estimate([90.0, 90.01, 90.02])) == "90.0 ± 0.0"
-    assert figure(-0.01) == "0.0"
-    assert figure(-1.25, 2, signed=True) == "−1.25"
+    assert number(-0.01) == "0.0"
+    assert number(-1.25, 2, signed=True) == "−1.25"
     assert (amount(1.8e6), amount(0.8e12, 1.3e12), amount(27, 140), amount(8.25)) == (
         "1.8 M",
         "0.8–1.3 T",

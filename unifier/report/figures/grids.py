@@ -8,7 +8,7 @@ import numpy as np
 from unifier.report.figures.drawing import SOFT, Drawn, Sheet, heat_map, panel
 from unifier.report.numbers.conditions import Condition
 from unifier.report.numbers.transfer import Grid, setting_grid, transfer_grids
-from unifier.report.numbers.wording import figure as number
+from unifier.report.numbers.wording import number
 
 
 def draw_grids(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:

@@ -8,8 +8,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocat
 from unifier.report.figures.drawing import SOFT, Drawn, End, Sheet, dots, label_ends, panel
 from unifier.report.numbers.conditions import Condition
 from unifier.report.numbers.scaling import efficiencies, sweeps
-from unifier.report.numbers.wording import figure as number
-from unifier.report.numbers.wording import plain
+from unifier.report.numbers.wording import number, plain
 
 
 def draw_efficiency(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:

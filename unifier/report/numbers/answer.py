@@ -8,7 +8,7 @@ from unifier.report.numbers.conditions import Condition, Contrast, contrast, con
 from unifier.report.numbers.intervals import Estimate, estimate
 from unifier.report.numbers.scaling import efficiencies
 from unifier.report.numbers.transfer import Kept, shares_kept
-from unifier.report.numbers.wording import count, decimals, figure, interval, join, listed, plain, plus_minus, size
+from unifier.report.numbers.wording import count, decimals, interval, join, listed, magnitude, number, plain, plus_minus
 
 
 def answer(found: Sequence[Condition]) -> list[str]:
@@ -91,13 +91,13 @@ def _shared(result: Together) -> list[str]:
     if mean.holds_zero:
         said = [
             f"{trunk} and separate trunks cannot be told apart over {count(mean.size, mean.unit)}: "
-            f"the difference is {figure(mean.mean, decimals(mean), signed=True)} {result.unit} {interval(mean)}."
+            f"the difference is {number(mean.mean, decimals(mean), signed=True)} {result.unit} {interval(mean)}."
         ]
     else:
-        much, up = size(mean), mean.mean > 0
+        much, up = magnitude(mean), mean.mean > 0
         claim = ("gains", "over") if up else ("costs", "compared with")
         verb, over = claim if mean.sign else ("scores", "above" if up else "below")
-        points = f"{figure(much.mean, decimals(much))} {result.unit}"
+        points = f"{number(much.mean, decimals(much))} {result.unit}"
         said = [f"{trunk} {verb} {points} {over} separate trunks {interval(much)}."]
     if result.apart and result.apart.sign:
         worst, *_, best = sorted(arms, key=lambda arm: arms[arm].mean)
@@ -132,7 +132,7 @@ def _kept(kept: Sequence[Kept], found: Sequence[Condition]) -> list[str]:
     whole = "solo's score" if best.tuned.says(start=None) else "the tuned score"
     pair = f"{plain(best.start)} to {best.arm}"
     said = f"On the best of {pairs} pairs, {pair}," if pairs > 1 else f"From {pair},"
-    said = [f"{said} a frozen trunk keeps {figure(share.mean, 0)} % of {whole} {_among(share, pairs)}."]
+    said = [f"{said} a frozen trunk keeps {number(share.mean, 0)} % of {whole} {_among(share, pairs)}."]
     for control in contrasts(found):
         if control.condition is not best.frozen or control.baseline.says(tuned="all"):
             continue
@@ -142,8 +142,8 @@ def _kept(kept: Sequence[Kept], found: Sequence[Condition]) -> list[str]:
         if gain.holds_zero:
             said.append(f"On this pair, it is not distinguishable from {name} {_among(gain, pairs)}.")
         else:
-            much = size(gain)
-            worth = f"{figure(much.mean, decimals(much))} {unit} {'above' if gain.mean > 0 else 'below'}"
+            much = magnitude(gain)
+            worth = f"{number(much.mean, decimals(much))} {unit} {'above' if gain.mean > 0 else 'below'}"
             said.append(f"That is {worth} {name} {_among(much, pairs)}.")
     return said
 
@@ -167,15 +167,15 @@ def _dropped(kept: Sequence[Kept]) -> list[str]:
 def _shares(found: Sequence[Condition]) -> list[str]:
     said: list[str] = []
     for one in efficiencies(found):
-        exponent = f"exponent {figure(one.law.b, 2)} ± {figure(one.law.half_of_b, 2)}" if one.law else ""
+        exponent = f"exponent {number(one.law.b, 2)} ± {number(one.law.half_of_b, 2)}" if one.law else ""
         if one.law and one.law.told:
             fewer = 100 * (1 - 2**-one.law.b)
             said.append(
-                f"{one.name}: the error above its floor falls by {figure(fewer, 0)} % "
+                f"{one.name}: the error above its floor falls by {number(fewer, 0)} % "
                 f"each time the examples double ({exponent})."
             )
         else:
-            first, last = (figure(error.mean, decimals(error)) for error in (one.errors[0], one.errors[-1]))
+            first, last = (number(error.mean, decimals(error)) for error in (one.errors[0], one.errors[-1]))
             unsure = f"; its power law's {exponent} is not distinguishable from 0" if exponent else ""
             said.append(
                 f"{one.name}: from {one.shares[0]:.0%} to {one.shares[-1]:.0%} of the examples "
@@ -197,15 +197,15 @@ def _best(found: Sequence[Condition]) -> list[str]:
             continue
         first, second = ranked[:2]
         above = contrast(first, second)
-        reached = f"{figure(first.score.mean, decimals(first.score))} {plain(first.metric)} on the test split"
+        reached = f"{number(first.score.mean, decimals(first.score))} {plain(first.metric)} on the test split"
         chosen = f"For {arm}, {first.label} is chosen on validation: {reached}"
         if above is None:
             said.append(f"{chosen}; it shares no {first.unit} with {second.label}.")
         elif above.raw.holds_zero:
             said.append(f"{chosen}, which cannot be told apart from {second.label}, the next {interval(above.raw)}.")
         else:
-            much = size(above.raw)
-            lead = f"{figure(much.mean, decimals(much))} {'above' if above.raw.mean > 0 else 'below'}"
+            much = magnitude(above.raw)
+            lead = f"{number(much.mean, decimals(much))} {'above' if above.raw.mean > 0 else 'below'}"
             said.append(f"{chosen}, {lead} {second.label}, the next {interval(much)}.")
     return said
 

@@ -7,7 +7,7 @@ from typing import Any
 from unifier.report.numbers.conditions import Condition, Contrast, contrasts
 from unifier.report.numbers.matching import MEASURES, unmatched
 from unifier.report.numbers.rows import Row
-from unifier.report.numbers.wording import alone, amount, count, decimals, figure, plain, plus_minus
+from unifier.report.numbers.wording import alone, amount, count, decimals, number, plain, plus_minus
 from unifier.study.files import read_json
 
 Table = list[dict[str, str]]
@@ -114,7 +114,7 @@ def attention_table(found: Sequence[Condition]) -> Table:
 def _mean(layers: Sequence[Mapping[str, float | None]], name: str, digits: int, unit: str = "", none: str = "–") -> str:
     """The mean over those that could tell: of one column there is no entropy, and of one head no agreement."""
     known = [value for layer in layers if (value := layer[name]) is not None]
-    return f"{figure(fmean(known), digits)}{unit}" if known else none
+    return f"{number(fmean(known), digits)}{unit}" if known else none
 
 
 def alignment_table(found: Sequence[Condition]) -> Table:
@@ -126,7 +126,7 @@ def alignment_table(found: Sequence[Condition]) -> Table:
             means = [
                 fmean(read[name] for read in kept) for name in ("alignment_error_rate", "alignment_error_rate_chance")
             ]
-            error, chance = (f"{figure(100 * mean, 0)} %" for mean in means)
+            error, chance = (f"{number(100 * mean, 0)} %" for mean in means)
             table.append({"arm": one.arm, "trunk": one.label, "alignment error rate": error, "by chance": chance})
     return table
 
@@ -144,7 +144,7 @@ def likeness_table(lines: Sequence[Mapping[str, Any]]) -> Table:
     """How alike trunks are, layer by layer: raw, by chance, calibrated."""
     return [
         {
-            name: value if value == "" or name not in DECIMALS else figure(value, DECIMALS[name])
+            name: value if value == "" or name not in DECIMALS else number(value, DECIMALS[name])
             for name, value in line.items()
         }
         for line in lines

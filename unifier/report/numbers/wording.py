@@ -25,7 +25,7 @@ def decimals(estimate: Estimate) -> int:
     return min(digits - 1 - math.floor(math.log10(size)), FINEST) if size > 0 else 1
 
 
-def figure(value: float, places: int = 1, *, signed: bool = False) -> str:
+def number(value: float, places: int = 1, *, signed: bool = False) -> str:
     """A number with a true minus sign, and none before a zero."""
     said = f"{value:{'+' if signed else ''}.{places}f}"
     if float(said) == 0:
@@ -36,13 +36,13 @@ def figure(value: float, places: int = 1, *, signed: bool = False) -> str:
 def plus_minus(estimate: Estimate, most: int = FINEST, *, signed: bool = False) -> str:
     """97.2 ± 0.6, with that many digits after the point at most; the mean alone where there is no interval."""
     places = min(decimals(estimate), most)
-    mean = figure(estimate.mean, places, signed=signed)
-    return mean if estimate.half is None else f"{mean} ± {figure(estimate.half, places)}"
+    mean = number(estimate.mean, places, signed=signed)
+    return mean if estimate.half is None else f"{mean} ± {number(estimate.half, places)}"
 
 
 def alone(value: float, least: int = 1) -> str:
     """A number of which no interval is told, with that many digits after the point at least: 97.2, 0.262, 3.41."""
-    return figure(value, max(decimals(Estimate(value, None, 1)), least))
+    return number(value, max(decimals(Estimate(value, None, 1)), least))
 
 
 def interval(estimate: Estimate) -> str:
@@ -56,10 +56,10 @@ def interval(estimate: Estimate) -> str:
     places = decimals(estimate)
     while any(end and not round(end, places) for end in (estimate.low, estimate.high)):
         places += 1
-    return f"(95 % interval {figure(estimate.low, places)} to {figure(estimate.high, places)})"
+    return f"(95 % interval {number(estimate.low, places)} to {number(estimate.high, places)})"
 
 
-def size(estimate: Estimate) -> Estimate:
+def magnitude(estimate: Estimate) -> Estimate:
     """The same without its sign, for a sentence whose verb says it: costs 0.7 (0.3 to 1.0)."""
     return estimate._replace(mean=abs(estimate.mean))
 
