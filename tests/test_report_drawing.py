@@ -34,9 +34,9 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Axes]]:
     """The axes of each figure that is drawn, by its name; nothing is written."""
     found: dict[str, Axes] = {}
 
-    def keep(_: Sheet, figure: Figure, name: str, section: str, says: str, *_more: Any) -> Drawn:
+    def keep(_: Sheet, figure: Figure, name: str, section: str, alt: str, *_more: Any) -> Drawn:
         found[name] = figure.axes[0]
-        return Drawn(section, Path(name), says, [])
+        return Drawn(section, Path(name), alt, [])
 
     monkeypatch.setattr(Sheet, "save", keep)
     with mpl.rc_context(STYLE):

@@ -88,7 +88,7 @@ def test_every_rung_and_every_control_is_drawn(tmp_path: Path, row: Rows, compar
     letters = said(scores.path)
     assert all(f"rung={rung} " in letters for rung in rungs)
     assert "drawn" not in letters
-    assert "every condition" in scores.says
+    assert "every condition" in scores.alt
 
 
 def test_what_is_drawn_is_counted_and_named(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
@@ -98,7 +98,7 @@ def test_what_is_drawn_is_counted_and_named(tmp_path: Path, row: Rows, compariso
     sheet = Sheet(tmp_path, {"en-fr": "#0072b2"})
     (scores,) = draw_scores(found, sheet)
     assert "18 of 20 conditions drawn, the best on validation beside rung=rung0" in said(scores.path)
-    assert "scores of 18 of 20 conditions" in scores.says
+    assert "scores of 18 of 20 conditions" in scores.alt
     assert "solo" not in said(scores.path)
     for one in found[-2:]:  # no cost at which both of its runs were scored
         apart = {**one.rows[0], "folder": tmp_path / one.label}

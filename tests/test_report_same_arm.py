@@ -37,7 +37,7 @@ def test_a_trunk_is_held_against_those_of_its_own_experiment(row: Rows) -> None:
     pairs = [(one.condition.end, one.baseline.end) for one in contrasts(found)]
     assert pairs
     assert all(own == other for own, other in pairs)
-    gains = {one.condition.score.mean: one.raw.mean for one in contrasts(found) if one.baseline.says(start=None)}
+    gains = {one.condition.score.mean: one.raw.mean for one in contrasts(found) if one.baseline.has(start=None)}
     assert gains[91.0] == gains[51.0] == 1
 
 

@@ -66,7 +66,7 @@ def _write(folder: Path, study: Study) -> Path:
     figures: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for one in drawn:
         if data := room.svg(one.path):
-            figures[one.section].append((one.says, data))
+            figures[one.section].append((one.alt, data))
     shown = _shown(found)
     samples = {arm: kept for arm, row in shown.items() if (kept := _samples(row, arm, room))}
     page = TEMPLATES.get_template("page.html").render(
@@ -81,7 +81,7 @@ def _write(folder: Path, study: Study) -> Path:
         legend=_legend(found),
         figures=figures,
         controls=control_table(found),
-        likeness={one.says: likeness_table(one.table) for one in drawn if one.section == "representation"},
+        likeness={one.alt: likeness_table(one.table) for one in drawn if one.section == "representation"},
         attention=_attention(found, shown, room),
         attention_table=attention_table(found),
         alignment_table=alignment_table(found),

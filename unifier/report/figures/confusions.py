@@ -58,5 +58,5 @@ def _heat(condition: Condition, labels: list[str], counts: NDArray[np.int64], sh
     share = counts.sum(1) / counts.sum()
     if share.max() > UNEVEN / len(labels):
         note += f". Always predicting {labels[share.argmax()]} would score {100 * share.max():.1f} %"
-    says = f"confusion matrix, {condition.arm}"
-    return sheet.save(figure, f"confusions-{condition.arm}", "confusions", says, table, note)
+    alt = f"confusion matrix, {condition.arm}"
+    return sheet.save(figure, f"confusions-{condition.arm}", "confusions", alt, table, note)

@@ -43,7 +43,7 @@ def telling(conditions: Sequence[Condition], most: int) -> list[Condition]:
 
 def _standing(conditions: Sequence[Condition]) -> list[Condition]:
     """Of an arm's conditions the first, usually solo, and the joint one."""
-    return [*conditions[:1], *(one for one in conditions[1:] if one.says(mode="joint"))]
+    return [*conditions[:1], *(one for one in conditions[1:] if one.has(mode="joint"))]
 
 
 def chosen_of(drawn: Sequence[Condition], conditions: Sequence[Condition]) -> str:
@@ -52,7 +52,7 @@ def chosen_of(drawn: Sequence[Condition], conditions: Sequence[Condition]) -> st
         return ""
     arms = dict.fromkeys(one.arm for one in conditions)
     standing = {one for arm in arms for one in _standing([own for own in conditions if own.arm == arm])}
-    beside = ["joint" if one.says(mode="joint") else one.label for one in drawn if one in standing]
+    beside = ["joint" if one.has(mode="joint") else one.label for one in drawn if one in standing]
     said = ["the best on validation"] if any(one not in standing for one in drawn) else []
     said += [join(list(dict.fromkeys(beside)))] if beside else []
     return f"{len(drawn)} of {len(conditions)} conditions drawn, {' beside '.join(said)}"
@@ -63,8 +63,8 @@ def looks(conditions: Sequence[Condition], sheet: Sheet) -> dict[Condition, tupl
 
     The colour is the arm's, the later the fainter; all colours are free to tell conditions where there is one arm.
     """
-    joint = [one for one in conditions if one.says(mode="joint")]
-    others = [one for one in conditions if not one.says(mode="joint")]
+    joint = [one for one in conditions if one.has(mode="joint")]
+    others = [one for one in conditions if not one.has(mode="joint")]
     found: dict[Condition, tuple[str, str]] = {}
     for kin in (joint, others):
         for k, one in enumerate(kin):
@@ -123,8 +123,8 @@ def _panel(arm: str, conditions: Sequence[Condition], logs: Logs, axis: str, she
         chosen_of([one for one, _ in curves], conditions): len(curves) < len(conditions),
     }
     note = ". ".join(text for text, holds in notes.items() if holds)
-    says = f"validation {metric} over {AXES[axis]}, {arm or 'all arms'}"
-    return [sheet.save(figure, f"curves-{arm + '-' if arm else ''}{axis}", "curves", says, table, note)]
+    alt = f"validation {metric} over {AXES[axis]}, {arm or 'all arms'}"
+    return [sheet.save(figure, f"curves-{arm + '-' if arm else ''}{axis}", "curves", alt, table, note)]
 
 
 def _loss(conditions: Sequence[Condition], logs: Logs, sheet: Sheet) -> list[Drawn]:

@@ -75,7 +75,7 @@ class Drawn:
     section: str
     """The part of the page that it belongs to."""
     path: Path
-    says: str
+    alt: str
     """What it shows, for who cannot see it."""
     table: Sequence[Mapping[str, Any]]
     """The numbers that it shows."""
@@ -91,7 +91,7 @@ class Sheet:
     colours: Mapping[str, str]
 
     def save(
-        self, figure: Figure, name: str, section: str, says: str, table: Sequence[Mapping[str, Any]], note: str = ""
+        self, figure: Figure, name: str, section: str, alt: str, table: Sequence[Mapping[str, Any]], note: str = ""
     ) -> Drawn:
         """Write figures/<name>.svg, the note beneath it, and figures/<name>.csv with the numbers that it shows."""
         at = self.folder / "figures"
@@ -101,7 +101,7 @@ class Sheet:
             figure.set_figheight(figure.get_figheight() + 0.13 * len(lines))
             figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=7.5, color=SOFT)
         file = io.StringIO()
-        figure.savefig(file, format="svg", metadata={"Date": None, "Title": says})
+        figure.savefig(file, format="svg", metadata={"Date": None, "Title": alt})
         rules = "".join(
             f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
             for light, dark in DARK.items()
@@ -111,7 +111,7 @@ class Sheet:
         path = at / (re.sub(r"[^\w.]+", "-", name) + ".svg")  # settings stand in names, and hold anything
         write_text(path, file.getvalue().replace("</style>", f"{dark}</style>", 1))
         write_table(path.with_suffix(".csv"), table)
-        return Drawn(section, path, says, table)
+        return Drawn(section, path, alt, table)
 
 
 def colours_of(arms: Sequence[str]) -> dict[str, str]:

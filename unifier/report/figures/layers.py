@@ -58,9 +58,9 @@ def draw_representation(found: Sequence[Mapping[str, Any]], sheet: Sheet) -> lis
                 note += f". {len(every) - MOST} more pairs of trunks are in the table"
             if all(pair.first == "solo" for pair in pairs):
                 note = f"Each against solo. {note}"
-            says = f"{said} by layer, calibrated, {arm}"
+            alt = f"{said} by layer, calibrated, {arm}"
             table = [line for _, line in told]
-            drawn.append(sheet.save(figure, f"representation-{arm}-{measure}", "representation", says, table, note))
+            drawn.append(sheet.save(figure, f"representation-{arm}-{measure}", "representation", alt, table, note))
     return drawn
 
 
@@ -167,9 +167,9 @@ def _gradients_of_layer(layer: str, curves: _Curves, way: str, sheet: Sheet) -> 
         for at, cosine in points
     ]
     note = "Dotted: two batches of the same arm, as a ceiling for two arms"
-    says = f"cosine between arms' gradients over tokens, {named_layer}"
+    alt = f"cosine between arms' gradients over tokens, {named_layer}"
     name = listed("gradients", layer, way, between="-")
-    return sheet.save(figure, name, "interference", says, table, note)
+    return sheet.save(figure, name, "interference", alt, table, note)
 
 
 def _means(runs: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:

@@ -37,8 +37,8 @@ def draw_lengths(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
         table = [{"arm": arm, "condition": one.label, **point} for one, points in lines for point in points]
         chosen = chosen_of([one for one, _ in lines], own)
         note = listed("Each point is a group of like length", chosen, between=". ")
-        says = f"BLEU over the length of the input, {arm}"
-        drawn.append(sheet.save(figure, f"lengths-{arm}", "lengths", says, table, note))
+        alt = f"BLEU over the length of the input, {arm}"
+        drawn.append(sheet.save(figure, f"lengths-{arm}", "lengths", alt, table, note))
     return drawn
 
 

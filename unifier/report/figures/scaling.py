@@ -45,8 +45,8 @@ def draw_efficiency(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn
         note = f"Error: {one.perfect:g} minus {plain(one.unit)}. " + (
             f"Power law a n^-b + c: {law}" if law else "No power law: too few shares, or no fit"
         )
-        says = f"error over share of examples, {one.name}"
-        drawn.append(sheet.save(figure, f"efficiency-{one.name}", "efficiency", says, table, note))
+        alt = f"error over share of examples, {one.name}"
+        drawn.append(sheet.save(figure, f"efficiency-{one.name}", "efficiency", alt, table, note))
     return drawn
 
 

@@ -60,8 +60,8 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     shown = [one for group in groups for one in group]
     note = listed(bar, chosen_of(shown, conditions), _matching(conditions), between=". ")
     many = "every condition" if len(shown) == len(conditions) else f"{len(shown)} of {len(conditions)} conditions"
-    says = f"{'normalised' if scaled else 'raw'} scores of {many} with their intervals"
-    return [sheet.save(figure, "scores", "scores", says, table, note)]
+    alt = f"{'normalised' if scaled else 'raw'} scores of {many} with their intervals"
+    return [sheet.save(figure, "scores", "scores", alt, table, note)]
 
 
 def _matching(conditions: Sequence[Condition]) -> str:
@@ -74,7 +74,7 @@ def _matching(conditions: Sequence[Condition]) -> str:
 
 def draw_joint(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     """What one trunk for all gains each arm over a trunk of its own."""
-    held = [one for one in conditions if one.says(start=None, tuned="all")]
+    held = [one for one in conditions if one.has(start=None, tuned="all")]
     return [_joint(found, _matching(held), sheet) for found in together(conditions)]
 
 

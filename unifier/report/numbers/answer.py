@@ -37,14 +37,14 @@ def together(found: Sequence[Condition]) -> list[Together]:
     """Joint minus solo for each trunk that was shared, normalised where every arm can be."""
     trunks: dict[tuple[str, str], dict[str, Contrast]] = {}
     for one in contrasts(found):
-        if one.condition.says(mode="joint") and one.baseline.says(mode="solo", start=None, tuned="all"):
+        if one.condition.has(mode="joint") and one.baseline.has(mode="solo", start=None, tuned="all"):
             trunk = one.condition.rows[0]["experiment"], settings_of(one.condition.varied)
             trunks.setdefault(trunk, {}).setdefault(one.condition.arm, one)
     several = len({experiment for experiment, _ in trunks}) > 1
     results: list[Together] = []
     for (experiment, said), pairs in trunks.items():
         shared = [
-            one for one in found if one.says(mode="joint", experiment=experiment) and settings_of(one.varied) == said
+            one for one in found if one.has(mode="joint", experiment=experiment) and settings_of(one.varied) == said
         ]
         lonely = [arm for arm in dict.fromkeys(one.arm for one in shared) if arm not in pairs]
         results.append(_together(list(pairs.values()), listed(experiment if several else "", said), lonely))
@@ -111,7 +111,7 @@ def _shared(result: Together) -> list[str]:
 
 
 def _transfer(found: Sequence[Condition]) -> list[str]:
-    moved = [one for one in found if not one.says(start=None)]
+    moved = [one for one in found if not one.has(start=None)]
     groups = {settings_of(varied): [one for one in found if one.under(varied)] for varied in fullest(moved)}
     return [said for settings, group in groups.items() for said in _under(settings, _moved(group))]
 
@@ -129,14 +129,14 @@ def _kept(kept: Sequence[Kept], found: Sequence[Condition]) -> list[str]:
     if best.share is None:
         return []
     share = best.share.among(pairs)
-    whole = "solo's score" if best.tuned.says(start=None) else "the tuned score"
+    whole = "solo's score" if best.tuned.has(start=None) else "the tuned score"
     pair = f"{plain(best.start)} to {best.arm}"
     said = f"On the best of {pairs} pairs, {pair}," if pairs > 1 else f"From {pair},"
     said = [f"{said} a frozen trunk keeps {number(share.mean, 0)} % of {whole} {_among(share, pairs)}."]
     for control in contrasts(found):
-        if control.condition is not best.frozen or control.baseline.says(tuned="all"):
+        if control.condition is not best.frozen or control.baseline.has(tuned="all"):
             continue
-        name = "its own weights shuffled" if control.baseline.says(shuffled=True) else "a random frozen trunk"
+        name = "its own weights shuffled" if control.baseline.has(shuffled=True) else "a random frozen trunk"
         gain, unit = (control.scaled, "points of normalised score") if control.scaled else (control.raw, "points")
         gain = gain.among(pairs)
         if gain.holds_zero:

@@ -97,7 +97,7 @@ class Condition:
         """The mean of a budget's figure over the runs."""
         return fmean(budget(row)[name] for row in self.rows)
 
-    def says(self, **facts: Any) -> bool:
+    def has(self, **facts: Any) -> bool:
         """Whether its rows have these values."""
         return all(self.rows[0][name] == value for name, value in facts.items())
 
@@ -142,7 +142,7 @@ def conditions(rows: Iterable[Row]) -> list[Condition]:
 
 def foremost(found: Iterable[Condition]) -> list[Condition]:
     """Conditions in the order in which they stand for their arm: on its own trunk first, then best on validation."""
-    return sorted(found, key=lambda one: (not one.says(mode="solo", tuned="all"), -one.validation))
+    return sorted(found, key=lambda one: (not one.has(mode="solo", tuned="all"), -one.validation))
 
 
 def label(row: Row) -> str:

@@ -57,11 +57,11 @@ def control_table(found: Sequence[Condition]) -> Table:
     """What a trained trunk's weights bring beyond a random trunk's, and beyond the same weights shuffled."""
     lines: dict[tuple[str, str], dict[str, str]] = {}
     for one in contrasts(found):
-        if one.condition.says(mode="transfer") and not _is_solo(one):
+        if one.condition.has(mode="transfer") and not _is_solo(one):
             line = lines.setdefault(
                 (one.condition.arm, one.condition.label), {"arm": one.condition.arm, "condition": one.condition.label}
             )
-            control = "minus random" if one.baseline.says(start=None) else "minus shuffled"
+            control = "minus random" if one.baseline.has(start=None) else "minus shuffled"
             line[_headed(control, one.condition)] = _gain(one, found)
     return _filled(lines.values())
 
@@ -73,7 +73,7 @@ def _filled(lines: Collection[Mapping[str, str]]) -> Table:
 
 
 def _is_solo(one: Contrast) -> bool:
-    return one.baseline.says(start=None, tuned="all")
+    return one.baseline.has(start=None, tuned="all")
 
 
 def _headed(column: str, one: Condition) -> str:
@@ -93,7 +93,7 @@ def attention_table(found: Sequence[Condition]) -> Table:
     first = {one.arm: one for one in reversed(found)}
     for one in found:
         kept = [read for row in one.rows if (read := _attention(row, one.arm))]
-        if not kept or not (one is first[one.arm] or one.says(mode="joint")):
+        if not kept or not (one is first[one.arm] or one.has(mode="joint")):
             continue
         for layer in range(min(len(read["layers"]) for read in kept)):
             layers, unit = [read["layers"][layer] for read in kept], f" {kept[0]['unit']}"

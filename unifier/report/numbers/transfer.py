@@ -32,7 +32,7 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
     In normalised scores where every arm has one, else in per cent of what the arm reaches with a trunk of its own, or
     as they are where that is not above 0; each mean over the seeds, or runs of a fold, that all of its column have.
     """
-    moved = [condition for condition in found if not condition.says(start=None)]
+    moved = [condition for condition in found if not condition.has(start=None)]
     reached = {one.end for one in moved}
     ends = list(dict.fromkeys(condition.end for condition in found if condition.end in reached))
     arms = [arm for _, arm in ends]
@@ -40,12 +40,12 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
     starts = list(dict.fromkeys(condition.rows[0]["start"] for condition in moved))
     scaled = all(condition.scaled for condition in found if condition.end in ends)
 
-    solos = [one for one in found if one.end in ends and one.says(mode="solo", start=None, tuned="all")]
+    solos = [one for one in found if one.end in ends and one.has(mode="solo", start=None, tuned="all")]
     shares = all(one.score.mean > 0 for one in solos)
 
     def cell(end: tuple[str, str], varied: Mapping[str, Any], **facts: object) -> float | None:
         mine = [one for one in found if one.end == end and one.under(varied)]
-        here = next((condition for condition in mine if condition.says(**facts)), None)
+        here = next((condition for condition in mine if condition.has(**facts)), None)
         if here is None:
             return None
         column = [one for one in mine if one.unit == here.unit]
@@ -53,13 +53,13 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
             return _mean(here.normalised_runs, column)
         if not shares:
             return _mean(here.runs, column)
-        solo = next((condition for condition in column if condition.says(start=None, tuned="all")), None)
+        solo = next((condition for condition in column if condition.has(start=None, tuned="all")), None)
         whole = _mean(solo.runs, column) if solo else 0.0
         return 100 * _mean(here.runs, column) / whole if whole > 0 else None
 
     grids: list[Grid] = []
     for (tuned, said), varied in itertools.product(reversed(TUNED.items()), fullest(moved)):
-        if not any(condition.says(tuned=tuned) for condition in moved if condition.under(varied)):
+        if not any(condition.has(tuned=tuned) for condition in moved if condition.under(varied)):
             continue
         lines = [
             *((f"from {start}", False, {"start": start, "shuffled": False, "tuned": tuned}) for start in starts),
@@ -117,7 +117,7 @@ def shares_kept(found: Sequence[Condition]) -> list[Kept]:
     """
     kept: list[Kept] = []
     for frozen in found:
-        if frozen.says(start=None) or not frozen.says(tuned="none", shuffled=False):
+        if frozen.has(start=None) or not frozen.has(tuned="none", shuffled=False):
             continue
         tuned = next(
             (
@@ -125,7 +125,7 @@ def shares_kept(found: Sequence[Condition]) -> list[Kept]:
                 for origin in (frozen.rows[0]["start"], None)
                 for other in found
                 if other.end == frozen.end and other.under(frozen.varied) and other.unit == frozen.unit
-                if other.says(start=origin, tuned="all", shuffled=False)
+                if other.has(start=origin, tuned="all", shuffled=False)
             ),
             None,
         )
