@@ -13,7 +13,7 @@ from torch import Tensor
 from unifier import Comparison, Experiment, run
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
 from unifier.data.examples import split_of
-from unifier.data.source import Example, Source, SplitName
+from unifier.data.source import Example, Source, SplitName, name_of
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head
 from unifier.heads.tagging import TaggingHead
@@ -31,7 +31,7 @@ class Few:
     """The first examples of a source."""
 
     def __init__(self, source: Source, count: int = 40) -> None:
-        self.source, self.count, self.name = source, count, source.name
+        self.source, self.count, self.name = source, count, name_of(source)
 
     def split(self, name: SplitName) -> list[Example]:
         return [split_of(self.source, name)[k] for k in range(min(self.count, len(split_of(self.source, name))))]

@@ -10,12 +10,15 @@ from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
 from unifier import Arm, Bag, Experiment, Scale, Training, run
+from unifier.data import embedded as module
 from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
-from unifier.data.source import Example, SplitName
+from unifier.data.source import Example, Source, SplitName, name_of
+from unifier.data.subset import Subset
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.tagging import TaggingHead
 from unifier.heads.translation import TranslationHead
 from unifier.running.result import describe_data
+from unifier.running.show import show_experiment
 from unifier_tokenizers import InputError, PatchTokenizer, Units, Vocabulary
 
 
@@ -83,6 +86,36 @@ def test_a_scale_and_folds_that_are_none_are_told_before_anything_is_encoded(
         run(odd, out=tmp_path, track="off")
     with pytest.raises(InputError, match=r"bare says folds = 4: give their numbers, such as \(1, 2, 3\)"):
         run(odd, out=tmp_path, track="off", folds=4)
+
+
+class Nameless:
+    """A source that has what the contract asks for, and no more."""
+
+    folds = (0, 1)
+
+    def split(self, name: SplitName) -> list[Example]:
+        return list(Digits().split(name)[:8])
+
+
+def test_a_source_without_a_name_is_called_as_its_class(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], undrawn: None
+) -> None:
+    def nameless(*, fold: int = 0) -> Experiment:
+        arm = Arm(Nameless(), PatchTokenizer(4, channels=1), ClassificationHead(Digits.labels, 4))
+        return Experiment("nameless", Bag(4, 1, 4), {"own": arm}, Training(steps=1, validations=1, workers=0))
+
+    show_experiment(nameless())
+    assert "arm own: Nameless" in capsys.readouterr().out
+    (result,) = run(nameless, out=tmp_path, track="off")
+    assert result.data["own"]["name"] == "Nameless"
+    with pytest.raises(InputError, match="folds=3: Nameless has 2 folds"):
+        run(nameless, out=tmp_path, track="off", folds=3)
+    assert Subset(Nameless(), 0.5).name == "Nameless"
+    assert [name_of(source) for source in (Bare(), cast(Source, Nameless), cast(Source, module))] == [
+        "bare",
+        "Nameless",
+        module.__name__,
+    ]
 
 
 def test_a_result_holds_the_scale_or_says_that_there_is_none() -> None:

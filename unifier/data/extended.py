@@ -7,7 +7,7 @@ from typing import final
 
 from unifier.data.examples import Examples, split_of
 from unifier.data.own.parallel_text import ParallelText
-from unifier.data.source import Example, Source, SplitName, where
+from unifier.data.source import Example, Source, SplitName, name_of, where
 
 
 @final
@@ -15,7 +15,7 @@ class Extended:
     """A source whose training examples are followed by all pairs of `extra`; val and test are its own."""
 
     def __init__(self, source: Source, extra: ParallelText) -> None:
-        self.name, self.scale = source.name, getattr(source, "scale", None)
+        self.name, self.scale = name_of(source), getattr(source, "scale", None)
         self._source, self._extra = source, extra
 
     def split(self, name: SplitName) -> Sequence[Example]:

@@ -98,12 +98,10 @@ class Source(Protocol):
     Any map-style data set fits, torch's and Hugging Face's among them: a split needs a length and integer indexing, and
     its items are Examples, pairs, or rows with "input" and "target", which `split_of` reads as Examples. It may also
     have `where(index)`, a method that names an example for an error message ("train.en, line 12"), and `target(index)`,
-    one that gives a target without its input; a source may have a `Scale` as `scale`, `folds` (the numbers that its
-    folds go by, such as (1, 2, 3)), the `seconds` of its sounds where they are all as long, and a `sha256` over all
-    that its examples are read from.
+    one that gives a target without its input; a source may have a `name` (else `name_of` finds one), a `Scale` as
+    `scale`, `folds` (the numbers that its folds go by, such as (1, 2, 3)), the `seconds` of its sounds where they are
+    all as long, and a `sha256` over all that its examples are read from.
     """
-
-    name: str
 
     def split(self, name: SplitName) -> Split:
         """The examples of one split, in a fixed order. Reading an example may raise InputError."""
@@ -113,6 +111,8 @@ class Source(Protocol):
 class LabelledSource(Source, Protocol):
     """A data set of Examples whose targets are labels, or tuples of them."""
 
+    name: str
+
     def split(self, name: SplitName) -> Sequence[Example]: ...
 
     @property
@@ -121,12 +121,17 @@ class LabelledSource(Source, Protocol):
         ...
 
 
+def name_of(source: Source) -> str:
+    """What a source is called: its `name`, else as its class is, or as it is itself where it is a class or a module."""
+    return getattr(source, "name", None) or getattr(source, "__name__", type(source).__name__)
+
+
 def scale_of(source: Source) -> Scale | None:
     """A source's scale, None where it says none; raises InputError where what it says is no Scale."""
     scale = getattr(source, "scale", None)
     if scale is not None and not isinstance(scale, Scale):
         said = "give it as unifier.Scale(metric, chance, reference, origin)"
-        raise InputError(f"{source.name}: its scale is a {type(scale).__name__}: {said}")
+        raise InputError(f"{name_of(source)}: its scale is a {type(scale).__name__}: {said}")
     return scale
 
 

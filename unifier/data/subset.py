@@ -8,7 +8,7 @@ from typing import Any, final
 from numpy.random import RandomState  # the one whose stream no version of NumPy may change
 
 from unifier.data.examples import Examples, split_of
-from unifier.data.source import Example, Scale, Source, SplitName, where
+from unifier.data.source import Example, Scale, Source, SplitName, name_of, where
 from unifier_tokenizers import InputError
 
 
@@ -24,7 +24,7 @@ class Subset:
     def __init__(self, source: Source, share: float, seed: int = 0) -> None:
         if not 0 < share <= 1:
             raise InputError(f"share={share}: a share of the training examples, above 0 and at most 1, is expected")
-        self.name = source.name
+        self.name = name_of(source)
         self.whole: Source = source
         self._source: Any = source
         self._share, self._seed = share, seed

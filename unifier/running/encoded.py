@@ -9,7 +9,7 @@ from unifier.data.examples import Examples, split_of
 from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.keeping.kept import keep_units
 from unifier.data.saying import say
-from unifier.data.source import SPLITS, SplitName, scale_of, target_of
+from unifier.data.source import SPLITS, SplitName, name_of, scale_of, target_of
 from unifier.running.result import describe_data
 from unifier.study.experiment import Arm, Experiment
 from unifier_tokenizers import InputError
@@ -39,7 +39,7 @@ def encode(experiment: Experiment, known: MutableMapping[str, EncodedArm]) -> di
         bad_examples, workers = training.bad_examples, training.workers
         kept = keep_units(one.source, one.tokenizer, bad_examples=bad_examples, workers=workers)
         for split in SPLITS:
-            examples, said = split_of(one.source, split), f"{one.source.name}, {split}"
+            examples, said = split_of(one.source, split), f"{name_of(one.source)}, {split}"
             if kept is not None and isinstance(examples, Examples):
                 splits[split], bad = kept.split(examples, one.head, bad_examples=bad_examples, said=said)
             else:
@@ -49,11 +49,11 @@ def encode(experiment: Experiment, known: MutableMapping[str, EncodedArm]) -> di
                 _check_again(one, split, splits[split])
             skipped[split] = len(bad)
             if bad:
-                say(f"{one.source.name}, {split}: {len(bad)} examples skipped, such as {bad[0]}", sys.stderr)
+                say(f"{name_of(one.source)}, {split}: {len(bad)} examples skipped, such as {bad[0]}", sys.stderr)
         data = describe_data(one.source, skipped)
         if copies := data.get("copies"):
             said = f"{copies} examples of val and test are also in train, byte for byte"
-            say(f"{one.source.name}: {said}", sys.stderr)
+            say(f"{name_of(one.source)}: {said}", sys.stderr)
         known[arm] = EncodedArm(splits, data)
     return {arm: known[arm] for arm in experiment.arms}
 
@@ -72,6 +72,6 @@ def _check_again(arm: Arm, split: SplitName, encoded: Encoded) -> None:
             if own.shape == other.shape and bool(((own == other) | (own != own)).all()):  # NaN is unlike itself
                 continue
         raise InputError(
-            f'{arm.source.name}: split("{split}") gives other examples when it is asked again; draw them once, or by a '
-            "seed of their own"
+            f'{name_of(arm.source)}: split("{split}") gives other examples when it is asked again; draw them once, or '
+            "by a seed of their own"
         )

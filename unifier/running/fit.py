@@ -13,7 +13,7 @@ from unifier.data.examples import split_of
 from unifier.data.keeping.encoding import joined
 from unifier.data.loading import EvaluationBatches, TrainingBatches, Unit
 from unifier.data.saying import say
-from unifier.data.source import SPLITS, target_of
+from unifier.data.source import SPLITS, name_of, target_of
 from unifier.model import Unifier
 from unifier.running.encoded import EncodedArm, encode
 from unifier.running.loop.endings import DivergedError, Interrupted, RunFailed
@@ -225,7 +225,7 @@ def check_targets(experiment: Experiment, encoded: Mapping[str, EncodedArm]) -> 
             try:
                 arm.head.check(target_of(examples, index) for index in encoded[name].splits[split].indices.tolist())
             except InputError as error:
-                raise InputError(f"{arm.source.name}, {split}: {error}") from error
+                raise InputError(f"{name_of(arm.source)}, {split}: {error}") from error
 
 
 def read_unfinished(folder: Path) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from unifier.data.examples import split_of
-from unifier.data.source import SPLITS, UNREADABLE, Source, scale_of
+from unifier.data.source import SPLITS, UNREADABLE, Source, name_of, scale_of
 from unifier.study.files import read_json, write_json
 from unifier_tokenizers import InputError
 
@@ -82,7 +82,7 @@ def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
     scale = scale_of(source)
     noted = {name: found for name in ("dropped", "copies") if (found := getattr(source, name, None))}
     return {
-        "name": source.name,
+        "name": name_of(source),
         "sha256": sha256_of(source),
         **sizes,
         "skipped": dict(skipped),

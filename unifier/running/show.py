@@ -9,7 +9,7 @@ import torch
 from unifier.data.examples import split_of
 from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.loading import collate
-from unifier.data.source import BadExamples, Example, readable
+from unifier.data.source import BadExamples, Example, name_of, readable
 from unifier.network import Network
 from unifier.running.registry import experiment as find
 from unifier.running.settings import check_settings, convert
@@ -58,7 +58,7 @@ def show_experiment(experiment: Experiment) -> None:
             f"target: {type(arm.head).__name__}": shape(batch.target),
             "loss, untrained": f"{loss.item():.3f}",
         }
-        print(f"  arm {name}: {arm.source.name}")
+        print(f"  arm {name}: {name_of(arm.source)}")
         for stop, said in stops.items():
             print(f"    {stop:26} {said}")
     counts = count_parameters(experiment)
@@ -70,12 +70,12 @@ def first_of(arm: Arm, bad_examples: BadExamples) -> tuple[Example, Encoded]:
     why: InputError | None = None
     for example in readable(split_of(arm.source, "train"), bad_examples=bad_examples):
         try:
-            return example, encode_split([example], arm.tokenizer, arm.head, said=arm.source.name)[0]
+            return example, encode_split([example], arm.tokenizer, arm.head, said=name_of(arm.source))[0]
         except InputError as error:
             if bad_examples == "stop":
                 raise
             why = why or error
-    raise why or InputError(f"{arm.source.name}: none of the examples to train on can be read")
+    raise why or InputError(f"{name_of(arm.source)}: none of the examples to train on can be read")
 
 
 def shape(tensor: torch.Tensor) -> str:

@@ -26,7 +26,7 @@ from unifier.data.keeping.encoding import Encoded, in_order, readable_of, reason
 from unifier.data.keeping.packed import Packed
 from unifier.data.reading.files import hash_files
 from unifier.data.saying import say
-from unifier.data.source import SPLITS, BadExamples, Example, Source, readable, where
+from unifier.data.source import SPLITS, BadExamples, Example, Source, name_of, readable, where
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer
 from unifier_tokenizers.parts.sound import SoundTokenizer
@@ -90,7 +90,7 @@ def keep_units(
             kept = _opened(place)
             listed = zip(splits.values(), identities.values(), strict=True)
             if not any(_mended(kept.bad, examples, own, tokenizer) for examples, own in listed):
-                say(f"{source.name}: already encoded, reading {place}")
+                say(f"{name_of(source)}: already encoded, reading {place}")
                 return kept
             rmtree(place, ignore_errors=True)
     try:
@@ -100,7 +100,7 @@ def keep_units(
             bad: dict[str, str] = {}
             count = 0  # an example that is listed twice has two places
             for name, examples in splits.items():
-                own, skipped, said = identities[name], dict[int, str](), f"{source.name}, {name}"
+                own, skipped, said = identities[name], dict[int, str](), f"{name_of(source)}, {name}"
                 found = in_order(examples, partial(units_of, tokenizer), workers=workers, said=said)
                 for index, (each, places) in readable_of(found, skipped, bad_examples, said):
                     rows[own[index]] = count
@@ -113,9 +113,9 @@ def keep_units(
             (folder / "index.json").write_text(json.dumps({"rows": rows, "bad": bad, "lengths": lengths, **layout}))
             kept = Kept(values, positions, rows, bad)
     except OSError as error:
-        say(f"{source.name}: not kept for later runs in {root}: {error.strerror}", sys.stderr)
+        say(f"{name_of(source)}: not kept for later runs in {root}: {error.strerror}", sys.stderr)
         return None
-    say(f"{source.name}: encoded, and kept for later runs in {root}")
+    say(f"{name_of(source)}: encoded, and kept for later runs in {root}")
     return kept
 
 
@@ -145,7 +145,7 @@ def fit_once(tokenizer: SoundTokenizer, source: Source, *, bad_examples: BadExam
     encodable = Examples(range(len(examples)), partial(_encodable, tokenizer, examples), partial(where, examples))
     raws = (example.input for example in readable(encodable, bad_examples=bad_examples, most=MOST))
     if (first := next(raws, None)) is None:
-        raise InputError(f"{source.name}: none of its training examples can be read")
+        raise InputError(f"{name_of(source)}: none of its training examples can be read")
     tokenizer.fit(chain([first], raws))
     if root is not None and key is not None:
         content = BytesIO()  # torch, writing a file by itself, raises a RuntimeError from a disk that is full

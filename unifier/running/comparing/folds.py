@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from unifier.data.source import name_of
 from unifier.running.settings import check_settings, convert
 from unifier.study.comparison import Comparison, Make, Match, plain
 from unifier.study.joint import UNITS
@@ -30,9 +31,10 @@ def cross_validation(make: Make, given: Mapping[str, Any], seed: int) -> tuple[C
     sources = [arm.source for arm in experiment.arms.values()]
     for source in sources:
         if not isinstance(own := getattr(source, "folds", ()), Iterable):
-            raise InputError(f"folds={folds}: {source.name} says folds = {own}: give their numbers, such as (1, 2, 3)")
+            said = f"{name_of(source)} says folds = {own}"
+            raise InputError(f"folds={folds}: {said}: give their numbers, such as (1, 2, 3)")
     known = {tuple(map(plain, getattr(source, "folds", ()))) for source in sources}
-    names, numbers = " and ".join(source.name for source in sources), min(known)
+    names, numbers = " and ".join(name_of(source) for source in sources), min(known)
     if len(known) > 1 or not numbers:
         own = "; data of your own have those in the column fold of their table, or of folds.csv in their folder"
         raise InputError(f"folds={folds}: {names} has no folds, or not the same in all arms{own}")
