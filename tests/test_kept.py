@@ -93,7 +93,7 @@ def test_a_second_run_reads_no_sound_and_has_the_same_to_the_byte(
     assert content(encoded(AudioFolder(table))) == first
     assert len(read) == 12
     (line,) = capsys.readouterr().out.splitlines()
-    assert f"read from {root}" in line
+    assert f"reading {root}" in line
     monkeypatch.setenv("UNIFIER_CACHE", "off")
     assert content(encoded(AudioFolder(table))) == first
     assert len(read) == 24

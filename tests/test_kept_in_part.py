@@ -84,7 +84,7 @@ def test_what_was_a_disks_fault_is_left_out_no_longer(table: Path, read: list[st
 def test_statistics_that_a_full_disk_has_no_room_for_are_not_kept(table: Path, tmp_path: Path) -> None:
     fitted = FrameTokenizer(8, rate=RATE, bands=16)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))  # bytes a file
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # bytes a file
     try:
         fit_once(fitted, AudioFolder(table))
     finally:

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
-from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from shutil import rmtree
@@ -16,7 +15,7 @@ from typing import Any, final
 
 import numpy as np
 import soundfile
-import torch
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 import unifier_tokenizers
@@ -38,6 +37,8 @@ LIBRARIES = ("numpy", "pillow", "soundfile", "torch", "torchaudio")
 
 MOST = 50
 """Sounds that say a set's mean and spread."""
+
+STATISTICS = "buffers.safetensors"
 
 
 @final
@@ -139,7 +140,7 @@ def fit_once(tokenizer: SoundTokenizer, source: Source, *, bad_examples: BadExam
     shapes = [f"{name} {tuple(buffer.shape)}" for name, buffer in buffers.items()]
     key = _key(source, tokenizer, [*own, *shapes, bad_examples]) if own else None
     if root is not None and key is not None and (place := find(root, key)):
-        for name, found in torch.load(place / "buffers.pt", weights_only=True).items():
+        for name, found in load_file(place / STATISTICS).items():
             buffers[name].copy_(found)
         return
     encodable = Examples(range(len(examples)), partial(_encodable, tokenizer, examples), partial(where, examples))
@@ -148,10 +149,9 @@ def fit_once(tokenizer: SoundTokenizer, source: Source, *, bad_examples: BadExam
         raise InputError(f"{name_of(source)}: none of its training examples can be read")
     tokenizer.fit(chain([first], raws))
     if root is not None and key is not None:
-        content = BytesIO()  # torch, writing a file by itself, raises a RuntimeError from a disk that is full
-        torch.save(buffers, content)
+        content = save({name: buffer.contiguous() for name, buffer in buffers.items()})
         with suppress(OSError), making(root, key) as folder:
-            (folder / "buffers.pt").write_bytes(content.getbuffer())
+            (folder / STATISTICS).write_bytes(content)
 
 
 def _encodable(tokenizer: SoundTokenizer, examples: Sequence[Example], index: int) -> Example:
