@@ -96,7 +96,7 @@ def test_runs_of_a_comparison_that_lies_elsewhere_say_how_they_were_trained(
         path.write_text(
             json.dumps(json.loads(path.read_text()) | {"comparison": "study", "trial": trial | {"budget": budget}})
         )
-    found = {one.label: one.raw for one in conditions(read_study(tmp_path / "pictures").rows)}
+    found = {one.label: one.scores for one in conditions(read_study(tmp_path / "pictures").rows)}
     assert found == {
         "budget=8": {0: 90},
         "genres, frozen, budget=8": {0: 89},
@@ -104,7 +104,7 @@ def test_runs_of_a_comparison_that_lies_elsewhere_say_how_they_were_trained(
         "budget=16": {0: 87},
     }
     shutil.rmtree(folders(tmp_path)[-1])
-    found = {one.label: one.raw for one in conditions(read_study(tmp_path / "pictures").rows)}
+    found = {one.label: one.scores for one in conditions(read_study(tmp_path / "pictures").rows)}
     assert found == {"solo": {0: 90}, "genres, frozen": {0: 89}, "genres shuffled, frozen": {0: 88}}
 
 
@@ -211,7 +211,7 @@ def test_a_seed_is_left_out_only_for_the_metric_that_it_is_judged_by(
     rows[1]["result"]["metrics"]["test/digits/other"] = None
     folder = comparison(tmp_path, rows)
     study = read_study(folder)
-    assert (study.problems, conditions(study.rows)[0].raw) == ([], {0: 80.0, 1: -397.0})
+    assert (study.problems, conditions(study.rows)[0].scores) == ([], {0: 80.0, 1: -397.0})
     assert main(["report", str(folder)]) == 0
     for split in ("val", "test"):
         rows[0]["result"]["metrics"][f"{split}/digits/accuracy"] = math.nan

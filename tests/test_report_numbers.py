@@ -63,7 +63,7 @@ def test_differences_are_paired_by_seed(row: Rows) -> None:
     )[::-1]
     found = contrast(joint, solo)
     assert found is not None
-    assert (found.raw.low, found.raw.high, found.raw.size) == (pytest.approx(low), pytest.approx(high), 3)
+    assert (found.gain.low, found.gain.high, found.gain.size) == (pytest.approx(low), pytest.approx(high), 3)
     alone = conditions([row("digits", 1.0, 0, mode="joint"), row("digits", 1.0, 1)])
     assert contrast(*alone) is None
 
@@ -90,7 +90,7 @@ def test_conditions_are_rows_but_for_the_seed(two_ways: list[dict[str, Any]]) ->
         ("music", "joint", 3),
     ]
     assert found[0].score.mean == 91
-    assert found[0].normalised == {seed: 100 * (80 + seed) / 88 for seed in range(3)}
+    assert found[0].normalised_scores == {seed: 100 * (80 + seed) / 88 for seed in range(3)}
 
 
 def test_a_seed_that_was_run_twice_counts_once(row: Rows) -> None:
@@ -101,10 +101,10 @@ def test_a_seed_that_was_run_twice_counts_once(row: Rows) -> None:
 def test_without_a_reference_there_is_no_normalised_score_and_the_first_metric_is_taken(row: Rows) -> None:
     bare = row("digits", 90.0)
     bare["result"]["data"]["digits"]["scale"]["reference"] = None
-    assert conditions([bare])[0].scaled is None
+    assert conditions([bare])[0].normalised_score is None
     del bare["result"]["data"]["digits"]["scale"]
     (found,) = conditions([bare])
-    assert (found.metric, found.scaled) == ("accuracy", None)
+    assert (found.metric, found.normalised_score) == ("accuracy", None)
 
 
 def test_a_trained_trunk_is_held_against_solo_and_both_controls(row: Rows) -> None:
@@ -115,7 +115,7 @@ def test_a_trained_trunk_is_held_against_solo_and_both_controls(row: Rows) -> No
         row("digits", 55.0, start="genres", shuffled=True, **moved),
         row("digits", 60.0, **moved),
     ]
-    found = {(one.condition.label, one.baseline.label): one.raw.mean for one in contrasts(conditions(rows))}
+    found = {(one.condition.label, one.baseline.label): one.gain.mean for one in contrasts(conditions(rows))}
     assert found == {
         ("genres, frozen", "solo"): -10,
         ("genres, frozen", "random, frozen"): 25,
@@ -134,7 +134,7 @@ def test_a_scale_of_another_metric_is_none(row: Rows) -> None:
     one = row("digits", 90.0)
     one["result"]["data"]["digits"]["scale"]["metric"] = "macro_f1"
     (found,) = conditions([one])
-    assert (found.metric, found.scaled) == ("accuracy", None)
+    assert (found.metric, found.normalised_score) == ("accuracy", None)
 
 
 def test_what_is_not_matched_is_flagged_with_its_range(row: Rows) -> None:
@@ -260,5 +260,5 @@ def test_every_number_of_the_full_study_is_one(full: Path) -> None:
     assert all(math.isfinite(one.score.mean) for one in found)
     for one in found:
         chance, reference = FULL_SCALE[one.arm]
-        assert one.scaled is not None
-        assert one.scaled.mean == pytest.approx(100 * (one.score.mean - chance) / (reference - chance))
+        assert one.normalised_score is not None
+        assert one.normalised_score.mean == pytest.approx(100 * (one.score.mean - chance) / (reference - chance))

@@ -81,9 +81,9 @@ def test_every_part_is_there(text: str) -> None:
 
 def test_a_score_stands_beside_its_normalised_one(page: Path, text: str) -> None:
     for one in conditions(read_study(page.parent).rows):
-        assert one.scaled is not None
+        assert one.normalised_score is not None
         assert f'<td class="n">{number(one.score.mean)} ± ' in text
-        assert f'<td class="n">{number(one.scaled.mean)} ± ' in text
+        assert f'<td class="n">{number(one.normalised_score.mean)} ± ' in text
 
 
 def drawn(folder: Path) -> dict[str, list[dict[str, str]]]:

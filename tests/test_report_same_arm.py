@@ -37,7 +37,7 @@ def test_a_trunk_is_held_against_those_of_its_own_experiment(row: Rows) -> None:
     pairs = [(one.condition.end, one.baseline.end) for one in contrasts(found)]
     assert pairs
     assert all(own == other for own, other in pairs)
-    gains = {one.condition.score.mean: one.raw.mean for one in contrasts(found) if one.baseline.has(start=None)}
+    gains = {one.condition.score.mean: one.gain.mean for one in contrasts(found) if one.baseline.has(start=None)}
     assert gains[91.0] == gains[51.0] == 1
 
 
@@ -58,7 +58,7 @@ def test_a_joint_trunk_is_held_against_those_of_the_experiments_that_it_was_trai
     easy, hard = (row("digits", score, experiment=name) for name, score in (("easy", 90.0), ("hard", 50.0)))
     for rows in ([joint, easy, hard], [joint, hard, easy]):
         (found,) = contrasts(conditions(rows))
-        assert (found.baseline.end, found.raw.mean) == (("easy", "digits"), 1)
+        assert (found.baseline.end, found.gain.mean) == (("easy", "digits"), 1)
         told = [line["minus solo, normalised"] for line in score_tables(conditions(rows))["digits"]]
         assert told.count("+1.1") == 1
     assert contrasts(conditions([joint, hard])) == []

@@ -125,7 +125,7 @@ def test_the_plan_holds_every_pair_with_its_controls_once(whole: Path) -> None:
 def test_a_folder_of_its_runs_is_reported_as_the_whole_is(whole: Path) -> None:
     def shown(folder: Path, experiment: str) -> dict[tuple[str, str], Any]:
         rows = [row for row in read_study(folder).rows if row["experiment"] == experiment]
-        return {(one.arm, one.label): one.raw for one in conditions(rows)}
+        return {(one.arm, one.label): one.scores for one in conditions(rows)}
 
     for experiment in ("fine", "joint"):
         assert shown(whole.parents[1] / experiment, experiment) == shown(whole, experiment)

@@ -102,7 +102,7 @@ def _write(folder: Path, study: Study) -> Path:
 def _legend(found: Sequence[Condition]) -> str:
     """What the table of scores needs to be read."""
     notes = {
-        "Normalised: 0 is chance, 100 the reference named below.": any(one.scaled for one in found),
+        "Normalised: 0 is chance, 100 the reference named below.": any(one.normalised_score for one in found),
         "± is half the width of a 95 % confidence interval over seeds, or over folds in cross-validation; there is "
         "none where all scores are equal.": any(one.score.half is not None for one in found),
     }

@@ -93,7 +93,7 @@ def draw_curves(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
 
 def _panel(arm: str, conditions: Sequence[Condition], logs: Logs, axis: str, sheet: Sheet) -> list[Drawn]:
     shown = telling(conditions, MOST) if arm else conditions
-    scaled = not arm and all(one.scaled for one in conditions)
+    scaled = not arm and all(one.normalised_score for one in conditions)
     curves = [(one, found) for one in shown if (found := curve(one, logs, axis, scaled=scaled))]
     if not curves:
         return []
@@ -116,7 +116,7 @@ def _panel(arm: str, conditions: Sequence[Condition], logs: Logs, axis: str, she
         for one, found in curves
         for x, mean, low, high in zip(*found, strict=True)
     ]
-    several = any(len(one.raw) > 1 for one, _ in curves)
+    several = any(len(one.scores) > 1 for one, _ in curves)
     notes = {
         "Each arm in its own metric": not arm and not scaled,
         "Band: minimum to maximum over its runs": several,

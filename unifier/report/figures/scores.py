@@ -21,7 +21,7 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
     """Every arm's conditions, normalised where all can be; the raw score stands beside each."""
     if len(conditions) < 2:
         return []
-    scaled = all(one.scaled for one in conditions)
+    scaled = all(one.normalised_score for one in conditions)
     arms = list(dict.fromkeys(one.arm for one in conditions))
     groups = [telling([one for one in conditions if one.arm == arm], MOST) for arm in arms]
     lines = sum(len(group) for group in groups) + (len(arms) if max(map(len, groups)) > 1 else 0)
@@ -33,7 +33,7 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
             ticks.append((height, arm, sheet.colours[arm]))
             height -= 1
         for one in group:
-            shown = one.scaled if scaled and one.scaled else one.score
+            shown = one.shown if scaled else one.score
             said = f"{plus_minus(one.score)} {plain(one.metric)}"
             _line(axes, shown, height, sheet.colours[arm], said)
             ticks.append((height, one.label if len(group) > 1 else arm, INK))
@@ -51,7 +51,7 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
         axes.axvline(100, color=SOFT, linewidth=1, linestyle=":")
     table = [
         {"arm": one.arm, "condition": one.label, "metric": one.metric, **_cells(one.score, "raw")}
-        | (_cells(one.scaled, "normalised") if one.scaled else {})
+        | (_cells(one.normalised_score, "normalised") if one.normalised_score else {})
         for one in conditions
     ]
     several = any(one.score.half is not None for one in conditions)

@@ -52,9 +52,9 @@ def together(found: Sequence[Condition]) -> list[Together]:
 
 
 def _together(pairs: Sequence[Contrast], settings: str, lonely: Sequence[str]) -> Together:
-    scaled = all(one.scaled for one in pairs)
+    scaled = all(one.normalised_gain for one in pairs)
     by_arm = {one.condition.arm: (one.normalised_gains if scaled else None) or one.gains for one in pairs}
-    over = pairs[0].raw.unit
+    over = pairs[0].condition.unit
     seeds = set[int].intersection(*(set(values) for values in by_arm.values()))
     overall = [sum(values[seed] for values in by_arm.values()) / len(by_arm) for seed in sorted(seeds)]
     common = scaled or len({one.condition.metric for one in pairs}) == 1
@@ -137,8 +137,7 @@ def _kept(kept: Sequence[Kept], found: Sequence[Condition]) -> list[str]:
         if control.condition is not best.frozen or control.baseline.has(tuned="all"):
             continue
         name = "its own weights shuffled" if control.baseline.has(shuffled=True) else "a random frozen trunk"
-        gain, unit = (control.scaled, "points of normalised score") if control.scaled else (control.raw, "points")
-        gain = gain.among(pairs)
+        gain, unit = control.shown.among(pairs), "points of normalised score" if control.normalised_gain else "points"
         if gain.holds_zero:
             said.append(f"On this pair, it is not distinguishable from {name} {_among(gain, pairs)}.")
         else:
@@ -201,11 +200,11 @@ def _best(found: Sequence[Condition]) -> list[str]:
         chosen = f"For {arm}, {first.label} is chosen on validation: {reached}"
         if above is None:
             said.append(f"{chosen}; it shares no {first.unit} with {second.label}.")
-        elif above.raw.holds_zero:
-            said.append(f"{chosen}, which cannot be told apart from {second.label}, the next {interval(above.raw)}.")
+        elif above.gain.holds_zero:
+            said.append(f"{chosen}, which cannot be told apart from {second.label}, the next {interval(above.gain)}.")
         else:
-            much = magnitude(above.raw)
-            lead = f"{number(much.mean, decimals(much))} {'above' if above.raw.mean > 0 else 'below'}"
+            much = magnitude(above.gain)
+            lead = f"{number(much.mean, decimals(much))} {'above' if above.gain.mean > 0 else 'below'}"
             said.append(f"{chosen}, {lead} {second.label}, the next {interval(much)}.")
     return said
 

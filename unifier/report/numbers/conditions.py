@@ -46,12 +46,12 @@ class Condition:
         return "fold" if "fold" in self.rows[0] else "seed"
 
     @property
-    def runs(self) -> "Scores":
+    def runs(self) -> "Runs":
         """The score of each run on the test split."""
         return self._runs("test")
 
     @property
-    def normalised_runs(self) -> "Scores | None":
+    def normalised_runs(self) -> "Runs | None":
         """The same from 0, chance, to 100, the reference; None where a perfect score is not known."""
         scale = scale_of(self.rows[0])
         if scale.get("reference") in (None, scale.get("chance")):
@@ -60,13 +60,13 @@ class Condition:
         return {run: 100 * (score - chance) / (reference - chance) for run, score in self.runs.items()}
 
     @property
-    def raw(self) -> dict[int, float]:
+    def scores(self) -> dict[int, float]:
         """The score on the test split, by seed or by fold."""
         return by_unit(self.runs)
 
     @property
-    def normalised(self) -> dict[int, float] | None:
-        """The same in normalised scores."""
+    def normalised_scores(self) -> dict[int, float] | None:
+        """The same from 0, chance, to 100, the reference."""
         return None if (runs := self.normalised_runs) is None else by_unit(runs)
 
     @property
@@ -86,12 +86,17 @@ class Condition:
     @property
     def score(self) -> Estimate:
         """The raw score over seeds or folds."""
-        return estimate(self.raw.values(), self.unit)
+        return estimate(self.scores.values(), self.unit)
 
     @property
-    def scaled(self) -> Estimate | None:
+    def normalised_score(self) -> Estimate | None:
         """The normalised score over seeds or folds."""
-        return None if self.normalised is None else estimate(self.normalised.values(), self.unit)
+        return None if (scores := self.normalised_scores) is None else estimate(scores.values(), self.unit)
+
+    @property
+    def shown(self) -> Estimate:
+        """The normalised score where it is known, else the raw one."""
+        return self.normalised_score or self.score
 
     def cost(self, name: str) -> float:
         """The mean of a budget's figure over the runs."""
@@ -105,7 +110,7 @@ class Condition:
         """Whether its settings are among these; an experiment has not every one that varies."""
         return self.varied.items() <= varied.items()
 
-    def _runs(self, split: str) -> "Scores":
+    def _runs(self, split: str) -> "Runs":
         # Two runs of one seed are one: a repeated run adds nothing to what is known.
         found: dict[tuple[int, int], list[float]] = {}
         for row in self.rows:
@@ -114,11 +119,11 @@ class Condition:
         return {run: fmean(scores) for run, scores in found.items()}
 
 
-Scores = Mapping[tuple[int, int], float]
-"""Scores by what they are means over, a fold or a seed, and by seed."""
+Runs = Mapping[tuple[int, int], float]
+"""Scores of runs, by what they are means over, a fold or a seed, and by seed."""
 
 
-def by_unit(scores: Scores) -> dict[int, float]:
+def by_unit(scores: Runs) -> dict[int, float]:
     """The mean of each fold's seeds, or each seed's own."""
     found: dict[int, list[float]] = {}
     for (each, _), score in sorted(scores.items()):
@@ -207,15 +212,19 @@ class Contrast:
     normalised_gains: Mapping[int, float] | None
 
     @property
-    def raw(self) -> Estimate:
+    def gain(self) -> Estimate:
         """Over seeds or folds."""
         return estimate(self.gains.values(), self.condition.unit)
 
     @property
-    def scaled(self) -> Estimate | None:
+    def normalised_gain(self) -> Estimate | None:
         """The same in normalised scores."""
-        gains = self.normalised_gains
-        return None if gains is None else estimate(gains.values(), self.condition.unit)
+        return None if (gains := self.normalised_gains) is None else estimate(gains.values(), self.condition.unit)
+
+    @property
+    def shown(self) -> Estimate:
+        """The normalised gain where it is known, else the raw one."""
+        return self.normalised_gain or self.gain
 
 
 def contrast(condition: Condition, baseline: Condition) -> Contrast | None:
@@ -227,7 +236,7 @@ def contrast(condition: Condition, baseline: Condition) -> Contrast | None:
     return Contrast(condition, baseline, _gains(condition.runs, baseline.runs), scaled)
 
 
-def _gains(first: Scores, second: Scores) -> dict[int, float]:
+def _gains(first: Runs, second: Runs) -> dict[int, float]:
     return by_unit({run: first[run] - second[run] for run in first.keys() & second.keys()})
 
 

@@ -77,14 +77,14 @@ def efficiencies(found: Sequence[Condition]) -> list[Efficiency]:
 def _efficiency(arm: str, name: str, points: Sequence[tuple[float, Condition]]) -> Efficiency | None:
     points = sorted(points, key=lambda point: point[0])
     shares = [share for share, _ in points]
-    scaled = [condition.normalised for _, condition in points]
+    scaled = [condition.normalised_scores for _, condition in points]
     # Above the reference there is no error left of that kind: count from a perfect score instead.
     if all(scores is not None and max(scores.values()) < 100 for scores in scaled):
         unit, perfect = "the normalised score", 100.0
         scores = [list(one.values()) for one in scaled if one is not None]
     else:
         unit, perfect = points[0][1].metric, points[0][1].perfect
-        scores = [list(condition.raw.values()) for _, condition in points]
+        scores = [list(condition.scores.values()) for _, condition in points]
     if perfect is None:
         return None
     # A perfect score may come out above itself, by a rounding error.

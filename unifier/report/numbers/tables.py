@@ -21,7 +21,7 @@ def score_tables(found: Sequence[Condition]) -> dict[str, Table]:
     """
     rows = [row for condition in found for row in condition.rows]
     apart = [one.measure for one in unmatched(rows)]
-    scaled = any(one.scaled for one in found)
+    scaled = any(one.normalised_score for one in found)
     seeds = {one.score.size for one in found}
     over_solo = {one.condition: one for one in contrasts(found) if _is_solo(one)}
     single = len({one.arm for one in found}) == len(found)
@@ -31,7 +31,7 @@ def score_tables(found: Sequence[Condition]) -> dict[str, Table]:
         if single:
             line = {"arm": one.arm, "score": plus_minus(one.score), "metric": plain(one.metric), "also": _others(one)}
         if scaled:
-            line["normalised"] = plus_minus(one.scaled) if one.scaled else "no reference"
+            line["normalised"] = plus_minus(one.normalised_score) if one.normalised_score else "no reference"
         if over_solo:
             gain = over_solo.get(one)
             line[_headed("minus solo", one)] = _gain(gain, found) if gain else "–"
@@ -78,13 +78,13 @@ def _is_solo(one: Contrast) -> bool:
 
 def _headed(column: str, one: Condition) -> str:
     """A column of differences, which are in normalised points where the arm's scores are scaled."""
-    return f"{column}, normalised" if one.scaled else column
+    return f"{column}, normalised" if one.normalised_score else column
 
 
 def _gain(one: Contrast, found: Sequence[Condition]) -> str:
     """A difference, with no more digits after the point than any of the arm's scores has."""
-    scores = [other.scaled or other.score for other in found if other.arm == one.condition.arm]
-    return plus_minus(one.scaled or one.raw, max(decimals(score) for score in scores), signed=True)
+    scores = [other.shown for other in found if other.arm == one.condition.arm]
+    return plus_minus(one.shown, max(decimals(score) for score in scores), signed=True)
 
 
 def attention_table(found: Sequence[Condition]) -> Table:

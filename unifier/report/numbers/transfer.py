@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple, final
 
-from unifier.report.numbers.conditions import TUNED, Condition, Scores, by_unit, fullest, settings_of
+from unifier.report.numbers.conditions import TUNED, Condition, Runs, by_unit, fullest, settings_of
 from unifier.report.numbers.intervals import Estimate, estimate
 from unifier.report.numbers.wording import listed
 
@@ -38,7 +38,7 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
     arms = [arm for _, arm in ends]
     names = [arm if arms.count(arm) == 1 else f"{experiment}, {arm}" for experiment, arm in ends]
     starts = list(dict.fromkeys(condition.rows[0]["start"] for condition in moved))
-    scaled = all(condition.scaled for condition in found if condition.end in ends)
+    scaled = all(condition.normalised_score for condition in found if condition.end in ends)
 
     solos = [one for one in found if one.end in ends and one.has(mode="solo", start=None, tuned="all")]
     shares = all(one.score.mean > 0 for one in solos)
@@ -83,7 +83,7 @@ def transfer_grids(found: Sequence[Condition]) -> list[Grid]:
     return grids
 
 
-def _mean(scores: Scores, column: Sequence[Condition]) -> float:
+def _mean(scores: Runs, column: Sequence[Condition]) -> float:
     """Over the runs that all of a column have, or over all where there is none such."""
     shared = {run: score for run, score in scores.items() if all(run in one.runs for one in column)}
     return fmean(by_unit(shared or scores).values())
@@ -131,9 +131,8 @@ def shares_kept(found: Sequence[Condition]) -> list[Kept]:
         )
         if tuned is None:
             continue
-        ours, theirs = frozen.normalised or frozen.raw, tuned.normalised or tuned.raw
-        whole = tuned.scaled or tuned.score
-        above = whole.mean > 0 and not whole.holds_zero
+        ours, theirs = (one.normalised_scores or one.scores for one in (frozen, tuned))
+        above = tuned.shown.mean > 0 and not tuned.shown.holds_zero
         paired = [seed for seed in ours if seed in theirs]
         shares = {seed: 100 * ours[seed] / theirs[seed] for seed in paired if above and theirs[seed] > 0}
         dropped = [seed for seed in paired if seed not in shares]
@@ -151,7 +150,7 @@ def setting_grid(found: Sequence[Condition]) -> Grid | None:
     shared = [said for said in labels if sum(one.label == said for one in swept) > 1]
     if len(shared) < 2:
         return None
-    scaled = all(one.scaled for one in swept)
-    cells = {(one.label, one.arm): (one.scaled if scaled and one.scaled else one.score).mean for one in swept}
+    scaled = all(one.normalised_score for one in swept)
+    cells = {(one.label, one.arm): (one.shown if scaled else one.score).mean for one in swept}
     unit = "normalised score" if scaled else "score, each in its own metric"
     return Grid("settings by arm", shared, arms, [[cells.get((said, arm)) for arm in arms] for said in shared], unit)
