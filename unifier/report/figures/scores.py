@@ -65,7 +65,7 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
 
 
 def _matching(conditions: Sequence[Condition]) -> str:
-    """The same in a line: once where it is the same of all arms."""
+    """`matching_of` as one line: said once if it is the same for all arms, else per arm."""
     said = matching_of(conditions)
     if len(set(said.values())) == 1:
         return next(iter(said.values()))

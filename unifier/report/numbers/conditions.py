@@ -179,7 +179,7 @@ def settings_of(varied: Mapping[str, Any]) -> str:
 
 
 def fullest(found: Iterable[Condition]) -> list[Mapping[str, Any]]:
-    """The settings that tell conditions apart, but for those that are part of another's."""
+    """The distinct settings of the conditions, without those that are a proper subset of another's."""
     each = [one.varied for one in found]
     return [
         own

@@ -11,13 +11,13 @@ from unifier.study.files import read_json
 from unifier_tokenizers import InputError
 
 USUAL = {"mode": "solo", "start": None, "shuffled": False, "tuned": "all", "varied": {}}
-"""What a row means that does not say."""
+"""Defaults for a row that lacks these, as that of a run that belongs to no comparison."""
 
 TERMS = ("match", "budget", "temperature", "weighting")
 """What all arms of a comparison are held to, which its settings need not tell."""
 
 NEEDED = ("name", "arms", "seed", "status", "metrics", "parameters", "budget")
-"""What a result without cannot be reported."""
+"""Keys that a result must have to be reported."""
 
 
 @final

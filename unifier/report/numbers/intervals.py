@@ -40,7 +40,7 @@ class Estimate(NamedTuple):
         return 1 if self.mean > 0 else -1
 
     def among(self, choices: int) -> "Estimate":
-        """The same with the interval of the best of so many, which holds for all of them at once (Bonferroni)."""
+        """The estimate with its interval widened by Bonferroni for the best of `choices`."""
         if self.half is None:
             return self
         wide, narrow = (stats.t.ppf(1 - 0.025 / number, self.size - 1) for number in (choices, 1))
