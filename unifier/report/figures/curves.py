@@ -20,7 +20,6 @@ MOST = 4
 DASHES = ("-", ":", "-.")
 """Of an arm's lines in turn, but for those of joint trunks, which alone are "--"."""
 
-
 Logs = Mapping[Path, Sequence[Mapping[str, str]]]
 """The rows of each run's metrics.csv, by the run's folder."""
 

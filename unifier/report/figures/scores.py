@@ -40,9 +40,9 @@ def draw_scores(conditions: Sequence[Condition], sheet: Sheet) -> list[Drawn]:
             height -= 1
     axes.set(xlabel="normalised score (0 chance, 100 reference)" if scaled else "score, each in its own metric")
     axes.set_yticks([tick for tick, _, _ in ticks], [text for _, text, _ in ticks])
-    for text, (_, said, colour) in zip(axes.get_yticklabels(), ticks, strict=True):
+    for text, (_, _, colour) in zip(axes.get_yticklabels(), ticks, strict=True):
         text.set_color(colour)
-        text.set_fontweight("bold" if said in arms and colour != INK else "normal")
+        text.set_fontweight("normal" if colour == INK else "bold")  # an arm's name above its conditions
     axes.set_ylim(height + 0.4, 0.6)
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
