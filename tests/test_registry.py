@@ -1,14 +1,12 @@
-"""Experiments are found in files, plug-ins in packages; what is broken is named."""
+"""Experiments are found in files; what is broken is named."""
 
 import sys
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
 
-from unifier.running import registry
-from unifier.running.registry import experiment, experiments, plugins
+from unifier.running.registry import experiment, experiments
 from unifier_tokenizers import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -149,37 +147,3 @@ def test_our_own_studies_are_found_under_the_name_of_their_file(path: Path) -> N
     function = experiment(str(path))
     assert function.__name__ == path.stem
     assert function.__doc__
-
-
-def test_a_broken_plug_in_is_named_and_the_others_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = EntryPoints(
-        EntryPoint(name, value, "unifier.heads")
-        for name, value in (
-            ("gone", "no_such_package.heads:Head"),
-            ("lacking", "unifier.heads.head:NoSuchHead"),
-            ("whole", "unifier.heads.head:Head"),
-        )
-    )
-    monkeypatch.setattr(registry, "entry_points", lambda group: entries.select(group=group))
-    with pytest.warns(UserWarning, match="is broken") as warned:
-        found = plugins("heads")
-    assert list(found) == ["whole"]
-    said = [str(warning.message) for warning in warned]
-    assert len(said) == 2
-    assert "'gone' (no_such_package.heads:Head) is broken: ModuleNotFoundError" in said[0]
-    assert "'lacking' (unifier.heads.head:NoSuchHead) is broken: AttributeError" in said[1]
-    assert plugins("sources") == {}
-
-
-def test_a_plug_in_with_the_name_of_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = ("unifier.heads.tagging:TaggingHead", "unifier.heads.head:Head")
-    entries = EntryPoints(EntryPoint("tagging", value, "unifier.heads") for value in values)
-    monkeypatch.setattr(registry, "entry_points", lambda group: entries.select(group=group))
-    said = r"'tagging' \(unifier\.heads\.head:Head\) has the name of another \(unifier\.heads\.tagging:TaggingHead\)"
-    with pytest.warns(UserWarning, match=said):
-        assert plugins("heads")["tagging"].__name__ == "TaggingHead"
-
-
-@pytest.mark.parametrize("kind", ["tokenizers", "heads", "sources"])
-def test_our_own_plug_ins_load(kind: registry.Kind) -> None:
-    assert plugins(kind)

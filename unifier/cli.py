@@ -201,7 +201,7 @@ def make_parser() -> argparse.ArgumentParser:
 def act_list(options: argparse.Namespace) -> None:
     """Print names, one a line."""
     if options.what in KINDS:
-        from unifier.running.registry import plugins
+        from unifier.running.plugins import plugins
 
         for name, plugin in plugins(options.what).items():
             print(f"{name:16} {(plugin.__doc__ or '').strip().partition(chr(10))[0]}")
@@ -214,10 +214,10 @@ def act_list(options: argparse.Namespace) -> None:
         for name, function in experiments(options.what).items():
             print(f"{options.what}:{name:20} {(function.__doc__ or '').strip().partition(chr(10))[0]}")
     else:
-        from importlib.metadata import entry_points
+        from unifier.running.plugins import plugin_names
 
         for kind in KINDS:
-            print(f"{kind}: {', '.join(sorted(entry_points(group=f'unifier.{kind}').names))}")
+            print(f"{kind}: {', '.join(plugin_names(kind))}")
         files = sorted(Path("experiments").glob("*.py"))
         if files:
             print("experiments:")

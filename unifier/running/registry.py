@@ -1,19 +1,15 @@
-"""Experiments in a file, and the plug-ins of other packages, by name."""
+"""Experiments in a file, by name."""
 
 import importlib.util
 import inspect
 import sys
-import warnings
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, get_type_hints
 
 from unifier.study.comparison import Comparison
 from unifier.study.experiment import Experiment
 from unifier_tokenizers import InputError
-
-Kind = Literal["tokenizers", "heads", "sources"]
 
 
 def experiments(file: str | Path) -> dict[str, Callable[..., Experiment | Comparison]]:
@@ -83,23 +79,3 @@ def _load(path: Path) -> Any:
             raise InputError(f"{path.name}: not a text file in UTF-8") from error
         raise
     return module
-
-
-def plugins(kind: Kind) -> dict[str, Any]:
-    """What installed packages register under `unifier.<kind>`, by name.
-
-    One that is broken is named in a warning, and so is one with the name of another, which is left out.
-    """
-    found: dict[str, Any] = {}
-    known: dict[str, str] = {}
-    for entry in entry_points(group=f"unifier.{kind}"):
-        if entry.name in known:
-            said = f"the plug-in '{entry.name}' ({entry.value}) has the name of another ({known[entry.name]})"
-            warnings.warn(f"{said}: it is left out until it has its own", stacklevel=2)
-            continue
-        known[entry.name] = entry.value
-        try:
-            found[entry.name] = entry.load()
-        except Exception as error:  # whatever a stranger's module raises as it is imported
-            warnings.warn(f"the plug-in '{entry.name}' ({entry.value}) is broken: {error!r}", stacklevel=2)
-    return found
