@@ -187,7 +187,7 @@ def test_a_translation_that_does_not_end_is_said_to_be_cut(
     translator = Translator(run)
     monkeypatch.setattr(TranslationHead, "limits", lambda _, tokens: torch.full((len(tokens.mask),), 2))
     said(translator, "one two three four\n")
-    assert "input, line 1: its translation was cut off" in capsys.readouterr().err
+    assert "input, line 1: its translation was truncated" in capsys.readouterr().err
 
 
 def test_what_cannot_be_read_is_named_by_its_line(translator: Translator) -> None:
