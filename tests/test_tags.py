@@ -10,7 +10,7 @@ from torch import Tensor
 from unifier.data.embedded import Digits
 from unifier.heads.classification import ClassificationHead
 from unifier.running.registry import experiments
-from unifier.running.tags import tags_of
+from unifier.running.telling.tags import tags_of
 from unifier.study.experiment import Arm, Experiment
 from unifier_tokenizers import (
     Mixture,

@@ -21,7 +21,7 @@ from unifier.running.loop.speed import Speed, peak_flops
 from unifier.running.loop.train import computes_bf16, train_and_test
 from unifier.running.registry import split_reference
 from unifier.running.result import Result, commit, machine, versions
-from unifier.running.tags import tags_of
+from unifier.running.telling.tags import tags_of
 from unifier.running.telling.tell import tell
 from unifier.running.tracking import MetricsFile, TensorBoard, Track, Tracking, WeightsAndBiases, wandb_mode
 from unifier.running.using.weights import fill, read_start
