@@ -245,6 +245,40 @@ def test_other_commands_say_it_in_a_line_too(
     assert str(tmp_path) in said
 
 
+CHOOSY = """
+from unifier import Comparison, Experiment
+
+def choosy(*, dim: int = 3, fold: int = 0) -> Experiment:
+    raise ValueError(f"dim={dim} is odd: take an even one")
+
+def several(*, dims: tuple[int, ...] = (3, 5)) -> Comparison:
+    if not dims:
+        raise ValueError("dims has none: give two")
+    return Comparison("several", [choosy], vary={"dim": dims}, match="steps")
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "settings", "said"),
+    [
+        ("run", "choosy", ["dim=7"], "5: dim=7 is odd: take an even one"),
+        ("run", "choosy", ["folds=2"], "5: dim=3 is odd: take an even one"),
+        ("run", "several", [], "5: dim=3 is odd: take an even one"),
+        ("run", "several", ["dims=[]"], "9: dims has none: give two"),
+        ("show", "choosy", [], "5: dim=3 is odd: take an even one"),
+        ("show", "several", [], "5: dim=3 is odd: take an even one"),
+    ],
+)
+def test_what_a_study_refuses_itself_is_said_in_a_line(
+    command: str, name: str, settings: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "choosy.py"
+    path.write_text(CHOOSY)
+    options = ["--out", str(tmp_path / "runs"), "--track", "off"] if command == "run" else []
+    assert main([command, f"{path}:{name}", *settings, *options]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"unifier: choosy.py, line {said}"
+
+
 def test_a_disk_that_fills_up_is_said_in_a_line(file: Path, tmp_path: Path) -> None:
     """No file may be longer than 4 KiB, which the first checkpoint is."""
     pictures(tmp_path / "data")

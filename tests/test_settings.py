@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from unifier.cli import parse_settings
-from unifier.running.settings import check_settings, convert
+from unifier.running.settings import check_settings, convert, describe
 from unifier.study.files import write_json
 from unifier_tokenizers import InputError
 
@@ -163,3 +163,27 @@ def test_values_from_python_are_checked_as_well() -> None:
     assert convert("seeds", [1, 2], tuple[int, ...]) == (1, 2)
     with pytest.raises(InputError, match=r"dim=\[1\] does not fit"):
         convert("dim", [1], int)
+
+
+def even(dim: int) -> int:
+    if dim % 2:
+        raise ValueError(f"dim={dim} is odd:\n  take an even one")
+    return dim
+
+
+def describes(*, dim: int = 8, note: str = "{}") -> tuple[int, Any]:
+    """Refuses an odd dim by itself; a note is read by a library."""
+    return even(dim), json.loads(note)
+
+
+def test_what_a_study_refuses_by_itself_is_a_user_s_mistake_in_one_line() -> None:
+    assert describe(describes, {"dim": 4}) == (4, {})
+    with pytest.raises(InputError, match=r"^test_settings\.py, line \d+: dim=3 is odd: take an even one$") as error:
+        describe(describes, {"dim": 3})
+    assert type(error.value.__cause__) is ValueError
+
+
+def test_what_breaks_below_a_study_keeps_its_own_error() -> None:
+    with pytest.raises(ValueError, match="Expecting") as error:
+        describe(describes, {"note": "{"})
+    assert not isinstance(error.value, InputError)

@@ -9,7 +9,7 @@ from unifier.data.source import reading_from
 from unifier.running.comparing.folds import cross_validation
 from unifier.running.registry import split_reference
 from unifier.running.result import Result
-from unifier.running.settings import check_settings, convert
+from unifier.running.settings import check_settings, convert, describe
 from unifier.running.using.load import origin
 from unifier.study.comparison import Comparison, Make
 from unifier.study.experiment import Experiment
@@ -87,7 +87,7 @@ def run_and_place(
         if comparing:
             if seed is not None:
                 raise InputError(f"seed={seed}: a comparison has seeds of its own; give one of its settings")
-            described = experiment(**checked)
+            described = describe(experiment, checked)
             if not isinstance(described, Comparison):
                 raise InputError(f"{resume} is a comparison, and {experiment.__name__} describes none")
             comparison = described
@@ -100,7 +100,7 @@ def run_and_place(
         return compare(comparison, checked, place, going_on)
 
     def build() -> Experiment:
-        described = experiment(**checked)
+        described = describe(experiment, checked)
         if not isinstance(described, Experiment):
             said = type(described).__name__
             raise InputError(f"{experiment.__name__} returns a {said}: annotate it so, or let it return an Experiment")

@@ -3,13 +3,18 @@
 import difflib
 import inspect
 import json
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, get_type_hints
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import one_line
+
+Described = TypeVar("Described")
 
 TAKEN = ("seed", "data_folder", "out", "track", "tensorboard", "resume")
 """What `run` takes for itself, so that no experiment would be given it."""
@@ -50,6 +55,22 @@ def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> di
         else:
             settings[name] = parameter.default
     return settings
+
+
+def describe(function: Callable[..., Described], settings: Mapping[str, Any]) -> Described:
+    """What a function describes under settings that fit its signature.
+
+    Raises InputError for a ValueError that its own file raises; one from deeper within keeps its traceback.
+    """
+    try:
+        return function(**settings)
+    except InputError:
+        raise
+    except ValueError as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        if last.filename != inspect.getfile(function):
+            raise
+        raise InputError(f"{Path(last.filename).name}, line {last.lineno}: {one_line(error)}") from error
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:

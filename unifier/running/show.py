@@ -12,7 +12,7 @@ from unifier.data.loading import collate
 from unifier.data.source import BadExamples, Example, name_of, readable
 from unifier.network import Network
 from unifier.running.registry import experiment as find
-from unifier.running.settings import check_settings, convert
+from unifier.running.settings import check_settings, convert, describe
 from unifier.study.comparison import Comparison
 from unifier.study.experiment import Arm, Experiment, check_seed
 from unifier.study.ledger import count_parameters
@@ -26,13 +26,13 @@ def show(reference: str, settings: Mapping[str, Any], *, seed: Any) -> None:
     """
     function = find(reference)
     torch.manual_seed(check_seed(convert("seed", seed, int)))
-    described = function(**check_settings(function, settings))
+    described = describe(function, check_settings(function, settings))
     if isinstance(described, Comparison):
         print(f"comparison {described.name}: seeds {', '.join(map(str, described.seeds))}")
         for name, values in described.vary.items():
             print(f"  varies {name} ({len(values)}): {', '.join(map(str, values))}; {name}={values[0]} is shown")
         for one in described.experiments:
-            show_experiment(one(**check_settings(one, described.settings_of(one, described.first()))))
+            show_experiment(describe(one, check_settings(one, described.settings_of(one, described.first()))))
     else:
         show_experiment(described)
 

@@ -17,7 +17,7 @@ from unifier.running.encoded import EncodedArm
 from unifier.running.fit import Place, fit
 from unifier.running.loop.endings import Interrupted, RunFailed
 from unifier.running.result import Result
-from unifier.running.settings import check_settings
+from unifier.running.settings import check_settings, describe
 from unifier.running.using.load import origin
 from unifier.running.using.weights import read_checkpoint, read_start
 from unifier.study.comparison import SHARE, Comparison, Make, Trial, key_of, plain, varied_of
@@ -217,7 +217,7 @@ class Trials:
 
     def _part(self, make: Make, trial: Trial) -> Experiment:
         """One experiment with the budget that all arms have, called as its rows call it."""
-        experiment = replace(make(**self._own(make, trial)), name=make.__name__)
+        experiment = replace(describe(make, self._own(make, trial)), name=make.__name__)
         if self.comparison.search is not None and experiment.training.refit:
             raise InputError(f"search={self.comparison.search}: with refit=true no validation is left to choose by")
         if SHARE in trial.varied:

@@ -11,7 +11,7 @@ from torch import Tensor
 from unifier.network import Network
 from unifier.running.registry import experiment as find
 from unifier.running.registry import split_reference
-from unifier.running.settings import check_settings
+from unifier.running.settings import check_settings, describe
 from unifier.running.using.weights import fill, read_checkpoint
 from unifier.study.comparison import SHARE
 from unifier.study.experiment import Experiment
@@ -70,7 +70,7 @@ def _described(folder: Path, reference: str, settings: Mapping[str, Any]) -> tup
     # A comparison may have varied the share of the training split, which is none of the experiment's own settings.
     known = inspect.signature(function).parameters
     own = {name: value for name, value in settings.items() if name != SHARE or name in known}
-    experiment = function(**check_settings(function, own))
+    experiment = describe(function, check_settings(function, own))
     if not isinstance(experiment, Experiment):
         raise InputError(f"{folder} is a run of an experiment, and {reference} is a comparison")
     return experiment, function.__name__
