@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, f1_score
@@ -108,7 +109,8 @@ def test_metrics_are_scikit_learns(examples: int, classes: int) -> None:
 def test_labels_outside_the_set_and_sets_that_are_none() -> None:
     head = ClassificationHead(LABELS, D)
     assert [int(head.encode(label)) for label in LABELS] == [0, 1, 2]
-    for label in ("polka", "", 1):
+    assert [int(head.encode(number)) for number in (0, np.int64(1), torch.tensor(2))] == [0, 1, 2]
+    for label in ("polka", "", 3, -1, 1.0, None):
         with pytest.raises(InputError, match=f"the label {label!r} is outside the set: rock, jazz, folk"):
             head.encode(label)  # pyright: ignore[reportArgumentType]
     for labels in ([], ["one"], ["one", "two", "one"]):

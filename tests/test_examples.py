@@ -73,6 +73,10 @@ def tensors() -> TensorDataset:
     return TensorDataset(torch.from_numpy(PICTURES), torch.arange(len(PICTURES)).float())
 
 
+def numbered() -> TensorDataset:
+    return TensorDataset(torch.from_numpy(PICTURES), torch.arange(len(PICTURES)) % 2)
+
+
 def pairs() -> list[Any]:
     return [(PICTURES[k], LABELS[k % 2]) if k % 3 else [PICTURES[k], LABELS[k % 2]] for k in range(len(PICTURES))]
 
@@ -94,7 +98,13 @@ class Own:
         return self.items
 
 
-MAKE: dict[str, Callable[[], Split]] = {"tensors": tensors, "pairs": pairs, "dictionaries": dictionaries, "rows": Rows}
+MAKE: dict[str, Callable[[], Split]] = {
+    "tensors": tensors,
+    "numbered": numbered,
+    "pairs": pairs,
+    "dictionaries": dictionaries,
+    "rows": Rows,
+}
 
 
 @pytest.fixture(params=list(MAKE))
@@ -103,7 +113,8 @@ def source(request: pytest.FixtureRequest) -> Own:
 
 
 def of_pictures(source: Own) -> Experiment:
-    head = Level() if isinstance(source.items, TensorDataset) else ClassificationHead(LABELS, D)
+    level = isinstance(source.items, TensorDataset) and source.items.tensors[1].is_floating_point()
+    head = Level() if level else ClassificationHead(LABELS, D)
     arm = Arm(source, PatchTokenizer(D, channels=1), head)
     training = Training(steps=2, batch_tokens=64, validations=1, workers=0)
     return Experiment("of_pictures", Transformer(D, 1, 2, 8), {"own": arm}, training)
@@ -116,8 +127,8 @@ def test_every_item_is_an_example(source: Own) -> None:
         for k in range(len(PICTURES)):
             assert isinstance(found[k], Example)
             assert np.array_equal(found[k].input, PICTURES[k])
-            assert found[k].target in (LABELS[k % 2], k)
-    assert target_of(split, 3) in ("odd", 3)
+            assert found[k].target in (LABELS[k % 2], k, k % 2)
+    assert target_of(split, 3) in ("odd", 3, 1)
     assert usual_side(source) == 8
 
 
@@ -135,6 +146,8 @@ def test_it_is_shown_trained_on_scored_and_sampled(
     (samples,) = json.loads((result.folder / "samples.json").read_text()).values()
     assert len(samples) == len(PICTURES)
     assert {"image", "input", "target", "prediction"} == samples[0].keys()
+    if "test/own/accuracy" in result.metrics:  # a label's number is a label
+        assert {sample["target"] for sample in samples} == {*LABELS}
 
 
 def test_what_a_pair_of_sound_and_label_holds_is_not_looked_at() -> None:

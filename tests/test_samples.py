@@ -16,6 +16,7 @@ from torch import Tensor
 from unifier.data.embedded import Digits, SyntheticMusic
 from unifier.data.source import Example, SplitName
 from unifier.heads.classification import ClassificationHead
+from unifier.heads.tagging import TaggingHead
 from unifier.running.telling.samples import LETTERS, SIDE, in_words, samples, shown
 from unifier.study.experiment import Arm
 from unifier.study.files import read_json, write_json
@@ -115,7 +116,7 @@ def test_what_is_neither_is_named_by_its_place_and_what_is_long_by_its_beginning
         def split(self, name: SplitName) -> list[Example]:
             return examples
 
-    head = ClassificationHead(("a", "b"), D)
+    head = TaggingHead(("a", "b"), D)
     monkeypatch.setattr(head, "describe", lambda _: "y" * 10_000)
     found = samples({"own": Arm(Many(), Own(D), head)}, {"own": {0: None, 1: None}})["own"]
     by_input = sorted(found, key=lambda sample: sample["input"], reverse=True)

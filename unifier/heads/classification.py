@@ -1,7 +1,8 @@
 """One label for an example."""
 
 from collections.abc import Sequence
-from typing import final
+from operator import index
+from typing import SupportsIndex, final
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,10 @@ from unifier_tokenizers.errors import check_share
 
 @final
 class ClassificationHead(Head):
-    """A linear map from the pooled columns to C classes; a target is a label, a prediction C probabilities."""
+    """A linear map from the pooled columns to C classes; a prediction is C probabilities.
+
+    A target is a label, or its number from 0, as the data sets of torchvision and Hugging Face have it.
+    """
 
     def __init__(
         self,
@@ -37,10 +41,14 @@ class ClassificationHead(Head):
         self.dropout = Dropout(dropout)
         self.out = nn.Linear(dim, len(self.labels))
 
-    def encode(self, target: str) -> Tensor:
-        if target not in self.index:
+    def encode(self, target: str | SupportsIndex) -> Tensor:
+        try:
+            number = self.index[target] if isinstance(target, str) else index(target)
+        except (KeyError, TypeError):
+            number = -1
+        if not 0 <= number < len(self.labels):
             raise InputError(f"the label {target!r} is outside the set: {', '.join(self.labels)}")
-        return torch.tensor(self.index[target])
+        return torch.tensor(number)
 
     def logits(self, tokens: Tokens) -> Tensor:
         """Tokens (B, D, N) -> (B, C)."""
@@ -54,7 +62,7 @@ class ClassificationHead(Head):
     def predict(self, tokens: Tokens) -> list[Tensor]:
         return list(self.logits(tokens).float().softmax(-1).cpu())
 
-    def metrics(self, predictions: Sequence[Tensor], targets: Sequence[str]) -> dict[str, float]:
+    def metrics(self, predictions: Sequence[Tensor], targets: Sequence[str | SupportsIndex]) -> dict[str, float]:
         """Accuracy and macro F1 (the mean over classes of each one's F1), both in per cent."""
         # Here, since for scores alone it takes 250 MB.
         from torchmetrics.functional.classification import multiclass_f1_score

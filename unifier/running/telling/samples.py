@@ -15,6 +15,8 @@ from PIL import Image
 
 from unifier.data.examples import split_of
 from unifier.data.source import where
+from unifier.heads.classification import ClassificationHead
+from unifier.heads.head import Head
 from unifier.study.experiment import Arm
 from unifier_tokenizers import InputError, Mixture, PatchTokenizer, Tokenizer
 from unifier_tokenizers.image import to_array
@@ -47,7 +49,7 @@ def samples(arms: Mapping[str, Arm], predictions: Mapping[str, Mapping[int, Any]
         kept[arm] = [
             {
                 "input": where(examples, i),
-                "target": brief(in_words(example.target) or str(example.target)),
+                "target": brief(_target_in_words(one.head, example.target)),
                 "prediction": brief(one.head.describe(found[i])),
                 **shown(example.input, one.tokenizer),
             }
@@ -88,6 +90,12 @@ def in_words(raw: Any) -> str:
         return ""
     each = islice(sorted(raw, key=str) if isinstance(raw, Set) else raw, LETTERS)
     return ", ".join(filter(None, map(in_words, each))) if raw else "none"
+
+
+def _target_in_words(head: Head, target: Any) -> str:
+    if isinstance(head, ClassificationHead) and not isinstance(target, str):  # a label's number
+        return head.labels[int(head.encode(target))]
+    return in_words(target) or str(target)
 
 
 def brief(text: str) -> str:
