@@ -112,6 +112,22 @@ def test_one_of_several_changes_a_batch_each_as_often() -> None:
     assert int(chain(add(1), add(2))(batch(), draw).places[0]) == 3
 
 
+def leaves(most: int | None) -> Any:
+    def same(batch: Any, _: Any) -> Any:
+        return batch
+
+    same.most = most  # pyright: ignore[reportFunctionMemberAccess]
+    return same
+
+
+def test_one_of_several_may_be_the_one_that_leaves_most() -> None:
+    assert [one_of(*map(leaves, each)).most for each in ((5, 3), (None, 3))] == [5, None]  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def test_a_chain_leaves_as_much_of_an_example_as_each_of_its_links() -> None:
+    assert [chain(*map(leaves, each)).most for each in ((None, 5, 3), (None,))] == [3, None]  # pyright: ignore[reportFunctionMemberAccess]
+
+
 def test_what_has_no_mean_is_refused() -> None:
     ids, packed = batch(), batch(torch.int32)
     ids = ids._replace(values=ids.places[:, None].expand(B, N))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from unifier.data.augmenting.mixing import Mixup
+from unifier.data.augmenting.mixing import Mixup, chain
 from unifier.data.augmenting.sound import augment_sounds
 from unifier.data.keeping.encoding import Encoded
 from unifier.data.keeping.packed import Packed, Piece
@@ -57,6 +57,18 @@ def test_batches_are_those_of_whole_sounds_and_only_pieces_are_gathered(kind: st
         assert all(map(torch.equal, one, other))
     assert max(whole.widths) == split.lengths()[:, 0].max()
     assert max(pieces.widths) < 1.5 * pieces.most + 2 * tokenizer.tiles.across
+
+
+def test_changes_in_a_chain_take_the_piece_of_the_first() -> None:
+    crop = augment_sounds(TOKENIZERS["stacks"], crop=0.5)
+    gain = augment_sounds(TOKENIZERS["stacks"], gain=3.0)
+    assert crop is not None
+    assert gain is not None
+    columns = torch.tensor([200, 300])
+    first: Any = chain(crop, gain)
+    assert first.piece(columns, torch.Generator()).start.ge(0).all()
+    later: Any = chain(lambda batch, _: batch, crop)
+    assert later.piece is None, "what comes first may need the rest"
 
 
 def test_a_piece_of_each_tensor_is_padded_to_the_longest_piece() -> None:

@@ -14,13 +14,18 @@ from unifier_tokenizers import InputError
 
 
 def chain(*augments: Augment) -> Augment:
-    """All of them, one after the other; none changes how many columns an example has."""
+    """All of them, one after the other."""
 
     def changed(batch: Batch, generator: torch.Generator) -> Batch:
         for augment in augments:
             batch = augment(batch, generator)
         return batch
 
+    most = [left for augment in augments if (left := getattr(augment, "most", None)) is not None]
+    changed.most = min(most, default=None)  # pyright: ignore[reportFunctionMemberAccess]
+    changed.piece = getattr(augments[0], "piece", None) if augments else None  # pyright: ignore[reportFunctionMemberAccess]
+    grown = [grows for augment in augments if (grows := getattr(augment, "growth", None)) is not None]
+    changed.growth = grown[0] if grown else None  # pyright: ignore[reportFunctionMemberAccess]
     return changed
 
 
@@ -30,6 +35,8 @@ def one_of(*augments: Augment) -> Augment:
     def changed(batch: Batch, generator: torch.Generator) -> Batch:
         return augments[int(torch.randint(len(augments), (), generator=generator))](batch, generator)
 
+    most = [left for augment in augments if (left := getattr(augment, "most", None)) is not None]
+    changed.most = max(most) if len(most) == len(augments) else None  # pyright: ignore[reportFunctionMemberAccess]
     return changed
 
 
