@@ -46,5 +46,5 @@ def test_tables_of_kernels_are_of_the_types_that_are_fast(
     monkeypatch.setattr(attention, "AT_ONCE", 8)
     monkeypatch.setattr(products, "COLUMNS", (8,))
     monkeypatch.setattr(products, "MAPS", ((4, 6),))
-    assert len(list(attention.table())) == 2 + 2 * types
-    assert len(list(products.table())) == 2 + 2 * types
+    for table in (attention.table, products.table):
+        assert len("\n".join(table()).splitlines()) == 2 + 2 * types

@@ -217,7 +217,7 @@ def test_a_sweep_that_was_made_says_how_agents_are_started(
     monkeypatch.setattr(wandb, "sweep", make)
     assert main(["sweep", f"{file}:swept", "dim=8,16"]) == 0
     printed = capsys.readouterr()
-    assert printed.out.splitlines()[0].startswith("sweep abc123")
+    assert printed.out.splitlines()[0].startswith("created sweep abc123")
     assert printed.out.splitlines()[-1] == "wandb agent --project swept abc123"
     assert "things of its own" in printed.err
     assert asked == [configured(file, {"dim": "8,16"})]

@@ -93,7 +93,7 @@ def test_a_run_is_filed_under_its_study(tracked: tuple[list[Record], Result]) ->
     assert opened.project == Path(__file__).stem  # the file that defines the experiment
     assert opened.run_group == "pictures"
     assert opened.job_type == "train"
-    assert sorted(opened.tags) == ["classification", "pictures"]
+    assert sorted(opened.tags) == ["classification", "image"]
     config = config_of(opened)
     assert {name: config[name] for name in ("data", "dim")} == {"data": "embedded", "dim": 8}
     assert config["seed"] == 0
