@@ -1,7 +1,7 @@
 """One label for an example."""
 
+import operator
 from collections.abc import Sequence
-from operator import index
 from typing import SupportsIndex, final
 
 import torch
@@ -43,7 +43,7 @@ class ClassificationHead(Head):
 
     def encode(self, target: str | SupportsIndex) -> Tensor:
         try:
-            number = self.index[target] if isinstance(target, str) else index(target)
+            number = self.index[target] if isinstance(target, str) else operator.index(target)
         except (KeyError, TypeError):
             number = -1
         if not 0 <= number < len(self.labels):
