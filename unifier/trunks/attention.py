@@ -180,18 +180,18 @@ class Attention(nn.Module):
         A list given as `weights` receives this call's attention (B, H, N, M), on the plain path.
         """
         if cache is not None and cache.length and not cache.grows:
-            query, (key, value) = self._split(self.query(x) if self.projections else x), cache.read()
+            (query,), (key, value) = self._heads(self.query(x) if self.projections else x), cache.read()
             query = self.query_norm(query)
         else:
             if not self.projections:
-                parts = x, *[x if memory is None else memory.to(x.dtype)] * 2
+                (query,), (key,) = self._heads(x), self._heads(x if memory is None else memory.to(x.dtype))
+                value = key
             elif memory is None:  # one product is faster than two
                 weight = torch.cat([self.query.weight, self.key_value.weight])
                 bias = torch.cat([self.query.bias, self.key_value.bias])
-                parts = linear(x, weight, bias).chunk(3, dim=-1)
+                query, key, value = self._heads(linear(x, weight, bias), 3)
             else:
-                parts = self.query(x), *self.key_value(memory).chunk(2, dim=-1)
-            query, key, value = map(self._split, parts)
+                (query,), (key, value) = self._heads(self.query(x)), self._heads(self.key_value(memory), 2)
             query, key = self.query_norm(query), self.key_norm(key)
             if angles is not None:
                 query, key = rotate(query, angles[:, : query.shape[2]]), rotate(key, angles)
@@ -206,5 +206,10 @@ class Attention(nn.Module):
         answer = answer.transpose(1, 2).flatten(2)
         return self.out(answer) if self.projections else answer
 
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
+    def _heads(self, x: Tensor, parts: int = 1) -> list[Tensor]:
+        """(B, N, parts * D) -> that many (B, H, N, D/H).
+
+        They part before they turn, so that their gradients turn within the pass that joins them.
+        """
+        each = x.unflatten(2, (parts * self.heads, -1)).chunk(parts, dim=2)
+        return [part.transpose(1, 2) for part in each]
