@@ -22,7 +22,7 @@ from benchmarks.models.encoders import Shape, TorchClassifier
 from benchmarks.models.sequences import Size
 from benchmarks.racing import race, tables, worker
 from benchmarks.racing.agreement import far_apart, texts_differ
-from benchmarks.racing.contest import Contest, Contestant, Role, Workload
+from benchmarks.racing.contest import OURS, Contest, Contestant, Role, Workload
 from benchmarks.racing.figure import draw
 from benchmarks.racing.report import FILES, results
 from benchmarks.racing.timing import Timing, ratios
@@ -48,7 +48,7 @@ def timing(
         memory_bytes=memory,
         imported_bytes=50,
         start_seconds=0,
-        flops=600 if role == "ours" else None,
+        flops=600 if role in OURS else None,
         compared=True,
     )
 
@@ -81,6 +81,14 @@ def test_ratios_are_of_medians_against_the_fastest_in_the_same_precision() -> No
             "vit/mfu_float32": (600 / 4) / (800 / 4),
         }
     )
+
+
+def test_ours_compiled_races_with_all_but_peers_as_they_come() -> None:
+    found = ratios("vit", "train", [timing("unifier, compiled", "ours compiled", "bf16", 1, memory=70), *RACED])
+    assert found["vit/train/vs_as_it_comes"] == pytest.approx(5 / 2)
+    assert found["vit/train/vs_best"] == pytest.approx(3 / 1)
+    assert found["vit/train/vs_float32"] == pytest.approx((8 / 20) / (1 / 10))
+    assert found["vit/memory"] == pytest.approx(70 / 80)
 
 
 def test_what_a_peer_comes_with_may_be_its_best() -> None:
@@ -144,7 +152,7 @@ def check(contest: Contest, folder: Path) -> None:
             torch.save(workload.outputs, worker.outputs_file(folder, contestant))
         race.compared(contest, contestant, folder)
         workload.round()
-        assert (workload.flops is not None) == (contestant.role == "ours" and contest.task == "train")
+        assert (workload.flops is not None) == (contestant.role in OURS and contest.task == "train")
     assert len(done) == 1, "all do as much"
 
 

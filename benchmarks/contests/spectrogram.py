@@ -56,7 +56,7 @@ def batches(shape: Shape) -> list[Labelled]:
     return [Labelled(*pair) for pair in zip(normal.split(shape.batch), labels.split(shape.batch), strict=True)]
 
 
-def unifier(shape: Shape, precision: Precision, weights: Path) -> Workload:
+def unifier(shape: Shape, precision: Precision, weights: Path, *, compiled: bool = False) -> Workload:
     """Through our tokenizer, trunk and head, from the spectrogram on."""
     from benchmarks.contests.ours import classifier
     from unifier_tokenizers import FrameTokenizer, Units
@@ -65,9 +65,8 @@ def unifier(shape: Shape, precision: Precision, weights: Path) -> Workload:
     tokenizer = FrameTokenizer(shape.dim, bands=shape.height, positions="learned", length=shape.width)
     noise, labels = spectrograms(shape)
     frames = torch.arange(shape.width)[None]
-    return classifier(
-        tokenizer, [Units(one, frames) for one in noise], list(labels), shape, precision, weights, all_biases=False
-    )
+    units = [Units(one, frames) for one in noise]
+    return classifier(tokenizer, units, list(labels), shape, precision, weights, compiled=compiled, all_biases=False)
 
 
 def contest(shape: Shape = SHAPE) -> Contest:
@@ -78,6 +77,7 @@ def contest(shape: Shape = SHAPE) -> Contest:
         "clips",
         (
             *ours(partial(unifier, shape), "bf16", "float32"),
+            *ours(partial(unifier, shape, compiled=True), "bf16", compiled=True),
             *with_memory_kept(classifying.contestants(PEERS, shape, batches), "timm, plain attention, compiled"),
             *peaks("cpu", "bf16", "float32"),
         ),

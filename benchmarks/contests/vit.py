@@ -93,6 +93,7 @@ def contest(shape: Shape = SHAPE) -> Contest:
         "pictures",
         (
             *ours(partial(unifier, shape), "bf16", "float32"),
+            *ours(partial(unifier, shape, compiled=True), "bf16", compiled=True),
             *with_memory_kept(classifying.contestants(PEERS, shape, batches), "timm, plain attention, compiled"),
             *peaks("cpu", "bf16", "float32"),
         ),

@@ -14,10 +14,11 @@ from benchmarks.racing.device import Device
 from unifier.study.experiment import Precision
 from unifier.study.memory import keep_freed_memory
 
-Role = Literal["ours", "as it comes", "best", "compiled", "memory kept", "float32", "peak"]
+Role = Literal["ours", "ours compiled", "as it comes", "best", "compiled", "memory kept", "float32", "peak"]
 """What a contestant is there for:
 
-- ours
+- ours: as it comes
+- ours compiled: by `Training(compile="default")`
 - as it comes: a peer with its defaults, under bf16 autocast, or `in_float32`
 - best: a peer with the best of its settings that we found
 - compiled: on an accelerator, a peer that is compiled
@@ -25,6 +26,8 @@ Role = Literal["ours", "as it comes", "best", "compiled", "memory kept", "float3
 - float32: a peer with its defaults, in float32 beside all those
 - peak: a bare matrix product, which says what the machine could do
 """
+
+OURS: tuple[Role, ...] = ("ours", "ours compiled")
 
 Compiled = Literal["model", "loss"]
 """What of a peer torch compiles: its model, or all from the batch to the loss, as `Training(compile=...)` has ours."""
@@ -87,10 +90,10 @@ class Contest:
 def ours(
     build: Callable[[Precision, Path], Workload], *precisions: Precision, compiled: bool = False
 ) -> tuple[Contestant, ...]:
-    """Our contestants: the same in each precision."""
-    name = "unifier, compiled" if compiled else "unifier"
+    """Ours: the same in each precision."""
+    name, role = ("unifier, compiled", "ours compiled") if compiled else ("unifier", "ours")
     return tuple(
-        Contestant(name, "ours", precision, "benchmarks.contests.ours", build, compiled) for precision in precisions
+        Contestant(name, role, precision, "benchmarks.contests.ours", build, compiled) for precision in precisions
     )
 
 

@@ -7,6 +7,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.racing.contest import OURS
 from benchmarks.racing.report import Results
 
 STYLE: dict[Any, Any] = {
@@ -22,8 +23,8 @@ STYLE: dict[Any, Any] = {
     "axes.titlesize": 10,
     "axes.titleweight": "bold",
 }
-OURS = {"bf16": "#c8553d", "float32": "#e8a598"}
-PEERS = {"bf16": "#7d8ca3", "float32": "#c5cddb"}
+OUR_COLOURS = {"bf16": "#c8553d", "float32": "#e8a598"}
+PEER_COLOURS = {"bf16": "#7d8ca3", "float32": "#c5cddb"}
 
 
 def draw(results: Results, file: Path) -> None:
@@ -49,12 +50,12 @@ def bars(axes: Axes, contest: Results) -> None:
     """One contest."""
     lines = racers(contest)
     speeds = [line["per_second"] for line in lines]
-    colours = [(OURS if line["role"] == "ours" else PEERS)[line["precision"]] for line in lines]
+    colours = [(OUR_COLOURS if line["role"] in OURS else PEER_COLOURS)[line["precision"]] for line in lines]
     drawn = axes.barh(range(len(lines)), speeds, color=colours, height=0.75)
     axes.bar_label(drawn, [f"{speed:,.0f}" for speed in speeds], padding=3)
     axes.set_yticks(range(len(lines)), [f"{line['name']}, {line['precision']}" for line in lines])
     for label, line in zip(axes.get_yticklabels(), lines, strict=True):
-        label.set_fontweight("bold" if line["role"] == "ours" else "normal")
+        label.set_fontweight("bold" if line["role"] in OURS else "normal")
     axes.set_title(f"{contest['title']}: {contest['unit']} a second", loc="left", x=-0.85)  # over the names
     axes.tick_params(left=False, bottom=False, labelbottom=False)
     axes.set_xlim(0, 1.12 * max(speeds))

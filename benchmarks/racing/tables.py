@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.racing.contest import OURS
 from benchmarks.racing.device import Device
 from benchmarks.racing.report import PEERS, Results
 from unifier.study.files import write_text
@@ -87,7 +88,7 @@ def contest(found: Results) -> Iterator[str]:
 def cells(line: dict[str, Any]) -> list[str]:
     """One contestant."""
     speeds = [line["units"] / line["seconds"][which] for which in ("median", "most", "least")]
-    name = f"**{line['name']}**" if line["role"] == "ours" else line["name"]
+    name = f"**{line['name']}**" if line["role"] in OURS else line["name"]
     return [
         name if line["compared"] else f"{name} (*)",
         line["precision"],

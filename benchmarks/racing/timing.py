@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import final
 
-from benchmarks.racing.contest import Role
+from benchmarks.racing.contest import OURS, Role
 from unifier.study.experiment import Precision
 
 ROUNDS = 5
@@ -69,33 +69,38 @@ RIVALS: dict[str, tuple[Role, ...]] = {
 def ratios(name: str, task: str, timings: Sequence[Timing]) -> dict[str, float]:
     """Ours against the fastest peer in the same precision: its seconds / ours, so that above 1 ours is faster.
 
-    `vs_float32` is ours at its fastest against peers in float32. Memory is ours / the least of a peer's, so that below
+    Peers as they come race with ours as it comes, all others with ours at its fastest; so do peers in float32, in
+    `vs_float32`, whatever the precision of ours. Memory is ours / the least of a peer's, so that below
     1 ours needs less: that of the process, and that of the work alone, without what it takes to import the libraries,
     which on an accelerator is nothing.
     MFU (model FLOPs utilisation, Chowdhery et al. 2022, appendix B) is the share of a bare matrix product's speed.
     Memory and MFU are of the contest's main precision, bf16 where ours has it, and end in `_float32` for the other.
     """
-    ours = {
-        precision: fastest([one for one in timings if one.role == "ours" and one.precision == precision])
-        for precision in {one.precision for one in timings if one.role == "ours"}
-    }
+    ours, as_it_comes = fastest_by_precision(timings, *OURS), fastest_by_precision(timings, "ours")
     found: dict[str, float] = {}
     for key, roles in RIVALS.items():
         if peers := [one for one in timings if one.role in roles and one.precision in ours]:
             rival = fastest(peers)
-            found[f"{name}/{task}/{key}"] = rival.each / ours[rival.precision].each
+            own = as_it_comes if key == "vs_as_it_comes" else ours
+            found[f"{name}/{task}/{key}"] = rival.each / own[rival.precision].each
     if peers := [one for one in timings if one.role == "float32"]:
         found[f"{name}/{task}/vs_float32"] = fastest(peers).each / fastest([*ours.values()]).each
     for precision, own in ours.items():
         suffix = "_float32" if precision == "float32" and "bf16" in ours else ""
         alike = [one for one in timings if one.precision == precision]
-        if peers := [one for one in alike if one.role not in ("ours", "peak")]:
+        if peers := [one for one in alike if one.role not in (*OURS, "peak")]:
             found[f"{name}/memory{suffix}"] = own.memory_bytes / min(one.memory_bytes for one in peers)
             if own.imported_bytes:
                 found[f"{name}/work_memory{suffix}"] = own.work_bytes / min(one.work_bytes for one in peers)
         if own.flops and (peaks := [one for one in alike if one.role == "peak"]):
             found[f"{name}/mfu{suffix}"] = own.flops / median(own.seconds) * fastest(peaks).each
     return found
+
+
+def fastest_by_precision(timings: Sequence[Timing], *roles: Role) -> dict[Precision, Timing]:
+    """The fastest in these roles, which comes last and stays."""
+    found = sorted((one for one in timings if one.role in roles), key=lambda one: -one.each)
+    return {one.precision: one for one in found}
 
 
 def fastest(timings: Sequence[Timing]) -> Timing:
