@@ -14,10 +14,14 @@ B, N = 3, 7
 BOTH = [torch.float32, torch.bfloat16]
 
 
+mkl_leaves_avx512 = module.mkl_leaves_avx512.__wrapped__
+"""As it is without the stand-in of these tests, and asked anew each time."""
+
+
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a processor with AVX-512, where oneDNN's float32 is wanted."""
-    monkeypatch.setattr(module, "has_avx512", lambda: True)
+    """As on an AMD with AVX-512, where oneDNN's float32 is wanted."""
+    monkeypatch.setattr(module, "mkl_leaves_avx512", lambda: True)
 
 
 @pytest.fixture
@@ -114,6 +118,23 @@ def test_no_product_is_of_rows_that_lie_apart(monkeypatch: pytest.MonkeyPatch) -
     assert not apart
 
 
+@pytest.mark.parametrize(
+    ("known", "left"),
+    [
+        ({"cpu_name": "AMD EPYC", "avx512_f": True}, True),
+        ({"avx512_f": True}, True),
+        ({"cpu_name": "Intel Xeon", "avx512_f": True}, False),
+        ({"cpu_name": "AMD EPYC", "avx512_f": False}, False),
+        ({}, False),
+    ],
+)
+def test_mkl_uses_avx512_on_intels_own_processors_alone(
+    known: dict[str, object], left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: known)
+    assert mkl_leaves_avx512() == left
+
+
 def test_small_products_and_other_types_go_torchs_way(
     gone: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +145,7 @@ def test_small_products_and_other_types_go_torchs_way(
     with plain_memory():  # as operations are counted
         map_(x)
     with monkeypatch.context() as narrow:
-        narrow.setattr(module, "has_avx512", lambda: False)
+        narrow.setattr(module, "mkl_leaves_avx512", lambda: False)
         map_(x)
     assert not gone
     monkeypatch.setattr(module, "LARGE", {torch.float32: 6 * N * 8, torch.bfloat16: 6 * N})

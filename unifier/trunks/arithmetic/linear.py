@@ -25,12 +25,13 @@ class Linear(nn.Linear):
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """torch's `linear`: x (..., D), weight (L, D) and bias (L,) -> (..., L).
 
-    On a CPU in float32, torch leaves products to MKL, where oneDNN takes half as long with AVX-512 and whole steps 1.03
-    to 1.09 times as long with AVX2 alone (two AMD EPYCs, torch 2.11; `python -m benchmarks.products` measures it
-    again). In bfloat16, torch writes the bias down for each column before it adds the product to it, and finds the
-    weight's gradient as (L, columns) by (columns, D), which takes 1.2 times as long as its transpose where L is above
-    D. So where it is the faster one, oneDNN has the large ones, adds the bias within the product, and finds the
-    gradient the faster way round.
+    On a CPU in float32, torch leaves products to MKL. oneDNN takes half as long on an AMD with AVX-512, which MKL
+    leaves unused there; with AVX2 alone whole steps take 1.03 to 1.09 times as long by oneDNN, and on an Intel with
+    AVX-512 1.05 to 1.10 (two EPYCs and a Xeon, torch 2.11; `python -m benchmarks.products` measures it again). In
+    bfloat16, torch writes the bias down for each column before it adds the product to it, and finds the weight's
+    gradient as (L, columns) by (columns, D), which takes 1.2 times as long as its transpose where L is above D. So
+    where it is the faster one, oneDNN has the large ones, adds the bias within the product, and finds the gradient the
+    faster way round.
     """
     if _large(x, len(weight)):
         if torch.is_grad_enabled():
@@ -79,7 +80,7 @@ def _large(x: Tensor, out: int) -> bool:
     if x.dtype == torch.bfloat16:
         return numbers >= LARGE[x.dtype]
     wanted = not torch.is_autocast_enabled("cpu") and bool(torch.backends.mkldnn.enabled)
-    return wanted and has_avx512() and numbers * x.shape[-1] >= LARGE[x.dtype]
+    return wanted and mkl_leaves_avx512() and numbers * x.shape[-1] >= LARGE[x.dtype]
 
 
 @cache
@@ -91,9 +92,10 @@ def has_onednn(dtype: torch.dtype) -> bool:
 
 
 @cache
-def has_avx512() -> bool:
-    """Whether this processor has vectors of 512 bits, which MKL leaves unused on an AMD."""
-    return torch.cpu.get_capabilities().get("avx512_f", False)
+def mkl_leaves_avx512() -> bool:
+    """Whether this processor has vectors of 512 bits that MKL does not use, as it does on Intel's own."""
+    known = torch.cpu.get_capabilities()
+    return known.get("avx512_f", False) and not known.get("cpu_name", "").startswith("Intel")
 
 
 def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
