@@ -44,7 +44,8 @@ class _ProjectedCrossEntropy(Function):
             for rows, ids in zip(*(part.split(chunk, 1) for part in both), strict=True):
                 rows, ids = rows.flatten(0, 1), ids.flatten()[:, None]
                 logits = product(rows, words.T)
-                probabilities = logits.softmax(-1, dtype=torch.float32)
+                probabilities = logits.to(torch.float32, copy=True)
+                torch.softmax(probabilities, -1, out=probabilities)
                 # The log-sum-exp: the largest probability is at least 1 / V, so its logarithm is exact.
                 normaliser = logits.amax(-1).float() - probabilities.amax(-1).log()
                 wanted = (1 - smoothing) * logits.gather(1, ids)[:, 0].float() + smoothing * (rows.float() @ mean_word)
