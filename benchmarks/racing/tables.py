@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from benchmarks.racing.contest import OURS
@@ -56,10 +57,11 @@ def head(names: Sequence[str], words: Collection[int] = (0,)) -> str:
 
 
 def machine(found: Mapping[str, Any]) -> Iterator[str]:
-    """What the figures hold for, in a line."""
+    """What the figures hold for."""
     libraries = ", ".join(f"{name} {found[name]}" for name in ("python", "torch", *PEERS))
     accelerator = f"{found['accelerator']} beside " if "accelerator" in found else ""
-    yield f"On {accelerator}{found['processor']}, {found['cores']} cores; {libraries}."
+    line = f"On {accelerator}{found['processor']}, {found['cores']} cores; {libraries}."
+    yield from wrap(line, 120, break_on_hyphens=False)
 
 
 def ratios(results: Results) -> Iterator[str]:
