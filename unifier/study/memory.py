@@ -48,12 +48,11 @@ def _use_huge_pages(library: Any) -> None:
     Of a step's tensors, a processor does not remember where each page of 4 KiB lies: looking it up took 3 to 4 % of a
     step in bfloat16 (an Intel Xeon with AMX).
     """
-    huge_pages = 14
     library.malloc.restype = library.sbrk.restype = ctypes.c_void_p
     blocks = [library.malloc(ctypes.c_size_t(GIBIBYTE - mmap.PAGESIZE)) for _ in range(IN_HUGE_PAGES)]
     start, end = -(-(blocks[0] or 0) // mmap.PAGESIZE) * mmap.PAGESIZE, library.sbrk(0)
     if 0 < start < end:
-        library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), huge_pages)
+        library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_HUGEPAGE)
     for block in blocks:
         library.free(ctypes.c_void_p(block))
 
