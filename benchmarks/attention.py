@@ -1,4 +1,4 @@
-"""`python -m benchmarks.attention`: both ways to compute attention, from which the rule is read."""
+"""`python -m benchmarks.attention`: both ways to compute attention and its softmax, from which the rules are read."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -11,12 +11,17 @@ from benchmarks.racing.device import fast_types
 from benchmarks.racing.tables import head, keep, row
 from benchmarks.racing.timing import in_turn
 from unifier.study.memory import keep_freed_memory
+from unifier.trunks.arithmetic.softmax import PARTS_BELOW, softmax_backward_by_parts_, softmax_by_parts_
 from unifier.trunks.attention import PLAIN_BELOW, PlainAttention
 
 COLUMNS = (32, 64, 128, 256, 512, 1024, 2048)
 HEADS, DEPTH = 4, 64
 AT_ONCE = 1 << 14
 """Columns in a batch, of whatever length."""
+
+KEYS = (8, 15, 16, 20, 27, 32, 50, 64, 128)
+SCORES = 1 << 17
+"""In a softmax that is timed, in rows of whatever length."""
 
 Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
@@ -56,6 +61,30 @@ def table() -> Iterator[str]:
             yield row([str(dtype).removeprefix("torch."), "padded" if padded else "whole", *shares, rule])
 
 
+def softmax_seconds(keys: int, dtype: torch.dtype) -> tuple[list[float], list[float]]:
+    """Of torch's softmax and of its parts, in place, the median of rounds in turn: forward, and then backward."""
+    torch.manual_seed(0)
+    scores = torch.randn(max(SCORES // keys, 1), keys).to(dtype)
+    weights, errors = scores.softmax(-1), torch.randn_like(scores)
+
+    def kernel() -> None:
+        torch.ops.aten._softmax_backward_data.out(errors, weights, -1, dtype, grad_input=errors)
+
+    forward = [lambda: torch.softmax(scores, -1, out=scores), lambda: softmax_by_parts_(scores)]
+    return in_turn(forward), in_turn([kernel, lambda: softmax_backward_by_parts_(errors, weights)])
+
+
+def softmax_table() -> Iterator[str]:
+    """How many times as long torch's softmax takes as its parts, by type and length of rows."""
+    yield head(["torch's by parts", "", *(f"{keys:,}" for keys in KEYS), "parts below"], (0, 1))
+    for dtype in PARTS_BELOW:
+        times = zip(*(softmax_seconds(keys, dtype) for keys in KEYS), strict=True)
+        for name, ways in zip(("forward", "backward"), times, strict=True):
+            shares = [f"{whole / parts:.2f}" for whole, parts in ways]
+            yield row([str(dtype).removeprefix("torch."), name, *shares, str(PARTS_BELOW[dtype])])
+
+
 if __name__ == "__main__":
     keep_freed_memory()
     keep("attention", "\n".join(table()))
+    keep("softmax", "\n".join(softmax_table()))

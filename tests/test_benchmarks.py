@@ -314,7 +314,7 @@ def test_the_page_shows_what_was_measured() -> None:
 
 def test_what_is_measured_alone_is_on_the_page() -> None:
     page = (FOLDER / "README.md").read_text()
-    for name in ("products", "attention", "scaling", "alone"):
+    for name in ("products", "attention", "softmax", "scaling", "alone"):
         part = page.partition(f"<!-- {name} -->")[2].partition(f"<!-- end of {name} -->")[0]
         assert "| ---" in part, f"{name} was not measured"
 
@@ -324,4 +324,5 @@ def test_the_kernels_that_are_timed_are_alike() -> None:
     mask = (torch.arange(7) < torch.tensor([[7], [3]]))[:, None, None]
     torch.testing.assert_close(attention.plain(query, key, value, mask), attention.fused(query, key, value, mask))
     assert all(took > 0 for took in attention.seconds([attention.plain, attention.fused], 8, torch.bfloat16, True))
+    assert all(took > 0 for ways in attention.softmax_seconds(15, torch.bfloat16) for took in ways)
     assert all(took > 0 for learning in (False, True) for took in products.seconds(8, 4, 6, torch.float32, learning))

@@ -11,6 +11,8 @@ from unifier.trunks.arithmetic.linear import product
 
 AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 27}
 """How many logits exist at a time: on a processor 8 MiB of float32, which its cache holds."""
+CHUNKS = 2
+"""Of so many such chunks at a time are the gradients found, by one product each, and added to those before."""
 
 
 def projected_cross_entropy(
@@ -41,25 +43,18 @@ class _ProjectedCrossEntropy(Function):
             to_hidden: list[Tensor] = []
             chunk = max(AT_ONCE.get(hidden.device.type, 1 << 24) // len(weight) // readings, 1)
             both = hidden.unflatten(0, (readings, -1)), target.unflatten(0, (readings, -1))
-            for rows, ids in zip(*(part.split(chunk, 1) for part in both), strict=True):
-                rows, ids = rows.flatten(0, 1), ids.flatten()[:, None]
-                logits = product(rows, words.T)
-                probabilities = logits.to(torch.float32, copy=True)
-                torch.softmax(probabilities, -1, out=probabilities)
-                # The log-sum-exp: the largest probability is at least 1 / V, so its logarithm is exact.
-                normaliser = logits.amax(-1).float() - probabilities.amax(-1).log()
-                wanted = (1 - smoothing) * logits.gather(1, ids)[:, 0].float() + smoothing * (rows.float() @ mean_word)
-                loss += (normaliser - wanted).sum()
-                if r_drop:
-                    apart, probabilities = _apart(logits.float().sub_(normaliser[:, None]), probabilities, r_drop / 2)
-                    loss += apart
+            for rows, ids in zip(*(part.split(CHUNKS * chunk, 1) for part in both), strict=True):
+                errors = rows.new_empty(*ids.shape, len(words))
+                for some, their_ids, their_errors in zip(
+                    *(part.split(chunk, 1) for part in (rows, ids, errors)), strict=True
+                ):
+                    loss += _loss(some, their_ids, their_errors, words, mean_word, smoothing, r_drop)
                 if learning:
-                    probabilities.scatter_add_(1, ids, probabilities.new_full(ids.shape, smoothing - 1))
-                    errors = probabilities.to(rows.dtype)
+                    flat, errors = rows.flatten(0, 1), errors.flatten(0, 1)
                     to_hidden.append(
                         (product(errors, words).float() - smoothing * mean_word).unflatten(0, (readings, -1))
                     )
-                    to_words += product(rows.T, errors)
+                    to_words += product(flat.T, errors)
             if learning:
                 to_words -= smoothing / len(weight) * hidden.sum(0, dtype=torch.float32)[:, None]
                 whole = torch.cat(to_hidden, 1).flatten(0, 1)
@@ -74,6 +69,26 @@ class _ProjectedCrossEntropy(Function):
     ) -> tuple[Tensor, Tensor, None, None, None]:
         to_hidden, to_weight = ctx.saved_tensors
         return to_hidden * gradients[0], to_weight * gradients[0], None, None, None
+
+
+def _loss(
+    rows: Tensor, ids: Tensor, errors: Tensor, words: Tensor, mean_word: Tensor, smoothing: float, r_drop: float
+) -> Tensor:
+    """The summed loss of rows (readings, r, D) of ids (readings, r); its gradient on their logits, but for what
+    smoothing wants of all words alike, goes into errors (readings, r, V)."""
+    flat, places = rows.flatten(0, 1), ids.flatten()[:, None]
+    logits = product(flat, words.T)
+    above_mean = logits.gather(1, places)[:, 0].float() - flat.float() @ mean_word
+    logs = logits.float()
+    torch.log_softmax(logs, -1, out=logs)
+    loss = (smoothing * above_mean - logs.gather(1, places)[:, 0]).sum()
+    probabilities = logs.exp() if r_drop else logs.exp_()
+    if r_drop:
+        apart, probabilities = _apart(logs, probabilities, r_drop / 2)
+        loss += apart
+    probabilities.scatter_add_(1, places, probabilities.new_full(places.shape, smoothing - 1))
+    errors.copy_(probabilities.view_as(errors))
+    return loss
 
 
 def _apart(logs: Tensor, probabilities: Tensor, weight: float) -> tuple[Tensor, Tensor]:

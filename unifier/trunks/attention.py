@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from unifier.trunks.arithmetic.linear import Linear, linear
 from unifier.trunks.arithmetic.norm import LayerNorm
+from unifier.trunks.arithmetic.softmax import softmax_, softmax_backward_
 from unifier.trunks.trunk import Visible
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import choose
@@ -57,9 +58,8 @@ class PlainAttention(Function):
         heads, ctx.scale = query.shape[:2], query.shape[-1] ** -0.5
         query, key, value = (part.flatten(0, 1) for part in (query, key, value))
         scores = _product(query, key.mT, ctx.scale)
-        if mask is not None:
-            scores.unflatten(0, heads).add_(_added(mask, scores.dtype))
-        weights = torch.softmax(scores, -1, out=scores)
+        added = None if mask is None else _added(mask, scores.dtype)
+        weights = softmax_(scores.unflatten(0, heads), added).flatten(0, 1)
         ctx.save_for_backward(query, key, value, weights)
         return (weights @ value).unflatten(0, heads)
 
@@ -70,8 +70,7 @@ class PlainAttention(Function):
     ) -> tuple[Tensor, Tensor, Tensor, None]:
         query, key, value, weights = ctx.saved_tensors
         heads, errors = gradient.shape[:2], gradient.flatten(0, 1)
-        to_scores = errors @ value.mT
-        torch.ops.aten._softmax_backward_data.out(to_scores, weights, -1, weights.dtype, grad_input=to_scores)
+        to_scores = softmax_backward_(errors @ value.mT, weights)
         to_query, to_key = _product(to_scores, key, ctx.scale), _product(to_scores.mT, query, ctx.scale)
         to_value = weights.mT @ errors
         return to_query.unflatten(0, heads), to_key.unflatten(0, heads), to_value.unflatten(0, heads), None
