@@ -48,7 +48,10 @@ class _ProjectedCrossEntropy(Function):
                 for some, their_ids, their_errors in zip(
                     *(part.split(chunk, 1) for part in (rows, ids, errors)), strict=True
                 ):
-                    loss += _loss(some, their_ids, their_errors, words, mean_word, smoothing, r_drop)
+                    lost, found = _loss(some, their_ids, words, mean_word, smoothing, r_drop)
+                    loss += lost
+                    if learning:
+                        their_errors.copy_(found.view_as(their_errors))
                 if learning:
                     flat, errors = rows.flatten(0, 1), errors.flatten(0, 1)
                     to_hidden.append(
@@ -72,23 +75,22 @@ class _ProjectedCrossEntropy(Function):
 
 
 def _loss(
-    rows: Tensor, ids: Tensor, errors: Tensor, words: Tensor, mean_word: Tensor, smoothing: float, r_drop: float
-) -> Tensor:
-    """The summed loss of rows (readings, r, D) of ids (readings, r); its gradient on their logits, but for what
-    smoothing wants of all words alike, goes into errors (readings, r, V)."""
+    rows: Tensor, ids: Tensor, words: Tensor, mean_word: Tensor, smoothing: float, r_drop: float
+) -> tuple[Tensor, Tensor]:
+    """The summed loss of rows (readings, r, D) of ids (readings, r), and its gradient on their logits
+    (readings * r, V), but for what smoothing wants of all words alike."""
     flat, places = rows.flatten(0, 1), ids.flatten()[:, None]
     logits = product(flat, words.T)
     above_mean = logits.gather(1, places)[:, 0].float() - flat.float() @ mean_word
     logs = logits.float()
     torch.log_softmax(logs, -1, out=logs)
     loss = (smoothing * above_mean - logs.gather(1, places)[:, 0]).sum()
-    probabilities = logs.exp() if r_drop else logs.exp_()
     if r_drop:
-        apart, probabilities = _apart(logs, probabilities, r_drop / 2)
+        apart, probabilities = _apart(logs, logs.exp(), r_drop / 2)
         loss += apart
-    probabilities.scatter_add_(1, places, probabilities.new_full(places.shape, smoothing - 1))
-    errors.copy_(probabilities.view_as(errors))
-    return loss
+    else:
+        probabilities = logs.exp_()
+    return loss, probabilities.scatter_add_(1, places, probabilities.new_full(places.shape, smoothing - 1))
 
 
 def _apart(logs: Tensor, probabilities: Tensor, weight: float) -> tuple[Tensor, Tensor]:
