@@ -1,11 +1,8 @@
 """The benchmarks: ratios are what they are called, equal models are equal, and the page shows what was measured."""
 
-import io
 import json
 import platform
-import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,7 @@ from benchmarks.models.encoders import Shape, TorchClassifier
 from benchmarks.models.sequences import Size
 from benchmarks.racing import race, tables, worker
 from benchmarks.racing.agreement import far_apart, texts_differ
-from benchmarks.racing.contest import OURS, Contest, Contestant, Role, Workload
+from benchmarks.racing.contest import OURS, Contest, Role
 from benchmarks.racing.figure import draw
 from benchmarks.racing.report import FILES, results
 from benchmarks.racing.timing import Timing, ratios
@@ -192,63 +189,6 @@ def test_one_text_in_a_hundred_may_differ() -> None:
     assert wrong == "only 98.5% of its texts are ours, and 99% are needed"
 
 
-def made_up(*contestants: Contestant) -> Contest:
-    return Contest("made up", "train", "Making up", "things", contestants, far_apart)
-
-
-def test_a_contest_stops_where_outputs_differ(tmp_path: Path) -> None:
-    ours, equal, other, silent = (
-        Contestant(name, "best", "bf16", "torch", lambda *_: Workload(lambda: None, 1))
-        for name in ("ours", "equal", "other", "silent")
-    )
-    for contestant, output in ((ours, 1.0), (equal, 1.0), (other, 1.1)):
-        torch.save(torch.tensor([output]), worker.outputs_file(tmp_path, contestant))
-    contest = made_up(ours, equal, other, silent)
-    assert race.compared(contest, equal, tmp_path)
-    assert not race.compared(contest, silent, tmp_path)
-    with pytest.raises(race.FailedError, match="made up: other, bf16: outputs differ from ours by"):
-        race.compared(contest, other, tmp_path)
-
-
-def test_everyone_has_a_turn_in_each_round_and_another_begins_it() -> None:
-    turns: list[str] = []
-
-    def ask(name: str) -> worker.Answer:
-        turns.append(name)
-        return {"from": name}
-
-    answers = race.take_turns("made up", [partial(ask, name) for name in "abc"], 4)
-    assert "".join(turns) == "abcbcacababc"
-    assert answers == [[{"from": name}] * 4 for name in "abc"]
-
-
-def served(contestant: Contestant, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What a worker answers when it is asked to build, and for two rounds."""
-    said: list[dict[str, Any]] = []
-    monkeypatch.setattr(sys, "stdin", io.StringIO("build\nround\nround\n"))
-    worker.serve(contestant, "cpu", folder, said.append)
-    return said
-
-
-def test_a_worker_builds_warms_up_and_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds: list[int] = []
-    workload = Workload(lambda: rounds.append(1), 7, torch.ones(2), 3)
-    peaks = iter([10, 20, 30])  # the process's own depend on what other tests have freed
-    monkeypatch.setattr(worker, "peak_memory", lambda _: next(peaks))
-    ready, *measured = served(Contestant("a", "ours", "bf16", "torch", lambda *_: workload), tmp_path, monkeypatch)
-    assert len(rounds) == 4
-    assert (ready["units"], ready["flops"]) == (7, 3)
-    assert len(measured) == 2
-    assert all(answer["seconds"] > 0 for answer in measured)
-    assert [ready["imported_bytes"], *(answer["memory_bytes"] for answer in measured)] == [10, 20, 30]
-    assert torch.load(tmp_path / "a, bf16.pt").equal(torch.ones(2))
-
-
-def test_a_peer_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    contestant = Contestant("a", "best", "bf16", "no_such_library", lambda *_: Workload(lambda: None, 1))
-    assert served(contestant, tmp_path, monkeypatch) == [{"missing": "no_such_library"}]
-
-
 def test_every_contestant_can_be_told_apart_and_ours_is_the_first() -> None:
     for name, contest in CONTESTS.items():
         labels = [contestant.label for contestant in contest.contestants]
@@ -256,15 +196,17 @@ def test_every_contestant_can_be_told_apart_and_ours_is_the_first() -> None:
         assert contest.contestants[0].role == "ours", name
 
 
+MADE_UP = Contest("made up", "train", "Making up", "things", (), far_apart)
+
+
 def test_what_is_not_run_again_is_kept_if_the_machine_is_the_same() -> None:
-    contest = made_up()
-    before = results([(replace(contest, name="before"), RACED)])
-    both = results([(contest, RACED)], before)
+    before = results([(replace(MADE_UP, name="before"), RACED)])
+    both = results([(MADE_UP, RACED)], before)
     assert list(both["contests"]) == ["before", "made up"]
     assert both["ratios"].items() > before["ratios"].items()
     assert both["ratios"]["made up/mfu"] == 0.6
     assert both["contests"]["made up"]["commit"] == commit()
-    elsewhere = results([(contest, RACED)], {**before, "machine": {}})
+    elsewhere = results([(MADE_UP, RACED)], {**before, "machine": {}})
     assert list(elsewhere["contests"]) == ["made up"]
     assert not any(key.startswith("before") for key in elsewhere["ratios"])
 
@@ -283,7 +225,7 @@ def test_processors_that_are_called_alike_are_told_apart(tmp_path: Path) -> None
 
 
 def test_the_page_is_written_between_its_marks(tmp_path: Path) -> None:
-    found = results([(made_up(), RACED)])
+    found = results([(MADE_UP, RACED)])
     begin, end = "<!-- results -->", "<!-- end of results -->"
     page = tables.insert(f"above\n{begin}\nold\n{end}\nbelow\n", "results", tables.write(found))
     assert page.startswith(f"above\n{begin}\n\nOn {found['machine']['processor']}, {found['machine']['cores']} cores; ")
