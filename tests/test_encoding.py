@@ -104,6 +104,7 @@ def test_targets_of_any_rank_come_back(shape: list[int]) -> None:
     assert split.lengths().tolist() == [[2, len(torch.tensor(shape)[0]) if torch.tensor(shape).ndim > 1 else 2], [3, 1]]
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # where there is one core
 def test_workers_give_what_no_workers_give() -> None:
     examples = Lines(Example(k % 9, list(range(k % 4 + 1))) for k in range(3 * CHUNK + 7))
     alone, skipped_alone = read(examples, workers=0, bad_examples="skip")
