@@ -32,6 +32,36 @@ def test_large_tensors_are_not_mapped_anew_at_every_step() -> None:
     assert kept < given_back / 20, f"{kept} page faults, {given_back} without"
 
 
+HUGE = """
+import re, torch
+from pathlib import Path
+from unifier.study.memory import forget_peak_memory, keep_freed_memory
+keep_freed_memory()
+def huge():
+    return int(re.search(r"AnonHugePages: *(\\d+) kB", Path("/proc/self/smaps_rollup").read_text())[1]) >> 10
+first = torch.ones(2, 2**25), huge()
+second = torch.ones(2**26), huge()
+before = first[1], second[1]
+del first, second
+forget_peak_memory("cpu")
+print(*before, torch.ones(2**26)[0] and huge())
+"""
+
+
+def huge_pages_can_be_asked_for() -> bool:
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    return setting.exists() and "[madvise]" in setting.read_text()
+
+
+@pytest.mark.skipif(not huge_pages_can_be_asked_for(), reason="this system has no huge pages, or has them in any case")
+def test_tensors_lie_in_huge_pages_and_still_do_when_the_peak_was_forgotten() -> None:
+    done = subprocess.run([sys.executable, "-c", HUGE], check=True, capture_output=True, text=True)
+    first, both, third = map(int, done.stdout.split())
+    assert 240 < first < both  # MiB of 256, and of 512
+    assert both > 480
+    assert 240 < third < 300  # what was freed before is given back
+
+
 def test_the_peak_of_memory_holds_a_large_allocation_and_can_be_forgotten() -> None:
     keep_freed_memory()
     forget_peak_memory("cpu")
