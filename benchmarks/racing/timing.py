@@ -36,7 +36,7 @@ class Timing:
     units: float
     """Done in a round."""
     memory_bytes: int
-    """The most that its process held at once, after the warm-up."""
+    """The most that its process held at once, from the first round on."""
     imported_bytes: int
     """What it held before the model was built."""
     start_seconds: float
