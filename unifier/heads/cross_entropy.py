@@ -26,6 +26,8 @@ def projected_cross_entropy(
     The gradients are found chunk by chunk with the loss, so that R x V numbers never exist at once; the products are
     computed in the type of `hidden`, all else in float32.
     """
+    if not torch.is_grad_enabled():
+        weight = weight.detach()  # or its gradient would be found nonetheless
     loss: Tensor = _ProjectedCrossEntropy.apply(hidden, weight, target, label_smoothing, r_drop)  # pyright: ignore[reportAssignmentType]
     return loss
 
