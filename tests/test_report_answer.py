@@ -64,7 +64,7 @@ def test_each_score_says_over_what_it_is_a_mean(row: Rows) -> None:
 def test_an_arm_of_a_shared_trunk_without_one_of_its_own_is_named(row: Rows) -> None:
     joint = {"mode": "joint", "experiment": "joint"}
     rows = [row("digits", 90.0), row("digits", 91.0, **joint), row("music", 60.0, **joint)]
-    said = "Left out: music, without a solo run under the same settings and seeds."
+    said = "Left out: music, without a solo run on the same data under the same settings and seeds."
     assert answer(conditions(rows))[-1] == said
     assert said not in answer(conditions([*rows, row("music", 61.0)]))
 

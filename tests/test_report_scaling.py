@@ -49,7 +49,7 @@ def test_a_law_needs_four_shares(row: Rows) -> None:
     assert "falls by 29 % each time the examples double (exponent 0.50 ± 0.00)" in answer(conditions(rows))[0]
     (found,) = efficiencies(conditions(rows[1:]))
     assert found.law is None
-    assert "from 10% to 100%" in answer(conditions(rows[1:]))[0]
+    assert "from 10 % to 100 %" in answer(conditions(rows[1:]))[0]
 
 
 def test_an_exponent_that_may_be_0_is_not_claimed(row: Rows) -> None:
@@ -59,7 +59,7 @@ def test_an_exponent_that_may_be_0_is_not_claimed(row: Rows) -> None:
     assert found.law is not None
     assert 0 < found.law.b < found.law.half_of_b
     (said,) = answer(conditions(rows))
-    assert "from 10% to 100% of the examples the error goes from" in said
+    assert "from 10 % to 100 % of the examples the error goes from" in said
     assert said.endswith("is not distinguishable from 0.")
     assert "falls" not in said
 

@@ -107,3 +107,19 @@ def test_what_cannot_be_compared() -> None:
         compare(likeness, torch.randn(40, 3), torch.randn(39, 3))
     with pytest.raises(InputError, match="none of 5 examples has 5 neighbours"):
         neighbours(torch.randn(5, 3), 5)
+
+
+@pytest.mark.parametrize("relation", [likeness, partial(neighbours, k=5)], ids=["cka", "neighbours"])
+def test_examples_that_are_all_the_same_are_like_nothing(relation: partial[Tensor]) -> None:
+    one, other = (torch.randn(1, 6).expand(E, 6) * (1 + 1e-7 * torch.randn(E, 1)) for _ in range(2))
+    found = compare(relation, one, other)
+    assert found.calibrated == pytest.approx(0, abs=1e-6)
+    assert found.p == 1
+
+
+def test_equally_near_neighbours_are_found_by_no_order_of_the_examples() -> None:
+    unlikely = 0
+    for _ in range(20):
+        one, other = (torch.randn(4, 6)[torch.randint(4, (E,))] for _ in range(2))  # ten copies of four, by chance
+        unlikely += compare(partial(neighbours, k=5), one, other).p <= 0.05
+    assert unlikely <= 4

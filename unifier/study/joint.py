@@ -46,6 +46,8 @@ def together(parts: Sequence[Experiment]) -> Experiment:
     budgets = {unit: [getattr(part.training, unit) for part in parts] for unit in UNITS}
     whole = {unit: None if None in amounts else sum(amounts) for unit, amounts in budgets.items()}
     if whole["steps"] is not None:
+        if first.training.accumulate > 1 and any(len(part.arms) > 1 for part in parts):
+            raise InputError("joint: steps of several batches, of experiments with several arms: match tokens or FLOPs")
         whole["steps"] = round(whole["steps"] / len(parts))
     training = replace(first.training, accumulate=first.training.accumulate * len(parts), **whole)
     return Experiment("joint", first.trunk, arms, training)

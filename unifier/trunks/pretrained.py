@@ -59,6 +59,7 @@ def from_timm(name: str, *, pretrained: bool) -> Transformer:
     for part in trunk.modules():
         if isinstance(part, nn.LayerNorm):
             part.eps = model.norm.eps
+    trunk.trained_before = pretrained
     zeros = {key: value for key, value in trunk.state_dict().items() if key.endswith(("query.bias", "key_value.bias"))}
     trunk.load_state_dict(zeros | translated(model.state_dict(), trunk.dim))  # strictly: no weight lacks or is left
     return trunk

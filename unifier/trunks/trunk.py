@@ -24,6 +24,9 @@ class Trunk(nn.Module, ABC):
     dim: int
     """D, the rows of the columns it reads and gives back."""
 
+    trained_before = False
+    """Whether its first weights are no random ones, so that it is no control of others."""
+
     @abstractmethod
     def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
         """Tokens (B, D, N) -> Tokens (B, D, N) with the same mask and positions; padding is seen by no column."""

@@ -1,12 +1,13 @@
 """What all figures share: colours, fonts, and the SVG with its numbers as CSV."""
 
 import io
+import itertools
 import re
 import textwrap
 import warnings
 from collections.abc import Generator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -89,6 +90,8 @@ class Sheet:
     folder: Path
     """A run's or a comparison's; figures lie in its folder of that name."""
     colours: Mapping[str, str]
+    taken: set[str] = field(default_factory=set[str])
+    """The names of its figures so far."""
 
     def save(
         self, figure: Figure, name: str, section: str, alt: str, table: Sequence[Mapping[str, Any]], note: str = ""
@@ -108,7 +111,11 @@ class Sheet:
             for kind in ("fill", "stroke")
         )
         dark = f"@media (prefers-color-scheme: dark){{{rules}}}"
-        path = at / (re.sub(r"[^\w.]+", "-", name) + ".svg")  # settings stand in names, and hold anything
+        own = re.sub(r"[^\w.]+", "-", name)  # settings stand in names, and hold anything
+        names = (own if k == 1 else f"{own}-{k}" for k in itertools.count(1))
+        own = next(name for name in names if name not in self.taken)
+        self.taken.add(own)
+        path = at / f"{own}.svg"
         write_text(path, file.getvalue().replace("</style>", f"{dark}</style>", 1))
         write_table(path.with_suffix(".csv"), table)
         return Drawn(section, path, alt, table)

@@ -30,7 +30,9 @@ class Together(NamedTuple):
     settings: str
     """Those under which it was trained, where they differ; and which trunk it is, where there are several."""
     lonely: Sequence[str]
-    """Arms of that trunk that no trunk of their own can be held against, under the same settings and seeds."""
+    """Arms of that trunk that no trunk of their own can be held against, on the same data, settings and seeds."""
+    missing: Sequence[int]
+    """Seeds, or folds, that are left out, since a run of some arm, joint or solo, has no score there."""
 
 
 def together(found: Sequence[Condition]) -> list[Together]:
@@ -59,12 +61,15 @@ def _together(pairs: Sequence[Contrast], settings: str, lonely: Sequence[str]) -
     overall = [sum(values[seed] for values in by_arm.values()) / len(by_arm) for seed in sorted(seeds)]
     common = scaled or len({one.condition.metric for one in pairs}) == 1
     unit = "points of normalised score" if scaled else "points"
-    arms = {arm: estimate(values.values(), over) for arm, values in by_arm.items()}
+    arms = {arm: estimate([values[seed] for seed in seeds or values], over) for arm, values in by_arm.items()}
     ranked = sorted(arms, key=lambda arm: arms[arm].mean)
     best, worst = by_arm[ranked[-1]], by_arm[ranked[0]]
     gaps = [best[seed] - worst[seed] for seed in sorted(seeds)] if common else []
     apart = estimate(gaps, over).among(math.comb(len(arms), 2)) if gaps else None
-    return Together(estimate(overall, over) if overall and common else None, arms, apart, unit, settings, lonely)
+    every = {run for one in pairs for side in (one.condition, one.baseline) for run, _ in side.runs}
+    missing = sorted(every - seeds) if seeds else []
+    mean = estimate(overall, over) if overall and common else None
+    return Together(mean, arms, apart, unit, settings, lonely, missing)
 
 
 def _under(settings: str, said: Sequence[str]) -> list[str]:
@@ -77,9 +82,15 @@ def _joint(found: Sequence[Condition]) -> list[str]:
 
 
 def _left_out(result: Together) -> list[str]:
-    if not result.lonely:
-        return []
-    return [f"Left out: {join(result.lonely)}, without a solo run under the same settings and seeds."]
+    said: list[str] = []
+    if result.missing:
+        over = next(iter(result.arms.values())).unit
+        which = f"{over}{'' if len(result.missing) == 1 else 's'} {join(list(map(str, result.missing)))}"
+        said.append(f"Left out: {which}, where not every joint and solo run has a score.")
+    if result.lonely:
+        lonely = join(result.lonely)
+        said.append(f"Left out: {lonely}, without a solo run on the same data under the same settings and seeds.")
+    return said
 
 
 def _shared(result: Together) -> list[str]:
@@ -132,7 +143,8 @@ def _kept(kept: Sequence[Kept], found: Sequence[Condition]) -> list[str]:
     whole = "solo's score" if best.tuned.has(start=None) else "the tuned score"
     pair = f"{plain(best.start)} to {best.arm}"
     said = f"On the best of {pairs} pairs, {pair}," if pairs > 1 else f"From {pair},"
-    said = [f"{said} a frozen trunk keeps {number(share.mean, 0)} % of {whole} {_among(share, pairs)}."]
+    much = f"{number(share.mean, 0)} %" if share.mean > 0 else "nothing"
+    said = [f"{said} a frozen trunk keeps {much} of {whole} {_among(share, pairs)}."]
     for control in contrasts(found):
         if control.condition is not best.frozen or control.baseline.has(tuned="all"):
             continue
@@ -141,9 +153,9 @@ def _kept(kept: Sequence[Kept], found: Sequence[Condition]) -> list[str]:
         if gain.holds_zero:
             said.append(f"On this pair, it is not distinguishable from {name} {_among(gain, pairs)}.")
         else:
-            much = magnitude(gain)
-            worth = f"{number(much.mean, decimals(much))} {unit} {'above' if gain.mean > 0 else 'below'}"
-            said.append(f"That is {worth} {name} {_among(much, pairs)}.")
+            size = magnitude(gain)
+            worth = f"{number(size.mean, decimals(size))} {unit} {'above' if gain.mean > 0 else 'below'}"
+            said.append(f"That is {worth} {name} {_among(size, pairs)}.")
     return said
 
 
@@ -177,21 +189,25 @@ def _shares(found: Sequence[Condition]) -> list[str]:
             first, last = (number(error.mean, decimals(error)) for error in (one.errors[0], one.errors[-1]))
             unsure = f"; its power law's {exponent} is not distinguishable from 0" if exponent else ""
             said.append(
-                f"{one.name}: from {one.shares[0]:.0%} to {one.shares[-1]:.0%} of the examples "
+                f"{one.name}: from {100 * one.shares[0]:g} % to {100 * one.shares[-1]:g} % of the examples "
                 f"the error goes from {first} to {last}{unsure}."
             )
     return said
 
 
 def _best(found: Sequence[Condition]) -> list[str]:
-    """What the condition that is best on validation reaches on the test split, which chooses nothing."""
+    """What the condition that is best on validation reaches on the test split, which chooses nothing.
+
+    One with fewer scores than others is not chosen: those that it lacks may have diverged.
+    """
     said: list[str] = []
     alike: dict[tuple[str, ...], list[Condition]] = {}
     for one in found:
         if "share" not in one.varied and one.validation > -math.inf:
             alike.setdefault((one.arm, *one.examined), []).append(one)
     for (arm, *_), several in alike.items():
-        ranked = sorted(several, key=lambda one: -one.validation)
+        most = max(len(one.runs) for one in several)
+        ranked = sorted((one for one in several if len(one.runs) == most), key=lambda one: -one.validation)
         if len(ranked) < 2:
             continue
         first, second = ranked[:2]
@@ -206,6 +222,8 @@ def _best(found: Sequence[Condition]) -> list[str]:
             much = magnitude(above.gain)
             lead = f"{number(much.mean, decimals(much))} {'above' if above.gain.mean > 0 else 'below'}"
             said.append(f"{chosen}, {lead} {second.label}, the next {interval(much)}.")
+        if fewer := [one.label for one in several if one not in ranked]:
+            said.append(f"Not in that choice: {join(fewer)}, with fewer scores.")
     return said
 
 

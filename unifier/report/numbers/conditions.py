@@ -243,7 +243,8 @@ def _gains(first: Runs, second: Runs) -> dict[int, float]:
 def contrasts(found: Sequence[Condition]) -> list[Contrast]:
     """Every condition against a trunk of its own; and a trained trunk against a random and a shuffled one.
 
-    Where several could be one of these, it is the one that had the most settings in common.
+    Both have read the same data. Where several could be one of these, it is the one that had the most settings in
+    common.
     """
     answering = [
         one
@@ -251,13 +252,22 @@ def contrasts(found: Sequence[Condition]) -> list[Contrast]:
         for baseline in found
         if condition.arm == baseline.arm and baseline.under(condition.varied)
         if _answers(condition.rows[0], baseline.rows[0])
-        if (one := contrast(condition, baseline))
+        if (one := contrast(condition, baseline)) and _read_alike(one)
     ]
     kinds: dict[tuple[Any, ...], list[Contrast]] = {}
     for one in answering:
         kind = (one.baseline.rows[0][fact] for fact in ("start", "shuffled", "tuned"))
         kinds.setdefault((one.condition, *kind), []).append(one)
     return [max(alike, key=_in_common) for alike in kinds.values()]
+
+
+def _read_alike(one: Contrast) -> bool:
+    """Whether runs of one seed, and fold, have read the same data."""
+    first, second = (
+        {(row[side.unit], row["seed"]): data_of(row).get("sha256") for row in side.rows}
+        for side in (one.condition, one.baseline)
+    )
+    return all(first[run] == second[run] for run in first.keys() & second.keys())
 
 
 def _in_common(one: Contrast) -> int:

@@ -1,5 +1,6 @@
 """From a folder to the rows of a report; missing, broken, diverged and duplicate runs are named."""
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -192,15 +193,21 @@ def _told_apart(sources: Sequence[_Source]) -> list[_Source]:
     values: dict[tuple[str, str], dict[str, set[str]]] = {}
     for settings, rows, _ in sources:
         for row in rows:
-            for name, value in settings.items():
-                values.setdefault((row["experiment"], row["arm"]), {}).setdefault(name, set()).add(str(value))
+            for experiment, (name, value) in itertools.product(_experiments(row), settings.items()):
+                values.setdefault((experiment, row["arm"]), {}).setdefault(name, set()).add(str(value))
     told: list[_Source] = []
     for settings, rows, pairs in sources:
-        own = [values.get((row["experiment"], row["arm"]), {}) for row in rows]
+        own = [values.get((experiment, row["arm"]), {}) for row in rows for experiment in _experiments(row)]
         apart = {name: value for name, value in settings.items() if any(len(each.get(name, ())) > 1 for each in own)}
         sides = [{**pair, **{one: _under(apart, pair[one]) for one in "ab"}} for pair in pairs]
         told.append(_Source(settings, [_under(apart, row) for row in rows], sides))
     return told
+
+
+def _experiments(row: Row) -> list[str]:
+    """The experiments that a row's arm may be of: its own, and those that a joint run of a comparison holds."""
+    settings = (row.get("result") or {}).get("settings", {})
+    return [row["experiment"], *(name for name, own in settings.items() if isinstance(own, Mapping))]
 
 
 def _under(settings: Mapping[str, Any], row: Row) -> Row:
@@ -281,8 +288,9 @@ def _name_changed_data(rows: Iterable[Row], problems: list[str]) -> None:
     read: dict[tuple[str, str, str], set[str]] = {}
     for row in rows:
         if "share" not in row["varied"]:  # of which each seed draws its own
-            alike = row["experiment"], row["arm"], str((row.get("fold"), row["varied"]))
-            read.setdefault(alike, set()).add(data_of(row).get("sha256", ""))
+            for experiment in _experiments(row):
+                alike = experiment, row["arm"], str((row.get("fold"), row["varied"]))
+                read.setdefault(alike, set()).add(data_of(row).get("sha256", ""))
     changed = dict.fromkeys(f"{experiment}, {arm}" for (experiment, arm, _), hashes in read.items() if len(hashes) > 1)
     problems += [f"{who}: its runs read different data, so they are not comparable" for who in changed]
 

@@ -82,9 +82,10 @@ def _headed(column: str, one: Condition) -> str:
 
 
 def _gain(one: Contrast, found: Sequence[Condition]) -> str:
-    """A difference, with no more digits after the point than any of the arm's scores has."""
+    """A difference, with no more digits after the point than any of the arm's scores has, or one: where scores spread
+    by tens, what they differ by seed by seed may be told to a tenth."""
     scores = [other.shown for other in found if other.arm == one.condition.arm]
-    return plus_minus(one.shown, max(decimals(score) for score in scores), signed=True)
+    return plus_minus(one.shown, max(1, *(decimals(score) for score in scores)), signed=True)
 
 
 def attention_table(found: Sequence[Condition]) -> Table:

@@ -42,7 +42,7 @@ def searched(comparison: Comparison, result: Callable[[Trial], Result | None]) -
             trials = [Trial(experiments=(make,), seed=seed, varied=varied) for seed in comparison.seeds]
             yield from trials
             scores = [validation_score(found) for found in map(result, trials) if found and found.status == "finished"]
-            if scores and not math.isnan(sum(scores)):
+            if len(scores) == len(trials) and not math.isnan(sum(scores)):  # one that at times diverges is no choice
                 study.tell(asked, sum(scores) / len(scores))
             else:
                 study.tell(asked, state=optuna.trial.TrialState.FAIL)

@@ -218,6 +218,8 @@ class Trials:
     def _part(self, make: Make, trial: Trial) -> Experiment:
         """One experiment with the budget that all arms have, called as its rows call it."""
         experiment = replace(describe(make, self._own(make, trial)), name=make.__name__)
+        if "transfer" in self.comparison.modes and experiment.trunk.trained_before:
+            raise InputError(f"transfer: the trunk of {make.__name__} is trained before, so its control is not random")
         if self.comparison.search is not None and experiment.training.refit:
             raise InputError(f"search={self.comparison.search}: with refit=true no validation is left to choose by")
         if SHARE in trial.varied:

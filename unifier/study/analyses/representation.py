@@ -16,6 +16,9 @@ from unifier_tokenizers import InputError
 Relation = Callable[[Tensor], Tensor]
 """From a representation (E, D) to who is how near to whom (E, E), of norm 1."""
 
+SAME = 1e-6
+"""Numbers that lie less apart than this, as a share of their size, are the same: they were float32's."""
+
 
 def likeness(x: Tensor) -> Tensor:
     """The inner products (E, E) of centred examples, at norm 1; 0 where all examples are the same.
@@ -23,22 +26,28 @@ def likeness(x: Tensor) -> Tensor:
     Their measure is linear centred kernel alignment, 0 to 1 (Kornblith et al. 2019, section 3). With few examples of
     many rows it is high for noise too: read it beside its chance.
     """
-    centred = (x - x.mean(0)).double()
+    x = x.double()
+    centred = x - x.mean(0)
+    if centred.norm() <= SAME * x.norm():  # what is left is rounding
+        return x.new_zeros(len(x), len(x))
     products = centred @ centred.T
-    return products / products.norm().clamp(min=torch.finfo(torch.float64).tiny)
+    return products / products.norm()
 
 
 def neighbours(x: Tensor, k: int) -> Tensor:
     """Whether an example is one of another's k nearest by cosine (E, E), at norm 1.
 
     Their measure is the mean share of an example's k nearest that are so in the other representation too (Huh et al.
-    2024, section 2).
+    2024, section 2). Examples that are equally near share the places that are left for them.
     """
     if not 0 < k < len(x):
         raise InputError(f"none of {len(x)} examples has {k} neighbours: take more examples, or fewer neighbours")
     directions = torch.nn.functional.normalize(x.double())
-    cosines = (directions @ directions.T).fill_diagonal_(-torch.inf)
-    return torch.zeros_like(cosines).scatter_(1, cosines.topk(k, dim=1).indices, (len(x) * k) ** -0.5)
+    cosines = (directions @ directions.T / SAME).round_().fill_diagonal_(-torch.inf)
+    farthest = cosines.topk(k, dim=1).values[:, -1:]
+    nearer, as_near = cosines > farthest, cosines == farthest
+    places = nearer + as_near * (k - nearer.sum(1, keepdim=True)) / as_near.sum(1, keepdim=True)
+    return places / places.norm()
 
 
 class Calibrated(NamedTuple):
@@ -63,14 +72,14 @@ def calibrated(
     sizes = {len(x) for x in (one, *others)}
     if len(sizes) > 1:
         raise InputError(f"{min(sizes)} and {max(sizes)} examples cannot be compared: represent the same ones")
-    own, theirs = relation(one).float(), torch.stack([relation(other) for other in others]).float().flatten(1)
+    own, theirs = relation(one), torch.stack([relation(other) for other in others]).flatten(1)
     generator = torch.Generator().manual_seed(seed)
     values = theirs @ own.flatten()
-    shuffled = torch.empty(permutations, len(others))
+    shuffled = own.new_empty(permutations, len(others))
     for i in range(permutations):
         order = torch.randperm(len(own), generator=generator)
         shuffled[i] = theirs @ own[order][:, order].flatten()
     chance = shuffled.mean(0)
-    share = (values - chance) / (1 - chance).clamp(min=1e-12)
-    p = ((shuffled >= values).sum(0) + 1) / (permutations + 1)
+    share = torch.where(chance < 1 - SAME, (values - chance) / (1 - chance), 0.0)
+    p = ((shuffled >= values - SAME).sum(0) + 1) / (permutations + 1)
     return [Calibrated(*found) for found in torch.stack([values, chance, share, p], dim=-1).tolist()]
