@@ -1,6 +1,7 @@
 """Any number of tags for an example: learned, scored as scikit-learn scores them, whoever is in the batch."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -119,3 +120,16 @@ def test_any_number_of_tags_is_one_target_however_long() -> None:
     split, _ = encode_split([Example(one.input, ["tag 3"]) for one in columns], PatchTokenizer(D, channels=1), head)
     assert split.lengths()[:, 1].tolist() == [1, 1, 1]
     assert collate(split, range(3)).lengths()[1].tolist() == [1, 1, 1]
+
+
+def test_predictions_are_told_apart_under_bfloat16() -> None:
+    head, tokens = TaggingHead(TAGS, D), batch()
+    wanted = torch.stack(head.predict(tokens))
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(torch.stack(head.predict(tokens)), wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("target", [None, 3, [["joy"]], [1]])
+def test_what_is_no_collection_of_tags_is_refused(target: Any) -> None:
+    with pytest.raises(InputError, match=r"is expected|outside the set"):
+        TaggingHead(TAGS, D).encode(target)

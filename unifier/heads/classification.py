@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.head import Head
+from unifier.heads.head import Head, check_labels
 from unifier.heads.pooling import Pool, Pooling
+from unifier.trunks.arithmetic.precision import exactly
 from unifier_tokenizers import Dropout, InputError, Tokens
 from unifier_tokenizers.errors import check_share
 
@@ -31,7 +32,7 @@ class ClassificationHead(Head):
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__()
-        self.labels, self.dim = tuple(labels), dim
+        self.labels, self.dim = check_labels(labels), dim
         self.index = {label: i for i, label in enumerate(self.labels)}
         if len(self.index) != len(self.labels) or len(self.labels) < 2:
             raise InputError(f"two or more different labels are needed to classify, not {list(self.labels)}")
@@ -52,15 +53,15 @@ class ClassificationHead(Head):
 
     def logits(self, tokens: Tokens) -> Tensor:
         """Tokens (B, D, N) -> (B, C)."""
-        return self.out(self.dropout(self.pool(tokens)))
+        return exactly(self.out, self.dropout(self.pool(tokens)))
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         """Cross-entropy with labels (B,), or with distributions over them (B, C, 1), as mixed examples have."""
         target = target[..., 0] if target.is_floating_point() else target
-        return functional.cross_entropy(self.logits(tokens).float(), target, label_smoothing=self.label_smoothing)
+        return functional.cross_entropy(self.logits(tokens), target, label_smoothing=self.label_smoothing)
 
     def predict(self, tokens: Tokens) -> list[Tensor]:
-        return list(self.logits(tokens).float().softmax(-1).cpu())
+        return list(self.logits(tokens).softmax(-1).cpu())
 
     def metrics(self, predictions: Sequence[Tensor], targets: Sequence[str | SupportsIndex]) -> dict[str, float]:
         """Accuracy and macro F1 (the mean over classes of each one's F1), both in per cent."""

@@ -14,6 +14,15 @@ IGNORED = -100
 """The target value that no loss counts; targets of unlike length are padded with it."""
 
 
+def check_labels(labels: Iterable[str]) -> tuple[str, ...]:
+    """Labels as a tuple; raises InputError where one is no text."""
+    found = tuple(labels)
+    for label in found:
+        if not isinstance(label, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"labels are texts, not {label!r}: give names, and their numbers from 0 as targets")
+    return found
+
+
 class Head(nn.Module, ABC):
     """Turns the trunk's tokens into a loss, and into predictions; one task a subclass.
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.head import Head
+from unifier.heads.head import Head, check_labels
 from unifier.heads.pooling import Pool, Pooling
+from unifier.trunks.arithmetic.precision import exactly
 from unifier_tokenizers import InputError, Tokens
 
 
@@ -20,7 +21,7 @@ class TaggingHead(Head):
 
     def __init__(self, labels: Sequence[str], dim: int, *, pooling: Pooling = "mean") -> None:
         super().__init__()
-        self.labels, self.dim = tuple(labels), dim
+        self.labels, self.dim = check_labels(labels), dim
         self.index = {label: i for i, label in enumerate(self.labels)}
         if len(self.index) != len(self.labels) or not self.labels:
             raise InputError(f"one or more different tags are needed, not {list(self.labels)}")
@@ -29,21 +30,21 @@ class TaggingHead(Head):
         self.out = nn.Linear(dim, len(self.labels))
 
     def encode(self, target: Iterable[str]) -> Tensor:
-        if isinstance(target, str):
-            raise InputError(f"a collection of tags is expected, not the text {target!r}")
+        if isinstance(target, str) or not isinstance(target, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"a collection of tags is expected, not {target!r}")
         hot = torch.zeros(len(self.labels))
         for tag in target:
-            if tag not in self.index:
+            if not isinstance(tag, str) or tag not in self.index:  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise InputError(f"the tag {tag!r} is outside the set: {', '.join(self.labels)}")
             hot[self.index[tag]] = 1
         return hot
 
     def logits(self, tokens: Tokens) -> Tensor:
         """Tokens (B, D, N) -> (B, C)."""
-        return self.out(self.pool(tokens))
+        return exactly(self.out, self.pool(tokens))
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
-        return functional.binary_cross_entropy_with_logits(self.logits(tokens).float(), target)
+        return functional.binary_cross_entropy_with_logits(self.logits(tokens), target)
 
     def predict(self, tokens: Tokens) -> list[Tensor]:
         # In float32 all logits above 17 are 1, and tie.

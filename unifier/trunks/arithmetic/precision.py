@@ -1,7 +1,7 @@
 """The number type of columns, and which types are fast on which device."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def working(x: Tensor) -> Tensor:
@@ -12,6 +12,12 @@ def working(x: Tensor) -> Tensor:
     """
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+
+
+def exactly(layer: nn.Module, x: Tensor) -> Tensor:
+    """What a layer makes of x in float32: scores by which examples are ranked tie in bfloat16."""
+    with torch.autocast(x.device.type, enabled=False):
+        return layer(x.float())
 
 
 def device_here() -> str:
