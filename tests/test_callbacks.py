@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from unifier import Comparison, Experiment, run
+from unifier.cli import main
 from unifier.data.embedded import Digits
 from unifier.heads.classification import ClassificationHead
 from unifier.running.loop.callbacks import Interruption
@@ -225,3 +226,26 @@ def test_a_run_that_diverges_is_stopped_and_says_what_may_help(tmp_path: Path) -
     assert result.metrics == {}
     assert "try a lower learning_rate" in result.error
     assert result.budget["steps"] < STEPS
+
+
+@pytest.mark.parametrize("whole", ["", "checkpoints/last.ckpt", "comparison.json"])
+def test_what_was_stopped_before_its_first_checkpoint_is_not_said_to_go_on(
+    whole: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    if whole:
+        (tmp_path / whole).touch()
+    study = tmp_path / "study_stopped.py"
+    study.write_text(
+        "from pathlib import Path\nfrom unifier import Experiment\n"
+        "from unifier.running.loop.endings import Interrupted\n"
+        f"def stopped() -> Experiment:\n    raise Interrupted(Path({str(tmp_path)!r}))\n"
+    )
+    assert main(["run", str(study), "--out", str(tmp_path), "--track", "off"]) == 1
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1] == str(tmp_path)
+    assert said.err.splitlines()[-1] == (
+        f"interrupted; to continue, run it again with --resume {tmp_path}"
+        if whole
+        else "interrupted before its first checkpoint"
+    )

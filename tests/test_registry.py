@@ -67,10 +67,12 @@ def test_what_is_imported_for_type_checkers_alone_is_no_trouble_but_to_experimen
     helper = "def helper(x: 'Nowhere') -> 'Nowhere': ...\n"
     path = written(tmp_path, "study_typed.py", ONE.format(name="typed") + helper)
     assert list(experiments(path)) == ["typed"]
-    unread = "from __future__ import annotations\ndef unread(*, x: Nowhere = None) -> Experiment: ...\n"
-    path = written(tmp_path, "study_unread.py", unread)
-    with pytest.raises(InputError, match="the annotations of unread cannot be read: name 'Nowhere' is not defined"):
-        experiments(path)
+    later = "from __future__ import annotations\ndef unread(*, x: Nowhere = None) -> Experiment: ...\n"
+    quoted = "from unifier import Experiment\ndef unread(*, x: 'Nowhere' = None) -> Experiment: ...\n"
+    for name, unread in (("study_unread.py", later), ("study_quoted.py", quoted)):
+        path = written(tmp_path, name, unread)
+        with pytest.raises(InputError, match="the annotations of unread cannot be read: name 'Nowhere' is not defined"):
+            experiments(path)
 
 
 def test_of_several_the_one_called_as_its_file_or_the_one_that_is_named(tmp_path: Path) -> None:

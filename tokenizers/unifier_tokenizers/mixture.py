@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.tokenizer import Tokenizer
-from unifier_tokenizers.tokens import NOWHERE, Units
+from unifier_tokenizers.tokens import NOWHERE, Units, no_units
 
 # A member's units travel as int32 rows below a header: ids as they are, floats as their bits. So both arrive exact,
 # and a half-precision trainer, which rounds every float of a batch, rounds no id.
@@ -50,6 +50,9 @@ class Mixture(Tokenizer):
         if missing := [name for name in self.members if name not in raw]:
             raise InputError(f"an example without {_named(missing)}: every one needs {_named(self.members)}")
         units = {name: member.encode(raw[name]) for name, member in self.members.items()}
+        for name, each in units.items():
+            if wrong := no_units(each):
+                raise InputError(f"member {name!r}: {wrong}")
         values = [_pack(name, index, *each) for index, (name, each) in enumerate(units.items())]
         rows = max(len(each) for each in values)
         axes = max(len(each.positions) for each in units.values())

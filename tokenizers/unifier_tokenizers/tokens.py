@@ -28,6 +28,13 @@ class Units(NamedTuple):
     """(A, N) int64: where each column stands in its own domain; `NOWHERE` for a class token."""
 
 
+CARRIED = frozenset(
+    {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+    | {torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128}
+)
+"""Types in which examples are kept and padded: NumPy has them all, and torch can fill them."""
+
+
 def no_units(encoded: object) -> str:
     """Why something that an `encode` gave cannot be taken for the units of an example; empty where it can."""
     expected = "encode must give Units of two tensors without gradients"
@@ -38,6 +45,18 @@ def no_units(encoded: object) -> str:
             return f"{expected}: its {name} are a {type(part).__name__}"
         if part.requires_grad:
             return f"{expected}: its {name} carry one"
+    values, positions = encoded
+    shapes = f"encode gives values {tuple(values.shape)} and positions {tuple(positions.shape)}"
+    if not (values.dim() >= 1 and positions.dim() == 2 and values.shape[-1] == positions.shape[-1]):
+        return f"{shapes}: they must be (..., N) and (A, N) of one N"
+    if not positions.numel():
+        return f"{shapes}: N and A must be at least 1"
+    if positions.dtype != torch.int64:
+        return f"encode gives {positions.dtype} positions: coordinates are int64"
+    if values.dtype not in CARRIED:
+        return f"encode gives {values.dtype} values, which no data set is kept in: give float32"
+    if not values.device.type == positions.device.type == "cpu":
+        return f"encode gives units on {values.device}: data workers have nothing but the CPU"
     return ""
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import inspect
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, final, overload
@@ -11,7 +11,8 @@ from typing import Any, Generic, NamedTuple, TypeVar, final, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from unifier.data.source import Example, Source, Split, SplitName, example_of
+from unifier.data.source import Example, Source, Split, SplitName, example_of, name_of
+from unifier_tokenizers import InputError
 
 Entry = TypeVar("Entry")
 """What is known of an example before it is read: a file and its label, a line of text."""
@@ -101,8 +102,16 @@ class _AsExamples(Sequence[Example]):
 
 
 def split_of(source: Source, name: SplitName) -> Sequence[Example]:
-    """A split of anyone's source as Examples, none of which is read before it is asked for."""
-    items = source.split(name)
+    """A split of anyone's source as Examples, none of which is read before it is asked for.
+
+    Raises InputError where it is no map-style data set.
+    """
+    items: Any = source.split(name)
+    if isinstance(items, Mapping) or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
+        raise InputError(
+            f'{name_of(source)}: split("{name}") gives a {type(items).__name__}: a list is expected, or a data set '
+            "that has a len() and its items by number"
+        )
     return items if isinstance(items, Examples) else _AsExamples(items)
 
 

@@ -1,7 +1,7 @@
 """The contract of a data set: named splits of examples, each an input and its target."""
 
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,14 +137,20 @@ def scale_of(source: Source) -> Scale | None:
 
 def where(examples: Sequence[Example], index: int) -> str:
     """Name one example for an error message, by its file and line where the split knows them."""
-    name = getattr(examples, "where", None)
+    name = method_of(examples, "where")
     return name(index) if name else f"example {index}"
 
 
 def target_of(examples: Sequence[Example], index: int) -> Any:
     """One example's target, without its input where the split can do that: to read one may mean to decode a sound."""
-    own = getattr(examples, "target", None)
+    own = method_of(examples, "target")
     return own(index) if own else examples[index].target
+
+
+def method_of(examples: Sequence[Example], name: str) -> Callable[[int], Any] | None:
+    """What a split can do beyond its items, if it can: anyone's may hold all its targets under that name."""
+    own = getattr(examples, name, None)
+    return own if callable(own) else None
 
 
 def readable(examples: Split, *, bad_examples: BadExamples = "stop", most: int | None = None) -> Iterator[Example]:

@@ -43,11 +43,16 @@ def hold_out(
     splits = _by_label(labels, parts, one_in) if groups is None else _by_group(labels, groups, parts, one_in)
     if len(set(splits)) <= len(parts):
         unit = "examples of one class" if groups is None else "groups that share their classes with others"
-        raise InputError(
-            f"{what}: too few examples to hold out {' and '.join(parts)}; "
-            f"at least {len(parts) + 1} {unit} are needed, or splits of your own"
-        )
+        raise InputError(too_few(what, parts, unit))
     return splits
+
+
+def too_few(what: str, parts: Sequence[SplitName], unit: str) -> str:
+    """How many of the `unit` are needed to hold out those parts."""
+    return (
+        f"{what}: too few examples to hold out {' and '.join(parts)}; "
+        f"at least {len(parts) + 1} {unit} are needed, or splits of your own"
+    )
 
 
 def hold_out_rows(
@@ -64,7 +69,7 @@ def hold_out_rows(
     (pairs that occur once) may be drawn.
     """
     if count <= len(parts):
-        hold_out(what, [""] * count, parts)  # says what is wrong
+        raise InputError(too_few(what, parts, "examples"))
     size = min(max(1, round(count / ONE_IN)), most or count)
     drawn = np.random.RandomState(0).permutation(np.arange(count, dtype=np.int32))
     if alone is not None:

@@ -8,7 +8,7 @@ from typing import Any, final
 from numpy.random import RandomState  # the one whose stream no version of NumPy may change
 
 from unifier.data.examples import Examples, split_of
-from unifier.data.source import Example, Scale, Source, SplitName, name_of, where
+from unifier.data.source import Example, Scale, Source, SplitName, method_of, name_of, where
 from unifier_tokenizers import InputError
 
 
@@ -36,7 +36,7 @@ class Subset:
             return whole
         count = max(1, round(self._share * len(whole)))
         kept = sorted(RandomState(self._seed).permutation(len(whole))[:count].tolist())
-        return Examples(kept, whole.__getitem__, partial(where, whole), getattr(whole, "target", None))
+        return Examples(kept, whole.__getitem__, partial(where, whole), method_of(whole, "target"))
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -47,6 +47,7 @@ def encode(experiment: Experiment, known: MutableMapping[str, EncodedArm]) -> di
                     examples, one.tokenizer, one.head, bad_examples=bad_examples, workers=workers, said=said
                 )
                 _check_again(one, split, splits[split])
+            _check_alike(said, splits[split], splits["train"])
             skipped[split] = len(bad)
             if bad:
                 say(f"{name_of(one.source)}, {split}: {len(bad)} examples skipped, such as {bad[0]}", sys.stderr)
@@ -56,6 +57,14 @@ def encode(experiment: Experiment, known: MutableMapping[str, EncodedArm]) -> di
             say(f"{name_of(one.source)}: {said}", sys.stderr)
         known[arm] = EncodedArm(splits, data)
     return {arm: known[arm] for arm in experiment.arms}
+
+
+def _check_alike(said: str, encoded: Encoded, trained_on: Encoded) -> None:
+    """Raise InputError where the examples of a split are not laid out as those of training are."""
+    for part in ("values", "positions", "targets"):
+        own, other = (getattr(split, part).layout for split in (encoded, trained_on))
+        if own != other:
+            raise InputError(f"{said}: its {part} are {own}, and those to train on {other}: encode all alike")
 
 
 SOME = 32

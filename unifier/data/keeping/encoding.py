@@ -20,7 +20,8 @@ from unifier.data.keeping.packed import Packed
 from unifier.data.source import BadExamples, Example, where
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer, Units
-from unifier_tokenizers.tokens import no_units
+from unifier_tokenizers.errors import one_line
+from unifier_tokenizers.tokens import CARRIED, no_units
 
 CHUNK, CHUNK_BYTES = 128, 4 * 2**20
 """The most examples, and about the most memory, that travel between processes together."""
@@ -55,8 +56,11 @@ class Encoded:
     def aim(self, target: Tensor, index: int) -> None:
         """The target of one more, whose columns lie elsewhere.
 
-        Raises InputError for targets of unlike length and a type that has no number to pad them with.
+        Raises InputError for targets of unlike length and a type that has no number to pad them with, and for one
+        number beside several.
         """
+        if len(self) and self.scalar != (target.ndim == 0):
+            raise InputError("a target of one number stands beside one of several: encode all alike")
         self.scalar, length = target.ndim == 0, target.shape[-1] if target.ndim else 1
         if target.dtype in UNSIGNED and len(self) and length != self._last:
             raise InputError(
@@ -120,7 +124,8 @@ class _Encoding(Dataset[Arrays | str]):
 def reason(examples: Sequence[Example], index: int, error: Exception) -> str:
     """Why an example could not be encoded, beginning with its place."""
     name = where(examples, index)
-    return str(error) if name in str(error) else f"{name}: {error}"
+    said = one_line(error)
+    return said if name in said else f"{name}: {said}"
 
 
 def encode_split(
@@ -141,7 +146,10 @@ def encode_split(
     skipped: dict[int, str] = {}
     found = in_order(examples, partial(_both, tokenizer, head), workers=workers, said=said)
     for index, (values, positions, target) in readable_of(found, skipped, bad_examples, said):
-        encoded.add(Units(values, positions), target, index)
+        try:
+            encoded.add(Units(values, positions), target, index)
+        except InputError as error:
+            raise InputError(f"{said}: {reason(examples, index, error)}") from error
     return encoded, list(skipped.values())
 
 
@@ -158,6 +166,8 @@ def _both(tokenizer: Tokenizer, head: Head, example: Example) -> tuple[Tensor, .
     if not isinstance(target, Tensor) or target.requires_grad:  # pyright: ignore[reportUnnecessaryIsInstance]
         said = "a tensor with a gradient" if isinstance(target, Tensor) else f"a {type(target).__name__}"  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"{type(head).__name__}.encode gives {said}: a tensor without one is expected")
+    if target.dtype not in CARRIED:
+        raise InputError(f"{type(head).__name__}.encode gives {target.dtype}, which no data set is kept in")
     return *units, target
 
 

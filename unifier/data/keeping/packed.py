@@ -65,6 +65,12 @@ class Packed:
         first.append(array)
         bounds.append(np.array([len(first)]))
 
+    @property
+    def layout(self) -> str:
+        """The type and the sides that all of them have."""
+        columns = self._read().columns.numpy()
+        return _said(columns.dtype, columns.shape[1:])
+
     def __getitem__(self, index: int) -> Tensor:
         columns, starts, ends = self._read()
         return columns[starts[index] : ends[index]].movedim(0, -1)
