@@ -27,7 +27,7 @@ def experiments(file: str | Path) -> dict[str, Callable[..., Experiment | Compar
         try:
             returned = get_type_hints(function).get("return")
         except NameError as error:  # imported for type checkers alone, it may be: a helper's does no harm
-            if str(function.__annotations__.get("return")) in ("Experiment", "Comparison"):
+            if function.__annotations__.get("return") in (Experiment, Comparison, "Experiment", "Comparison"):
                 raise InputError(f"{file}: the annotations of {name} cannot be read: {error}") from error
             continue
         if returned in (Experiment, Comparison):
