@@ -62,3 +62,13 @@ def test_trunks_that_compute_otherwise_are_not_taken_for_one(makes: dict[str, An
 def test_trunks_of_other_kinds() -> None:
     with pytest.raises(InputError, match="joint: the trunks of one and other are of different shapes"):
         together([pictures("one", Transformer(8, 1, 2, 8)), pictures("other", Bag(8, 1, 8))])
+
+
+def test_steps_of_several_batches_are_not_shared_out_among_several_arms() -> None:
+    one, other = (pictures(name, Transformer(8, 1, 2, 8)) for name in ("one", "other"))
+    both = replace(one, arms={**one.arms, **pictures("third", one.trunk).arms})
+    parts = [replace(part, training=replace(part.training, accumulate=2)) for part in (both, other)]
+    with pytest.raises(InputError, match="joint: steps of several batches, of experiments with several arms"):
+        together(parts)
+    tokens = [replace(part, training=replace(part.training, steps=None, tokens=100)) for part in parts]
+    assert together(tokens).training.tokens == 200

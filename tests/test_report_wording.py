@@ -55,6 +55,16 @@ def test_a_difference_has_no_more_digits_than_its_scores(row: Rows) -> None:
     ]
     (_, line) = score_tables(conditions(rows))["digits"]
     assert len(re.findall(r"\d\.\d(?!\d)", " ".join(line.values()))) == 2 * 3, line
+    gains = (0.4, 0.3, 0.45)
+    rows = [
+        row("digits", 50.0 + 20 * seed + share * gain, seed, **way)
+        for share, way in ((0, {}), (1, joint))
+        for seed, gain in enumerate(gains)
+    ]
+    for one in rows:
+        one["result"]["data"]["digits"]["scale"] = None
+    (_, line) = score_tables(conditions(rows))["digits"]
+    assert (line["accuracy"], line["minus solo"]) == ("70 ± 50", "+0.4 ± 0.2")  # tens apart, and by seed not
 
 
 @pytest.mark.parametrize(("reference", "said"), [(98.0, ", normalised"), (None, "")])

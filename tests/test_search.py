@@ -83,3 +83,17 @@ def test_the_same_scores_make_the_same_search_and_better_ones_are_sought() -> No
     assert trials == tried(60, wide)
     scores = [trial.varied["dim"] + 10 * trial.varied["depth"] for trial in trials]
     assert mean(scores[-20:]) > mean(scores[:10]) + 10
+
+
+def test_a_combination_that_at_times_fails_is_no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[float | None] = []
+    monkeypatch.setattr("optuna.study.Study.tell", lambda _, asked, value=None, **__: told.append(value))
+
+    def result(trial: Trial) -> Result:
+        failed = trial.varied["dim"] == 32 and trial.seed == 1
+        metrics = {"val/digits/accuracy": float(trial.varied["dim"])}
+        status = "failed" if failed else "finished"
+        return replace(NOTHING, status=status, metrics=metrics, data={"digits": {"perfect": 100.0}})
+
+    list(searched(Comparison("made", [made], seeds=(0, 1), vary={"dim": (8, 32)}, search=2), result))
+    assert sorted(told, key=str) == [8.0, None]

@@ -32,13 +32,16 @@ def test_a_joint_run_on_other_data_is_not_held_against_solo(
     assert not together(conditions(study.rows))
 
 
-def test_solo_and_joint_of_two_comparisons_under_other_settings_are_not_held_against_each_other(
-    tmp_path: Path, row: Rows, comparison: Callable[..., Path]
+@pytest.mark.parametrize("budget", [1000.0, 9000.0])
+def test_solo_and_joint_of_two_comparisons_are_a_pair_under_the_same_budget_alone(
+    budget: float, tmp_path: Path, row: Rows, comparison: Callable[..., Path]
 ) -> None:
-    comparison(tmp_path / "small", [row("digits", 80.0, seed) for seed in (0, 1)], budget=1000.0)
-    joint = [of_both(row("digits", 90.0 + seed, seed, **JOINT)) for seed in (0, 1)]
-    comparison(tmp_path / "large", joint, budget=9000.0)
-    assert not together(conditions(read_study(tmp_path).rows))
+    comparison(tmp_path / "solo", [row("digits", 80.0, seed) for seed in (0, 1)], budget=1000.0)
+    joint = [of_both(row("digits", 90.0, seed, **JOINT)) for seed in (1, 0)]  # in this order no two share an id
+    comparison(tmp_path / "joint", joint, budget=budget)
+    study = read_study(tmp_path)
+    assert len(study.rows) == 4
+    assert bool(together(conditions(study.rows))) == (budget == 1000.0)
 
 
 def test_a_setting_that_has_often_diverged_is_not_chosen(row: Rows) -> None:
@@ -62,6 +65,12 @@ def test_seeds_that_some_run_lacks_are_named_and_arms_ranked_on_the_others(row: 
     _, fares, left_out = answer(conditions(rows))
     assert fares.startswith("By arm, music fares best")
     assert left_out == "Left out: seeds 3 and 4, where not every joint and solo run has a score."
+
+
+def test_a_frozen_trunk_below_chance_keeps_nothing(row: Rows) -> None:
+    way = {"mode": "transfer", "start": "pictures", "tuned": "none"}
+    rows = [row("music", score + seed, seed, **own) for score, own in ((76.0, {}), (10.0, way)) for seed in range(3)]
+    assert "a frozen trunk keeps nothing of solo's score" in " ".join(answer(conditions(rows)))
 
 
 def test_figures_of_one_name_are_written_side_by_side(tmp_path: Path) -> None:

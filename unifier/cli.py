@@ -67,8 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         if isinstance(error, Interrupted):
             goes_on = any((error.folder / whole).exists() for whole in ("comparison.json", "checkpoints/last.ckpt"))
-            hint = f"to continue, run it again with --resume {error}" if goes_on else "before its first checkpoint"
-            print(f"interrupted{'; ' if goes_on else ' '}{hint}", file=sys.stderr)
+            hint = f"; to continue, run it again with --resume {error}" if goes_on else " before its first checkpoint"
+            print(f"interrupted{hint}", file=sys.stderr)
             print(error.folder)
         elif isinstance(error, RunFailed):
             if isinstance(error.__cause__, DivergedError):
