@@ -52,8 +52,9 @@ def test_loss_and_gradients_are_those_of_torch(
     assert weight.grad is not None
     assert reference.grad is not None
     assert table.grad is not None
-    torch.testing.assert_close(hidden.grad.double(), reference.grad, rtol=1e-4, atol=1e-7)
-    torch.testing.assert_close(weight.grad.double(), table.grad, rtol=1e-4, atol=1e-7)
+    for gradient, exact in ((hidden.grad, reference.grad), (weight.grad, table.grad)):
+        # torch's own, in float32, are up to 1e-6 of the largest away.
+        assert (gradient - exact).abs().max() < 4e-6 * exact.abs().max()
 
 
 @pytest.mark.parametrize("r_drop", [0.0, 4.0])
