@@ -148,6 +148,7 @@ def test_settings_that_do_not_fit(refused: Refused, tmp_path: Path, settings: li
         ("hello_study.py", "print", "no experiment in it"),
         ("syntax_study.py", "def f(:", "syntax_study.py, line 1: not Python"),
         ("own_study.py:nobody", EXPERIMENT, "no experiment 'nobody'; take"),
+        (f"{'o' * 300}.py", None, "File name too long"),
     ],
 )
 def test_files_that_are_no_experiment(refused: Refused, tmp_path: Path, name: str, text: str | None, said: str) -> None:

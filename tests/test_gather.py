@@ -136,8 +136,9 @@ def test_a_comparison_s_other_seeds_are_repetitions(tmp_path: Path, row: Rows, c
         (lambda path: path.write_text('{"name": "genres", '), "broken"),
         (lambda path: path.write_text("[]"), "an object is expected"),
         (lambda path: path.write_text('{"name": "genres"}'), "it lacks arms, seed"),
+        (lambda path: path.write_text(path.read_text().replace('"metrics"', '"scores"')), "it lacks metrics"),
     ],
-    ids=["missing", "torn", "no object", "empty"],
+    ids=["missing", "torn", "no object", "empty", "no scores"],
 )
 def test_a_missing_or_broken_result_is_named_and_the_rest_reported(
     runs: Path, spoil: Callable[[Path], Any], said: str, capsys: pytest.CaptureFixture[str]
@@ -168,10 +169,23 @@ def test_settings_of_which_half_is_there_are_named(
     assert lacking in told
 
 
-def test_a_run_by_itself_that_is_broken_is_an_error(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folders(runs)[0] / "result.json").write_text("{")
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("result.json", b"{"),
+        ("result.json", b'{"rows": []}'),
+        ("comparison.json", b'{"name": "one", "status": "finished", "rows": 5}'),
+        ("comparison.json", b'{"name": "one", "status": "finished", "rows": ["a"]}'),
+        ("metrics.csv", b"step\xff\n"),
+    ],
+)
+def test_a_run_by_itself_that_is_broken_is_an_error(
+    runs: Path, name: str, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folders(runs)[0] / name).write_bytes(content)
     assert main(["report", str(folders(runs)[0])]) == 2
-    assert "broken" in capsys.readouterr().err
+    (told,) = capsys.readouterr().err.strip().splitlines()
+    assert f"{name}: broken" in told
 
 
 def test_a_diverged_run_is_named_and_kept_out_of_the_means(tmp_path: Path, row: Rows, comparison: Comparison) -> None:

@@ -88,6 +88,22 @@ def test_what_has_finished_is_not_run_again(tmp_path: Path, monkeypatch: pytest.
     assert len(list((tmp_path / "fine").iterdir())) == 2
 
 
+def test_it_does_not_go_on_with_other_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        interrupted_after(2, patch)
+        with pytest.raises(Interrupted):
+            run(pair, out=tmp_path, track="off")
+    (folder,) = (tmp_path / "pair").iterdir()
+    before = content(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(Digits, "sha256", "other")
+        with pytest.raises(InputError, match=r"fine, fine: .* different data, .*: this comparison cannot go on"):
+            run(pair, out=tmp_path, track="off", resume=folder)
+    assert content(folder)["rows"][: len(before["rows"])] == before["rows"]
+    run(pair, out=tmp_path, track="off", resume=folder)
+    assert content(folder)["status"] == "finished"
+
+
 @pytest.mark.parametrize("killed", [True, False])
 def test_a_run_that_a_full_disk_or_a_kill_cut_off_goes_on_from_its_checkpoint(
     killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -171,11 +187,15 @@ def test_another_comparison_writes_over_nothing(tmp_path: Path) -> None:
     before = content(folder)
     with pytest.raises(InputError, match=f'{folder} is a comparison "pair", and cannot resume as "paired"'):
         run(paired, out=tmp_path, track="off", resume=folder)
-    with pytest.raises(InputError, match="is a comparison, and lone describes none"):
-        run(lone, out=tmp_path, track="off", resume=folder)
+    for experiment in (lone, fine):
+        with pytest.raises(InputError, match=f'is a comparison "pair", and cannot resume as "{experiment.__name__}"'):
+            run(experiment, out=tmp_path, track="off", resume=folder)
     with pytest.raises(InputError, match=f'{result.folder} is a run of the comparison "pair": give --resume'):
         run(fine, out=tmp_path, track="off", resume=result.folder)
     assert content(folder) == before
+    (alone,) = run(fine, out=tmp_path, track="off")
+    with pytest.raises(InputError, match=f'{alone.folder} is a run of "fine", and cannot resume as "pair"'):
+        run(pair, out=tmp_path, track="off", resume=alone.folder)
 
 
 def terms(**given: Any) -> Callable[[], Comparison]:

@@ -5,6 +5,7 @@ import sys
 from hashlib import sha256
 from io import TextIOBase
 from pathlib import Path
+from signal import SIGINT
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from unifier.data.reading.download import Remote, download
 from unifier.data.saying import say
 from unifier.heads.classification import ClassificationHead
 from unifier.running.encoded import encode
+from unifier.running.loop.callbacks import Interruption
 from unifier.study.experiment import Arm, Experiment, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import FrameTokenizer
@@ -68,6 +70,13 @@ def test_sounds_are_encoded_kept_and_found_unheard(tmp_path: Path, monkeypatch: 
     assert examples() == 11  # not to be kept
 
 
+def test_one_may_ask_unheard_for_training_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_away(monkeypatch)
+    callback = Interruption(tmp_path)
+    callback._ask(SIGINT, None)  # pyright: ignore[reportPrivateUsage]
+    assert callback.asked
+
+
 def test_files_are_downloaded_unheard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go_away(monkeypatch)
     (tmp_path / "there").write_bytes(b"a set")
@@ -82,15 +91,23 @@ def test_pairs_are_cleaned_unheard(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(source.split("train")) < 24
 
 
-@pytest.mark.parametrize("said", ["", "the pipe of a tracker"])
-def test_a_command_ends_silently_where_its_own_output_is_read_by_nobody(said: str) -> None:
-    act = f"raise BrokenPipeError({said!r})" if said else "print('a line', flush=True)"
-    program = f"from unifier import cli\ndef act(_): {act}\ncli.act_list = act\nraise SystemExit(cli.main(['list']))"
+@pytest.mark.parametrize(
+    ("act", "told"),
+    [
+        ("print('a line', flush=True)", []),
+        ("raise Interrupted(Path('runs'))", []),
+        ("raise BrokenPipeError('the pipe of a tracker')", ["BrokenPipeError: the pipe of a tracker"]),
+    ],
+    ids=["it prints", "it is interrupted", "another pipe"],
+)
+def test_a_command_ends_silently_where_its_own_output_is_read_by_nobody(act: str, told: list[str]) -> None:
+    needed = "from pathlib import Path\nfrom unifier import cli\nfrom unifier.running.loop.endings import Interrupted"
+    program = f"{needed}\ndef act(_): {act}\ncli.act_list = act\nraise SystemExit(cli.main(['list']))"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
         assert command.stdout is not None
         assert command.stderr is not None
-        if not said:
+        if not told:
             command.stdout.close()
-        told = command.stderr.read().decode()
+        said = command.stderr.read().decode()
     assert command.returncode == 1
-    assert told.splitlines()[-1:] == ([f"BrokenPipeError: {said}"] if said else [])
+    assert [line for line in said.splitlines()[-1:] if not line.startswith("interrupted")] == told

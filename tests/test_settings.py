@@ -10,6 +10,7 @@ import pytest
 
 from unifier.cli import parse_settings
 from unifier.running.settings import check_settings, convert, describe
+from unifier.study.experiment import Experiment
 from unifier.study.files import write_json
 from unifier_tokenizers import InputError
 
@@ -177,13 +178,18 @@ def describes(*, dim: int = 8, note: str = "{}") -> tuple[int, Any]:
 
 
 def test_what_a_study_refuses_by_itself_is_a_user_s_mistake_in_one_line() -> None:
-    assert describe(describes, {"dim": 4}) == (4, {})
+    assert describe(describes, {"dim": 4}, tuple) == (4, {})
     with pytest.raises(InputError, match=r"^test_settings\.py, line \d+: dim=3 is odd: take an even one$") as error:
-        describe(describes, {"dim": 3})
+        describe(describes, {"dim": 3}, tuple)
     assert type(error.value.__cause__) is ValueError
+
+
+def test_what_is_described_is_what_is_expected() -> None:
+    with pytest.raises(InputError, match=r"^describes returns tuple, where Experiment is expected"):
+        describe(describes, {}, Experiment)
 
 
 def test_what_breaks_below_a_study_keeps_its_own_error() -> None:
     with pytest.raises(ValueError, match="Expecting") as error:
-        describe(describes, {"note": "{"})
+        describe(describes, {"note": "{"}, tuple)
     assert not isinstance(error.value, InputError)

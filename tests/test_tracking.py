@@ -68,7 +68,7 @@ class Broken:
     def _do(self, what: str) -> None:
         self.asked.append(what)
         if what == self.at:
-            raise ConnectionError(f"no tracker at {what}")
+            raise ConnectionError(f"no tracker\n at {what}")
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         self._do("log")

@@ -311,7 +311,7 @@ def test_each_seed_draws_a_share_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_function_that_is_not_annotated_is_said_to_describe_a_comparison(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="<lambda> returns a Comparison: annotate it so"):
+    with pytest.raises(InputError, match="<lambda> returns Comparison, where Experiment is expected"):
         run(lambda: shares(), out=tmp_path, track="off")
 
 

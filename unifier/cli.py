@@ -15,6 +15,8 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn, final
 
+from unifier.data.saying import say
+
 KINDS = ("tokenizers", "heads", "sources")
 
 
@@ -40,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with _stopped_by_sigterm():
                 return options.act(options) or 0
     except KeyboardInterrupt as error:
-        print("interrupted", file=sys.stderr)
+        say("interrupted", sys.stderr)
         _print_folder(error)
         return 1
     except ValueError as error:
@@ -48,18 +50,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         if not isinstance(error, InputError):
             raise
-        print(f"unifier: {error}", file=sys.stderr)
+        say(f"unifier: {error}", sys.stderr)
         _print_folder(error)
         return 2
     except OSError as error:
-        if isinstance(error, BrokenPipeError) and _nobody_reads():
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it ends
+        if isinstance(error, BrokenPipeError) and _goes_unread():
             return 1
         from unifier.study.files import is_mendable
 
         if not is_mendable(error):
             raise
-        print(f"unifier: {error.filename2 or error.filename or 'the disk'}: {error.strerror}", file=sys.stderr)
+        say(f"unifier: {error.filename2 or error.filename or 'the disk'}: {error.strerror}", sys.stderr)
         _print_folder(error)
         return 2
     except BaseException as error:
@@ -68,14 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, Interrupted):
             goes_on = any((error.folder / whole).exists() for whole in ("comparison.json", "checkpoints/last.ckpt"))
             hint = f"; to continue, run it again with --resume {error}" if goes_on else " before its first checkpoint"
-            print(f"interrupted{hint}", file=sys.stderr)
-            print(error.folder)
+            say(f"interrupted{hint}", sys.stderr)
+            _goes_unread(error.folder)
         elif isinstance(error, RunFailed):
             if isinstance(error.__cause__, DivergedError):
-                print(f"unifier: {error.__cause__}", file=sys.stderr)
+                say(f"unifier: {error.__cause__}", sys.stderr)
             else:
                 traceback.print_exception(error.__cause__)
-            print(error.result.folder)
+            _goes_unread(error.result.folder)
         else:
             raise
         return 1
@@ -94,11 +95,12 @@ def _stopped_by_sigterm() -> Generator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _nobody_reads() -> bool:
-    """Whether it is standard output that is closed, as by `head`, and no pipe to another program."""
+def _goes_unread(line: object = "") -> bool:
+    """Print a line; returns whether nobody reads standard output any more, as after `head`, or Ctrl-C in a pipeline."""
     try:
-        print(flush=True)
+        print(line, flush=True)
     except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it ends
         return True
     return False
 
@@ -106,7 +108,7 @@ def _nobody_reads() -> bool:
 def _print_folder(error: BaseException) -> None:
     """Print the folder that a run left which ended so: the last of those in the error's notes, the outermost."""
     for folder in getattr(error, "__notes__", [])[-1:]:
-        print(folder)
+        _goes_unread(folder)
 
 
 @final
@@ -235,7 +237,7 @@ def _first_line(file: Path) -> str:
 
 
 def _warn_in_a_line(message: Warning | str, *_: Any) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    say(f"warning: {message}", sys.stderr)
 
 
 def act_show(options: argparse.Namespace) -> None:
@@ -302,7 +304,7 @@ def act_report(options: argparse.Namespace) -> None:
 
     page, problems = report_on(options.folder)
     for problem in problems:
-        print(f"warning: {problem}", file=sys.stderr)
+        say(f"warning: {problem}", sys.stderr)
     print(page)
 
 

@@ -61,7 +61,7 @@ class Result:
     @classmethod
     def read(cls, folder: Path) -> "Result":
         """What a run left in its folder; raises InputError naming the file where it is missing or broken."""
-        content = read_json(folder / "result.json")
+        content = read_json(folder / "result.json", metrics=dict)
         try:
             scores = {name: math.nan if score is None else score for name, score in content.pop("metrics").items()}
             return cls(**content, metrics=scores, folder=folder)

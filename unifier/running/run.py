@@ -65,18 +65,18 @@ def run_and_place(
     if out is None:  # a comparison that goes on puts its other runs beside the first ones: <out>/<its name>/<its id>
         out = "runs" if going_on is None else going_on.parent.parent
     signature = inspect.signature(experiment, eval_str=True)
-    comparing = signature.return_annotation is Comparison or (
-        going_on is not None and (going_on / "comparison.json").exists()
-    )
+    whole = going_on is not None and (going_on / "comparison.json").exists()
+    comparing = whole or signature.return_annotation is Comparison
     if going_on is not None:
-        earlier = read_json(going_on / ("comparison.json" if comparing else "settings.json"), settings=dict)
+        earlier = read_json(going_on / ("comparison.json" if whole else "settings.json"), settings=dict)
         if given := [*settings, *(["seed"] if seed is not None else [])]:
             raise InputError(f"{resume}: a resumed run keeps its settings; leave out {', '.join(given)}")
         if name := earlier.get("comparison"):
             raise InputError(f'{resume} is a run of the comparison "{name}": give --resume the folder of that one')
         ran = earlier.get("study")
-        if not comparing and isinstance(ran, str) and (name := split_reference(ran)[1]) != experiment.__name__:
-            raise InputError(f'{resume} is a run of "{name}", and cannot resume as a run of "{experiment.__name__}"')
+        if isinstance(ran, str) and (name := split_reference(ran)[1]) != experiment.__name__:
+            kind = "comparison" if whole else "run of"
+            raise InputError(f'{resume} is a {kind} "{name}", and cannot resume as "{experiment.__name__}"')
         settings, seed = earlier["settings"], earlier.get("seed")
     number = 0 if seed is None else convert("seed", seed, int)
     comparison: Comparison | None = None
@@ -87,10 +87,7 @@ def run_and_place(
         if comparing:
             if seed is not None:
                 raise InputError(f"seed={seed}: a comparison has seeds of its own; give one of its settings")
-            described = describe(experiment, checked)
-            if not isinstance(described, Comparison):
-                raise InputError(f"{resume} is a comparison, and {experiment.__name__} describes none")
-            comparison = described
+            comparison = describe(experiment, checked, Comparison)
     # Here, since the trainer takes seconds to import: a mistake above has been told by now.
     from unifier.running.comparing.compare import compare
     from unifier.running.fit import Place, fit
@@ -98,13 +95,5 @@ def run_and_place(
     place = Place(Path(out), study, track=track, tensorboard=tensorboard, origin=origin(experiment))
     if comparison is not None:
         return compare(comparison, checked, place, going_on)
-
-    def build() -> Experiment:
-        described = describe(experiment, checked)
-        if not isinstance(described, Experiment):
-            said = type(described).__name__
-            raise InputError(f"{experiment.__name__} returns a {said}: annotate it so, or let it return an Experiment")
-        return described
-
-    result = fit(build, checked, number, place, going_on)
+    result = fit(lambda: describe(experiment, checked, Experiment), checked, number, place, going_on)
     return [result], result.folder

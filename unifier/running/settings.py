@@ -57,13 +57,14 @@ def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> di
     return settings
 
 
-def describe(function: Callable[..., Described], settings: Mapping[str, Any]) -> Described:
+def describe(function: Callable[..., Any], settings: Mapping[str, Any], kind: type[Described]) -> Described:
     """What a function describes under settings that fit its signature.
 
-    Raises InputError for a ValueError that its own file raises; one from deeper within keeps its traceback.
+    Raises InputError where that is not of the kind expected, and for a ValueError that its own file raises; one from
+    deeper within keeps its traceback.
     """
     try:
-        return function(**settings)
+        described = function(**settings)
     except InputError:
         raise
     except ValueError as error:
@@ -71,6 +72,10 @@ def describe(function: Callable[..., Described], settings: Mapping[str, Any]) ->
         if last.filename != inspect.getfile(function):
             raise
         raise InputError(f"{Path(last.filename).name}, line {last.lineno}: {one_line(error)}") from error
+    if not isinstance(described, kind):
+        said = f"{type(described).__name__}, where {kind.__name__} is expected"
+        raise InputError(f"{function.__name__} returns {said}: is it annotated so?")
+    return described
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import reprlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 
@@ -26,13 +26,14 @@ def show(reference: str, settings: Mapping[str, Any], *, seed: Any) -> None:
     """
     function = find(reference)
     torch.manual_seed(check_seed(convert("seed", seed, int)))
-    described = describe(function, check_settings(function, settings))
+    described = describe(function, check_settings(function, settings), get_type_hints(function)["return"])
     if isinstance(described, Comparison):
         print(f"comparison {described.name}: seeds {', '.join(map(str, described.seeds))}")
         for name, values in described.vary.items():
             print(f"  varies {name} ({len(values)}): {', '.join(map(str, values))}; {name}={values[0]} is shown")
         for one in described.experiments:
-            show_experiment(describe(one, check_settings(one, described.settings_of(one, described.first()))))
+            own = check_settings(one, described.settings_of(one, described.first()))
+            show_experiment(describe(one, own, Experiment))
     else:
         show_experiment(described)
 

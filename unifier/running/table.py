@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from unifier.data.saying import say
 from unifier.report.numbers.answer import answer
 from unifier.report.numbers.conditions import conditions
 from unifier.report.numbers.gather import read_study
@@ -61,7 +62,7 @@ def print_comparison(folder: Path) -> None:
         if arm in matched:
             console().print(f"{matched[arm]}.")
     for problem in study.problems:
-        print(f"warning: {problem}", file=sys.stderr)
+        say(f"warning: {problem}", sys.stderr)
 
 
 def console() -> Console:

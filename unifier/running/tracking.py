@@ -254,7 +254,7 @@ class Tracking(Logger):
         except Exception as error:  # whatever a tracker raises is not worth a training run
             if isinstance(sink, MetricsFile):
                 raise  # a disk that is full is
-            warnings.warn(f"tracking fails and is left out from here on: {error!r}", stacklevel=2)
+            warnings.warn(f"tracking fails and is left out from here on: {one_line(error)}", stacklevel=2)
             self.sinks = [other for other in self.sinks if other is not sink]
             if sink is not None:
                 with suppress(Exception):  # or W&B would take the next run for this one

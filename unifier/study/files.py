@@ -12,12 +12,13 @@ from typing import Any
 
 from unifier_tokenizers import InputError
 
-MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS}
+FULL, SHUT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}, {errno.EACCES, errno.EPERM, errno.EROFS}
+NO_NAME = {errno.ENAMETOOLONG}
 
 
 def is_mendable(error: BaseException) -> bool:
-    """Whether it is of a disk whose user can mend it: one that is full, or not to be written."""
-    return isinstance(error, OSError) and error.errno in MENDABLE
+    """Whether it is what a user can mend: a full disk, one not to be written, or a name that no file can have."""
+    return isinstance(error, OSError) and error.errno in FULL | SHUT | NO_NAME
 
 
 def write_text(path: Path, text: str) -> None:
@@ -58,9 +59,12 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV that a run left."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    """The rows of a CSV that a run left. Raises InputError naming the file where it is none."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: broken ({error})") from error
 
 
 def read_json(path: Path, **needed: type) -> dict[str, Any]:

@@ -17,8 +17,11 @@ USUAL = {"mode": "solo", "start": None, "shuffled": False, "tuned": "all", "vari
 TERMS = ("match", "budget", "temperature", "weighting")
 """What all arms of a comparison are held to, which its settings need not tell."""
 
-NEEDED = ("name", "arms", "seed", "status", "metrics", "parameters", "budget")
-"""Keys that a result must have to be reported."""
+NEEDED = {"name": str, "arms": list, "seed": int, "status": str, "metrics": dict, "parameters": dict, "budget": dict}
+"""What a result must have to be reported, each of its type."""
+
+NEEDED_OF_ALL = {"name": str, "status": str, "rows": list}
+"""What a comparison must have."""
 
 
 @final
@@ -43,9 +46,9 @@ def read_study(folder: Path) -> Study:
 
     Raises InputError where there is nothing to report.
     """
-    for name in ("comparison.json", "result.json"):
+    for name, needed in (("comparison.json", NEEDED_OF_ALL), ("result.json", NEEDED)):
         if (folder / name).exists():
-            return study_of(folder, read_json(folder / name))
+            return study_of(folder, read_json(folder / name, **needed))
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     return _study_of_all(folder)
@@ -54,8 +57,6 @@ def read_study(folder: Path) -> Study:
 def study_of(folder: Path, content: Mapping[str, Any]) -> Study:
     """The study that a comparison.json or a result.json holds, which lies in `folder` or is about to."""
     if "rows" in content:
-        if lacking := [name for name in ("name", "status") if name not in content]:
-            raise InputError(f"{folder / 'comparison.json'}: broken (it lacks {', '.join(lacking)})")
         problems = [str(line) for line in content.get("problems", ())]
         rows = _sound(_placed(content["rows"], folder), problems)
         return Study(
@@ -78,12 +79,12 @@ def _study_of_all(folder: Path) -> Study:
     repeats: list[tuple[str, Mapping[str, Any]]] = []
     for path in sorted(folder.rglob("comparison.json")):
         try:
-            content = read_json(path)
+            content = read_json(path, **NEEDED_OF_ALL)
             rows = _placed(content["rows"], path.parent)
-        except (InputError, KeyError) as error:
-            problems.append(str(error) if isinstance(error, InputError) else f"{path}: broken (it lacks {error})")
+        except InputError as error:
+            problems.append(str(error))
             continue
-        whole = {**content.get("settings", {}), "comparison": content.get("name"), **_terms(content)}
+        whole = {**content.get("settings", {}), "comparison": content["name"], **_terms(content)}
         sources.append(_Source(whole, rows, _pairs(content)))
         problems += map(str, content.get("problems", ()))
         repeats += _repeats(content)
@@ -91,7 +92,7 @@ def _study_of_all(folder: Path) -> Study:
     for run in sorted({path.parent for name in ("result.json", "settings.json") for path in folder.rglob(name)}):
         if run.resolve() not in known:
             try:
-                result, about = read_json(run / "result.json"), _about(run)
+                result, about = read_json(run / "result.json", **NEEDED), _about(run)
                 whole = {"comparison": about.get("comparison") or "none", **_terms(about.get("trial") or {})}
                 sources.append(_Source(_flat(result.get("settings", {})) | whole, _rows(run, result, about)))
                 repeats += _repeats_of_run(about)
@@ -151,8 +152,6 @@ def _pairs(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _rows(folder: Path, result: Mapping[str, Any], about: Mapping[str, Any]) -> list[Row]:
-    if lacking := [name for name in NEEDED if name not in result]:
-        raise InputError(f"{folder / 'result.json'}: broken (it lacks {', '.join(lacking)})")
     mode = "solo" if len(result["arms"]) == 1 else "joint"
     own = {"experiment": result["name"], "seed": result["seed"], "folder": folder, "result": result}
     trial = about.get("trial") or {}
@@ -161,7 +160,7 @@ def _rows(folder: Path, result: Mapping[str, Any], about: Mapping[str, Any]) -> 
 
 def _placed(rows: Iterable[Row], base: Path) -> list[Row]:
     rows = list(rows)
-    if not all({"experiment", "arm", "seed"} <= row.keys() for row in rows):
+    if not all(isinstance(row, Mapping) and {"experiment", "arm", "seed"} <= row.keys() for row in rows):
         raise InputError(f"{base / 'comparison.json'}: broken (a row lacks its experiment, arm or seed)")
     return [{**USUAL, **row, "folder": run_folder(row.get("folder") or "", base)} for row in rows]
 
@@ -251,7 +250,7 @@ def _sound(rows: Iterable[Row], problems: list[str]) -> list[Row]:
         result, arm = row.get("result") or {}, row["arm"]
         who = f"{row['experiment']}, {arm}, seed {row['seed']}"
         place = row["folder"].name if row["folder"] else ""
-        if lacking := [name for name in NEEDED if name not in result]:
+        if lacking := [name for name, kind in NEEDED.items() if not isinstance(result.get(name), kind)]:
             said = f"{who}: no whole result (it lacks {', '.join(lacking)}); left out"
         elif result["status"] != "finished":
             said = f"{row['experiment']}, seed {row['seed']}: {result.get('error') or result['status']}; left out"
@@ -265,7 +264,7 @@ def _sound(rows: Iterable[Row], problems: list[str]) -> list[Row]:
         if said and said not in told and not (place and any(place in line for line in problems)):
             told.add(said)
             problems.append(said + (f" ({place})" if place else ""))
-    _name_changed_data(kept, problems)
+    problems += changed_data(kept)
     _name_odd_scales(kept, problems)
     return kept
 
@@ -283,8 +282,8 @@ def _in_numbers(row: Row) -> Row:
     return {**row, "result": {**row["result"], "metrics": scores}}
 
 
-def _name_changed_data(rows: Iterable[Row], problems: list[str]) -> None:
-    """Name each arm whose runs under the same settings read data that are not the same."""
+def changed_data(rows: Iterable[Row]) -> list[str]:
+    """A line for each arm whose runs under the same settings read data that are not the same."""
     read: dict[tuple[str, str, str], set[str]] = {}
     for row in rows:
         if "share" not in row["varied"]:  # of which each seed draws its own
@@ -292,7 +291,7 @@ def _name_changed_data(rows: Iterable[Row], problems: list[str]) -> None:
                 alike = experiment, row["arm"], str((row.get("fold"), row["varied"]))
                 read.setdefault(alike, set()).add(data_of(row).get("sha256", ""))
     changed = dict.fromkeys(f"{experiment}, {arm}" for (experiment, arm, _), hashes in read.items() if len(hashes) > 1)
-    problems += [f"{who}: its runs read different data, so they are not comparable" for who in changed]
+    return [f"{who}: its runs read different data, so they are not comparable" for who in changed]
 
 
 def _name_odd_scales(rows: Iterable[Row], problems: list[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from unifier.data.source import name_of
 from unifier.running.settings import check_settings, convert, describe
 from unifier.study.comparison import Comparison, Make, Match, plain
+from unifier.study.experiment import Experiment
 from unifier.study.joint import UNITS
 from unifier_tokenizers import InputError
 
@@ -26,7 +27,7 @@ def cross_validation(make: Make, given: Mapping[str, Any], seed: int) -> tuple[C
     parameter = inspect.signature(make).parameters["fold"]
     any_fold = {"fold": 1} if parameter.default is parameter.empty else {}  # there are 1 and 0, or 1 and 2
     checked = check_settings(make, settings | any_fold)
-    experiment = describe(make, checked)
+    experiment = describe(make, checked, Experiment)
     settings = {name: value for name, value in checked.items() if name != "fold"}
     sources = [arm.source for arm in experiment.arms.values()]
     for source in sources:

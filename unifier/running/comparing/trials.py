@@ -12,7 +12,7 @@ from typing import Any, final
 from unifier.data.saying import say
 from unifier.data.subset import Subset
 from unifier.report.numbers.conditions import label
-from unifier.report.numbers.gather import TERMS, run_folder
+from unifier.report.numbers.gather import TERMS, changed_data, run_folder
 from unifier.running.encoded import EncodedArm
 from unifier.running.fit import Place, fit
 from unifier.running.loop.endings import Interrupted, RunFailed
@@ -85,7 +85,7 @@ class Trials:
         for row in earlier["rows"]:
             try:
                 key, place, status = key_of(row), row["folder"], row["result"]["status"]
-            except KeyError as error:
+            except (KeyError, TypeError) as error:
                 self.problems.append(f"{folder / 'comparison.json'}: broken (a row lacks {error}); run again")
                 continue
             self._earlier_rows.setdefault(key, []).append(row)
@@ -126,7 +126,8 @@ class Trials:
     def attempt(self, trial: Trial, began: Callable[[], object] = lambda: None) -> None:
         """Run a trial, unless it has been; a run that fails on its way is a row, all else is raised as by `fit`.
 
-        `began` is called once its rows say where it is, so that it can go on whatever ends the program.
+        `began` is called once its rows say where it is, so that it can go on whatever ends the program. Raises
+        InputError before it trains where its data are not those of a comparison that goes on.
         """
         key = key_of(trial.row())
         if key in self._done:
@@ -151,7 +152,10 @@ class Trials:
                 stopped_at = None
 
         def begin(result: Result) -> None:
-            self._rows[key] = rows_of(trial, result)
+            own = rows_of(trial, result)
+            if changed := changed_data([*self._finished_before(), *own]):
+                raise InputError(f"{changed[0]}: this comparison cannot go on, start a new one")
+            self._rows[key] = own
             began()
 
         try:
@@ -178,6 +182,11 @@ class Trials:
             self._keep(trial, Result.read(stopped.folder))
             raise
         self._keep(trial, result)
+
+    def _finished_before(self) -> list[dict[str, Any]]:
+        """The rows of a comparison that goes on whose runs need not be run again."""
+        finished = [key for key, earlier in self._earlier.items() if earlier.status == "finished"]
+        return [row for key in finished for row in self._earlier_rows[key]]
 
     def known_rows(self) -> list[dict[str, Any]]:
         """The rows so far, and those of a comparison that goes on whose trials have not been reached again."""
@@ -217,7 +226,7 @@ class Trials:
 
     def _part(self, make: Make, trial: Trial) -> Experiment:
         """One experiment with the budget that all arms have, called as its rows call it."""
-        experiment = replace(describe(make, self._own(make, trial)), name=make.__name__)
+        experiment = replace(describe(make, self._own(make, trial), Experiment), name=make.__name__)
         if "transfer" in self.comparison.modes and experiment.trunk.trained_before:
             raise InputError(f"transfer: the trunk of {make.__name__} is trained before, so its control is not random")
         if self.comparison.search is not None and experiment.training.refit:

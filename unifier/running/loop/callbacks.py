@@ -49,7 +49,7 @@ class Interruption(Callback):
         if self.asked:
             raise Interrupted(self.folder)
         self.asked = True
-        print("stopping after this step and any validation that is due; Ctrl-C again stops at once", file=sys.stderr)
+        say("stopping after this step and any validation that is due; Ctrl-C again stops at once", sys.stderr)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int

@@ -70,7 +70,4 @@ def _described(folder: Path, reference: str, settings: Mapping[str, Any]) -> tup
     # A comparison may have varied the share of the training split, which is none of the experiment's own settings.
     known = inspect.signature(function).parameters
     own = {name: value for name, value in settings.items() if name != SHARE or name in known}
-    experiment = describe(function, check_settings(function, own))
-    if not isinstance(experiment, Experiment):
-        raise InputError(f"{folder} is a run of an experiment, and {reference} is a comparison")
-    return experiment, function.__name__
+    return describe(function, check_settings(function, own), Experiment), function.__name__

@@ -12,6 +12,7 @@ from typing import Any, Literal, TextIO, final, get_args
 import numpy as np
 import torch
 
+from unifier.data.saying import say
 from unifier.heads.decoding import Hypothesis, check_length_penalty
 from unifier.heads.writing import WritingHead
 from unifier.report.alignment import AlignmentPage
@@ -195,4 +196,4 @@ def _rows(number: int, found: Translation | None, *, nbest: bool) -> list[str]:
 
 
 def _warn(said: str) -> None:
-    print(f"warning: {said}", file=sys.stderr, flush=True)
+    say(f"warning: {said}", sys.stderr)
