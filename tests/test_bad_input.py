@@ -14,6 +14,8 @@ from PIL import Image
 
 from unifier.cli import main
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 EXPERIMENT = """
 from typing import Literal
 

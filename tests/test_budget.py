@@ -19,6 +19,8 @@ from unifier.study.experiment import Arm, Training, Weighting
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 D = 16
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from unifier.running.loop.endings import Interrupted, RunFailed
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 ROOT = Path(__file__).parent.parent
 STEPS, EACH = 12, 4  # three validations, of four batches each, as the test has
@@ -179,28 +182,26 @@ def test_a_second_one_does_not_wait_for_the_step(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def shown(out: Path, terminal: bool) -> str:
-    command = [sys.executable, "-m", "unifier.cli", "run", str(ROOT / "experiments" / "pictures.py")]
-    command += ["tokens=2000", "dim=8", "crops=1", "--track", "off", "--out", str(out)]
-    ours, theirs = os.openpty() if terminal else os.pipe()
-    with subprocess.Popen(command, stdout=theirs, stderr=theirs) as running:
+def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["run", str(ROOT / "experiments" / "pictures.py"), "tokens=2000", "dim=8", "crops=1", "--track", "off"]
+    command += ["--out", str(tmp_path)]
+    ours, theirs = os.openpty()
+    with subprocess.Popen([sys.executable, "-m", "unifier.cli", *command], stdout=theirs, stderr=theirs) as running:
         os.close(theirs)
         said = bytearray()
-        try:
+        with suppress(OSError):  # how a terminal says that nobody writes to it any more
             while part := os.read(ours, 4096):
                 said += part
-        except OSError:  # how a terminal says that nobody writes to it any more
-            pass
         os.close(ours)
-    assert running.returncode == 0, said.decode()
-    return said.decode()
-
-
-def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(tmp_path: Path) -> None:
-    bar, lines = shown(tmp_path, terminal=True), shown(tmp_path, terminal=False)
+    bar = said.decode()
+    assert running.returncode == 0, bar
     assert "Training" in bar
     assert "digits/loss" in bar
     assert "━" in bar
+    assert main(command) == 0
+    lines = capsys.readouterr().out
     assert "━" not in lines
     assert "validation: digits/accuracy" in lines
 

@@ -21,6 +21,8 @@ from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 STEPS = 7
 
 

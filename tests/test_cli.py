@@ -18,6 +18,8 @@ import torch
 
 from unifier.cli import main
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 EXPERIMENT = '''
 """Digits, and a comparison."""
 from unifier import Arm, ClassificationHead, Comparison, Experiment, Training, Transformer
@@ -335,7 +337,7 @@ def test_a_resumed_run_keeps_its_settings_and_its_experiment(
     for arguments, said in (
         ([str(file), "steps=9"], "keeps its settings; leave out steps"),
         ([str(file), "seed=0"], "keeps its settings; leave out seed"),
-        ([f"{file}:pair"], "comparison.json: no such file; is"),
+        ([f"{file}:pair"], 'is a run of "small_study", and cannot resume as "pair"'),
     ):
         assert main(["run", *arguments, "--resume", str(uninterrupted), "--track", "off"]) == 2
         assert said in capsys.readouterr().err

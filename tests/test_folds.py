@@ -27,6 +27,8 @@ from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 Rows = Callable[..., dict[str, Any]]
 
 STUDY = '''

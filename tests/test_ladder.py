@@ -27,6 +27,8 @@ from unifier.study.comparison import Comparison
 from unifier.study.experiment import Experiment
 from unifier_tokenizers import SubwordTokenizer
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 FILE = Path(__file__).parents[1] / "experiments" / "ladder.py"
 SMALL = {"dim": 32, "depth": 1, "decoder_depth": 1, "hidden": 64, "vocabulary": 300}
 

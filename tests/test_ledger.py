@@ -35,7 +35,7 @@ D = 16
 
 def text() -> tuple[Arm, list[Example]]:
     source = GrammarPairs(train=30, val=2, test=2)
-    examples = list(source.split("train"))
+    examples = list(source.split("train"))[:12]
     vocabulary = Vocabulary.fit((text for pair in examples for text in pair), size=300)
     tokenizer = SubwordTokenizer(vocabulary, D)
     head = TranslationHead(vocabulary, D, depth=1, heads=2, hidden=24, embedding=tokenizer.embedding)
@@ -47,7 +47,7 @@ def pictures() -> tuple[Arm, list[Example]]:
     source = Digits()
     examples = [
         Example(np.tile(picture, (1 + k % 3, 1 + k % 2)), label)
-        for k, (picture, label) in enumerate(source.split("train")[:12])
+        for k, (picture, label) in enumerate(source.split("train")[:6])
     ]
     tokenizer = PatchTokenizer(D, patch=2, channels=1, stem="strided")
     return Arm(source, tokenizer, ClassificationHead(source.labels, D)), examples
@@ -57,7 +57,7 @@ def sounds() -> tuple[Arm, list[Example]]:
     """Most pieces are of one length, and a few of others, as in a folder of clips."""
     source = SyntheticMusic(train=4, val=1, test=1, seconds=1.0, task="tags")
     whole = source.split("train")[0]
-    lengths = [8000] * 20 + [3000, 4000, 5500, 7000]
+    lengths = [8000] * 6 + [3000, 4000, 5500, 7000]
     examples = [Example(Sound(whole.input.waveform[..., :n], whole.input.rate), whole.target) for n in lengths]
     return Arm(source, FrameTokenizer(D, rate=8000, stack=4), TaggingHead(source.labels, D)), examples
 

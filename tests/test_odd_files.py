@@ -21,6 +21,8 @@ from unifier.running.result import Result
 from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, Tokenizer, WaveformTokenizer
 from unifier_tokenizers.parts.sound import SoundTokenizer
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 RATES = (8000, 11025, 22050, 44100, 44101, 48000, 96000)
 
 

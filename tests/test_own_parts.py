@@ -28,6 +28,8 @@ from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk, Visible
 from unifier_tokenizers import ContractError, InputError, PatchTokenizer, Tokenizer, Tokens, Units, check_tokenizer
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 D = 8
 Metrics = Callable[[Sequence[str], Sequence[str]], dict[str, Any]]
 

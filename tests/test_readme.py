@@ -14,6 +14,8 @@ from unifier.running.registry import experiment, experiments
 from unifier.study.comparison import Comparison
 from unifier.study.experiment import Experiment
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

@@ -14,6 +14,8 @@ from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 D = 16
 SIZES: dict[SplitName, int] = {"train": 20, "val": 12, "test": 10}
 

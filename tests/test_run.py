@@ -23,6 +23,8 @@ from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, SubwordTokenizer, Tokens, Vocabulary
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 D = 16
 
 
@@ -153,11 +155,8 @@ def test_a_run_leaves_its_files_and_no_others(finished: Path) -> None:
     left = {path.relative_to(finished).as_posix() for path in finished.rglob("*") if path.is_file()}
     files = {f"{name}.json" for name in ("settings", "result", "samples", "attention", "confusions")}
     files |= {"metrics.csv", "report.html", "representations.npz", "checkpoints/best.ckpt", "checkpoints/last.ckpt"}
-    drawn = {
-        f"figures/{name}.{kind}"
-        for name in ("curves-digits-tokens", "loss", "confusions-digits")
-        for kind in ("svg", "csv")
-    }
+    names = "curves-digits-tokens", "loss", "confusions-digits"
+    drawn = {f"figures/{name}.{kind}" for name in names for kind in ("svg", "csv")}
     assert left == files | drawn | {f"figures/attention-digits-{k}.svg" for k in (0, 1)}
     assert all((finished / name).stat().st_mtime_ns <= (finished / "result.json").stat().st_mtime_ns for name in files)
     found: dict[str, Any] = {"study": f"{Path(__file__).resolve()}:pictures", "comparison": None, "trial": {}}
@@ -337,14 +336,14 @@ def test_a_comparison_goes_on_past_a_run_that_breaks(out: Path) -> None:
     assert "the third step breaks" in (folder / "report.html").read_text()
 
 
-def cannot_begin() -> Comparison:
-    def wider(*, steps: int = 4) -> Experiment:
-        return Experiment("wider", Transformer(2 * D, 1, 2, 16), {"digits": digits()}, Training(steps=steps))
-
-    return Comparison("cannot_begin", [wider])
+def wider() -> Experiment:
+    return Experiment("wider", Transformer(2 * D, 1, 2, 16), {"digits": digits()}, Training(steps=4))
 
 
 def test_a_comparison_that_cannot_begin_leaves_nothing(out: Path) -> None:
+    def cannot_begin() -> Comparison:
+        return Comparison("cannot_begin", [wider])
+
     with pytest.raises(InputError, match="give both the same dim"):
         run(cannot_begin, out=out, track="off")
     assert not list((out / "cannot_begin").iterdir())

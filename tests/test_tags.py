@@ -22,6 +22,8 @@ from unifier_tokenizers import (
     WaveformTokenizer,
 )
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 ROOT = Path(__file__).parents[1] / "experiments"
 D = 16
 

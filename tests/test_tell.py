@@ -30,6 +30,8 @@ from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer, Tokens
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 D = 8
 
 

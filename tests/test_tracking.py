@@ -17,6 +17,8 @@ from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 STEPS = 3
 
 

@@ -24,6 +24,8 @@ from unifier.running.using.translate import DecodingOptions, arriving, opened, t
 from unifier.running.using.translator import Translator
 from unifier_tokenizers import InputError
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 ROOT = Path(__file__).parents[1]
 EXPERIMENT = ROOT / "experiments" / "translation.py"
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
