@@ -183,6 +183,7 @@ def test_one_window_is_one_column() -> None:
         (Sound(torch.full((1000,), math.nan), RATE), "samples that are not numbers"),
         (Sound(torch.full((2, 1000), math.inf), RATE), "samples that are not numbers"),
         (Sound(torch.zeros(1, 2, 1000), RATE), r"not one of shape \(1, 2, 1000\)"),
+        (Sound(np.zeros((1000, 2)), RATE), r"\(channels, samples\) .* not one of shape \(1000, 2\)"),
         (Sound(torch.zeros(0, 1000), RATE), r"not one of shape \(0, 1000\)"),
         (Sound(torch.zeros(1000), 0), "at 0 Hz"),
         (Sound(torch.zeros(1000), -8000), "at -8000 Hz"),

@@ -10,7 +10,7 @@ from unifier import run
 from unifier.data.embedded import Digits
 from unifier.heads.classification import ClassificationHead
 from unifier.running.using.load import load
-from unifier.study.comparison import Comparison, Mode, Trial
+from unifier.study.comparison import Comparison, Make, Mode, Trial
 from unifier.study.experiment import Arm, Experiment, Training
 from unifier.study.files import read_json, write_json
 from unifier.trunks.transformer import Transformer
@@ -55,6 +55,21 @@ def test_it_is_said_which_mode_needs_a_second_experiment() -> None:
     for modes in orders:
         with pytest.raises(InputError, match='"transfer" needs two experiments or more: "alone" has one alone'):
             Comparison("alone", [one], modes=modes)
+
+
+def random() -> Experiment:
+    raise AssertionError("describing a comparison builds nothing")
+
+
+def one_shuffled() -> Experiment:
+    raise AssertionError("describing a comparison builds nothing")
+
+
+@pytest.mark.parametrize("odd", [random, one_shuffled])
+def test_an_experiment_is_not_called_as_a_control_is(odd: Make) -> None:
+    with pytest.raises(InputError, match=f'"{odd.__name__}" is a control of the transfers of "both" too'):
+        Comparison("both", [one, odd], modes=("transfer",))
+    assert Comparison("both", [one, odd]).runs() == 2
 
 
 def test_seeds_that_are_none() -> None:

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_folder(error)
         return 2
     except OSError as error:
-        if isinstance(error, BrokenPipeError) and _goes_unread():
+        if isinstance(error, BrokenPipeError) and not _tell():
             return 1
         from unifier.study.files import is_mendable
 
@@ -70,13 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             goes_on = any((error.folder / whole).exists() for whole in ("comparison.json", "checkpoints/last.ckpt"))
             hint = f"; to continue, run it again with --resume {error}" if goes_on else " before its first checkpoint"
             say(f"interrupted{hint}", sys.stderr)
-            _goes_unread(error.folder)
+            _tell(error.folder)
         elif isinstance(error, RunFailed):
             if isinstance(error.__cause__, DivergedError):
                 say(f"unifier: {error.__cause__}", sys.stderr)
             else:
                 traceback.print_exception(error.__cause__)
-            _goes_unread(error.result.folder)
+            _tell(error.result.folder)
         else:
             raise
         return 1
@@ -95,20 +95,20 @@ def _stopped_by_sigterm() -> Generator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _goes_unread(line: object = "") -> bool:
-    """Print a line; returns whether nobody reads standard output any more, as after `head`, or Ctrl-C in a pipeline."""
+def _tell(line: object = "") -> bool:
+    """Print a line; returns whether standard output is read, as it is not after `head`, or Ctrl-C in a pipeline."""
     try:
         print(line, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains as it ends
-        return True
-    return False
+        return False
+    return True
 
 
 def _print_folder(error: BaseException) -> None:
     """Print the folder that a run left which ended so: the last of those in the error's notes, the outermost."""
     for folder in getattr(error, "__notes__", [])[-1:]:
-        _goes_unread(folder)
+        _tell(folder)
 
 
 @final

@@ -125,6 +125,9 @@ class Comparison:
         for mode in self.modes:
             if choose("mode", mode, get_args(Mode)) != "solo" and len(names) < 2:
                 raise InputError(f'"{mode}" needs two experiments or more: "{self.name}" has {names[0]} alone')
+        called = ["random", *names, *(f"{name}_shuffled" for name in names)]
+        if "transfer" in self.modes and (two := next((one for one in called if called.count(one) > 1), None)):
+            raise InputError(f'"{two}" is a control of the transfers of "{self.name}" too: rename that experiment')
         for tuned in self.tuned:
             choose("tuned", tuned, get_args(Tuned))
         choose("match", self.match, get_args(Match))

@@ -67,7 +67,9 @@ def at_rate(sound: Sound, rate: int, least: int) -> Tensor:
 
     # A copy of what numpy holds: torch takes no array that is read backwards or only.
     waveform = sound.waveform if isinstance(sound.waveform, Tensor) else torch.tensor(np.array(sound.waveform))
-    if waveform.ndim not in (1, 2) or not waveform.numel() or sound.rate <= 0 or sound.rate != int(sound.rate):
+    # soundfile reads (samples, channels).
+    along = waveform.ndim == 1 or (waveform.ndim == 2 and len(waveform) <= waveform.shape[1])
+    if not along or not waveform.numel() or sound.rate <= 0 or sound.rate != int(sound.rate):
         raise InputError(
             f"a waveform (samples,) or (channels, samples) at a whole rate above 0 Hz is expected, "
             f"not one of shape {tuple(waveform.shape)} at {sound.rate} Hz"
