@@ -121,12 +121,12 @@ class PatchTokenizer(Tokenizer):
         pixels = functional.pad(pixels, (0, width - pixels.shape[2], 0, height - pixels.shape[1]))
         windows = pixels.unfold(1, patch, stride).unfold(2, patch, stride)  # C, rows, columns, patch, patch
         values = windows.permute(0, 3, 4, 1, 2).reshape(-1, rows * columns)
-        positions = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).T
+        positions = torch.from_numpy(np.indices((rows, columns)).reshape(2, -1))
         if self.class_token is not None:
             values = functional.pad(values, (1, 0))
             positions = functional.pad(positions, (1, 0), value=NOWHERE)
         self.encoding.check(positions)
-        return Units(values.contiguous(), positions.contiguous())
+        return Units(values.contiguous(), positions)
 
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
         first = 0 if self.class_token is None else 1  # the first of the patches

@@ -60,8 +60,7 @@ class PositionalEncoding(nn.Module):
         """Raise InputError where positions (A, N) reach past what was learned; `encode` calls it, on the CPU."""
         if self.kind != "learned":
             return
-        for axis, length in enumerate(self.lengths):
-            reached = int(positions[axis].max()) + 1
+        for axis, (reached, length) in enumerate(zip((positions.amax(1) + 1).tolist(), self.lengths, strict=True)):
             if reached > length:
                 raise InputError(
                     f"{reached} places on axis {axis} and only {length} learned positions: "

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, cast, final
 
 import numpy as np
@@ -14,6 +14,16 @@ from unifier_tokenizers.errors import choose
 TOTAL = 1797
 GREY_LEVELS = 16
 """The darkest value of scikit-learn's copy, whose pixels count 0 to 16 dots of ink."""
+
+
+@cache
+def _all() -> list[Example]:
+    """Every picture with its label, read once by a process."""
+    from sklearn.datasets import load_digits  # 20 MB that other sets do without
+
+    digits = cast(Any, load_digits())
+    pictures = (digits.images * 255 / GREY_LEVELS).round().astype(np.uint8)
+    return [Example(picture, str(label)) for picture, label in zip(pictures, digits.target, strict=True)]
 
 
 @final
@@ -57,17 +67,12 @@ class Digits:
 
     @cached_property
     def _splits(self) -> dict[SplitName, list[Example]]:
-        from sklearn.datasets import load_digits  # 20 MB that other sets do without
         from sklearn.model_selection import train_test_split
-
-        digits = cast(Any, load_digits())
-        pictures = (digits.images * 255 / GREY_LEVELS).round().astype(np.uint8)
-        examples = [Example(picture, str(label)) for picture, label in zip(pictures, digits.target, strict=True)]
 
         def draw(pool: list[Example], size: int) -> Any:
             targets = [example.target for example in pool]
             return train_test_split(pool, test_size=size, stratify=targets, random_state=self._seed)
 
-        rest, test = draw(examples, self._test)
+        rest, test = draw(_all(), self._test)
         train, val = draw(rest, self._val)
         return {"train": train, "val": val, "test": test}
