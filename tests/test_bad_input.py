@@ -282,6 +282,17 @@ def test_what_a_study_refuses_itself_is_said_in_a_line(
     assert capsys.readouterr().err.splitlines()[-1] == f"unifier: choosy.py, line {said}"
 
 
+@pytest.mark.parametrize("command", [["show"], ["run", "--track", "off"]], ids=["show", "run"])
+def test_what_returns_other_than_it_says_is_named(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "untrue.py"
+    path.write_text("from unifier import Experiment\n\ndef untrue() -> Experiment:\n    return 3\n")
+    assert main([command[0], str(path), *command[1:]]) == 2
+    said = "unifier: untrue returns int, where Experiment is expected: is it annotated so?\n"
+    assert capsys.readouterr().err == said
+
+
 def test_a_disk_that_fills_up_is_said_in_a_line(file: Path, tmp_path: Path) -> None:
     """No file may be longer than 4 KiB, which the first checkpoint is."""
     pictures(tmp_path / "data")

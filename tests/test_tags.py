@@ -22,8 +22,6 @@ from unifier_tokenizers import (
     WaveformTokenizer,
 )
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 ROOT = Path(__file__).parents[1] / "experiments"
 D = 16
 

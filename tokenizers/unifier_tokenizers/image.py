@@ -121,7 +121,7 @@ class PatchTokenizer(Tokenizer):
         pixels = functional.pad(pixels, (0, width - pixels.shape[2], 0, height - pixels.shape[1]))
         windows = pixels.unfold(1, patch, stride).unfold(2, patch, stride)  # C, rows, columns, patch, patch
         values = windows.permute(0, 3, 4, 1, 2).reshape(-1, rows * columns)
-        positions = torch.from_numpy(np.indices((rows, columns)).reshape(2, -1))
+        positions = torch.from_numpy(np.indices((rows, columns), np.int64).reshape(2, -1))
         if self.class_token is not None:
             values = functional.pad(values, (1, 0))
             positions = functional.pad(positions, (1, 0), value=NOWHERE)

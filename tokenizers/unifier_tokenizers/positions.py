@@ -60,7 +60,7 @@ class PositionalEncoding(nn.Module):
         """Raise InputError where positions (A, N) reach past what was learned; `encode` calls it, on the CPU."""
         if self.kind != "learned":
             return
-        for axis, (reached, length) in enumerate(zip((positions.amax(1) + 1).tolist(), self.lengths, strict=True)):
+        for axis, (reached, length) in enumerate(zip((positions.amax(1) + 1).tolist(), self.lengths, strict=False)):
             if reached > length:
                 raise InputError(
                     f"{reached} places on axis {axis} and only {length} learned positions: "

@@ -12,13 +12,12 @@ from typing import Any
 
 from unifier_tokenizers import InputError
 
-FULL, SHUT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}, {errno.EACCES, errno.EPERM, errno.EROFS}
-NO_NAME = {errno.ENAMETOOLONG}
+MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 
 
 def is_mendable(error: BaseException) -> bool:
     """Whether it is what a user can mend: a full disk, one not to be written, or a name that no file can have."""
-    return isinstance(error, OSError) and error.errno in FULL | SHUT | NO_NAME
+    return isinstance(error, OSError) and error.errno in MENDABLE
 
 
 def write_text(path: Path, text: str) -> None:

@@ -86,7 +86,8 @@ class Trials:
             try:
                 key, place, status = key_of(row), row["folder"], row["result"]["status"]
             except (KeyError, TypeError) as error:
-                self.problems.append(f"{folder / 'comparison.json'}: broken (a row lacks {error}); run again")
+                said = f"lacks {error}" if isinstance(error, KeyError) else "is no object"
+                self.problems.append(f"{folder / 'comparison.json'}: broken (a row {said}); run again")
                 continue
             self._earlier_rows.setdefault(key, []).append(row)
             place = run_folder(place, folder) or Path(place)
