@@ -6,7 +6,8 @@ PYTHON ?= python3
 .venv/installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,tensorboard,bench]'
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check uv
+	.venv/bin/uv pip install --system-certs --python .venv/bin/python --editable '.[dev,tensorboard,bench]'
 	touch $@
 
 demo: .venv/installed  ## compare three modalities: solo, joint and transfer
