@@ -11,7 +11,6 @@ import io
 import json
 import pickle
 from collections.abc import Callable, Iterator
-from html import escape
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +19,6 @@ import pytest
 import soundfile
 import torch
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 from PIL import Image
 
 from unifier.data.source import SPLITS, Source
@@ -255,17 +253,20 @@ def row() -> Rows:
 
 
 @pytest.fixture(scope="module")
-def undrawn() -> Iterator[None]:
-    """Figures are their words alone: to draw them is most of a small run, and none of what its tests are about."""
+def undrawn() -> Iterator[Callable[..., None]]:
+    """Figures are empty: to draw them is most of a small run, and none of what its tests are about.
 
-    def worded(figure: Figure, file: Path | io.StringIO, **_: Any) -> None:
-        words = escape(" ".join(text.get_text() for text in figure.findobj(Text)))
-        svg = f'<svg xmlns="http://www.w3.org/2000/svg"><style></style><desc>{words}</desc></svg>'
+    What would have drawn them, for a test that looks at one.
+    """
+    drawn = Figure.savefig
+
+    def empty(_: Figure, file: Path | io.StringIO, **_given: Any) -> None:
+        svg = '<svg xmlns="http://www.w3.org/2000/svg"><style></style></svg>'
         file.write(svg) if isinstance(file, io.StringIO) else file.write_text(svg)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, "savefig", worded)
-        yield
+        patch.setattr(Figure, "savefig", empty)
+        yield drawn
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +70,23 @@ def interrupted_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pair(*, seeds: tuple[int, ...] = (0,)) -> Comparison:
     return Comparison("pair", [fine, coarse], seeds=seeds, modes=("solo", "joint"), match="steps")
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("once")
+    run(pair, out=out, track="off")
+    return out
+
+
+@pytest.fixture
+def finished(once: Path, tmp_path: Path) -> Path:
+    """The folder of a finished comparison; `tmp_path` holds it and its runs."""
+    shutil.copytree(once, tmp_path, dirs_exist_ok=True)
+    (folder,) = (tmp_path / "pair").iterdir()
+    named = folder / "comparison.json"
+    named.write_text(named.read_text().replace(str(once), str(tmp_path)))
+    return folder
 
 
 def test_what_has_finished_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,17 +170,15 @@ def test_a_run_that_bad_input_ends_is_begun_anew(tmp_path: Path, monkeypatch: py
 
 
 def test_rows_that_a_resumed_comparison_has_not_reached_again_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(pair, out=tmp_path, track="off")
-    (folder,) = (tmp_path / "pair").iterdir()
-    before = content(folder)["rows"]
+    before = content(finished)["rows"]
     for stop in (0, 1):
         with monkeypatch.context() as patch:
             interrupted_after(stop, patch)
             with pytest.raises(Interrupted):
-                run(pair, out=tmp_path, track="off", resume=folder)
-        assert content(folder)["rows"] == before
+                run(pair, out=tmp_path, track="off", resume=finished)
+        assert content(finished)["rows"] == before
 
     def check(self: Trials) -> None:
         raise InputError("no data")
@@ -170,8 +186,8 @@ def test_rows_that_a_resumed_comparison_has_not_reached_again_are_kept(
     with monkeypatch.context() as patch:
         patch.setattr(Trials, "check", check)
         with pytest.raises(InputError, match="no data"):
-            run(pair, out=tmp_path, track="off", resume=folder)
-    assert content(folder)["rows"] == before
+            run(pair, out=tmp_path, track="off", resume=finished)
+    assert content(finished)["rows"] == before
 
 
 def lone(*, seeds: tuple[int, ...] = (0,)) -> Experiment:
@@ -182,18 +198,17 @@ def paired(*, seeds: tuple[int, ...] = (0,)) -> Comparison:
     return Comparison("paired", [fine, coarse], seeds=seeds, match="steps")
 
 
-def test_another_comparison_writes_over_nothing(tmp_path: Path) -> None:
-    (result, *_) = run(pair, out=tmp_path, track="off")
-    (folder,) = (tmp_path / "pair").iterdir()
-    before = content(folder)
-    with pytest.raises(InputError, match=f'{folder} is a comparison "pair", and cannot resume as "paired"'):
-        run(paired, out=tmp_path, track="off", resume=folder)
+def test_another_comparison_writes_over_nothing(tmp_path: Path, finished: Path) -> None:
+    before = content(finished)
+    part = Path(before["rows"][0]["folder"])
+    with pytest.raises(InputError, match=f'{finished} is a comparison "pair", and cannot resume as "paired"'):
+        run(paired, out=tmp_path, track="off", resume=finished)
     for experiment in (lone, fine):
         with pytest.raises(InputError, match=f'is a comparison "pair", and cannot resume as "{experiment.__name__}"'):
-            run(experiment, out=tmp_path, track="off", resume=folder)
-    with pytest.raises(InputError, match=f'{result.folder} is a run of the comparison "pair": give --resume'):
-        run(fine, out=tmp_path, track="off", resume=result.folder)
-    assert content(folder) == before
+            run(experiment, out=tmp_path, track="off", resume=finished)
+    with pytest.raises(InputError, match=f'{part} is a run of the comparison "pair": give --resume'):
+        run(fine, out=tmp_path, track="off", resume=part)
+    assert content(finished) == before
     (alone,) = run(fine, out=tmp_path, track="off")
     with pytest.raises(InputError, match=f'{alone.folder} is a run of "fine", and cannot resume as "pair"'):
         run(pair, out=tmp_path, track="off", resume=alone.folder)
@@ -279,13 +294,11 @@ def test_through_a_link_it_goes_on_where_it_lies(tmp_path: Path, monkeypatch: py
     assert [*links.iterdir()] == [links / "latest"]
 
 
-def test_a_broken_result_is_named_and_run_again(tmp_path: Path) -> None:
-    run(pair, out=tmp_path, track="off")
-    (folder,) = (tmp_path / "pair").iterdir()
-    broken = Path(content(folder)["rows"][0]["folder"]) / "result.json"
+def test_a_broken_result_is_named_and_run_again(tmp_path: Path, finished: Path) -> None:
+    broken = Path(content(finished)["rows"][0]["folder"]) / "result.json"
     broken.write_text("{")
-    run(pair, out=tmp_path, track="off", resume=folder)
-    after = content(folder)
+    run(pair, out=tmp_path, track="off", resume=finished)
+    after = content(finished)
     assert [problem for problem in after["problems"] if str(broken) in problem]
     assert len(after["rows"]) == 4
     assert len(list((tmp_path / "fine").iterdir())) == 2
@@ -293,16 +306,14 @@ def test_a_broken_result_is_named_and_run_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", ["folder", "experiment", "result"])
-def test_a_row_that_lacks_something_is_named_and_run_again(lost: str, tmp_path: Path) -> None:
-    run(pair, out=tmp_path, track="off")
-    (folder,) = (tmp_path / "pair").iterdir()
-    spoiled = content(folder)
+def test_a_row_that_lacks_something_is_named_and_run_again(lost: str, tmp_path: Path, finished: Path) -> None:
+    spoiled = content(finished)
     first = next(row for row in spoiled["rows"] if row["mode"] == "solo")
     del first[lost]
-    (folder / "comparison.json").write_text(json.dumps(spoiled))
-    run(pair, out=tmp_path, track="off", resume=folder)
-    after = content(folder)
-    assert after["problems"] == [f"{folder / 'comparison.json'}: broken (a row lacks '{lost}'); run again"]
+    (finished / "comparison.json").write_text(json.dumps(spoiled))
+    run(pair, out=tmp_path, track="off", resume=finished)
+    after = content(finished)
+    assert after["problems"] == [f"{finished / 'comparison.json'}: broken (a row lacks '{lost}'); run again"]
     assert [row for row in after["rows"] if lost in row] == after["rows"]
 
 
@@ -323,19 +334,20 @@ def test_a_result_whose_scores_are_none_is_broken(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["best", "last"])
 @pytest.mark.parametrize("torn", [True, False])
-def test_a_stopped_run_whose_weights_are_gone_is_run_again(name: str, torn: bool, tmp_path: Path) -> None:
-    (result, *_) = run(pair, out=tmp_path, track="off")
-    (folder,) = (tmp_path / "pair").iterdir()
-    for path in (result.folder / "result.json", folder / "comparison.json"):
+def test_a_stopped_run_whose_weights_are_gone_is_run_again(
+    name: str, torn: bool, tmp_path: Path, finished: Path
+) -> None:
+    part = Path(content(finished)["rows"][0]["folder"])
+    for path in (part / "result.json", finished / "comparison.json"):
         path.write_text(path.read_text().replace('"finished"', '"interrupted"'))
-    weights = result.folder / "checkpoints" / f"{name}.ckpt"
+    weights = part / "checkpoints" / f"{name}.ckpt"
     weights.unlink()
     if torn:
         weights.write_text("torn")
-    results = run(pair, out=tmp_path, track="off", resume=folder)
+    results = run(pair, out=tmp_path, track="off", resume=finished)
     assert [one.status for one in results] == ["finished"] * 3
-    assert results[0].folder != result.folder
-    problems = content(folder)["problems"]
+    assert results[0].folder != part
+    problems = content(finished)["problems"]
     if name == "last" and not torn:  # as Ctrl-C before the first step leaves it
         assert problems == []
     else:

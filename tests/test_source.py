@@ -98,7 +98,7 @@ class Nameless:
 
 
 def test_a_source_without_a_name_is_called_as_its_class(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], undrawn: None
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], undrawn: object
 ) -> None:
     def nameless(*, fold: int = 0) -> Experiment:
         arm = Arm(Nameless(), PatchTokenizer(4, channels=1), ClassificationHead(Digits.labels, 4))

@@ -4,12 +4,13 @@ import errno
 import json
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from unifier import Comparison, Experiment, run
@@ -239,7 +240,10 @@ def counted(*, patch: int = 4) -> Experiment:
     return trained("counted", Arm(Counted(), PatchTokenizer(D, patch=patch, channels=1), Numbers()))
 
 
-def test_targets_may_be_numbers_and_a_picture_one_column(tmp_path: Path) -> None:
+def test_targets_may_be_numbers_and_a_picture_one_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(Figure, "savefig", undrawn)
     for patch in (4, 8):
         (result,) = run(counted, out=tmp_path, track="off", patch=patch)
         (line,) = attention_table(conditions(read_study(result.folder).rows))
