@@ -108,6 +108,20 @@ def test_a_class_that_nothing_trains_is_named(tmp_path: Path) -> None:
     assert len(AudioFolder(tmp_path / "table.csv", task="tags").split("train")) == 2, "a tag may be rare"
 
 
+def test_a_class_that_no_fold_trains_is_named(tmp_path: Path) -> None:
+    for name in ("cat/1", "cat/2", "cat/3", "yeti/1"):
+        picture(tmp_path / "pictures" / f"{name}.png")
+        sound(tmp_path / "sounds" / f"{name}.wav")
+    for folder, suffix in (("pictures", "png"), ("sounds", "wav")):
+        rows = [f"{name}.{suffix},{fold}" for name, fold in (("cat/1", 1), ("cat/2", 2), ("cat/3", 3), ("yeti/1", 2))]
+        (tmp_path / folder / "folds.csv").write_text("\n".join(["file,fold", *rows]))
+    for kind, folder in ((ImageFolder, "pictures"), (AudioFolder, "sounds")):
+        for fold in (1, 2):
+            with pytest.raises(InputError, match=f"fold {fold}: nothing in train is of yeti, which val or test have"):
+                kind(tmp_path / folder, fold=fold).split("train")
+        assert len(kind(tmp_path / folder, fold=3).split("train")) == 2
+
+
 def test_a_link_that_leads_back_is_not_followed(tmp_path: Path) -> None:
     there = {(picture(tmp_path / name), name[:3]) for name in ("dog/1.png", "dog/2.png", "dog/2019/3.png", "cat/4.png")}
     (tmp_path / "dog" / "2019" / "again").symlink_to(tmp_path / "dog")

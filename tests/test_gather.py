@@ -244,6 +244,15 @@ def test_a_scale_of_a_metric_that_the_head_has_not_is_named_once(
     assert problem.startswith("pictures, digits: its scale is of Accuracy, and it is scored by accuracy, other")
 
 
+def test_a_set_tested_on_what_it_is_trained_on_is_named_once(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
+    rows = [row(arm, 80.0, seed) for arm in ("digits", "music") for seed in (0, 1)]
+    for one in rows[:2]:
+        one["result"]["data"]["digits"]["copies"] = 1234
+    study = read_study(comparison(tmp_path, rows))
+    assert study.problems == ["digits: 1,234 of val and test are also in train, byte for byte, and flatter its scores"]
+    assert len(study.rows) == 4
+
+
 def test_data_that_changed_between_two_seeds_are_named(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
     rows = [row(arm, 80.0, seed) for arm in ("digits", "music") for seed in (0, 1, 2)]
     rows += [row("digits", 80.0, seed, varied={"share": 0.1}) for seed in (0, 1)]  # each seed draws its own

@@ -86,6 +86,15 @@ def test_a_score_stands_beside_its_normalised_one(page: Path, text: str) -> None
         assert f'<td class="n">{number(one.normalised_score.mean)} ± ' in text
 
 
+def test_what_a_set_lost_stands_beside_its_size(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
+    alone, whole = row("digits"), row("music")
+    alone["result"]["data"]["digits"] |= {"skipped": {"train": 3, "val": 0, "test": 1}, "dropped": {"duplicates": 1500}}
+    whole["result"]["data"]["music"] |= {"skipped": {"train": 0, "val": 0, "test": 0}}
+    page = report_on(comparison(tmp_path, [alone, whole]))[0].read_text()
+    assert "digits: 4,000 train, 200 val, 300 test; left out: 4 (unreadable), 1,500 (duplicates) <" in page
+    assert "music: 4,000 train, 200 val, 300 test <" in page
+
+
 def drawn(folder: Path) -> dict[str, list[dict[str, str]]]:
     """Each figure's numbers; every one of them has both files."""
     tables: dict[str, list[dict[str, str]]] = {}

@@ -1,4 +1,4 @@
-"""A result says which commit made it: of the experiment's own file, wherever the program was started."""
+"""A result is read whole or not, and says which commit made it: of the experiment's file, wherever it was started."""
 
 import subprocess
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from unifier.running.fit import Place
-from unifier.running.result import commit
+from unifier.running.result import Result, commit
+from unifier_tokenizers import InputError
 
 
 def checked_out(folder: Path) -> str:
@@ -38,3 +39,9 @@ def test_the_commit_is_that_of_the_experiment_s_file_if_there_is_one(
 def test_the_file_is_the_first_experiment_s(origin: str | list[str], tmp_path: Path) -> None:
     assert Place(tmp_path, "study", origin=origin).file == "/a/study.py"
     assert Place(tmp_path, "study").file == ""
+
+
+def test_a_result_whose_scores_are_none_is_broken(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text('{"metrics": 5}')
+    with pytest.raises(InputError, match=r"result\.json: broken \(it lacks metrics\)"):
+        Result.read(tmp_path)

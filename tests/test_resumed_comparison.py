@@ -19,7 +19,6 @@ from unifier.running import fit
 from unifier.running.comparing import compare
 from unifier.running.comparing.trials import Trials
 from unifier.running.loop.endings import Interrupted
-from unifier.running.result import Result
 from unifier.study.comparison import Trial
 from unifier.study.experiment import Arm, Training
 from unifier.trunks.transformer import Transformer
@@ -324,12 +323,6 @@ def test_a_row_that_is_no_object_is_named(row: Any, tmp_path: Path) -> None:
     (tmp_path / "comparison.json").write_text(json.dumps({"name": "pair", "rows": [row]}))
     taken_up = Trials(pair(), fit.Place(tmp_path, "pair"), tmp_path)
     assert taken_up.problems == [f"{tmp_path / 'comparison.json'}: broken (a row is no object); run again"]
-
-
-def test_a_result_whose_scores_are_none_is_broken(tmp_path: Path) -> None:
-    (tmp_path / "result.json").write_text('{"metrics": 5}')
-    with pytest.raises(InputError, match=r"result\.json: broken \(it lacks metrics\)"):
-        Result.read(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["best", "last"])

@@ -141,12 +141,18 @@ def _draw_groups(
 
 
 def rotate_folds(
-    what: str, folds: Sequence[int], test: int | None, *, groups: Sequence[str] | None = None, unit: str = "group"
+    what: str,
+    folds: Sequence[int],
+    test: int | None,
+    *,
+    groups: Sequence[str] | None = None,
+    unit: str = "group",
+    labels: Sequence[str] | None = None,
 ) -> list[SplitName]:
     """The split of each example: the fold `test` (None: the first) is tested on, the next validates, the others train.
 
     Raises InputError where there is no such fold, or there are fewer than three, or one of the `groups` is in two
-    folds; it calls them by the word `unit`.
+    folds (it calls them by the word `unit`), or one of the `labels` in none that trains.
     """
     if groups is not None:
         refuse_leak(f"{what}: {unit}", groups, [f"fold {fold}" for fold in folds])
@@ -156,7 +162,10 @@ def rotate_folds(
         raise InputError(f"{what} has {len(names)} folds: train, val and test take at least three")
     val = names[(names.index(test) + 1) % len(names)]
     splits: dict[int, SplitName] = {test: "test", val: "val"}
-    return [splits.get(fold, "train") for fold in folds]
+    parts: list[SplitName] = [splits.get(fold, "train") for fold in folds]
+    if labels is not None:
+        refuse_untrained(f"{what}, fold {test}", labels, parts)
+    return parts
 
 
 def copies(contents: Sequence[str], parts: Sequence[SplitName]) -> int:

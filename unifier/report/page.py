@@ -90,6 +90,7 @@ def _write(folder: Path, study: Study) -> Path:
         problems=[*study.problems, *room.left_out()],
         runs=run_table(study.rows, labels),
         data={row["arm"]: data_of(row) for row in reversed(study.rows)},
+        left_out=_left_out,
         settings=_settings(study.rows),
         origins=_origins(study.rows),
         commands=_commands(study),
@@ -107,6 +108,12 @@ def _legend(found: Sequence[Condition]) -> str:
         "none where all scores are equal.": any(one.score.half is not None for one in found),
     }
     return " ".join(note for note, holds in notes.items() if holds)
+
+
+def _left_out(data: Mapping[str, Any]) -> str:
+    """How many examples a set was trained and tested without, and why."""
+    counts = {"unreadable": sum(data.get("skipped", {}).values()), **data.get("dropped", {})}
+    return ", ".join(f"{lost:,} ({reason})" for reason, lost in counts.items() if lost)
 
 
 def _numeric(lines: Sequence[Mapping[str, str]], name: str) -> bool:

@@ -139,6 +139,11 @@ class AudioFolder:
             raise InputError(f"{self._table}, line {lacking.line}: the label is empty; leave the row out")
         return [Labelled(self._path(row), row.cells["label"].strip()) for row in self._rows]
 
+    @property
+    def _classes(self) -> list[str]:
+        """The label of each row; all one where it has tags, since most sets of tags are unlike each other."""
+        return ["" if self.task == "tags" else sound.target for sound in self._sounds]
+
     @cached_property
     def _groups(self) -> list[str] | None:
         return read_groups(self._rows)
@@ -163,11 +168,10 @@ class AudioFolder:
                 raise InputError(f"{self._table}: no row is of split train, and there is nothing to train on")
             if self._groups is not None:
                 refuse_leak(f"{self._table}: group", self._groups, [f"split {part}" for part in parts])
-            if self.task == "label":
-                refuse_untrained(str(self._place), [sound.target for sound in self._sounds], parts)
+            refuse_untrained(str(self._place), self._classes, parts)
             return self._held_out(parts)
         if self._numbers is not None:
-            return rotate_folds(str(self._table), self._numbers, self._fold, groups=self._groups)
+            return rotate_folds(str(self._table), self._numbers, self._fold, groups=self._groups, labels=self._classes)
         if self._fold is not None:
             raise InputError(f"{self._table} has no column fold; its columns are {', '.join(self._rows[0].cells)}")
         return self._held_out(["train"] * len(self._sounds))
@@ -177,8 +181,6 @@ class AudioFolder:
         lacking: list[SplitName] = [part for part in SPLITS if part not in parts]
         if not lacking:
             return parts
-        # Sets of tags are mostly unlike each other, so there is nothing to stratify by.
-        labels = ["" if self.task == "tags" else sound.target for sound in self._sounds]
         groups = None if self._groups is None else pick(self._groups, parts, "train")
-        drawn = iter(hold_out(str(self._place), pick(labels, parts, "train"), lacking, groups=groups))
+        drawn = iter(hold_out(str(self._place), pick(self._classes, parts, "train"), lacking, groups=groups))
         return [next(drawn) if part == "train" else part for part in parts]

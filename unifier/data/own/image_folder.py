@@ -93,7 +93,8 @@ class ImageFolder:
     def _parts(self) -> list[SplitName]:
         """The split of each picture."""
         if self._rows is not None:
-            return rotate_folds(str(self._table), self._numbers, self._fold, groups=self._groups)
+            labels = [picture.target for picture in self._pictures]
+            return rotate_folds(str(self._table), self._numbers, self._fold, groups=self._groups, labels=labels)
         return parts_of(self._folder, self._found)
 
     @cached_property

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -265,7 +265,7 @@ def _sound(rows: Iterable[Row], problems: list[str]) -> list[Row]:
             told.add(said)
             problems.append(said + (f" ({place})" if place else ""))
     problems += changed_data(kept)
-    _name_odd_scales(kept, problems)
+    problems += dict.fromkeys(said for row in kept for said in _caveats(row) if said not in problems)
     return kept
 
 
@@ -294,16 +294,17 @@ def changed_data(rows: Iterable[Row]) -> list[str]:
     return [f"{who}: its runs read different data, so they are not comparable" for who in changed]
 
 
-def _name_odd_scales(rows: Iterable[Row], problems: list[str]) -> None:
-    """Name each arm whose scale is of a metric that its head does not have, so that nothing stands on it."""
-    for row in rows:
-        if (scale := own_scale(row)) and not scale_of(row):
-            said = (
-                f"{row['experiment']}, {row['arm']}: its scale is of {scale['metric']}, and it is scored by "
-                f"{', '.join(metrics_of(row))}: no normalised score"
-            )
-            if said not in problems:
-                problems.append(said)
+def _caveats(row: Row) -> Iterator[str]:
+    """What to know before trusting a row's score: its data leak, or their scale is of a metric its head lacks."""
+    data = data_of(row)
+    if copies := data.get("copies"):
+        yield f"{data['name']}: {copies:,} of val and test are also in train, byte for byte, and flatter its scores"
+    if (scale := own_scale(row)) and not scale_of(row):
+        scored = ", ".join(metrics_of(row))
+        yield (
+            f"{row['experiment']}, {row['arm']}: its scale is of {scale['metric']}, and it is scored by {scored}: "
+            "no normalised score"
+        )
 
 
 def _of_fold(row: Row) -> Row:
