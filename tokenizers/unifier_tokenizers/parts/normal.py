@@ -18,8 +18,8 @@ Normalise = Literal["whole", "band", "example"]
 class Normal(nn.Module):
     """Log power less its mean, over its standard deviation, both measured once by `fit`.
 
-    With "example", the mean is that of the band in the example, over its columns alone (cepstral mean subtraction:
-    Atal 1974), and only the spread is measured by `fit`.
+    With "example", the mean is that of the band in the example, over its columns and the silence that fills the last of
+    them (cepstral mean subtraction: Atal 1974), and only the spread is measured by `fit`.
     """
 
     index: Tensor
