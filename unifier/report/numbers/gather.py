@@ -298,7 +298,8 @@ def _caveats(row: Row) -> Iterator[str]:
     """What to know before trusting a row's score: its data leak, or their scale is of a metric its head lacks."""
     data = data_of(row)
     if copies := data.get("copies"):
-        yield f"{data['name']}: {copies:,} of val and test are also in train, byte for byte, and flatter its scores"
+        said = f"{copies:,} examples of val and test are also in train, byte for byte"
+        yield f"{data['name']}: {said}, and flatter its scores"
     if (scale := own_scale(row)) and not scale_of(row):
         scored = ", ".join(metrics_of(row))
         yield (
