@@ -15,13 +15,13 @@ from torch.utils._pytree import tree_leaves
 from benchmarks.contests import accelerated, classifying, ours, peers, translation
 from benchmarks.models.sequences import Size
 from benchmarks.racing.contest import Contest
-from unifier.data.keeping.encoding import Encoded
+from unifier.data.examples import split_of
+from unifier.data.keeping.encoding import Encoded, encode_split
 from unifier.data.loading import Batch, collate
 from unifier.heads.head import IGNORED
 from unifier.heads.translation import TranslationHead
 from unifier.heads.writing import WritingHead
 from unifier.network import Network
-from unifier.running.encoded import encode
 from unifier.running.registry import experiment as named
 from unifier.study.experiment import Experiment
 from unifier.trunks.arithmetic.norm import LayerNorm
@@ -86,8 +86,9 @@ def on_a_gpu(request: pytest.FixtureRequest) -> OnAGpu:
     file, settings = request.param
     experiment = named(f"experiments/{file}")(**settings)
     assert isinstance(experiment, Experiment)
-    ((arm, encoded),) = encode(experiment, {}).items()
-    batch, network = collate(encoded.splits["train"], range(8)), Network(experiment)
+    ((arm, one),) = experiment.arms.items()
+    split, _ = encode_split(split_of(one.source, "train")[:8], one.tokenizer, one.head)
+    batch, network = collate(split, range(8)), Network(experiment)
     with pytest.MonkeyPatch.context() as patch, Fake(allow_non_fake_inputs=True) as fake:
         patch.setattr(Tensor, "pin_memory", lambda part: part)  # which asks for a driver
         moved(network)
