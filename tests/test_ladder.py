@@ -108,11 +108,11 @@ def test_rungs_differ_in_nothing_but_encoder_and_decoder(monkeypatch: pytest.Mon
 
 def test_the_comparison_runs_and_each_run_translates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = [f"{name}={value}" for name, value in SMALL.items()]
-    given = [str(FILE), "rungs=gru,prefix", *settings, "tokens=1000", "batch_tokens=512", "validations=1"]
+    given = [str(FILE), "rungs=gru,single_head,prefix", *settings, "tokens=1000", "batch_tokens=512", "validations=1"]
     assert main(["run", *given, "--out", str(tmp_path), "--track", "off"]) == 0
     folder = Path(capsys.readouterr().out.splitlines()[-1])
     rows = json.loads((folder / "comparison.json").read_text())["rows"]
-    assert [row["varied"] for row in rows] == [{"rung": rung} for rung in ("gru", "prefix")]
+    assert [row["varied"] for row in rows] == [{"rung": rung} for rung in ("gru", "single_head", "prefix")]
     assert (folder / "figures" / "lengths-en-fr.svg").exists()
     for row in rows:
         run, aligns = Path(row["folder"]), row["varied"]["rung"] != "gru"

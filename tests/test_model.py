@@ -135,9 +135,7 @@ def test_predictions_of_an_example_s_views_are_averaged(study: Callable[[str], S
 # What torch itself does as it traces.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated")
-@pytest.mark.parametrize(
-    ("name", "given"), [("pictures", {}), ("genres", {}), ("translation", {"r_drop": 0, "decoder_depth": 1})]
-)
+@pytest.mark.parametrize(("name", "given"), [("pictures", {}), ("genres", {}), ("translation", {"r_drop": 0})])
 def test_training_alone_is_compiled_and_only_where_asked(
     name: str, given: dict[str, Any], study: Callable[[str], Study], monkeypatch: pytest.MonkeyPatch
 ) -> None:
