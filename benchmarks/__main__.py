@@ -12,7 +12,7 @@ from benchmarks.racing.figure import draw
 from benchmarks.racing.race import FailedError, race, tell
 from benchmarks.racing.report import FILES, results
 from benchmarks.racing.timing import Timing
-from unifier.study.files import read_json, write_json
+from unifier.files import read_json, write_json
 
 HERE = Path(__file__).parent
 

@@ -13,15 +13,15 @@ import torch
 from benchmarks.racing.device import HIDDEN
 from benchmarks.racing.tables import head, keep, row
 from benchmarks.racing.timing import in_turn
-from unifier.data.embedded import GrammarPairs
-from unifier.study.files import read_json
+from unifier.datasets.grammar import GrammarPairs
+from unifier.files import read_json
 from unifier_tokenizers import FrameTokenizer, PatchTokenizer, Sound, SubwordTokenizer, Vocabulary
 
 ROOT = Path(__file__).parents[1]
 STARTS = {
     "`import unifier`": "import unifier",
-    "`import unifier.running.using.translate`, with torch": "import unifier.running.using.translate",
-    "`import unifier.model`, with torch and Lightning": "import unifier.model",
+    "`import unifier.inference.translate`, with torch": "import unifier.inference.translate",
+    "`import unifier.training.lightning_module`, with torch and Lightning": "import unifier.training.lightning_module",
     "`import timm`": "import timm",
     "`import transformers`, and Marian's model": "from transformers import MarianMTModel",
     "`unifier --help`": "from unifier.cli import main; main(['--help'])",

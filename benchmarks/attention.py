@@ -10,9 +10,9 @@ from torch.nn import functional
 from benchmarks.racing.device import fast_types
 from benchmarks.racing.tables import head, keep, row
 from benchmarks.racing.timing import in_turn
-from unifier.study.memory import keep_freed_memory
-from unifier.trunks.arithmetic.softmax import PARTS_BELOW, softmax_backward_by_parts_, softmax_by_parts_
-from unifier.trunks.attention import PLAIN_BELOW, PlainAttention
+from unifier.nn.attention import PLAIN_BELOW, PlainAttention
+from unifier.nn.precision import PARTS_BELOW, softmax_backward_by_parts_, softmax_by_parts_
+from unifier.training.memory import keep_freed_memory
 
 COLUMNS = (32, 64, 128, 256, 512, 1024, 2048)
 HEADS, DEPTH = 4, 64

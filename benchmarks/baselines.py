@@ -31,11 +31,11 @@ from torchaudio.functional import compute_deltas
 from torchaudio.transforms import MFCC
 
 from benchmarks.racing.tables import head, row
-from unifier.data.own.image_folder import ImageFolder
-from unifier.data.reading.files import SOUND_SUFFIXES
-from unifier.data.sets.by_name import PICTURES, picture_source, sound_source
+from unifier.data.readers import SOUND_SUFFIXES
 from unifier.data.source import SPLITS, Example, LabelledSource, reading_from, where
-from unifier.study.files import read_json, write_json
+from unifier.datasets.factory import PICTURES, picture_source, sound_source
+from unifier.datasets.image_folder import ImageFolder
+from unifier.files import read_json, write_json
 from unifier_tokenizers import InputError, Sound
 
 COEFFICIENTS, BANDS = 20, 40

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.racing.device import HIDDEN
-from unifier.running.comparing import compare
-from unifier.running.loop.interference import Interference
-from unifier.running.run import run
-from unifier.running.telling import tell
-from unifier.study.comparison import Comparison
+from unifier.comparison import Comparison
+from unifier.launch import run
+from unifier.training import artifacts as tell
+from unifier.training.gradient_conflict import Interference
+from unifier.trials import runner as compare
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 

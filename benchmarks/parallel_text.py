@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from benchmarks.racing.tables import head, keep, row
-from unifier.data.keeping.encoding import encode_split
-from unifier.data.loading import TrainingBatches
-from unifier.data.own.parallel_text import ParallelText
+from unifier.data.dataloader import TrainingBatches
+from unifier.data.encoding import encode_split
 from unifier.data.source import readable
-from unifier.heads.translation import TranslationHead
-from unifier.study.memory import forget_peak_memory, peak_memory
+from unifier.datasets.parallel_text import ParallelText
+from unifier.heads.transformer_decoder import TranslationHead
+from unifier.training.memory import forget_peak_memory, peak_memory
 from unifier_tokenizers import SubwordTokenizer, Vocabulary
 
 SIZES = (100_000, 1_000_000)

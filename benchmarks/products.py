@@ -10,8 +10,8 @@ from torch.nn import functional
 from benchmarks.racing.device import fast_types
 from benchmarks.racing.tables import head, keep, row
 from benchmarks.racing.timing import in_turn
-from unifier.study.memory import keep_freed_memory
-from unifier.trunks.arithmetic.linear import linear
+from unifier.nn.linear import linear
+from unifier.training.memory import keep_freed_memory
 
 COLUMNS = (64, 256, 1024, 8192)
 MAPS = ((128, 128), (128, 512), (192, 768), (768, 192), (128, 10000))

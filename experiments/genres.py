@@ -4,15 +4,13 @@ import math
 from functools import partial
 from typing import Any, Literal
 
-from unifier.data.augmenting.mixing import Mixup
-from unifier.data.augmenting.sound import augment_sounds, view_sounds
-from unifier.data.keeping.kept import fit_once
-from unifier.data.sets.by_name import sound_source
+from unifier.augmentation.audio import augment_sounds, view_sounds
+from unifier.augmentation.mixup import Mixup
+from unifier.data.cache import fit_once
 from unifier.data.source import BadExamples
-from unifier.data.usual import longest_seconds, usual_seconds
-from unifier.heads.classification import ClassificationHead
-from unifier.heads.tagging import TaggingHead
-from unifier.study.experiment import (
+from unifier.data.statistics import longest_seconds, usual_seconds
+from unifier.datasets.factory import sound_source
+from unifier.experiment import (
     Arm,
     Compilation,
     Experiment,
@@ -21,12 +19,13 @@ from unifier.study.experiment import (
     Schedule,
     Training,
     enough_epochs,
+    fitted,
 )
-from unifier.study.fitted import fitted
-from unifier.trunks.named import Positions, added, make_trunk
+from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.trunks.factory import Positions, added, make_trunk
 from unifier_tokenizers import FrameTokenizer, InputError, WaveformTokenizer
-from unifier_tokenizers.parts.normal import Normalise
-from unifier_tokenizers.parts.stem import StemKind
+from unifier_tokenizers.normalization import Normalise
+from unifier_tokenizers.stems import StemKind
 
 PLAIN: dict[str, Any] = {
     "stem": None,

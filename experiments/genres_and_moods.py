@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Literal
 
 from genres import genres
-from unifier.study.experiment import Experiment
-from unifier.study.joint import together
-from unifier_tokenizers.parts.normal import Normalise
+from unifier.experiment import Experiment
+from unifier.trials.joint import together
+from unifier_tokenizers.normalization import Normalise
 
 
 def genres_and_moods(

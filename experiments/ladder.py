@@ -4,16 +4,14 @@ from dataclasses import replace
 from typing import Literal, TypedDict, get_args
 
 from translation import translation
-from unifier.heads.decoders.additive import AdditiveHead
-from unifier.heads.decoders.convolutional import ConvolutionalHead
-from unifier.heads.decoders.hard import HardHead
-from unifier.heads.decoders.luong import LuongHead
-from unifier.heads.decoders.prefix import PrefixHead
-from unifier.heads.decoders.recurrent import RecurrentHead
-from unifier.heads.translation import TranslationHead
-from unifier.heads.writing import WritingOptions
-from unifier.study.comparison import Comparison
-from unifier.study.experiment import Experiment, Optimization, Precision
+from unifier.comparison import Comparison
+from unifier.experiment import Experiment, Optimization, Precision
+from unifier.heads.conv_decoder import ConvolutionalHead
+from unifier.heads.hard_attention import HardHead
+from unifier.heads.prefix_lm import PrefixHead
+from unifier.heads.rnn_decoders import AdditiveHead, LuongHead, RecurrentHead
+from unifier.heads.text_generation import WritingOptions
+from unifier.heads.transformer_decoder import TranslationHead
 from unifier.trunks.convolutional import Convolutional
 from unifier.trunks.recurrent import Cell, Recurrent
 from unifier.trunks.transformer import Transformer

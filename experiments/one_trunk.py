@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from three_modalities import digits, grammar, music
-from unifier.study.experiment import Experiment
-from unifier.study.joint import together
+from unifier.experiment import Experiment
+from unifier.trials.joint import together
 
 
 def one_trunk(

@@ -6,8 +6,8 @@ from genres import PLAIN, genres
 from pictures import pictures
 from translation import PLAIN as PLAIN_BLOCKS
 from translation import translation
-from unifier.study.comparison import Comparison
-from unifier.study.experiment import Experiment
+from unifier.comparison import Comparison
+from unifier.experiment import Experiment
 
 RECIPE: dict[str, Any] = {"learning_rate": 6e-3, "batch_tokens": 1024}
 """How all are trained; the log says what was tried beside it. Columns are plain, and batches as they are."""

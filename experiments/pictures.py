@@ -4,13 +4,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from unifier.data.augmenting.pictures import augment_pictures, view_pictures
-from unifier.data.sets.by_name import picture_source
+from unifier.augmentation.image import augment_pictures, view_pictures
 from unifier.data.source import BadExamples, readable
-from unifier.data.usual import usual_side
-from unifier.heads.classification import ClassificationHead
-from unifier.heads.pooling import Pooling
-from unifier.study.experiment import (
+from unifier.data.statistics import usual_side
+from unifier.datasets.factory import picture_source
+from unifier.experiment import (
     Arm,
     Compilation,
     Experiment,
@@ -19,11 +17,12 @@ from unifier.study.experiment import (
     Schedule,
     Training,
     enough_epochs,
+    fitted,
 )
-from unifier.study.fitted import fitted
-from unifier.trunks.named import Positions, added, make_trunk
+from unifier.heads.classification import ClassificationHead, Pooling
+from unifier.trunks.factory import Positions, added, make_trunk
 from unifier_tokenizers import InputError, PatchTokenizer
-from unifier_tokenizers.parts.stem import StemKind
+from unifier_tokenizers.stems import StemKind
 
 
 def pictures(

@@ -2,8 +2,8 @@
 
 from genres import genres
 from pictures import pictures
-from unifier.study.comparison import Comparison
-from unifier.study.experiment import Experiment
+from unifier.comparison import Comparison
+from unifier.experiment import Experiment
 
 
 def photographs(*, dim: int, depth: int, tokens: int, batch_tokens: int) -> Experiment:

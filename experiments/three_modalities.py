@@ -4,8 +4,8 @@ from genres import PLAIN, genres
 from pictures import pictures
 from translation import PLAIN as PLAIN_BLOCKS
 from translation import translation
-from unifier.study.comparison import Comparison
-from unifier.study.experiment import Experiment
+from unifier.comparison import Comparison
+from unifier.experiment import Experiment
 
 
 def grammar(

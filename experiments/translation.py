@@ -2,15 +2,13 @@
 
 from typing import Any, Literal, get_args
 
-from unifier.data.augmenting.subwords import BpeDropout
-from unifier.data.cleaning import Duplicates
-from unifier.data.embedded import GrammarPairs
-from unifier.data.extended import Extended
-from unifier.data.own.parallel_text import ParallelText, Texts
-from unifier.data.sets.multi30k import Multi30k
+from unifier.augmentation.text import BpeDropout
 from unifier.data.source import BadExamples, Source, readable
-from unifier.heads.translation import TranslationHead
-from unifier.study.experiment import (
+from unifier.data.text_files import Duplicates
+from unifier.datasets.grammar import GrammarPairs
+from unifier.datasets.multi30k import Multi30k
+from unifier.datasets.parallel_text import Extended, ParallelText, Texts
+from unifier.experiment import (
     Arm,
     Compilation,
     Experiment,
@@ -19,9 +17,10 @@ from unifier.study.experiment import (
     Schedule,
     Training,
     enough_epochs,
+    fitted,
 )
-from unifier.study.fitted import fitted
-from unifier.trunks.named import Positions, added, make_trunk
+from unifier.heads.transformer_decoder import TranslationHead
+from unifier.trunks.factory import Positions, added, make_trunk
 from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
 from unifier_tokenizers.errors import choose
 

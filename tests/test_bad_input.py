@@ -20,10 +20,10 @@ EXPERIMENT = """
 from typing import Literal
 
 from unifier import Arm, ClassificationHead, Experiment, Training, Transformer, TranslationHead
-from unifier.data.own.audio_folder import AudioFolder
-from unifier.data.sets.mnist import MNIST
-from unifier.data.own.image_folder import ImageFolder
-from unifier.data.own.parallel_text import ParallelText
+from unifier.datasets.audio_folder import AudioFolder
+from unifier.datasets.mnist import MNIST
+from unifier.datasets.image_folder import ImageFolder
+from unifier.datasets.parallel_text import ParallelText
 from unifier_tokenizers import FrameTokenizer, PatchTokenizer, SubwordTokenizer, Vocabulary
 
 def own_files(

@@ -316,7 +316,7 @@ def test_a_run_that_is_stopped_before_its_first_step_says_where_it_lies(
     def stop(*_: object) -> float:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("unifier.running.fit.peak_flops", stop)
+    monkeypatch.setattr("unifier.training.fit.peak_flops", stop)
     assert main(["run", str(file), "--out", str(tmp_path / "runs"), "--track", "off"]) == 1
     (folder,) = (tmp_path / "runs" / "small_study").iterdir()
     assert last_line(capsys.readouterr().out) == folder

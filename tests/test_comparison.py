@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from unifier import run
-from unifier.data.embedded import Digits
+from unifier.comparison import Comparison, Make, Mode
+from unifier.datasets.digits import Digits
+from unifier.experiment import Arm, Experiment, Training
+from unifier.files import read_json, write_json
 from unifier.heads.classification import ClassificationHead
-from unifier.running.using.load import load
-from unifier.study.comparison import Comparison, Make, Mode, Trial
-from unifier.study.experiment import Arm, Experiment, Training
-from unifier.study.files import read_json, write_json
+from unifier.inference.load import load
+from unifier.trials.plan import Trial, count_trials
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer
 
@@ -69,7 +70,7 @@ def one_shuffled() -> Experiment:
 def test_an_experiment_is_not_called_as_a_control_is(odd: Make) -> None:
     with pytest.raises(InputError, match=f'"{odd.__name__}" is a control of the transfers of "both" too'):
         Comparison("both", [one, odd], modes=("transfer",))
-    assert Comparison("both", [one, odd]).runs() == 2
+    assert count_trials(Comparison("both", [one, odd])) == 2
 
 
 def test_seeds_that_are_none() -> None:
@@ -84,7 +85,7 @@ def test_what_is_of_arms_trained_together_is_not_asked_of_those_alone(given: dic
     for modes in apart:
         with pytest.raises(InputError, match=f'{name}=.* is of arms trained together: give "both" the mode "joint"'):
             Comparison("both", [one, two], modes=modes, **given)
-    assert Comparison("both", [one, two], modes=("solo", "joint"), **given).runs() == 3
+    assert count_trials(Comparison("both", [one, two], modes=("solo", "joint"), **given)) == 3
 
 
 def longer(*, epochs: float = 1.0, tokens: int = 1000) -> Experiment:
@@ -98,7 +99,7 @@ def test_a_budget_that_stops_no_arm_does_not_vary() -> None:
         Comparison("budgets", [longer], vary={"epochs": (1, 2)})
     with pytest.raises(InputError, match="'tokens' varies, and every arm stops at 5,000 tokens whatever it is"):
         Comparison("budgets", [longer], budget=5000, vary={"tokens": (1000, 2000)})
-    assert Comparison("budgets", [longer], match="epochs", vary={"epochs": (1, 2)}).runs() == 2
+    assert count_trials(Comparison("budgets", [longer], match="epochs", vary={"epochs": (1, 2)})) == 2
 
 
 def plain(*, dim: int = 8) -> Experiment:

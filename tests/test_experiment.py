@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from unifier.data.embedded import Digits
+from unifier.datasets.digits import Digits
+from unifier.experiment import Arm, Experiment, Training
 from unifier.heads.classification import ClassificationHead
-from unifier.study.experiment import Arm, Experiment, Training
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer
 

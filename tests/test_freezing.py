@@ -6,16 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from unifier.data.embedded import Digits
-from unifier.data.examples import split_of
-from unifier.data.keeping.encoding import encode_split
-from unifier.data.loading import collate
+from unifier.data.dataloader import collate
+from unifier.data.dataset import split_of
+from unifier.data.encoding import encode_split
+from unifier.datasets.digits import Digits
+from unifier.experiment import PARTS, Arm, Experiment, Part, Training
 from unifier.heads.classification import ClassificationHead
-from unifier.model import Unifier
-from unifier.study.experiment import Arm, Experiment, Training
-from unifier.study.freezing import PARTS, Part
-from unifier.trunks.bag import Bag
+from unifier.training.lightning_module import Unifier
 from unifier.trunks.convolutional import Convolutional
+from unifier.trunks.mean_attention import Bag
 from unifier.trunks.recurrent import Recurrent
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
@@ -96,7 +95,7 @@ def test_a_shared_table_is_frozen_once_and_for_both() -> None:
     embedding = nn.Embedding(3, D)
     one.tokenizers["digits"].register_module("table", embedding)
     one.heads["digits"].register_module("table", embedding)
-    from unifier.study.freezing import freeze
+    from unifier.experiment import freeze
 
     freeze(("tokenizer",), one.trunk, one.tokenizers.values(), one.heads.values())
     assert not embedding.weight.requires_grad

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections import Counter
+from collections.abc import Collection, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -16,86 +17,115 @@ import pytest
 import unifier
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("trunks", "heads", "data", "study", "network", "model", "report", "running", "cli")
-FLOORS = ("unifier_tokenizers", *(f"unifier.{folder}" for folder in FOLDERS))
-"""From the lowest to the highest: a module imports from its own floor and from those before it."""
-SOURCES = sorted([*ROOT.glob("unifier/**/*.py"), *ROOT.glob("tokenizers/**/*.py")])
-OURS = [
-    *SOURCES,
-    *(path for folder in ("experiments", "benchmarks", "tests") for path in sorted((ROOT / folder).glob("**/*.py"))),
-]
+RANKS = (
+    "unifier_tokenizers",
+    "nn",
+    "trunks",
+    "heads",
+    "files",
+    "data",
+    "datasets augmentation",
+    "experiment",
+    "options network comparison",
+    "analysis",
+    "report",
+    "config",
+    "training",
+    "trials",
+    "inference",
+    "launch console",
+    "cli",
+)
+"""Folders and modules of unifier from the lowest to the highest; none imports from a higher one or its equal."""
+SOURCES = sorted(
+    path
+    for folder in ("unifier", "tokenizers/unifier_tokenizers")
+    for path in (ROOT / folder).rglob("*.py")
+    if path.name != "__init__.py"
+)
 PAGES = [path for folder in (".", "experiments", "benchmarks") for path in sorted((ROOT / folder).glob("*.md"))]
 
 
-def floor(module: str) -> int | None:
-    return next((k for k, name in enumerate(FLOORS) if module == name or module.startswith(name + ".")), None)
-
-
-def imported(tree: ast.AST) -> set[str]:
-    """Every module that is imported, wherever in the file."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "imports name their module from the root"
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
-
-
-def upward(module: str, text: str) -> list[str]:
-    """What is wrong with a module's imports, a sentence each."""
-    own = floor(module)
-    assert own is not None, f"{module} stands on no floor: add it to FLOORS"
-    wrong: list[str] = []
-    for name in sorted(imported(ast.parse(text))):
-        other = floor(name)
-        if name.split(".")[0] in ("unifier", "unifier_tokenizers") and other is None:
-            wrong.append(f"{module} imports {name}: name the module it lives in")
-        elif other is not None and other > own:
-            wrong.append(f"{module} imports {name}: {FLOORS[own]} is below {FLOORS[other]}, and knows nothing of it")
-        elif (
-            FLOORS[own] == "unifier.report"
-            and other not in (None, own)
-            and not name.startswith(("unifier.study.files", "unifier_tokenizers"))
-        ):
-            wrong.append(f"{module} imports {name}: a report reads what a run left, by study.files alone")
-    return wrong
-
-
-def named(path: Path) -> str:
+def module_name(path: Path) -> str:
+    """Return the import name of a library file."""
     root = ROOT / "tokenizers" if "unifier_tokenizers" in path.parts else ROOT
-    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(path.relative_to(root).with_suffix("").parts)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=named)
-def test_imports_run_one_way(path: Path) -> None:
-    if named(path) != "unifier":  # the list of public names, each read from its module when it is asked for
-        assert not upward(named(path), path.read_text()), "\n".join(upward(named(path), path.read_text()))
+def rank(module: str) -> int:
+    """Return the rank of a module's folder, or of the module itself directly under unifier."""
+    first, _, rest = module.partition(".")
+    folder = first if first == "unifier_tokenizers" else rest.split(".")[0]
+    return next(k for k, names in enumerate(RANKS) if folder in names.split())
 
 
-def test_an_upward_import_is_found_wherever_it_hides() -> None:
-    planted = "def f():\n    if f:\n        from unifier.running.fit import fit\n    return fit\n"
-    assert upward("unifier.data.loading", planted) == [
-        "unifier.data.loading imports unifier.running.fit.fit: unifier.data is below unifier.running, "
-        "and knows nothing of it"
+def imports(text: str, modules: Collection[str]) -> set[str]:
+    """Return the modules of ours that a file imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+    return found & set(modules)
+
+
+def faults(texts: Mapping[str, str]) -> list[str]:
+    """List the upward imports, and one import circle if there are any, among these modules."""
+    graph = {module: imports(text, texts) for module, text in texts.items()}
+    upward = [
+        f"{module} imports {other}"
+        for module, others in graph.items()
+        for other in sorted(others)
+        if rank(other) > rank(module) or (rank(other) == rank(module) and folder_of(other) != folder_of(module))
     ]
-    assert upward("unifier_tokenizers.text", "import unifier.heads.head")
-    assert upward("unifier.heads.head", "from unifier import cli")
-    assert upward("unifier.report.page", "from unifier.model import Unifier")
-    assert upward("unifier.study.ledger", "from unifier import Transformer")
-    assert not upward("unifier.report.page", "from unifier.study.files import read_json")
-    assert not upward("unifier.running.fit", "import torch\nfrom unifier.model import Unifier")
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        upward.append(f"circle: {' -> '.join(error.args[1])}")
+    return upward
 
 
-def test_no_file_is_long() -> None:
-    long = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in OURS}
-    assert {name: lines for name, lines in long.items() if lines > 350} == {}
+def folder_of(module: str) -> str:
+    """Return the part of a module's name that is ranked."""
+    return module.split(".")[0] if module.startswith("unifier_tokenizers") else module.split(".")[1]
 
 
-def test_no_folder_is_crowded() -> None:
-    modules = Counter(path.parent for path in OURS if path.name != "__init__.py" and path.parent.name != "tests")
-    assert {str(folder.relative_to(ROOT)): count for folder, count in modules.items() if count > 10} == {}
+def test_imports_run_downward_and_in_no_circle() -> None:
+    assert faults({module_name(path): path.read_text() for path in SOURCES}) == []
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {
+            "unifier.data.source": "def f():\n    from unifier.training.fit import fit\n    return fit",
+            "unifier.training.fit": "",
+        },
+        {"unifier.datasets.digits": "import unifier.augmentation.image", "unifier.augmentation.image": ""},
+        {"unifier_tokenizers.text": "from unifier.heads import head", "unifier.heads.head": ""},
+        {
+            "unifier.trunks.trunk": "def f():\n    from unifier.trunks.factory import g\n    return g",
+            "unifier.trunks.factory": "from unifier.trunks.trunk import Trunk",
+        },
+    ],
+    ids=["upward inside a function", "sideways", "upward from the tokenizers", "a circle inside a folder"],
+)
+def test_imports_upward_or_in_a_circle_are_found(texts: dict[str, str]) -> None:
+    assert len(faults(texts)) == 1
+
+
+def test_report_reads_results_through_files_alone() -> None:
+    for path in SOURCES:
+        if path.parent.name == "report":
+            allowed = ("unifier.report", "unifier.files", "unifier_tokenizers")
+            others = imports(path.read_text(), {module_name(other) for other in SOURCES})
+            assert [name for name in others if not name.startswith(allowed)] == [], path
+
+
+def test_library_is_two_levels_deep() -> None:
+    assert {len(module_name(path).split(".")) for path in SOURCES} <= {2, 3}
 
 
 def wide(text: str) -> list[str]:
@@ -160,13 +190,13 @@ def test_it_starts_at_once(seconds: float, arguments: list[str]) -> None:
 
 def test_what_nobody_asked_for_takes_no_memory() -> None:
     modules = [
-        "unifier.heads.tagging",
-        "unifier.heads.translation",
-        "unifier.data.embedded",
-        "unifier.data.splitting",
-        "unifier.running.run",
-        "unifier.running.show",
-        "unifier.running.using.translate",
+        "unifier.heads.classification",
+        "unifier.heads.transformer_decoder",
+        "unifier.datasets.synthetic_music",
+        "unifier.data.splits",
+        "unifier.launch",
+        "unifier.inference.inspect",
+        "unifier.inference.translate",
     ]
     heavy = {"lightning", "torchmetrics", "sklearn", "sacrebleu", "sacremoses"}
     asked = f"import importlib, sys\nfor name in {modules}:\n"

@@ -15,20 +15,20 @@ from torch.utils._pytree import tree_leaves
 from benchmarks.contests import accelerated, classifying, ours, peers, translation
 from benchmarks.models.sequences import Size
 from benchmarks.racing.contest import Contest
-from unifier.data.examples import split_of
-from unifier.data.keeping.encoding import Encoded, encode_split
-from unifier.data.loading import Batch, collate
+from unifier.config import experiment as named
+from unifier.data.dataloader import Batch, collate
+from unifier.data.dataset import split_of
+from unifier.data.encoding import Encoded, encode_split
+from unifier.experiment import Experiment
 from unifier.heads.head import IGNORED
-from unifier.heads.translation import TranslationHead
-from unifier.heads.writing import WritingHead
+from unifier.heads.text_generation import WritingHead
+from unifier.heads.transformer_decoder import TranslationHead
 from unifier.network import Network
-from unifier.running.registry import experiment as named
-from unifier.study.experiment import Experiment
-from unifier.trunks.arithmetic.norm import LayerNorm
-from unifier.trunks.attention import visibility
+from unifier.nn.attention import visibility
+from unifier.nn.precision import LayerNorm
 from unifier_tokenizers import PatchTokenizer, Tokens, Units, Vocabulary
-from unifier_tokenizers.parts.known import alike
-from unifier_tokenizers.parts.stem import Stem
+from unifier_tokenizers.stems import Stem
+from unifier_tokenizers.tokens import alike
 
 GPU = torch.device("cuda", 0)
 SIDE = 8

@@ -13,19 +13,20 @@ import torch
 from torch import Tensor, nn
 
 from unifier import Comparison, Experiment, run
-from unifier.data.embedded import Digits
-from unifier.data.examples import split_of
-from unifier.data.keeping.encoding import Encoded, encode_split
-from unifier.data.loading import Batch, collate
+from unifier.data.dataloader import Batch, collate
+from unifier.data.dataset import split_of
+from unifier.data.encoding import Encoded, encode_split
+from unifier.datasets.digits import Digits
+from unifier.experiment import Arm, Part, Training, parts_of
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head, mean_share
-from unifier.model import Unifier
-from unifier.study.experiment import Arm, Training
-from unifier.study.flops import flops_of_example
-from unifier.study.freezing import Part, parts_of
-from unifier.study.transfer import shuffle, tune
+from unifier.nn.attention import Visible
+from unifier.training.cost import flops_of_example
+from unifier.training.lightning_module import Unifier
+from unifier.trials.joint import shuffle, tune
+from unifier.trials.plan import plan_trials
 from unifier.trunks.transformer import Transformer
-from unifier.trunks.trunk import Trunk, Visible
+from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import ContractError, InputError, PatchTokenizer, Tokenizer, Tokens, Units, check_tokenizer
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -158,7 +159,7 @@ def test_shuffled_weights_are_shuffled_means_too() -> None:
 def test_numbers_of_a_comparison_may_be_numpys() -> None:
     numbers: Any = np.arange(2)
     comparison = Comparison("numbers", [one], seeds=numbers, vary={"fold": numbers + 1}, match="steps")
-    assert json.loads(json.dumps([trial.row()["varied"] for trial in comparison.trials()])) == [
+    assert json.loads(json.dumps([trial.row()["varied"] for trial in plan_trials(comparison)])) == [
         {"fold": fold} for fold in (1, 1, 2, 2)
     ]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from unifier.running import plugins as found_by
-from unifier.running.plugins import Kind, plugin_names, plugins
+from unifier import config as found_by
+from unifier.config import Kind, plugin_names, plugins
 
 
 def test_a_broken_plug_in_is_named_and_the_others_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +33,7 @@ def test_a_broken_plug_in_is_named_and_the_others_are_there(monkeypatch: pytest.
 
 
 def test_a_plug_in_with_the_name_of_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = ("unifier.heads.tagging:TaggingHead", "unifier.heads.head:Head")
+    values = ("unifier.heads.classification:TaggingHead", "unifier.heads.head:Head")
     entries = EntryPoints(EntryPoint("tagging", value, "unifier.heads") for value in values)
     monkeypatch.setattr(found_by, "entry_points", lambda group: entries.select(group=group))
     said = r"'tagging' \(unifier\.heads\.head:Head\) has the name of another \(unifier\.heads\.tagging:TaggingHead\)"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import unifier
-from unifier.running.registry import experiment, experiments
-from unifier.study.comparison import Comparison
-from unifier.study.experiment import Experiment
+from unifier.comparison import Comparison
+from unifier.config import experiment, experiments
+from unifier.experiment import Experiment
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unifier.running.registry import experiment, experiments
+from unifier.config import experiment, experiments
 from unifier_tokenizers import InputError
 
 ROOT = Path(__file__).parents[1]

@@ -11,15 +11,16 @@ import torch
 from torch import Tensor
 
 from unifier import Comparison, Experiment, run
-from unifier.data.embedded import Digits, GrammarPairs, SyntheticMusic
-from unifier.data.examples import split_of
+from unifier.data.dataset import split_of
 from unifier.data.source import Example, Source, SplitName, name_of
-from unifier.heads.classification import ClassificationHead
+from unifier.datasets.digits import Digits
+from unifier.datasets.grammar import GrammarPairs
+from unifier.datasets.synthetic_music import SyntheticMusic
+from unifier.experiment import Arm, Training
+from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
-from unifier.heads.tagging import TaggingHead
-from unifier.heads.translation import TranslationHead
-from unifier.running.loop.endings import RunFailed
-from unifier.study.experiment import Arm, Training
+from unifier.heads.transformer_decoder import TranslationHead
+from unifier.training.result import RunFailed
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, SubwordTokenizer, Tokens, Vocabulary
 

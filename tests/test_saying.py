@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import soundfile
 
-from unifier.data.own.audio_folder import AudioFolder
-from unifier.data.own.parallel_text import ParallelText
-from unifier.data.reading.download import Remote, download
-from unifier.data.saying import say
+from unifier.data.download import Remote, download
+from unifier.datasets.audio_folder import AudioFolder
+from unifier.datasets.parallel_text import ParallelText
+from unifier.experiment import Arm, Experiment, Training
+from unifier.files import say
 from unifier.heads.classification import ClassificationHead
-from unifier.running.encoded import encode
-from unifier.running.loop.callbacks import Interruption
-from unifier.study.experiment import Arm, Experiment, Training
+from unifier.training.callbacks import Interruption
+from unifier.training.fit import encode_tasks
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import FrameTokenizer
 
@@ -58,7 +58,7 @@ def test_sounds_are_encoded_kept_and_found_unheard(tmp_path: Path, monkeypatch: 
         source = AudioFolder(tmp_path / "sounds.csv")
         arm = Arm(source, FrameTokenizer(8, rate=4000, bands=16), ClassificationHead(source.labels, 8))
         training = Training(steps=1, workers=0, bad_examples="skip")
-        encoded = encode(Experiment("sounds", Transformer(8, 1, 2, 8), {"sounds": arm}, training), {})["sounds"]
+        encoded = encode_tasks(Experiment("sounds", Transformer(8, 1, 2, 8), {"sounds": arm}, training), {})["sounds"]
         return sum(map(len, encoded.splits.values()))
 
     assert examples() == 11  # encoded, one of them skipped
@@ -101,7 +101,7 @@ def test_pairs_are_cleaned_unheard(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ids=["it prints", "it is interrupted", "another pipe"],
 )
 def test_a_command_ends_silently_where_its_own_output_is_read_by_nobody(act: str, told: list[str]) -> None:
-    needed = "from pathlib import Path\nfrom unifier import cli\nfrom unifier.running.loop.endings import Interrupted"
+    needed = "from pathlib import Path\nfrom unifier import cli\nfrom unifier.training.result import Interrupted"
     program = f"{needed}\ndef act(_): {act}\ncli.act_list = act\nraise SystemExit(cli.main(['list']))"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
         assert command.stdout is not None

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import pytest
 
 from unifier.cli import parse_settings
-from unifier.running.settings import check_settings, convert, describe
-from unifier.study.experiment import Experiment
-from unifier.study.files import write_json
+from unifier.config import check_settings, convert, describe
+from unifier.experiment import Experiment
+from unifier.files import write_json
 from unifier_tokenizers import InputError
 
 Colour = Literal["red", "blue"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from unifier.cli import main
-from unifier.study.files import read_json
+from unifier.files import read_json
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -4,47 +4,46 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unifier.data.loading import Batch
+    from unifier.comparison import Comparison
+    from unifier.data.dataloader import Batch
     from unifier.data.source import Example, Scale, Source
-    from unifier.heads.classification import ClassificationHead
+    from unifier.experiment import Arm, Experiment, Training
+    from unifier.heads.classification import ClassificationHead, TaggingHead
     from unifier.heads.head import Head
-    from unifier.heads.tagging import TaggingHead
-    from unifier.heads.translation import TranslationHead
-    from unifier.model import Unifier
-    from unifier.running.result import Result
-    from unifier.running.run import run
-    from unifier.running.using.load import load
-    from unifier.study.comparison import Comparison
-    from unifier.study.experiment import Arm, Experiment, Training
-    from unifier.trunks.bag import Bag
+    from unifier.heads.transformer_decoder import TranslationHead
+    from unifier.inference.load import load
+    from unifier.launch import run
+    from unifier.training.lightning_module import Unifier
+    from unifier.training.result import Result
     from unifier.trunks.convolutional import Convolutional
+    from unifier.trunks.mean_attention import Bag
     from unifier.trunks.recurrent import Recurrent
     from unifier.trunks.transformer import Transformer
     from unifier.trunks.trunk import Trunk
 
 # Read from its module when first asked for, so that `import unifier` and the command line start at once.
 _HOMES = {
-    "Arm": "unifier.study.experiment",
-    "Bag": "unifier.trunks.bag",
-    "Batch": "unifier.data.loading",
+    "Arm": "unifier.experiment",
+    "Bag": "unifier.trunks.mean_attention",
+    "Batch": "unifier.data.dataloader",
     "ClassificationHead": "unifier.heads.classification",
-    "Comparison": "unifier.study.comparison",
+    "Comparison": "unifier.comparison",
     "Convolutional": "unifier.trunks.convolutional",
     "Example": "unifier.data.source",
-    "Experiment": "unifier.study.experiment",
+    "Experiment": "unifier.experiment",
     "Head": "unifier.heads.head",
     "Recurrent": "unifier.trunks.recurrent",
-    "Result": "unifier.running.result",
+    "Result": "unifier.training.result",
     "Scale": "unifier.data.source",
     "Source": "unifier.data.source",
-    "TaggingHead": "unifier.heads.tagging",
-    "Training": "unifier.study.experiment",
+    "TaggingHead": "unifier.heads.classification",
+    "Training": "unifier.experiment",
     "Transformer": "unifier.trunks.transformer",
-    "TranslationHead": "unifier.heads.translation",
+    "TranslationHead": "unifier.heads.transformer_decoder",
     "Trunk": "unifier.trunks.trunk",
-    "Unifier": "unifier.model",
-    "load": "unifier.running.using.load",
-    "run": "unifier.running.run",
+    "Unifier": "unifier.training.lightning_module",
+    "load": "unifier.inference.load",
+    "run": "unifier.launch",
 }
 
 __all__ = [

@@ -1,4 +1,6 @@
-"""The command line: list, show, run, sweep, report, translate."""
+"""The tables that are printed at the end of a run or a comparison.
+
+The command line: list, show, run, sweep, report, translate."""
 
 import argparse
 import ast
@@ -15,7 +17,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn, final
 
-from unifier.data.saying import say
+from unifier.files import say
 
 KINDS = ("tokenizers", "heads", "sources")
 
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if isinstance(error, BrokenPipeError) and not _tell():
             return 1
-        from unifier.study.files import is_mendable
+        from unifier.files import is_mendable
 
         if not is_mendable(error):
             raise
@@ -64,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_folder(error)
         return 2
     except BaseException as error:
-        from unifier.running.loop.endings import DivergedError, Interrupted, RunFailed
+        from unifier.training.result import DivergedError, Interrupted, RunFailed
 
         if isinstance(error, Interrupted):
             goes_on = any((error.folder / whole).exists() for whole in ("comparison.json", "checkpoints/last.ckpt"))
@@ -205,12 +207,12 @@ def make_parser() -> argparse.ArgumentParser:
 def act_list(options: argparse.Namespace) -> None:
     """Print names, one a line."""
     if options.what in KINDS:
-        from unifier.running.plugins import plugins
+        from unifier.config import plugins
 
         for name, plugin in plugins(options.what).items():
             print(f"{name:16} {(plugin.__doc__ or '').strip().partition(chr(10))[0]}")
     elif options.what:
-        from unifier.running.registry import experiments
+        from unifier.config import experiments
         from unifier_tokenizers import InputError
 
         if not Path(options.what).exists():
@@ -218,7 +220,7 @@ def act_list(options: argparse.Namespace) -> None:
         for name, function in experiments(options.what).items():
             print(f"{options.what}:{name:20} {(function.__doc__ or '').strip().partition(chr(10))[0]}")
     else:
-        from unifier.running.plugins import plugin_names
+        from unifier.config import plugin_names
 
         for kind in KINDS:
             print(f"{kind}: {', '.join(plugin_names(kind))}")
@@ -243,7 +245,7 @@ def _warn_in_a_line(message: Warning | str, *_: Any) -> None:
 def act_show(options: argparse.Namespace) -> None:
     """Print shapes and counts."""
     from unifier.data.source import reading_from
-    from unifier.running.show import show
+    from unifier.inference.inspect import show
 
     settings = parse_settings(options.settings)
     with reading_from(options.data):
@@ -252,9 +254,9 @@ def act_show(options: argparse.Namespace) -> None:
 
 def act_run(options: argparse.Namespace) -> int:
     """Run, then print the scores and the folder; returns 1 where a run of a comparison failed."""
+    from unifier.config import experiment
     from unifier.data.source import reading_from
-    from unifier.running.registry import experiment
-    from unifier.running.run import run_and_place
+    from unifier.launch import run_and_place
 
     settings = parse_settings(options.settings)
     with reading_from(options.data):
@@ -267,11 +269,13 @@ def act_run(options: argparse.Namespace) -> int:
             tensorboard=options.tensorboard,
             resume=options.resume,
         )
-    from unifier.running.table import print_comparison, print_table  # with SciPy: another second
-
     if (folder / "comparison.json").exists():
+        from unifier.console import print_comparison
+
         print_comparison(folder)
     else:
+        from unifier.console import print_table
+
         print_table(results)
     if (folder / "report.html").exists():
         print(f"report: {folder / 'report.html'}")
@@ -281,7 +285,7 @@ def act_run(options: argparse.Namespace) -> int:
 
 def act_sweep(options: argparse.Namespace) -> None:
     """Make a sweep and print its id and its agents' command, or its configuration."""
-    from unifier.running.comparing.sweep import start_sweep, sweep_configuration
+    from unifier.trials.wandb_sweep import start_sweep, sweep_configuration
 
     configuration = sweep_configuration(
         options.experiment,
@@ -313,9 +317,8 @@ def act_translate(options: argparse.Namespace) -> None:
     from contextlib import nullcontext
     from dataclasses import fields
 
-    from unifier.report.alignment import AlignmentPage
-    from unifier.running.using.translate import DecodingOptions, opened, translate
-    from unifier.running.using.translator import Translator
+    from unifier.inference.translate import AlignmentPage, DecodingOptions, opened, translate
+    from unifier.inference.translator import Translator
 
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # as what is read

@@ -6,11 +6,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from unifier.data.keeping.encoding import units_of
-from unifier.data.loading import Batch
+from unifier.data.dataloader import Batch
+from unifier.data.encoding import units_of
 from unifier.data.source import Example
-from unifier.study.experiment import Experiment
-from unifier.study.freezing import freeze, hold_frozen_statistics
+from unifier.experiment import Experiment, freeze, hold_frozen_statistics
 from unifier_tokenizers import InputError, Tokens, pad_columns
 from unifier_tokenizers.errors import choose
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from benchmarks.contests import accelerated, decoding, spectrogram, translation, vit
 from benchmarks.racing.contest import Contest, in_float32
-from unifier.trunks.arithmetic.precision import fast_bfloat16
+from unifier.nn.precision import fast_bfloat16
 
 
 def as_here(contest: Contest) -> Contest:

@@ -13,7 +13,7 @@ from benchmarks.contests.peers import training
 from benchmarks.models.copying import State, fill, read
 from benchmarks.models.encoders import Shape
 from benchmarks.racing.contest import Compiled, Contestant, Role, Workload
-from unifier.study.experiment import Precision
+from unifier.experiment import Precision
 
 
 class Labelled(NamedTuple):

@@ -14,12 +14,12 @@ from benchmarks.models.copying import fill, read
 from benchmarks.models.sequences import SIZE, Size
 from benchmarks.racing.agreement import texts_differ
 from benchmarks.racing.contest import SEED, Contest, Contestant, Role, Workload, autocast, ours, with_memory_kept
-from unifier.data.keeping.encoding import Encoded
-from unifier.data.loading import EvaluationBatches, collate
-from unifier.heads.writing import limit
-from unifier.study.experiment import Precision
+from unifier.data.dataloader import EvaluationBatches, collate
+from unifier.data.encoding import Encoded
+from unifier.experiment import Precision
+from unifier.heads.text_generation import limit
 from unifier_tokenizers import Vocabulary
-from unifier_tokenizers.parts.vocabulary import END, PAD
+from unifier_tokenizers.text import END, PAD
 
 MARIAN = "transformers.models.marian.modeling_marian"
 

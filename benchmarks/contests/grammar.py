@@ -11,13 +11,13 @@ import torch
 from benchmarks.models import sequences
 from benchmarks.models.sequences import Size
 from benchmarks.racing.contest import SEED
-from unifier.data.embedded import GrammarPairs
-from unifier.data.keeping.encoding import Encoded
-from unifier.data.loading import TrainingBatches
+from unifier.data.dataloader import TrainingBatches
+from unifier.data.encoding import Encoded
 from unifier.data.source import SplitName
-from unifier.trunks.arithmetic.precision import fast_bfloat16
+from unifier.datasets.grammar import GrammarPairs
+from unifier.nn.precision import fast_bfloat16
 from unifier_tokenizers import Units, Vocabulary
-from unifier_tokenizers.parts.vocabulary import END
+from unifier_tokenizers.text import END
 
 if TYPE_CHECKING:
     from unifier.network import Network

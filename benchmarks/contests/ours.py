@@ -13,18 +13,18 @@ from torch import Tensor, nn
 from benchmarks.models.encoders import Shape
 from benchmarks.racing.contest import CLIP, LEARNING_RATE, SEED, Workload, autocast
 from benchmarks.racing.device import Device
-from unifier.data.keeping.encoding import Encoded
-from unifier.data.loading import Batch, collate
+from unifier.data.dataloader import Batch, collate
+from unifier.data.encoding import Encoded
 from unifier.data.source import Example, SplitName
+from unifier.experiment import Arm, Experiment, Precision, Training
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head
-from unifier.heads.translation import TranslationHead
-from unifier.heads.writing import before
+from unifier.heads.text_generation import before
+from unifier.heads.transformer_decoder import TranslationHead
 from unifier.network import Network
-from unifier.study.experiment import Arm, Experiment, Precision, Training
-from unifier.study.flops import flops_of_example
-from unifier.study.memory import keep_freed_memory
-from unifier.study.optimizing.optimizers import make_optimizer, make_schedule
+from unifier.training.cost import flops_of_example
+from unifier.training.memory import keep_freed_memory
+from unifier.training.optimizers import make_optimizer, make_schedule
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import Tokenizer, Units

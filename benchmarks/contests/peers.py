@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from benchmarks.racing.contest import CLIP, LEARNING_RATE, Compiled, Workload, autocast
 from benchmarks.racing.device import Device, sent
-from unifier.study.experiment import Precision
+from unifier.experiment import Precision
 
 B = TypeVar("B", bound=NamedTuple)
 

@@ -18,12 +18,12 @@ from benchmarks.racing.agreement import far_apart
 from benchmarks.racing.contest import SEED, Compiled, Contest, Contestant, Role, Workload, ours, with_memory_kept
 from benchmarks.racing.device import Device
 from benchmarks.racing.peak import peaks
-from unifier.data.keeping.encoding import Encoded
-from unifier.data.loading import Batch, TrainingBatches, collate
+from unifier.data.dataloader import Batch, TrainingBatches, collate
+from unifier.data.encoding import Encoded
+from unifier.experiment import Precision
 from unifier.heads.head import IGNORED
-from unifier.study.experiment import Precision
 from unifier_tokenizers import Units, Vocabulary
-from unifier_tokenizers.parts.vocabulary import END, SPECIALS
+from unifier_tokenizers.text import END, SPECIALS
 
 CHECKED = 8
 """Pairs whose logits are compared."""

@@ -13,7 +13,7 @@ from benchmarks.models.encoders import Shape
 from benchmarks.racing.agreement import far_apart
 from benchmarks.racing.contest import SEED, Contest, Workload, ours, with_memory_kept
 from benchmarks.racing.peak import peaks
-from unifier.study.experiment import Precision
+from unifier.experiment import Precision
 
 SHAPE = Shape(
     height=28,

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tokenizers as hf
-from unifier.data.loading import Batch
-from unifier.heads.writing import before
+from unifier.data.dataloader import Batch
+from unifier.heads.text_generation import before
 from unifier_tokenizers import Vocabulary
-from unifier_tokenizers.parts.vocabulary import BEGIN, END, PAD
 from unifier_tokenizers.positions import sinusoid
+from unifier_tokenizers.text import BEGIN, END, PAD
 
 if TYPE_CHECKING:
     from unifier.network import Network
@@ -49,7 +49,7 @@ def padded(vocabulary: Vocabulary, size: int) -> Vocabulary:
 def ours(vocabulary: Vocabulary, size: Size) -> "Network":
     """Our tokenizer, trunk and head; the vocabulary has `size.vocabulary` entries."""
     from benchmarks.contests.ours import assemble
-    from unifier.heads.translation import TranslationHead
+    from unifier.heads.transformer_decoder import TranslationHead
     from unifier.trunks.transformer import Transformer
     from unifier_tokenizers import SubwordTokenizer
 

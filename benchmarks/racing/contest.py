@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.racing.device import Device
-from unifier.study.experiment import Precision
-from unifier.study.memory import keep_freed_memory
+from unifier.experiment import Precision
+from unifier.training.memory import keep_freed_memory
 
 Role = Literal["ours", "ours compiled", "as it comes", "best", "compiled", "memory kept", "float32", "peak"]
 """What a contestant is there for:

@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import torch
 
-from unifier.trunks.arithmetic.precision import fast_bfloat16
+from unifier.nn.precision import fast_bfloat16
 
 Device = Literal["cpu", "cuda"]
 """torch's names for them."""

@@ -7,9 +7,9 @@ import torch
 
 from benchmarks.racing.contest import Contestant, Workload
 from benchmarks.racing.device import Device
-from unifier.study.experiment import Precision
-from unifier.study.memory import keep_freed_memory
-from unifier.trunks.arithmetic.linear import product
+from unifier.experiment import Precision
+from unifier.nn.linear import product
+from unifier.training.memory import keep_freed_memory
 
 SIDE = {"cpu": 2048, "cuda": 8192}
 PRODUCTS = {"cpu": 10, "cuda": 100}

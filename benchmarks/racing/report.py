@@ -12,7 +12,7 @@ import torch
 from benchmarks.racing.contest import Contest
 from benchmarks.racing.device import Device
 from benchmarks.racing.timing import Timing, ratios
-from unifier.running.result import commit, processor
+from unifier.training.result import commit, processor
 
 PEERS = ("timm", "transformers", "x-transformers")
 FILES: dict[Device, str] = {"cpu": "results.json", "cuda": "results-cuda.json"}

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.racing.contest import OURS
 from benchmarks.racing.device import Device
 from benchmarks.racing.report import PEERS, Results
-from unifier.study.files import write_text
+from unifier.files import write_text
 
 RATIOS = {
     "vs_as_it_comes": ("peers as they come", "{:.2f} x"),

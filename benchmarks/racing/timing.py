@@ -7,7 +7,7 @@ from statistics import median
 from typing import final
 
 from benchmarks.racing.contest import OURS, Role
-from unifier.study.experiment import Precision
+from unifier.experiment import Precision
 
 ROUNDS = 5
 

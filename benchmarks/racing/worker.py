@@ -17,7 +17,7 @@ import torch
 from benchmarks.contests.by_name import find
 from benchmarks.racing.contest import Contestant, Workload
 from benchmarks.racing.device import Device, finish, give_back
-from unifier.study.memory import forget_peak_memory, peak_memory
+from unifier.training.memory import forget_peak_memory, peak_memory
 
 Answer = dict[str, Any]
 

@@ -10,12 +10,11 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError
-from unifier_tokenizers.parts.dropout import Dropout
-from unifier_tokenizers.parts.pixels import Pictures, to_patches, to_pictures
-from unifier_tokenizers.parts.stem import LinearMap, Stem, StemKind
-from unifier_tokenizers.parts.tiles import tiles_over
+from unifier_tokenizers.patches import Pictures, tiles_over, to_patches, to_pictures
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
+from unifier_tokenizers.stems import LinearMap, Stem, StemKind
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import NOWHERE, Units
 

@@ -15,6 +15,8 @@ from unifier_tokenizers.tokens import NOWHERE, Units, no_units
 # and a half-precision trainer, which rounds every float of a batch, rounds no id.
 DTYPES = (torch.int64, torch.int32, torch.uint8, torch.float32)
 """What a member's values may be."""
+
+
 HEADER = 4
 """Rows above a column's values: its member, from 1 on (0 is padding); its dtype; its rows, 0 for ids (N,); its axes."""
 

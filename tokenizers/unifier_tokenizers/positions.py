@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unifier_tokenizers.errors import InputError, choose
-from unifier_tokenizers.parts.known import alike
+from unifier_tokenizers.tokens import alike
 
 PositionKind = Literal["none", "sinusoid", "learned"]
 

@@ -1,19 +1,193 @@
-"""Text to columns, one subword a column."""
+"""Texts to ids and back, by Hugging Face tokenizers.
 
+Text to columns, one subword a column."""
+
+import json
 import math
+import re
+from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Iterable
+from itertools import accumulate, chain, groupby
 from pathlib import Path
-from typing import final
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
 
-from unifier_tokenizers.errors import InputError
-from unifier_tokenizers.parts.dropout import Dropout
-from unifier_tokenizers.parts.vocabulary import END, Vocabulary
+import tokenizers as hf
+from tokenizers import decoders, models, pre_tokenizers, trainers
+from unifier_tokenizers.dropout import Dropout
+from unifier_tokenizers.errors import InputError, choose
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import Units
+
+Level = Literal["bpe", "word", "character", "byte"]
+
+
+LEAST: dict[Level, int] = {"bpe": 260, "byte": 260, "character": 261, "word": 5}
+"""The fewest entries at each level: the specials, and the bytes where it has them, else one to learn."""
+
+
+PAD, UNKNOWN, BEGIN, END = range(4)
+
+
+SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")
+"""The first entries of every vocabulary. No text ever encodes to them by its spelling."""
+
+
+WORD = re.compile(r"\w+'?|[^\w\s]")
+"""Texts are cut at spaces, after an apostrophe and around marks: "Je n'entre." is Je, n', entre, "."."""
+
+
+@final
+class Vocabulary:
+    """The subwords of a set of texts.
+
+    Levels: "bpe" is byte-level byte-pair encoding (Sennrich et al. 2016; on bytes as in Radford et al. 2019), "byte"
+    the 256 bytes alone, "character" the characters seen, with a character never seen spelled in bytes, and "word" the
+    words and punctuation marks seen. All but "word" give every text back exactly; "word" has an unknown entry, and
+    joins its words with spaces.
+    """
+
+    def __init__(self, codec: hf.Tokenizer) -> None:
+        self.codec = codec
+
+    @classmethod
+    def fit(cls, texts: Iterable[str], *, size: int = 8000, level: Level = "bpe") -> "Vocabulary":
+        """Learn at most `size` entries from texts, the four specials and any bytes included."""
+        if size < (least := LEAST[choose("level", level, tuple(LEAST))]):
+            raise InputError(f'a vocabulary of {size} entries at level "{level}" is too small: at least {least}')
+        texts = iter(texts)  # there may be more of them than fit into memory
+        first = next(filter(None, texts), None)
+        if first is None:
+            raise InputError("a vocabulary cannot be learned from no text: give it at least one sentence")
+        texts = map(_checked, chain([first], texts))
+        if level == "word":
+            return cls(_words(texts, size))
+        if level == "character":
+            return cls(_characters(texts, size))
+        return cls(_bytes(texts, size if level == "bpe" else 260))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Vocabulary":
+        """Read what `save` wrote, or any tokenizer.json whose first four entries are `SPECIALS`."""
+        try:
+            codec = hf.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises plain Exception
+            raise InputError(f"{path}: not a saved vocabulary ({error})") from error
+        if tuple(map(codec.id_to_token, range(4))) != SPECIALS:
+            raise InputError(f"{path}: its first entries are not {' '.join(SPECIALS)}")
+        return cls(codec)
+
+    def save(self, path: str | Path) -> None:
+        """Write one JSON file, in Hugging Face's format."""
+        self.codec.save(str(path))
+
+    def __len__(self) -> int:
+        return self.codec.get_vocab_size()
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without begin and end."""
+        try:
+            return self.codec.encode(" " + text, add_special_tokens=False).ids
+        except TypeError as error:
+            raise _not_unicode(text) from error
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; specials are left out."""
+        text = self.codec.decode([i for i in ids if i > END], skip_special_tokens=False)
+        return text.removeprefix(" ")
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """Each id as a person would read it, for axes of figures."""
+        return [self.codec.decode([i]).strip() if i > END else SPECIALS[i] for i in ids]
+
+    def words(self, ids: Iterable[int]) -> list[int]:
+        """For each id which `WORD` of the text it belongs to, from 0 on; a special entry counts as a word of its own.
+
+        An id that spans two words belongs to the second, and a space to the word after it.
+        """
+        places: list[int] = []
+        before = 0
+        for special, group in groupby(ids, lambda i: i <= END):
+            run = list(group)
+            if special:
+                places += range(before, before + len(run))
+                before += len(run)
+                continue
+            ends = [word.end() for word in WORD.finditer(self.decode(run))]
+            # Where each id ends. Part of a character's bytes is read as one character or more: not past its own end.
+            lengths = [len(self.decode(run[:n])) for n in range(1, len(run) + 1)]
+            lasts = [*accumulate(reversed(lengths), min)][::-1]
+            places += [before + bisect_right(ends, last - 1) for last in lasts]
+            before += len(ends)
+        return places
+
+
+def _not_unicode(text: str) -> InputError:
+    return InputError(f"{text[:50]!r} is no Unicode text")  # half of a surrogate pair, as broken JSON leaves it
+
+
+def _checked(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise _not_unicode(text) from error
+    return text
+
+
+# A trainer's special tokens would be cut out of any text that spells them. So each level is trained without them, and
+# built again with the specials at the front of a vocabulary that no text can reach by spelling.
+
+
+def _numbered(entries: Iterable[str]) -> dict[str, int]:
+    return {entry: i for i, entry in enumerate(dict.fromkeys((*SPECIALS, *entries)))}
+
+
+def _bytes(texts: Iterable[str], size: int) -> hf.Tokenizer:
+    # Every text gets one space in front, taken off again by decode, so that a word is spelled alike wherever it stands.
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trained = hf.Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size - len(SPECIALS), initial_alphabet=alphabet, show_progress=False, min_frequency=2
+    )
+    trained.train_from_iterator((" " + text for text in texts), trainer)
+    model = json.loads(trained.to_str())["model"]
+    learned = sorted(model["vocab"], key=model["vocab"].get)
+    merges = [(left, right) for left, right in model["merges"]]
+    codec = hf.Tokenizer(models.BPE(_numbered((*alphabet, *learned)), merges))
+    codec.pre_tokenizer = trained.pre_tokenizer
+    codec.decoder = decoders.ByteLevel()
+    return codec
+
+
+def _characters(texts: Iterable[str], size: int) -> hf.Tokenizer:
+    spelled = [f"<0x{byte:02X}>" for byte in range(256)]
+    counts: dict[str, int] = {" ": 0}
+    for text in texts:
+        for character in text:
+            counts[character] = counts.get(character, 0) + 1
+    seen = sorted(counts, key=lambda character: (-counts[character], character))[: size - 260]
+    codec = hf.Tokenizer(models.BPE(_numbered((*spelled, *seen)), [], byte_fallback=True))
+    codec.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    return codec
+
+
+def _words(texts: Iterable[str], size: int) -> hf.Tokenizer:
+    trained = hf.Tokenizer(models.WordLevel(unk_token=SPECIALS[UNKNOWN]))
+    trained.pre_tokenizer = pre_tokenizers.Whitespace()
+    trained.train_from_iterator(
+        texts, trainers.WordLevelTrainer(vocab_size=size - len(SPECIALS), show_progress=False, special_tokens=[])
+    )
+    learned = trained.get_vocab()
+    codec = hf.Tokenizer(
+        models.WordLevel(_numbered(sorted(learned, key=lambda word: learned[word])), unk_token=SPECIALS[UNKNOWN])
+    )
+    codec.pre_tokenizer = trained.pre_tokenizer
+    return codec
 
 
 @final

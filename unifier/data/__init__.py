@@ -1,1 +1,0 @@
-"""Data: the contract of a source, how examples become batches, and the sets."""

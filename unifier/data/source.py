@@ -10,7 +10,10 @@ from typing import Any, Literal, NamedTuple, Protocol, final, get_args, runtime_
 from unifier_tokenizers import InputError
 
 SplitName = Literal["train", "val", "test"]
+
+
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)
+
 
 BadExamples = Literal["stop", "skip"]
 """Whether an example that cannot be read is an error, or is left out."""

@@ -1,1 +1,0 @@
-"""Heads: a trunk's columns in, a loss and predictions out."""

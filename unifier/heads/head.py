@@ -7,7 +7,8 @@ from typing import Any, Literal, final
 
 from torch import Tensor, nn
 
-from unifier.trunks.trunk import Trunk, Visible
+from unifier.nn.attention import Visible
+from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, Tokens
 
 IGNORED = -100

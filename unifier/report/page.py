@@ -1,4 +1,6 @@
-"""Result files to one self-contained HTML page."""
+"""Result files to one self-contained HTML page.
+
+Every figure that a study's rows allow."""
 
 import base64
 import shlex
@@ -9,22 +11,25 @@ from typing import Any, final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from unifier.report.figures.every import draw_all
-from unifier.report.numbers.answer import answer
-from unifier.report.numbers.conditions import Condition, conditions, foremost, setting
-from unifier.report.numbers.gather import Study, read_study, study_of
-from unifier.report.numbers.matching import matching_of
-from unifier.report.numbers.rows import Row, data_of, scale_of
-from unifier.report.numbers.tables import (
+from unifier.files import read_json, write_text
+from unifier.report.conditions import Condition, Row, conditions, data_of, foremost, scale_of, setting
+from unifier.report.estimates import count
+from unifier.report.plot_curves import draw_curves
+from unifier.report.plot_layers import draw_gradients, draw_representation
+from unifier.report.plot_scaling import draw_efficiency, draw_sweeps
+from unifier.report.plot_scores import draw_confusions, draw_grids, draw_joint, draw_lengths, draw_scores
+from unifier.report.plot_style import Drawn, Sheet, colours_of, styled
+from unifier.report.read_results import Study, read_study, study_of
+from unifier.report.summary import answer
+from unifier.report.tables import (
     alignment_table,
     attention_table,
     control_table,
     likeness_table,
+    matching_of,
     run_table,
     score_tables,
 )
-from unifier.report.numbers.wording import count
-from unifier.study.files import read_json, write_text
 
 TEMPLATES = Environment(
     loader=PackageLoader("unifier", "report"),
@@ -34,8 +39,10 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 
+
 LARGEST = 4_600_000
 """Characters of pictures and sounds in a page, so that with its text it stays below 5 MB."""
+
 
 SHOWN = 6
 """Samples of an arm."""
@@ -240,3 +247,24 @@ def _command(reference: str, settings: Mapping[str, Any]) -> str:
     given = [f"{seen}" if name == file.stem else f"{seen}:{name}"]
     given += [f"{key}={setting(value)}" for key, value in settings.items()]
     return shlex.join(["unifier", "run", *given])
+
+
+def draw_all(study: Study, folder: Path) -> list[Drawn]:
+    """Write all figures, and their numbers, below a folder."""
+    found = conditions(study.rows)
+    if not found:
+        return []
+    sheet = Sheet(folder, colours_of(list(dict.fromkeys(one.arm for one in found))))
+    with styled():
+        return [
+            *draw_scores(found, sheet),
+            *draw_confusions(found, sheet),
+            *draw_lengths(found, sheet),
+            *draw_curves(found, sheet),
+            *draw_grids(found, sheet),
+            *draw_joint(found, sheet),
+            *draw_gradients(study.rows, sheet),
+            *draw_efficiency(found, sheet),
+            *draw_sweeps(found, sheet),
+            *draw_representation(study.representation, sheet),
+        ]

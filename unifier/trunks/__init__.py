@@ -1,1 +1,0 @@
-"""Trunks: columns in, columns out, of any modality."""

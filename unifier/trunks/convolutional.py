@@ -5,10 +5,10 @@ from typing import final
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.trunks.arithmetic.norm import LayerNorm
-from unifier.trunks.arithmetic.precision import working
-from unifier.trunks.layers import initialise
-from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone, numbered
+from unifier.nn.attention import Visible
+from unifier.nn.block import initialise
+from unifier.nn.precision import LayerNorm, working
+from unifier.trunks.trunk import Trunk, check_columns, check_depth, drawn_from_seed_alone, numbered
 from unifier_tokenizers import Dropout, InputError, Tokens
 from unifier_tokenizers.errors import choose
 

@@ -6,11 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from unifier.trunks.trunk import Trunk, Visible, check_columns, check_depth, drawn_from_seed_alone, numbered
+from unifier.nn.attention import Visible
+from unifier.trunks.trunk import Trunk, check_columns, check_depth, drawn_from_seed_alone, numbered
 from unifier_tokenizers import Dropout, InputError, Tokens
 from unifier_tokenizers.errors import choose
 
 Cell = Literal["lstm", "gru"]
+
 
 CELLS: dict[Cell, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 """Long short-term memory (Hochreiter and Schmidhuber 1997), and gated units (Cho et al. 2014, section 2.3)."""

@@ -5,15 +5,15 @@ from typing import Literal, final
 
 from torch import Tensor, nn
 
-from unifier.trunks.arithmetic.norm import LayerNorm
-from unifier.trunks.arithmetic.precision import working
-from unifier.trunks.attention import Cache, visibility
-from unifier.trunks.layers import Activation, Block, Norm, quieten
-from unifier.trunks.trunk import AttentiveTrunk, Visible, check_columns, check_depth, drawn_from_seed_alone, numbered
+from unifier.nn.attention import Cache, Visible, visibility
+from unifier.nn.block import Activation, Block, Norm, quieten
+from unifier.nn.precision import LayerNorm, working
+from unifier.trunks.trunk import AttentiveTrunk, check_columns, check_depth, drawn_from_seed_alone, numbered
 from unifier_tokenizers import Tokens, rotary_angles
 from unifier_tokenizers.errors import check_share, choose
 
 Size = Literal["tiny", "small", "base"]
+
 
 SIZES: dict[Size, tuple[int, int, int, int]] = {
     "tiny": (128, 4, 4, 256),

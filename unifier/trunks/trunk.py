@@ -3,16 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from unifier.nn.attention import Visible
 from unifier_tokenizers import InputError, Tokens
-
-Visible = Literal["all", "past"] | Tensor
-"""Which columns each column may see: all (BERT, ViT), itself and those before it (GPT), or lengths (B,) of a prefix
-that all columns see, with the past seen after it (one stack that translates)."""
 
 
 class Trunk(nn.Module, ABC):
@@ -40,20 +36,6 @@ class Trunk(nn.Module, ABC):
         next layer or its norm, and the trunk's last norm. A trunk that names none is one layer to whoever looks inside.
         """
         return {}
-
-    @staticmethod
-    def from_timm(name: str, *, pretrained: bool = True) -> "Trunk":
-        """A trunk that computes what the blocks and the last norm of timm's vision transformer `name` do.
-
-        All before the blocks stays behind: patch embedding, class token, positions, and the norm that CLIP's models
-        have there. D is the model's, 192 for vit_tiny_patch16_224; biases that its attention lacks begin at 0. With
-        `pretrained` the weights are downloaded once, else drawn as timm draws them, from the seed alone. Raises
-        InputError for a model that computes something else than a `Transformer`, an unknown name, and weights that
-        cannot be had.
-        """
-        from unifier.trunks.pretrained import from_timm  # which knows this contract, and takes seconds to import timm
-
-        return from_timm(name, pretrained=pretrained)
 
 
 class AttentiveTrunk(Trunk):

@@ -1,0 +1,95 @@
+"""What the runs of one comparison share of their data."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from unifier import Comparison, Experiment, run
+from unifier.data import prepare as encoded
+from unifier.data.source import Example, SplitName
+from unifier.datasets.digits import Digits
+from unifier.experiment import Arm, Training
+from unifier.heads.classification import ClassificationHead
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import InputError, PatchTokenizer
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+def pictures(name: str, patch: int) -> Experiment:
+    source = Digits(val=20, test=20)
+    arm = Arm(source, PatchTokenizer(8, patch=patch, channels=1), ClassificationHead(source.labels, 8))
+    training = Training(steps=2, batch_tokens=128, validations=1, workers=0)
+    return Experiment(name, Transformer(8, 1, 2, 8), {name: arm}, training)
+
+
+def fine(*, patch: int = 2) -> Experiment:
+    return pictures("fine", patch)
+
+
+def coarse() -> Experiment:
+    return pictures("coarse", 4)
+
+
+def alone() -> Comparison:
+    return Comparison("alone", [fine, coarse], seeds=(0, 1), match="steps")
+
+
+def joint() -> Comparison:
+    return Comparison("joint", [fine, coarse], seeds=(0, 1), modes=("joint",), match="steps")
+
+
+def both() -> Comparison:
+    return Comparison("both", [fine, coarse], seeds=(0, 1), modes=("solo", "joint"), match="steps")
+
+
+@pytest.mark.parametrize("study", [alone, joint, both])
+def test_each_arm_of_a_comparison_is_encoded_once(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_arms: list[str] = []
+    describe = encoded.describe_data
+
+    def counted(source: Any, skipped: Any) -> dict[str, Any]:
+        of_arms.append(source.name)
+        return describe(source, skipped)
+
+    monkeypatch.setattr(encoded, "describe_data", counted)
+    run(study, out=tmp_path, track="off")
+    assert len(of_arms) == 2
+
+
+class Drawn:
+    """Every row of some pictures, in an order that each call draws."""
+
+    name = "drawn"
+
+    def __init__(self) -> None:
+        self.whole = Digits(val=20, test=20)
+
+    def split(self, name: SplitName) -> Sequence[Example]:
+        found = list(self.whole.split(name))
+        return Random().sample(found, len(found))
+
+
+def test_a_source_that_draws_its_splits_at_each_call_is_refused(tmp_path: Path) -> None:
+    def drawn() -> Experiment:
+        source = Drawn()
+        arm = Arm(source, PatchTokenizer(8, patch=4, channels=1), ClassificationHead(source.whole.labels, 8))
+        return Experiment("drawn", Transformer(8, 1, 2, 8), {"drawn": arm}, Training(steps=1, workers=0))
+
+    with pytest.raises(InputError, match=r'drawn: split\("train"\) gives other examples when it is asked again'):
+        run(drawn, out=tmp_path, track="off")
+
+
+def varied() -> Comparison:
+    return Comparison("varied", [fine, coarse], modes=("joint",), match="steps", vary={"patch": (2, 4)})
+
+
+def test_what_a_setting_changes_is_encoded_again(tmp_path: Path) -> None:
+    first, second = run(varied, out=tmp_path, track="off")
+    columns = [
+        result.arm_budgets["fine"]["tokens"] / result.arm_budgets["fine"]["examples"] for result in (first, second)
+    ]
+    assert columns == [16, 4]

@@ -1,0 +1,188 @@
+"""Sounds of the user's own: every layout that is promised, and one line for what is wrong in them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from unifier.data.dataset import Examples
+from unifier.data.source import SPLITS
+from unifier.datasets.audio_folder import AudioFolder
+from unifier_tokenizers import InputError
+
+
+def sounds(folder: Path, header: str, *rows: str) -> Path:
+    """A table of sounds, each of which is written beside it."""
+    for row in rows:
+        soundfile.write(folder / row.split(",")[0], np.zeros((50, 2)), 22050)
+    (folder / "table.csv").write_text("\n".join([header, *rows]) + "\n")
+    return folder / "table.csv"
+
+
+def files(split: Examples[Any]) -> list[Path]:
+    return [Path(split.where(index)) for index in range(len(split))]
+
+
+def test_sounds_in_given_splits(tmp_path: Path) -> None:
+    rows = ("a.wav,dog,test", "b.wav,dog,train", "c.wav,cat,train", "d.wav,cat,val")
+    source = AudioFolder(sounds(tmp_path, "file,label,split", *rows))
+    assert source.labels == ("cat", "dog")
+    assert [[target for _, target in source.split(name)] for name in SPLITS] == [["dog", "cat"], ["cat"], ["dog"]]
+    waveform, rate = source.split("test")[0].input
+    assert (waveform.shape, waveform.dtype, rate) == ((2, 50), np.float32, 22050)
+
+
+@pytest.mark.parametrize("groups", [False, True])
+def test_a_split_that_a_table_lacks_is_held_out_of_training(tmp_path: Path, groups: bool) -> None:
+    train = [f"{k}.wav,{'dog' if k % 2 else 'cat'},train,speaker {k // 4}" for k in range(40)]
+    test = [f"{k}.wav,dog,test,other" for k in range(40, 45)]
+    rows = [row if groups else row.rpartition(",")[0] for row in [*test, *train]]
+    source = AudioFolder(sounds(tmp_path, "file,label,split" + ",group" * groups, *rows))
+    assert [len(source.split(name)) for name in SPLITS] == [36, 4, 5]
+    assert {target for _, target in source.split("val")} == {"cat", "dog"}
+    if groups:
+        speakers = [{int(file.stem) // 4 for file in files(source.split(name))} for name in ("train", "val")]
+        assert set.isdisjoint(*speakers)
+    assert {file.name for file in files(source.split("test"))} == {f"{k}.wav" for k in range(40, 45)}
+
+
+def test_an_empty_cell_is_a_group_of_its_own(tmp_path: Path) -> None:
+    table = sounds(tmp_path, "file,label,fold,group", "a.wav,x,1,", "b.wav,x,2,", "c.wav,x,3, ")
+    assert [len(AudioFolder(table).split(name)) for name in SPLITS] == [1, 1, 1]
+
+
+def test_sounds_in_folds(tmp_path: Path) -> None:
+    rows = [f"{fold}{k}.wav,dog,{fold},train" for fold in (1, 2, 3, 4) for k in range(2)]
+    path = sounds(tmp_path, "file,label,fold,split", *rows)
+    tested = [AudioFolder(path, fold=fold).split("test") for fold in (1, 2, 3, 4)]
+    assert [Path(split.where(0)).name for split in tested] == ["10.wav", "20.wav", "30.wav", "40.wav"]
+    assert Path(AudioFolder(path, fold=4).split("val").where(0)).name == "10.wav"
+    assert len(AudioFolder(path).split("train")) == 6  # of the column split, where no fold is asked for
+    with pytest.raises(InputError, match="no fold 0: choose one of 1, 2, 3, 4"):
+        AudioFolder(path, fold=0).split("test")
+
+
+def test_tags_of_sounds(tmp_path: Path) -> None:
+    rows = [f"{k}.wav,{tags}" for k, tags in enumerate(["loud;fast", "loud", "", "slow; loud"] * 5)]
+    source = AudioFolder(sounds(tmp_path, "file,label", *rows), task="tags")
+    assert source.labels == ("fast", "loud", "slow")
+    targets = [target for name in SPLITS for _, target in source.split(name)]
+    assert set(targets) == {("loud", "fast"), ("loud",), (), ("slow", "loud")}
+    commas = AudioFolder(sounds(tmp_path, "file,label", *[f'{k}.wav,"loud,fast"' for k in range(5)]), task="tags")
+    with pytest.warns(UserWarning, match="'loud,fast' is one tag; several are separated by semicolons"):
+        assert commas.labels == ("loud,fast",)
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "said"),
+    [
+        ("name,genre", ["a.wav,pop"], "has no column file, label; its columns are name, genre"),
+        ("file,label,label", ["a.wav,x,y"], "has two columns label: rename or remove one"),
+        ("file,label", [], "lists no sounds"),
+        ("file,label", ["a.wav,"], "line 2: the label is empty"),
+        ("file,label", ["a.wav,x", "b.wav,x", "a.wav,y"], "'a.wav' is in line 2 and in line 4"),
+        ("file,label", ["a.wav,x", "./a.wav,y"], "'a.wav' is in line 2 and in line 3"),
+        ("file,label,split", ["a.wav,x,dev"], r"no split \(.*line 2\) 'dev'"),
+        ("file,label,split", ["a.wav,x,test", "b.wav,x,val"], "no row is of split train"),
+        ("file,label,fold", ["a.wav,x,one"], "line 2: a number is expected"),
+        ("file,label,fold", ["a.wav,x,1.5"], "line 2: a whole number is expected, not '1.5'"),
+        (
+            "file,label,split,group",
+            ["a.wav,x,train,Ann", "b.wav,x,val,Ann"],
+            "'Ann' is in split train and in split val",
+        ),
+        ("file,label,fold,group", ["a.wav,x,1,Ann", "b.wav,x,2,Ann"], "group 'Ann' is in fold 1 and in fold 2"),
+        ("file,label,fold,group", ["a.wav,x,1,Ann", "b.wav,x,2, Ann"], "group 'Ann' is in fold 1 and in fold 2"),
+    ],
+)
+def test_tables_of_sounds_that_are_wrong(tmp_path: Path, header: str, rows: list[str], said: str) -> None:
+    source = AudioFolder(sounds(tmp_path, header, *rows))
+    with pytest.raises(InputError, match=said) as error:
+        source.split("train")
+    assert "\n" not in str(error.value)
+    assert "table.csv" in str(error.value)
+
+
+def test_a_table_with_empty_columns_beside_it_as_spreadsheets_leave_them(tmp_path: Path) -> None:
+    assert AudioFolder(sounds(tmp_path, "file,label,,", *[f"{k}.wav,x,," for k in range(5)])).labels == ("x",)
+
+
+def test_a_fold_that_the_table_does_not_tell(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no column fold; its columns are file, label"):
+        AudioFolder(sounds(tmp_path, "file,label", "a.wav,x"), fold=1).split("train")
+
+
+def test_a_sound_that_is_not_there_is_named_when_it_is_read(tmp_path: Path) -> None:
+    path = sounds(tmp_path, "file,label,split", "a.wav,x,train", "b.wav,x,train", "c.wav,x,val", "d.wav,x,test")
+    (tmp_path / "a.wav").unlink()
+    split = AudioFolder(path).split("train")
+    with pytest.raises(InputError, match=r"a\.wav cannot be read as a sound: no such file"):
+        split[0]
+    assert split[1].target == "x"
+
+
+def sound(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, np.zeros(4000), 8000)
+
+
+def test_a_folder_of_sounds_for_each_class(tmp_path: Path) -> None:
+    endings = ("wav", "flac", "ogg", "mp3", "aiff", "AU")
+    for number, ending in enumerate(endings * 4):
+        sound(tmp_path / ("cat" if number % 2 else "dog") / f"{number:02}.{ending}")
+    for other in (".hidden.wav", "notes.txt", "1.m4a", "2.M4A"):
+        (tmp_path / "cat" / other).write_text("no sound")
+    source = AudioFolder(tmp_path)
+    with pytest.warns(UserWarning, match=r"left out are files that do not end as sounds do \(2 .m4a, 1 .txt\)"):
+        assert len(source.split("train"))
+    assert (source.labels, source.folds) == (("cat", "dog"), ())
+    splits = [source.split(name) for name in SPLITS]
+    assert [len(split) for split in splits] == [20, 2, 2]
+    assert {Path(split.where(i)).suffix[1:] for split in splits for i in range(len(split))} == {*endings}
+    assert all(Path(split.where(i)).parent.name == target for split in splits for i, (_, target) in enumerate(split))
+    assert {target for _, target in splits[2]} == {"cat", "dog"}
+    for other in ("notes.txt", "1.m4a", "2.M4A"):
+        (tmp_path / "cat" / other).unlink()
+    before = source.sha256
+    sound(tmp_path / "cat" / "99.wav")
+    assert AudioFolder(tmp_path).sha256 != before
+
+
+def test_a_folder_of_sounds_in_folds(tmp_path: Path) -> None:
+    rows = ["file,fold,group"]
+    for number in range(12):
+        file = f"{'cat' if number % 2 else 'dog'}/{number:02}.wav"
+        sound(tmp_path / file)
+        rows.append(f"{file},{number % 4 + 1},owner {number % 8}")
+    before = AudioFolder(tmp_path).sha256
+    (tmp_path / "folds.csv").write_text("\n".join([rows[0], *reversed(rows[1:])]) + "\n")
+    sources = [AudioFolder(tmp_path, fold=fold) for fold in (None, 2, 3, 4)]
+    tested, validated = [source.split("test") for source in sources], [source.split("val") for source in sources]
+    assert [{int(Path(split.where(i)).stem) % 4 + 1 for i in range(3)} for split in (*tested, *validated)] == [
+        {fold} for fold in (1, 2, 3, 4, 2, 3, 4, 1)
+    ]
+    assert (sources[0].labels, sources[0].folds) == (("cat", "dog"), (1, 2, 3, 4))
+    assert sources[0].sha256 != before
+    (tmp_path / "folds.csv").write_text((tmp_path / "folds.csv").read_text().replace("owner 7", "owner 2"))
+    with pytest.raises(InputError, match=r"folds\.csv: group 'owner 2' is in fold 4 and in fold 3"):
+        AudioFolder(tmp_path).split("train")
+
+
+def test_folders_of_sounds_in_given_splits(tmp_path: Path) -> None:
+    for name in SPLITS:
+        sound(tmp_path / name / "cat" / f"{name}.wav")
+    split = {name: AudioFolder(tmp_path).split(name) for name in SPLITS}
+    assert {name: Path(one.where(0)).stem for name, one in split.items()} == {name: name for name in SPLITS}
+
+
+def test_folders_of_sounds_that_are_wrong(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no sounds in folders of classes, such as .*/dog/1\.wav") as error:
+        AudioFolder(tmp_path).split("train")
+    assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="is a folder, which has no tags: list its sounds in a table"):
+        AudioFolder(tmp_path, task="tags").split("train")
+    sound(tmp_path / "cat" / "1.wav")
+    with pytest.raises(InputError, match=r"folds\.csv: no such file"):
+        AudioFolder(tmp_path, fold=1).split("train")

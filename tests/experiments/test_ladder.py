@@ -1,0 +1,155 @@
+"""The ladder: every rung learns to write what it reads, and goes all the way from a command to a translation."""
+
+import importlib
+import inspect
+import io
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from unifier.cli import main
+from unifier.comparison import Comparison
+from unifier.config import experiments
+from unifier.data.dataloader import TrainingBatches, collate
+from unifier.data.dataset import split_of
+from unifier.data.encoding import encode_split
+from unifier.experiment import Experiment
+from unifier.heads.text_generation import AttentiveHead, WritingHead
+from unifier.inference.translate import DecodingOptions, translate
+from unifier.inference.translator import Translator
+from unifier.training.lightning_module import Unifier
+from unifier.training.probe import observe
+from unifier.trials.plan import plan_trials
+from unifier_tokenizers import SubwordTokenizer
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+FILE = Path(__file__).parents[2] / "experiments" / "ladder.py"
+SMALL = {"dim": 32, "depth": 1, "decoder_depth": 1, "hidden": 64, "vocabulary": 300}
+
+
+def function(name: str) -> Callable[..., Experiment | Comparison]:
+    return experiments(FILE)[name]
+
+
+def rungs() -> tuple[str, ...]:
+    function("ladder")  # which puts the file's folder on the path
+    return importlib.import_module("ladder").RUNGS
+
+
+@pytest.mark.parametrize("rung", rungs())
+def test_every_rung_learns_to_write_what_it_reads(rung: str) -> None:
+    """A few sentences, in a few steps; beside each other's sources they are no longer expected."""
+    torch.manual_seed(0)
+    described = function("one_rung")(rung=rung, dropout=0.0, **SMALL)
+    assert isinstance(described, Experiment)
+    ((name, arm),) = described.arms.items()
+    split, _ = encode_split(split_of(arm.source, "train")[:4], arm.tokenizer, arm.head)
+    model = Unifier(described)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses: list[float] = []
+    for _, batch in TrainingBatches({name: split}, columns=256, seed=0, budget={"steps": 70}):
+        loss = model.loss(name, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    assert sum(losses[-10:]) / 10 < 0.65 * losses[0]
+    model.eval()
+    own = collate(split, range(len(split)))
+    others = own._replace(**{part: getattr(own, part).roll(1, 0) for part in ("values", "positions", "mask")})
+    with torch.no_grad():
+        expected, strange = (model.loss(name, batch).item() for batch in (own, others))
+    assert strange > 1.2 * expected
+
+
+@pytest.mark.parametrize("rung", rungs())
+def test_a_rung_that_aligns_words_leaves_how_well(rung: str, tmp_path: Path) -> None:
+    described = function("one_rung")(rung=rung, **SMALL)
+    assert isinstance(described, Experiment)
+    ((name, arm),) = described.arms.items()
+    split, _ = encode_split(split_of(arm.source, "val")[:8], arm.tokenizer, arm.head)
+    observe(Unifier(described), {name: split}, tmp_path)
+    assert isinstance(arm.head, AttentiveHead) == (rung not in ("gru", "lstm"))
+    assert (tmp_path / "attention.json").exists() == isinstance(arm.head, AttentiveHead)
+    if isinstance(arm.head, AttentiveHead):
+        found = json.loads((tmp_path / "attention.json").read_text())[name]
+        assert 0 <= found["alignment_error_rate"] <= 1
+        assert 0 < found["alignment_error_rate_chance"] < 1
+        assert (tmp_path / "figures" / f"attention-{name}-0.svg").exists()
+
+
+def test_rungs_differ_in_nothing_but_encoder_and_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_rung: Any = function("one_rung")
+    other = partial(one_rung.__globals__["translation"], label_smoothing=0.2, length_penalty=0.7)
+    monkeypatch.setitem(one_rung.__globals__, "translation", other)
+    told: list[object] = []
+    for rung in rungs():
+        torch.manual_seed(0)
+        described = one_rung(rung=rung, beam_width=3, **SMALL)
+        assert isinstance(described, Experiment)
+        ((name, arm),) = described.arms.items()
+        assert isinstance(arm.tokenizer, SubwordTokenizer)
+        head = arm.head
+        assert isinstance(head, WritingHead)
+        assert head.embedding is arm.tokenizer.embedding
+        assert (head.label_smoothing, head.beam_width, head.length_penalty, head.language) == (0.2, 3, 0.7, "fr"), rung
+        told.append(
+            (name, getattr(arm.source, "sha256", ""), described.training, arm.tokenizer.embedding.weight.tolist())
+        )
+    assert all(one == told[0] for one in told)
+
+
+def test_the_comparison_runs_and_each_run_translates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = [f"{name}={value}" for name, value in SMALL.items()]
+    given = [str(FILE), "rungs=gru,single_head,prefix", *settings, "tokens=1000", "batch_tokens=512", "validations=1"]
+    assert main(["run", *given, "--out", str(tmp_path), "--track", "off"]) == 0
+    folder = Path(capsys.readouterr().out.splitlines()[-1])
+    rows = json.loads((folder / "comparison.json").read_text())["rows"]
+    assert [row["varied"] for row in rows] == [{"rung": rung} for rung in ("gru", "single_head", "prefix")]
+    assert (folder / "figures" / "lengths-en-fr.svg").exists()
+    for row in rows:
+        run, aligns = Path(row["folder"]), row["varied"]["rung"] != "gru"
+        assert sum(one["examples"] for one in json.loads((run / "lengths.json").read_text())["en-fr"]) == 300
+        assert (run / "attention.json").exists() == aligns
+        if aligns:
+            assert "alignment_error_rate" in json.loads((run / "attention.json").read_text())["en-fr"]
+        translator = Translator(run)
+        assert isinstance(translator.head, AttentiveHead) == aligns
+        out = io.StringIO()
+        translate(
+            translator, io.BytesIO(b"The cat sleeps.\n\nThe girls see a dog.\n"), "input", out, DecodingOptions(beam=2)
+        )
+        assert out.getvalue().count("\n") == 3
+        lines = tmp_path / "lines.txt"
+        lines.write_text("The cat sleeps.\n")
+        page = tmp_path / f"{row['varied']['rung']}.html"
+        assert main(["translate", str(run), str(lines), "--attention", str(page)]) == (0 if aligns else 2)
+        assert page.exists() == aligns
+        assert ("its decoder has no attention that could be shown" in capsys.readouterr().err) == (not aligns)
+
+
+def test_every_setting_of_a_rung_is_the_ladders_too_and_handed_on() -> None:
+    own, shared = (
+        {name: parameter.default for name, parameter in inspect.signature(function(one)).parameters.items()}
+        for one in ("one_rung", "ladder")
+    )
+    del own["rung"], shared["rungs"], shared["seeds"]
+    assert shared == own
+    described = function("ladder")(heads=8)
+    assert isinstance(described, Comparison)
+    assert described.settings == own | {"heads": 8}
+
+
+def test_the_ladder_is_found_by_its_files_name() -> None:
+    assert str(FILE.parent) in sys.path
+    described = function("ladder")()
+    assert isinstance(described, Comparison)
+    assert tuple(trial.varied["rung"] for trial in plan_trials(described)) == rungs()

@@ -1,0 +1,65 @@
+"""Runs are found by what they read and what they answer, whoever wrote the experiment."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from unifier.config import experiments
+from unifier.datasets.digits import Digits
+from unifier.experiment import Arm, Experiment
+from unifier.heads.classification import ClassificationHead
+from unifier.training.loggers import tags_of
+from unifier_tokenizers import (
+    Mixture,
+    PatchTokenizer,
+    SubwordTokenizer,
+    Tokenizer,
+    Units,
+    Vocabulary,
+    WaveformTokenizer,
+)
+
+ROOT = Path(__file__).parents[2] / "experiments"
+D = 16
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "settings", "tags"),
+    [
+        ("translation", "translation", {"depth": 1}, ["text", "translation"]),
+        ("ladder", "one_rung", {"rung": "gru"}, ["text", "translation"]),
+        ("ladder", "one_rung", {"rung": "prefix"}, ["text", "translation"]),
+        ("pictures", "pictures", {}, ["image", "classification"]),
+        ("genres", "genres", {}, ["audio", "classification"]),
+        ("genres", "genres", {"task": "tags"}, ["audio", "tagging"]),
+        ("genres_and_moods", "genres_and_moods", {}, ["audio", "classification", "tagging"]),
+        ("one_trunk", "one_trunk", {}, ["text", "image", "audio", "translation", "classification"]),
+    ],
+)
+def test_our_own_experiments(file: str, name: str, settings: dict[str, Any], tags: list[str]) -> None:
+    build: Callable[..., Any] = experiments(ROOT / f"{file}.py")[name]
+    described = build(dim=D, **settings)
+    assert isinstance(described, Experiment)
+    assert tags_of(described.arms.values()) == tags
+
+
+class Series(Tokenizer):
+    """A modality of somebody else's."""
+
+    def encode(self, raw: Any) -> Units:
+        raise NotImplementedError
+
+    def embed(self, values: Tensor, positions: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+def test_a_mixture_is_all_its_members_and_a_kind_of_one_s_own_is_called_as_its_class() -> None:
+    text = SubwordTokenizer(Vocabulary.fit(["a text"], size=300), D)
+    members = {"text": text, "picture": PatchTokenizer(D), "sound": WaveformTokenizer(D, rate=8000)}
+    head = ClassificationHead(Digits.labels, D)
+    mixed, own = (Arm(Digits(), tokenizer, head) for tokenizer in (Mixture(members), Series(D)))
+    assert tags_of([mixed]) == ["text", "image", "audio", "classification"]
+    assert tags_of([own, mixed]) == ["Series", "text", "image", "audio", "classification"]

@@ -1,1 +1,0 @@
-"""What tokenizers are made of."""

@@ -1,1 +1,0 @@
-"""Augmentation of training batches, and the views of an example that are averaged."""

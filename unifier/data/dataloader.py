@@ -1,0 +1,304 @@
+"""From encoded splits to the batches of a training run."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import Literal, NamedTuple, Self, TypeVar, final, get_args
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from unifier.data.encoding import Encoded
+from unifier.data.storage import Piece
+from unifier.heads.head import IGNORED
+from unifier_tokenizers import NOWHERE
+from unifier_tokenizers.tokens import alike, all_real
+
+
+class _Parts(NamedTuple):
+    values: Tensor
+    """(B, ..., N)."""
+    positions: Tensor
+    """(B, A, N) int64."""
+    mask: Tensor
+    """(B, N) bool, True on real columns."""
+    target: Tensor
+    """(B,) or (B, ..., L), padded with `IGNORED`."""
+    places: Tensor
+    """(B,) int64: each example's place in its split, by which what is said of it is kept."""
+
+
+@final
+class Batch(_Parts):
+    """Examples of one arm, padded to the longest of them; those that are of no split have their places in the batch."""
+
+    __slots__ = ()
+
+    def __new__(
+        cls, values: Tensor, positions: Tensor, mask: Tensor, target: Tensor, places: Tensor | None = None
+    ) -> Self:
+        own = torch.arange(len(mask), device=mask.device) if places is None else places
+        return super().__new__(cls, values, positions, mask, target, own)
+
+    def lengths(self) -> tuple[Tensor, Tensor]:
+        """For each example the columns N (B,), and the length L (B,) of its target, padding not counted; on the CPU.
+
+        L is 1 of a label, and of tags or another distribution, which is no text.
+        """
+        columns = self.mask.sum(1).cpu()
+        if self.target.ndim == 1 or self.target.is_floating_point():
+            return columns, torch.ones_like(columns)
+        return columns, (self.target.reshape(len(columns), -1, self.target.shape[-1])[:, 0] != IGNORED).sum(1).cpu()
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same on a device; what is known of it here is known there. "cuda" is not waited for."""
+        pinned = device.type == "cuda"  # elsewhere it may be gone before it was read (pytorch issue 189690)
+        parts = (part.pin_memory() if pinned else part for part in self)
+        sent = Batch(*(part.to(device, non_blocking=pinned) for part in parts))
+        mask, positions = sent.mask, sent.positions
+        return sent._replace(
+            mask=mask[:1, :1].expand_as(mask) if all_real(self.mask) else mask,
+            positions=positions[:1].expand_as(positions) if alike(self.positions) else positions,
+        )
+
+
+Augment = Callable[[Batch, torch.Generator], Batch]
+"""Makes a training batch another one that its targets are true of, by the generator's random numbers alone.
+
+It changes values before they are embedded, may leave columns out, and may mix examples: a target that was a label is
+then a distribution over C labels, (B, C, 1) float. One that leaves at most so many columns of an example says so as its
+attribute `most`, and one that makes more or fewer of a split's columns and target tokens by a method `growth`: how many
+times as many N and L are on average. One that begins by taking a `Piece` of each has that as a method of its own,
+`piece`, from the numbers of columns (B,) and the generator: then no more is gathered than the piece, which it is given
+in the whole's place.
+"""
+
+
+Views = Callable[[Batch], Iterable[Batch]]
+"""Shows the examples of an evaluation batch in several ways, each example in one or more of the batches it gives.
+
+An example's predictions are averaged, so they must be tensors, such as probabilities.
+"""
+
+
+def collate(split: Encoded, rows: Sequence[int] | NDArray[np.int64], piece: Piece | None = None) -> Batch:
+    """The batch of a split's examples, or of a piece of each."""
+    values, mask = split.values.padded(rows, 0, piece)
+    positions, _ = split.positions.padded(rows, NOWHERE, piece)
+    target, _ = split.targets.padded(rows, IGNORED)
+    places = torch.from_numpy(split.indices[rows])
+    return Batch(values, positions, mask, target[:, 0] if split.scalar else target, places)
+
+
+Lengths = NDArray[np.int32]
+"""(n, 2): N and L of each example of a split."""
+
+
+def lengths_read(split: Encoded, augment: Augment | None) -> Lengths:
+    """N and L of each example as training reads it: what is always left out is not counted."""
+    lengths = split.lengths()
+    most: int | None = getattr(augment, "most", None)
+    if most is not None:
+        lengths[:, 0] = lengths[:, 0].clip(max=most)
+    return lengths
+
+
+def lengths_planned(split: Encoded, augment: Augment | None) -> Lengths:
+    """The same as they will be on average, where training makes more or fewer of them."""
+    lengths = lengths_read(split, augment)
+    growth: Callable[[Encoded], tuple[float, float]] | None = getattr(augment, "growth", None)
+    return lengths if growth is None else np.ceil(lengths * growth(split)).astype(lengths.dtype)
+
+
+def cut(order: NDArray[np.int64], lengths: Lengths, columns: int) -> list[NDArray[np.int64]]:
+    """Cut examples in the order given into batches of at most `columns` columns and targets, padding included.
+
+    An example that is longer by itself is a batch of one.
+    """
+    starts: list[int] = []
+    longest = start = place = 0
+    for some in np.array_split(order, len(order) // BLOCK + 1):  # never many of Python's own numbers at once
+        for width in lengths[some].max(1).tolist():
+            longest = max(longest, width)
+            if place == 0 or longest * (place - start + 1) > columns:
+                starts.append(place)
+                start, longest = place, width
+            place += 1
+    return np.split(order, starts[1:])
+
+
+BLOCK = 1 << 16
+
+
+LEAST = 1e-9
+"""The least share of a budget that a temperature gives, beside the largest."""
+
+
+BUCKET = 100
+"""How many batches' worth of shuffled examples are sorted by length together."""
+
+
+def by_length(lengths: Lengths) -> NDArray[np.int64]:
+    """An order of examples that brings alike N and alike L together.
+
+    N counts in twos, and where it steps up L turns from rising to falling or back, so that it never jumps. On Multi30k
+    both sides are then padded by 5 to 8 %; sorting by N and then L pads L by 20 %.
+    """
+    n, length = lengths.T
+    return np.lexsort([np.where(n // 2 % 2, length, -length), n // 2])
+
+
+def epoch(lengths: Lengths, columns: int, generator: torch.Generator) -> Iterator[NDArray[np.int64]]:
+    """One pass over a split in random order, examples of like length side by side so that little is padded."""
+    order = torch.randperm(len(lengths), generator=generator).numpy()
+    bucket = max(int(BUCKET * columns / lengths.max(1).mean()), 1)
+    for start in range(0, len(order), bucket):
+        some = order[start : start + bucket]
+        order[start : start + bucket] = some[by_length(lengths[some])]
+    batches = cut(order, lengths, columns)
+    for i in torch.randperm(len(batches), generator=generator).tolist():
+        yield batches[i]
+
+
+def epochs(lengths: Lengths, columns: int, seed: int) -> Iterator[NDArray[np.int64]]:
+    """Passes over a split without end; the seed alone decides them."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        yield from epoch(lengths, columns, generator)
+
+
+Cost = Callable[[ArrayLike, ArrayLike], NDArray[np.float64]]
+"""Operations, forward and backward, of examples of so many columns N and targets of so many tokens L."""
+
+
+Unit = Literal["tokens", "flops", "steps", "epochs"]
+"""What a plan of batches can count: columns that are no padding, operations, batches, passes over a split."""
+
+
+Item = TypeVar("Item")
+
+
+def ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """The items, each made by a thread while the one before it is in use."""
+    with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as thread:
+        coming = thread.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(next, items, None)
+            yield item
+
+
+@final
+class TrainingBatches:
+    """The batches of a whole training run, in order: which arm's turn it is, and which of its examples.
+
+    The turn is the arm's that has had the least of its share, in the unit of the budget. Shares are equal, or at a
+    finite temperature T as the numbers of examples to the power 1 / T (Arivazhagan et al. 2019, section 4.2): T = 1 is
+    in proportion. The seed decides all.
+    """
+
+    def __init__(
+        self,
+        splits: Mapping[str, Encoded],
+        *,
+        columns: int,
+        seed: int,
+        budget: Mapping[Unit, float],
+        costs: Mapping[str, Cost] | None = None,
+        temperature: float = math.inf,
+        augment: Mapping[str, Augment] | None = None,
+        together: int = 1,
+    ) -> None:
+        """`budget` is what all arms together may use, whatever unit is reached first; an empty one has no end.
+
+        `costs` says what an arm's examples cost, for a budget in operations or seconds; `augment` what is done to its
+        batches, which the budget counts as `lengths_planned` has them. There are a multiple of `together` batches: a
+        step takes so many.
+        """
+        self.splits = splits
+        self.augment = augment or {}
+        self.together = together
+        self.lengths = {arm: lengths_planned(split, self.augment.get(arm)) for arm, split in splits.items()}
+        self.columns, self.seed, self.budget = columns, seed, budget
+        self.costs = costs or {}
+        largest = max(map(len, splits.values()))
+        self.shares = {arm: max((len(split) / largest) ** (1 / temperature), LEAST) for arm, split in splits.items()}
+        self.done = 0
+        """Batches already trained on, which iterating leaves out: a resumed run sets it."""
+        self.seconds = 0.0
+        """Time in which training waited for a batch."""
+        self.real = self.computed = 0
+        """Columns and target tokens put into batches so far, without padding and with it."""
+        self.total = sum(1 for _ in self._plan()) if budget else None
+
+    def _plan(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
+        streams = {arm: epochs(lengths, self.columns, self.seed) for arm, lengths in self.lengths.items()}
+        had: dict[str, dict[Unit, float]] = {arm: dict.fromkeys(get_args(Unit), 0) for arm in streams}
+        examples = dict.fromkeys(streams, 0)
+        # seconds are nobody's to repeat: arms have like shares of them by their operations
+        counted: Unit = next(iter(self.budget)) if self.budget else "flops" if self.costs else "tokens"
+        for number in count():
+            ended = any(sum(own[unit] for own in had.values()) >= most for unit, most in self.budget.items())
+            if ended and number % self.together == 0:
+                return
+            arm = min(had, key=lambda name: had[name][counted] / self.shares[name])
+            rows = next(streams[arm])
+            had[arm]["tokens"] += int(self.lengths[arm][rows, 0].sum())
+            had[arm]["steps"] += 1
+            examples[arm] += len(rows)
+            had[arm]["epochs"] = examples[arm] / len(self.lengths[arm])
+            if "flops" in {counted, *self.budget}:
+                had[arm]["flops"] += float(self.costs[arm](*self.lengths[arm][rows].T).sum())
+            yield arm, rows
+
+    def __len__(self) -> int:
+        if self.total is None:  # as Lightning asks of what has no end
+            raise TypeError("a run without a budget in steps, tokens or operations has no length")
+        return self.total
+
+    def __iter__(self) -> Iterator[tuple[str, Batch]]:
+        start = time.perf_counter()
+        for arm, rows, batch in ahead(self._batches()):
+            lengths = self.lengths[arm][rows, : 1 if self.splits[arm].scalar else 2]
+            self.real += int(lengths.sum())
+            self.computed += len(rows) * int(lengths.max(0).sum())
+            self.seconds += time.perf_counter() - start
+            yield arm, batch
+            start = time.perf_counter()
+
+    def _batches(self) -> Iterator[tuple[str, NDArray[np.int64], Batch]]:
+        for step, (arm, rows) in enumerate(self._plan()):
+            if step >= self.done:
+                yield arm, rows, self._batch(arm, rows, step)
+
+    def _batch(self, arm: str, rows: NDArray[np.int64], step: int) -> Batch:
+        split, augment = self.splits[arm], self.augment.get(arm)
+        if augment is None:
+            return collate(split, rows)
+        own = np.random.SeedSequence((self.seed, step)).generate_state(1).item()  # so that a resumed run draws the same
+        generator, take = torch.Generator().manual_seed(own), getattr(augment, "piece", None)
+        piece = take and take(torch.from_numpy(split.values.lengths(rows)).long(), generator)
+        return augment(collate(split, rows, piece), generator)
+
+
+@final
+class EvaluationBatches:
+    """Every example of each arm's split once, longest first."""
+
+    def __init__(self, splits: Mapping[str, Encoded], *, columns: int) -> None:
+        self.splits = splits
+        self.batches: list[tuple[str, NDArray[np.int64]]] = []
+        for arm, split in splits.items():
+            lengths = split.lengths()
+            order = np.lexsort([-lengths[:, 1], -lengths[:, 0]])
+            self.batches += [(arm, rows) for rows in cut(order, lengths, columns)]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[tuple[str, Batch]]:
+        for arm, rows in self.batches:
+            yield arm, collate(self.splits[arm], rows)

@@ -1,1 +1,0 @@
-"""Data of your own: folders of pictures and sounds, pairs of texts."""

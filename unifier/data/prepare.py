@@ -1,0 +1,136 @@
+"""An experiment's data, encoded once for all runs that read it."""
+
+import hashlib
+import io
+import pickle
+import sys
+from collections.abc import Mapping, Set
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from unifier.data.cache import keep_units
+from unifier.data.dataset import Examples, split_of
+from unifier.data.encoding import Encoded, encode_split
+from unifier.data.source import SPLITS, UNREADABLE, BadExamples, Source, SplitName, name_of, scale_of, target_of
+from unifier.files import say
+from unifier.heads.head import Head
+from unifier_tokenizers import InputError, Tokenizer
+
+
+@final
+@dataclass(frozen=True)
+class EncodedArm:
+    """An arm's splits, encoded, and what result.json says of its data."""
+
+    splits: Mapping[SplitName, Encoded]
+    data: Mapping[str, Any]
+
+
+def prepare_task(
+    source: Source, tokenizer: Tokenizer, head: Head, *, bad_examples: BadExamples, workers: int | None
+) -> EncodedArm:
+    """Encode a task's three splits, or load them from the cache.
+
+    Raises InputError for an example that cannot be encoded and for splits that are laid out differently.
+    """
+    splits: dict[SplitName, Encoded] = {}
+    skipped: dict[str, int] = {}
+    kept = keep_units(source, tokenizer, bad_examples=bad_examples, workers=workers)
+    for split in SPLITS:
+        examples, said = split_of(source, split), f"{name_of(source)}, {split}"
+        if kept is not None and isinstance(examples, Examples):
+            splits[split], bad = kept.split(examples, head, bad_examples=bad_examples, said=said)
+        else:
+            splits[split], bad = encode_split(
+                examples, tokenizer, head, bad_examples=bad_examples, workers=workers, said=said
+            )
+            _check_again(source, head, split, splits[split])
+        _check_alike(said, splits[split], splits["train"])
+        skipped[split] = len(bad)
+        if bad:
+            say(f"{said}: {len(bad)} examples skipped, such as {bad[0]}", sys.stderr)
+    data = describe_data(source, skipped)
+    if copies := data.get("copies"):
+        said = f"{copies} examples of val and test are also in train, byte for byte"
+        say(f"{name_of(source)}: {said}", sys.stderr)
+    return EncodedArm(splits, data)
+
+
+def _check_alike(said: str, encoded: Encoded, trained_on: Encoded) -> None:
+    """Raise InputError where the examples of a split are not laid out as those of training are."""
+    for part in ("values", "positions", "targets"):
+        own, other = (getattr(split, part).layout for split in (encoded, trained_on))
+        if own != other:
+            raise InputError(f"{said}: its {part} are {own}, and those to train on {other}: encode all alike")
+
+
+SOME = 32
+"""Examples that tell whether a split is the same again."""
+
+
+def _check_again(source: Source, head: Head, split: SplitName, encoded: Encoded) -> None:
+    """Raise InputError where a source draws a split anew each time: its examples would be scored by others' targets."""
+    again = split_of(source, split)
+    for row in range(0, len(encoded), max(len(encoded) // SOME, 1)):
+        place, own = int(encoded.indices[row]), encoded.target(row)
+        if place < len(again):
+            other = head.encode(target_of(again, place))
+            if own.shape == other.shape and bool(((own == other) | (own != own)).all()):  # NaN is unlike itself
+                continue
+        raise InputError(
+            f'{name_of(source)}: split("{split}") gives other examples when it is asked again; draw them once, or '
+            "by a seed of their own"
+        )
+
+
+def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
+    """A source's name, hash, split sizes and scale, and how many examples of each split could not be read.
+
+    And, where there are any, how many were left out (`dropped`), or are held out and trained on too (`copies`).
+    """
+    sizes = {split: len(split_of(source, split)) for split in SPLITS}
+    scale = scale_of(source)
+    noted = {name: found for name in ("dropped", "copies") if (found := getattr(source, name, None))}
+    return {
+        "name": name_of(source),
+        "sha256": sha256_of(source),
+        **sizes,
+        "skipped": dict(skipped),
+        "scale": scale and asdict(scale),
+        **noted,
+    }
+
+
+def sha256_of(source: Source) -> str:
+    """A source's own hash, or that of its examples where it has none."""
+    known = getattr(source, "sha256", None)
+    if known is not None:
+        return str(known)
+    hashed = hashlib.sha256()
+    for split in SPLITS:
+        examples = split_of(source, split)
+        for i in range(len(examples)):
+            try:
+                hashed.update(_pickled(*examples[i]))
+            except (ValueError, OSError):  # one that was skipped
+                hashed.update(UNREADABLE.encode())
+    return hashed.hexdigest()
+
+
+def _pickled(raw: Any, target: Any) -> bytes:
+    """An example in bytes that are the same in every process: a set's order is not, nor where torch keeps a tensor."""
+    file = io.BytesIO()
+    _Pickler(file, protocol=5).dump((raw, sorted(target) if isinstance(target, Set) else target))
+    return file.getvalue()
+
+
+@final
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        if not isinstance(obj, Tensor):
+            return NotImplemented
+        content = obj.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+        return tuple, ((str(obj.dtype), tuple(obj.shape), content),)

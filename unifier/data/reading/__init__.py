@@ -1,1 +1,0 @@
-"""Reading files of every kind, and downloading them."""

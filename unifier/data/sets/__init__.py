@@ -1,1 +1,0 @@
-"""Public data sets, one per file."""

@@ -1,0 +1,454 @@
+"""The words of the embedded grammar: English and French side by side, with the features that agree.
+
+No French word begins with an aspirated h, so a first letter tells whether the word before it elides.
+
+English and French from one small synchronous grammar, which knows its own word alignment.
+
+A derivation writes both sentences at once (syntax-directed transduction: Lewis & Stearns, 1968). Each word carries the
+names of its links; two words that share one translate each other. French agrees in gender and number, puts most
+adjectives after the noun, denies on both sides of the verb and elides, so the mapping is not word for word; yet each
+sentence has one translation, whichever way it is read."""
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from itertools import islice
+from random import Random
+from typing import Literal, NamedTuple, final, overload
+
+from unifier.data.source import SPLITS, Example, Scale, SplitName
+from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import choose
+
+
+class Noun(NamedTuple):
+    """A noun, singular and plural."""
+
+    english: list[str]
+    french: list[str]
+    feminine: bool
+    kind: str
+
+
+class Adjective(NamedTuple):
+    """An adjective; French masculine and feminine singular, then masculine and feminine plural."""
+
+    english: str
+    french: list[str]
+    place: str
+    """Where French puts it: "before" or "after" the noun."""
+    kinds: list[str]
+    """The kinds of nouns it goes with."""
+
+
+class Verb(NamedTuple):
+    """A verb; English base form and third person ("to be": all), French in the persons je, il, nous, vous, ils."""
+
+    english: list[str]
+    french: list[str]
+    subjects: list[str]
+    objects: list[str]
+    """The kinds of its direct object; none where it takes none."""
+
+
+class Determiner(NamedTuple):
+    """A determiner; English singular and plural, French masculine, feminine and plural, "-" for a missing number."""
+
+    english: list[str]
+    french: list[str]
+
+
+class Pronoun(NamedTuple):
+    """A subject pronoun, with the place of its verb in `Verb.french` and of its adjective in `Adjective.french`."""
+
+    english: str
+    french: str
+    person: int
+    form: int
+
+
+class Preposition(NamedTuple):
+    """A preposition and the kinds of nouns that follow it."""
+
+    english: str
+    french: str
+    kinds: list[str]
+
+
+def _rows(table: str) -> list[list[list[str]]]:
+    """The rows of a table: cells between bars, words between spaces, an underscore for a space in a word."""
+    rows = (row.split("|") for row in table.strip().splitlines())
+    return [[[word.replace("_", " ") for word in cell.split()] for cell in row] for row in rows]
+
+
+_NOUNS = """
+man men | homme hommes | m | person
+woman women | femme femmes | f | person
+boy boys | garçon garçons | m | person
+girl girls | fille filles | f | person
+king kings | roi rois | m | person
+queen queens | reine reines | f | person
+uncle uncles | oncle oncles | m | person
+aunt aunts | tante tantes | f | person
+cat cats | chat chats | m | animal
+horse horses | cheval chevaux | m | animal
+bird birds | oiseau oiseaux | m | animal
+cow cows | vache vaches | f | animal
+hen hens | poule poules | f | animal
+apple apples | pomme pommes | f | food
+pear pears | poire poires | f | food
+cake cakes | gâteau gâteaux | m | food
+egg eggs | œuf œufs | m | food
+book books | livre livres | m | thing
+hat hats | chapeau chapeaux | m | thing
+tree trees | arbre arbres | m | thing
+chair chairs | chaise chaises | f | thing
+flower flowers | fleur fleurs | f | thing
+garden gardens | jardin jardins | m | place
+hotel hotels | hôtel hôtels | m | place
+house houses | maison maisons | f | place
+school schools | école écoles | f | place
+street streets | rue rues | f | place
+"""
+
+
+_ADJECTIVES = """
+small | petit petite petits petites | before | person animal food thing place
+big | grand grande grands grandes | before | animal food thing place
+beautiful | beau belle beaux belles | before | person animal thing place
+new | nouveau nouvelle nouveaux nouvelles | before | thing place
+young | jeune jeune jeunes jeunes | before | person animal
+black | noir noire noirs noires | after | animal thing
+white | blanc blanche blancs blanches | after | animal thing
+red | rouge rouge rouges rouges | after | food thing
+green | vert verte verts vertes | after | food thing
+happy | heureux heureuse heureux heureuses | after | person animal
+tired | fatigué fatiguée fatigués fatiguées | after | person animal
+sad | triste triste tristes tristes | after | person animal
+strange | étrange étrange étranges étranges | after | person animal thing place
+"""
+
+
+_VERBS = """
+eat eats | mange mange mangeons mangez mangent | person animal | food
+buy buys | achète achète achetons achetez achètent | person | animal food thing
+sell sells | vends vend vendons vendez vendent | person | animal food thing
+see sees | vois voit voyons voyez voient | person animal | person animal food thing place
+look_for looks_for | cherche cherche cherchons cherchez cherchent | person animal | person animal food thing place
+find finds | trouve trouve trouvons trouvez trouvent | person animal | person animal food thing place
+love loves | aime aime aimons aimez aiment | person | person animal food place
+draw draws | dessine dessine dessinons dessinez dessinent | person | person animal food thing place
+listen_to listens_to | écoute écoute écoutons écoutez écoutent | person animal | person animal
+wait_for waits_for | attends attend attendons attendez attendent | person animal | person animal
+sing sings | chante chante chantons chantez chantent | person |
+sleep sleeps | dors dort dormons dormez dorment | person animal |
+work works | travaille travaille travaillons travaillez travaillent | person |
+play plays | joue joue jouons jouez jouent | person animal |
+"""
+
+
+_DETERMINERS = """
+the the | le la les
+a some | un une des
+this these | ce cette ces
+my my | mon ma mes
+our our | notre notre nos
+every - | chaque chaque -
+- two | - - deux
+"""
+
+
+_PRONOUNS = """
+I | je | 0 | 0
+he | il | 1 | 0
+she | elle | 1 | 1
+we | nous | 2 | 2
+you | vous | 3 | 2
+they | ils | 4 | 2
+"""
+
+
+_PREPOSITIONS = """
+in | dans | place
+behind | derrière | person animal place
+in_front_of | devant | person animal place
+near | près_de | person animal place
+with | avec | person animal
+"""
+
+
+NOUNS = [Noun(en, fr, gender == "f", kind) for en, fr, (gender,), (kind,) in _rows(_NOUNS)]
+
+
+ADJECTIVES = [Adjective(en, fr, place, kinds) for (en,), fr, (place,), kinds in _rows(_ADJECTIVES)]
+
+
+VERBS = [Verb(*row) for row in _rows(_VERBS)]
+
+
+TO_BE = Verb(["am", "is", "are", "are", "are"], ["suis", "est", "sommes", "êtes", "sont"], [], [])
+
+
+DETERMINERS = [Determiner(*row) for row in _rows(_DETERMINERS)]
+
+
+PRONOUNS = [Pronoun(en, fr, int(person), int(form)) for (en,), (fr,), (person,), (form,) in _rows(_PRONOUNS)]
+
+
+PREPOSITIONS = [Preposition(en, fr, kinds) for (en,), (fr,), kinds in _rows(_PREPOSITIONS)]
+
+
+ADVERBS = {"often": "souvent", "always": "toujours"}
+
+
+Language = Literal["en", "fr"]
+
+
+THIRD_PERSON = (1, 4)
+"""The persons of a noun, singular and plural, among je, il, nous, vous, ils."""
+
+
+VOWELS = {"en": "aeiou", "fr": "aeiouéêhœ"}
+"""First letters that change the word before; the lexicon's h is silent in French and sounded in English."""
+
+
+BEFORE_VOWEL = {
+    "en": {"a": "an"},
+    "fr": {"le": "l'", "la": "l'", "je": "j'", "ne": "n'", "de": "d'"}
+    | {"ce": "cet", "ma": "mon", "beau": "bel", "nouveau": "nouvel"},
+}
+
+
+CONTRACTED = {("de", "le"): "du", ("de", "les"): "des", ("de", "des"): "de", ("de", "de"): "de", ("de", "d'"): "d'"}
+
+
+PATIENCE = 10_000
+"""Sentences drawn in vain before a size is called impossible."""
+
+
+class Word(NamedTuple):
+    """A word of one language, and the names of the links that tie it to words of the other."""
+
+    text: str
+    links: frozenset[str]
+
+
+class Pair(NamedTuple):
+    """The same said in both languages."""
+
+    english: list[Word]
+    french: list[Word]
+
+
+class Subject(NamedTuple):
+    """Who does it: `person` chooses the verb's form, `form` the adjective's, `kind` what can be said of it."""
+
+    pair: Pair
+    person: int
+    form: int
+    kind: str
+
+
+def _say(text: str, link: str) -> list[Word]:
+    return [Word(word, frozenset([link])) for word in text.split()]
+
+
+def _pair(english: str, french: str, link: str) -> Pair:
+    return Pair(_say(english, link), _say(french, link))
+
+
+def _noun_phrase(rng: Random, role: str, kinds: Sequence[str], denied: bool = False) -> Subject:
+    """A determiner, a noun, and at times an adjective before and after it in French; `denied` as a negated object."""
+    noun = rng.choice([noun for noun in NOUNS if noun.kind in kinds])
+    plural = rng.randrange(2)
+    form = 2 * plural + noun.feminine
+    determiner = rng.choice([determiner for determiner in DETERMINERS if determiner.english[plural] != "-"])
+    english, french = determiner.english[plural], determiner.french[2 if plural else noun.feminine]
+    adjectives = {"before": Pair([], []), "after": Pair([], [])}
+    for place in adjectives:
+        fitting = [adjective for adjective in ADJECTIVES if adjective.place == place and noun.kind in adjective.kinds]
+        if fitting and rng.random() < 0.3:
+            adjective = rng.choice(fitting)
+            adjectives[place] = _pair(adjective.english, adjective.french[form], f"{role} adjective {place}")
+    before, after = adjectives.values()
+    if denied and english in ("a", "some"):
+        english, french = "any" if plural else "a", "de"
+    if before.french and french == "des":
+        french = "de"
+    article = _pair(english, french, f"{role} determiner")
+    name = _pair(noun.english[plural], noun.french[plural], f"{role} noun")
+    pair = Pair(
+        article.english + before.english + after.english + name.english,
+        article.french + before.french + name.french + after.french,
+    )
+    return Subject(pair, THIRD_PERSON[plural], form, noun.kind)
+
+
+def _subject(rng: Random) -> Subject:
+    """A pronoun, which stands for a person, or a noun phrase."""
+    if rng.random() < 0.4:
+        pronoun = rng.choice(PRONOUNS)
+        return Subject(_pair(pronoun.english, pronoun.french, "subject"), pronoun.person, pronoun.form, "person")
+    return _noun_phrase(rng, "subject", ("person", "animal"))
+
+
+def _finite(verb: Verb, person: int, adverb: str, denied: bool) -> Pair:
+    """The verb with its adverb and negation; English denies with "do", save for "to be"."""
+    often, souvent = _say(adverb, "adverb"), _say(ADVERBS.get(adverb, ""), "adverb")
+    singular = person == THIRD_PERSON[0]
+    if verb is TO_BE:
+        english = _say(verb.english[person], "verb") + _say("not" if denied else "", "negation") + often
+    elif denied:
+        english = _say("does not" if singular else "do not", "negation") + often + _say(verb.english[0], "verb")
+    else:
+        english = often + _say(verb.english[singular], "verb")
+    french = _say(verb.french[person], "verb")
+    if denied:
+        french = [*_say("ne", "negation"), *french, *_say("pas", "negation")]
+    return Pair(english, french + souvent)
+
+
+def _derive(rng: Random) -> Pair:
+    """Draw one sentence: a subject that is something, or does something, to someone, somewhere."""
+    subject = _subject(rng)
+    denied, adverb = rng.random() < 0.3, rng.choice([*ADVERBS, "", "", ""])
+    if rng.random() < 0.2:
+        adjective = rng.choice([adjective for adjective in ADJECTIVES if subject.kind in adjective.kinds])
+        said = _pair(adjective.english, adjective.french[subject.form], "adjective")
+        phrases = [subject.pair, _finite(TO_BE, subject.person, adverb, denied), said]
+    else:
+        verb = rng.choice([verb for verb in VERBS if subject.kind in verb.subjects])
+        phrases = [subject.pair, _finite(verb, subject.person, adverb, denied)]
+        if verb.objects:
+            phrases.append(_noun_phrase(rng, "object", verb.objects, denied).pair)
+        if rng.random() < (0.2 if verb.objects else 0.7):
+            preposition = rng.choice(PREPOSITIONS)
+            phrases.append(_pair(preposition.english, preposition.french, "preposition"))
+            phrases.append(_noun_phrase(rng, "place", preposition.kinds).pair)
+    phrases.append(_pair(".", ".", "stop"))
+    return Pair(
+        _settle([word for phrase in phrases for word in phrase.english], "en"),
+        _settle([word for phrase in phrases for word in phrase.french], "fr"),
+    )
+
+
+def _settle(phrase: list[Word], language: Language) -> list[Word]:
+    """Fit each word to the one after it, by contraction and elision, and give the first its capital."""
+    settled: list[Word] = []
+    for word in reversed(phrase):
+        if settled and (contracted := CONTRACTED.get((word.text, settled[0].text))):
+            word = Word(contracted, word.links | settled.pop(0).links)
+        if settled and settled[0].text[0] in VOWELS[language]:
+            word = word._replace(text=BEFORE_VOWEL[language].get(word.text, word.text))
+        settled.insert(0, word)
+    first = settled[0]
+    return [first._replace(text=first.text[0].upper() + first.text[1:]), *settled[1:]]
+
+
+def _write(phrase: list[Word]) -> str:
+    return re.sub(r"(?<=') | (?=\.)", "", " ".join(word.text for word in phrase))
+
+
+def _fresh(rng: Random, seen: set[str], known: set[str]) -> Iterator[Pair]:
+    """Draw pairs that repeat no sentence in `seen` and, once there is a vocabulary `known`, use no word beyond it.
+
+    Adds to `seen`, and ends when `PATIENCE` draws in a row gave nothing.
+    """
+    vain = 0
+    while vain < PATIENCE:
+        vain += 1
+        pair = _derive(rng)
+        sentences = {_write(pair.english), _write(pair.french)}
+        unknown = {word.text for phrase in pair for word in phrase} - known if known else set[str]()
+        if unknown or sentences & seen:
+            continue
+        vain = 0
+        seen |= sentences
+        yield pair
+
+
+@final
+class SentencePairs(Sequence[Example]):
+    """One split: sentences with their translations and their gold alignment."""
+
+    def __init__(self, pairs: Sequence[Pair], reverse: bool) -> None:
+        self._phrases = [(pair.french, pair.english) if reverse else (pair.english, pair.french) for pair in pairs]
+        self._examples = [Example(_write(source), _write(target)) for source, target in self._phrases]
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Example]: ...
+    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+        return self._examples[index]
+
+    def alignment(self, index: int) -> list[tuple[int, int]]:
+        """The sure links of one pair, as places among the words (`WORD`) of input and target."""
+        source, target = self._phrases[index]
+        return [(s, t) for s, word in enumerate(source) for t, other in enumerate(target) if word.links & other.links]
+
+
+@final
+class GrammarPairs:
+    """Sentence pairs of a small English-French grammar, in either direction.
+
+    `train`, `val` and `test` are numbers of pairs, `seed` names the draw. No sentence of either language occurs twice,
+    and every word of val and test occurs in train.
+
+    Raises InputError for a language or a size that it cannot serve.
+    """
+
+    name = "grammar"
+    scale = Scale("bleu", 0.0, 100.0, "the grammar itself, in which each sentence has one translation")
+
+    def __init__(
+        self,
+        *,
+        train: int = 4000,
+        val: int = 200,
+        test: int = 300,
+        source: str = "en",
+        target: str = "fr",
+        seed: int = 0,
+    ) -> None:
+        if {source, target} != {"en", "fr"}:
+            raise InputError(f"the grammar does not translate {source!r} to {target!r}: ask for en to fr, or fr to en")
+        self._sizes: dict[SplitName, int] = {"train": train, "val": val, "test": test}
+        if min(self._sizes.values()) < 1:
+            raise InputError(f"train={train}, val={val}, test={test}: give at least one sentence pair to each")
+        self._reverse, self._seed = source == "fr", seed
+
+    def split(self, name: SplitName) -> SentencePairs:
+        """The pairs of one split: the input in the source language, the target in the other."""
+        return self._splits[choose("split", name, SPLITS)]
+
+    @property
+    def sha256(self) -> str:
+        """The hash of every sentence of every split, in order."""
+        content = [(name, *example) for name, examples in self._splits.items() for example in examples]
+        return hashlib.sha256(repr(content).encode()).hexdigest()
+
+    @cached_property
+    def _splits(self) -> dict[SplitName, SentencePairs]:
+        return _drawn(tuple(self._sizes.items()), self._seed, self._reverse)
+
+
+@lru_cache(maxsize=1)  # each run of a comparison asks for the same pairs
+def _drawn(sizes: tuple[tuple[SplitName, int], ...], seed: int, reverse: bool) -> dict[SplitName, SentencePairs]:
+    seen: set[str] = set()
+    known: set[str] = set()
+    splits: dict[SplitName, SentencePairs] = {}
+    for name, size in sizes:
+        pairs = list(islice(_fresh(Random(f"{seed} {name}"), seen, known), size))
+        if len(pairs) < size:
+            raise InputError(
+                f"the grammar found only {len(pairs)} of {size} new sentences for {name} in the words of train: "
+                "ask for fewer of them, or for more in train"
+            )
+        known.update(word.text for pair in pairs for phrase in pair for word in phrase)  # val and test add none
+        splits[name] = SentencePairs(pairs, reverse)
+    return splits

@@ -1,1 +1,0 @@
-"""Text decoders other than the transformer's."""

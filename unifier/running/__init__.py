@@ -1,1 +1,0 @@
-"""From an experiment's function to what a run leaves behind."""

@@ -1,1 +1,0 @@
-"""Many runs that are compared: trials, folds, searches, sweeps."""

@@ -1,1 +1,0 @@
-"""The training loop of a run, and its callbacks."""

@@ -1,1 +1,0 @@
-"""What is written of a finished run besides its scores."""

@@ -1,1 +1,0 @@
-"""Descriptions of what is trained and compared, and what it costs."""

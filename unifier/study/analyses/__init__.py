@@ -1,1 +1,0 @@
-"""Analyses of trained trunks: layers, attention, similarity."""

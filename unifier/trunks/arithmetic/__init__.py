@@ -1,1 +1,0 @@
-"""The number type of products, and the library that computes them."""
