@@ -15,7 +15,7 @@ from benchmarks.racing.tables import head, keep, row
 from benchmarks.racing.timing import in_turn
 from unifier.datasets.grammar import GrammarPairs
 from unifier.files import read_json
-from unifier_tokenizers import FrameTokenizer, PatchTokenizer, Sound, SubwordTokenizer, Vocabulary
+from unifier_tokenizers import Audio, FrameTokenizer, PatchTokenizer, SubwordTokenizer, Vocabulary
 
 ROOT = Path(__file__).parents[1]
 STARTS = {
@@ -52,8 +52,8 @@ def tokenizing() -> Iterator[str]:
     count = sum(len(subwords.encode(text).values) for text in texts)
     pictures = list(torch.randint(256, (500, 32, 32, 3), dtype=torch.uint8).numpy())
     patches = PatchTokenizer(64, patch=4, channels=3)
-    sound = Sound(torch.randn(30 * 22050) / 10, 22050)
-    frames = FrameTokenizer(64, rate=16000)
+    sound = Audio(torch.randn(30 * 22050) / 10, 22050)
+    frames = FrameTokenizer(64, sample_rate=16000)
     works: dict[str, tuple[int, Callable[[], object]]] = {
         "subwords": (count, lambda: [subwords.encode(text) for text in texts]),
         "pictures of 32 x 32": (500, lambda: [patches.encode(one) for one in pictures]),

@@ -10,9 +10,9 @@ from torch.nn import functional
 from benchmarks.racing.device import fast_types
 from benchmarks.racing.tables import head, keep, row
 from benchmarks.racing.timing import in_turn
-from unifier.nn.attention import PLAIN_BELOW, PlainAttention
-from unifier.nn.precision import PARTS_BELOW, softmax_backward_by_parts_, softmax_by_parts_
-from unifier.training.memory import keep_freed_memory
+from unifier.nn.attention import FUSED_MIN_KEYS, PlainAttention
+from unifier.nn.precision import SHORT_ROW, softmax_backward_by_parts_, softmax_by_parts_
+from unifier.training.memory import configure_allocator
 
 COLUMNS = (32, 64, 128, 256, 512, 1024, 2048)
 HEADS, DEPTH = 4, 64
@@ -57,7 +57,7 @@ def table() -> Iterator[str]:
         for padded in (False, True):
             times = [seconds([plain, fused], columns, dtype, padded) for columns in COLUMNS]
             shares = [f"{fused / plain:.2f}" for plain, fused in times]
-            rule = f"{PLAIN_BELOW.get(dtype, 0):,}"
+            rule = f"{FUSED_MIN_KEYS.get(dtype, 0):,}"
             yield row([str(dtype).removeprefix("torch."), "padded" if padded else "whole", *shares, rule])
 
 
@@ -77,14 +77,14 @@ def softmax_seconds(keys: int, dtype: torch.dtype) -> tuple[list[float], list[fl
 def softmax_table() -> Iterator[str]:
     """How many times as long torch's softmax takes as its parts, by type and length of rows."""
     yield head(["torch's by parts", "", *(f"{keys:,}" for keys in KEYS), "parts below"], (0, 1))
-    for dtype in PARTS_BELOW:
+    for dtype in SHORT_ROW:
         times = zip(*(softmax_seconds(keys, dtype) for keys in KEYS), strict=True)
         for name, ways in zip(("forward", "backward"), times, strict=True):
             shares = [f"{whole / parts:.2f}" for whole, parts in ways]
-            yield row([str(dtype).removeprefix("torch."), name, *shares, str(PARTS_BELOW[dtype])])
+            yield row([str(dtype).removeprefix("torch."), name, *shares, str(SHORT_ROW[dtype])])
 
 
 if __name__ == "__main__":
-    keep_freed_memory()
+    configure_allocator()
     keep("attention", "\n".join(table()))
     keep("softmax", "\n".join(softmax_table()))

@@ -31,12 +31,12 @@ from torchaudio.functional import compute_deltas
 from torchaudio.transforms import MFCC
 
 from benchmarks.racing.tables import head, row
-from unifier.data.readers import SOUND_SUFFIXES
-from unifier.data.source import SPLITS, Example, LabelledSource, reading_from, where
-from unifier.datasets.factory import PICTURES, picture_source, sound_source
+from unifier.data.readers import AUDIO_SUFFIXES
+from unifier.data.source import SPLITS, Example, LabeledSource, describe_example, use_data_folder
+from unifier.datasets.factory import IMAGE_DATASETS, create_audio_dataset, create_image_dataset
 from unifier.datasets.image_folder import ImageFolder
 from unifier.files import read_json, write_json
-from unifier_tokenizers import InputError, Sound
+from unifier_tokenizers import Audio, InputError
 
 COEFFICIENTS, BANDS = 20, 40
 WINDOW, HOP = 0.032, 0.010
@@ -51,11 +51,11 @@ WIDTHS = (0.1, 0.3, 1.0, 3.0)
 """Values of gamma, in units of 1 / (features x their variance)."""
 
 
-def _folds(data: str, folds: Iterable[int | None], task: Literal["genre", "tags"] = "genre") -> list[LabelledSource]:
-    return [sound_source(data, task=task, fold=fold) for fold in folds]
+def _folds(data: str, folds: Iterable[int | None], task: Literal["genre", "tags"] = "genre") -> list[LabeledSource]:
+    return [create_audio_dataset(data, target=task, fold=fold) for fold in folds]
 
 
-SETS: dict[str, Callable[[], list[LabelledSource]]] = {
+SETS: dict[str, Callable[[], list[LabeledSource]]] = {
     "emotify": partial(_folds, "emotify", range(5)),
     "emotify_tags": partial(_folds, "emotify", range(5), "tags"),
     "fsdd": partial(_folds, "fsdd", [None]),
@@ -63,18 +63,18 @@ SETS: dict[str, Callable[[], list[LabelledSource]]] = {
     "esc10": partial(_folds, "esc10", range(1, 6)),
     "esc50": partial(_folds, "esc50", range(1, 6)),
     "gtzan": partial(_folds, "gtzan", [None]),
-    **{name: lambda name=name: [picture_source(name)] for name in PICTURES if name != "embedded"},
+    **{name: lambda name=name: [create_image_dataset(name)] for name in IMAGE_DATASETS if name != "embedded"},
 }
 """Of each name the sources that are tested on, one a fold."""
 
 
-def own(place: str) -> list[LabelledSource]:
+def own(place: str) -> list[LabeledSource]:
     """The same of pictures or sounds of your own, a folder or a table of sounds."""
     if not Path(place).exists():
         raise InputError(f"{place}: neither a place nor one of the sets {', '.join(SETS)}")
     files = (file for _, _, names in os.walk(place, followlinks=True) for file in names)
-    heard = Path(place).is_file() or any(Path(file).suffix.lower() in SOUND_SUFFIXES for file in files)
-    source = partial(sound_source, place) if heard else partial(picture_source, place, size=SIDE)
+    heard = Path(place).is_file() or any(Path(file).suffix.lower() in AUDIO_SUFFIXES for file in files)
+    source = partial(create_audio_dataset, place) if heard else partial(create_image_dataset, place, size=SIDE)
     return [source(fold=fold) for fold in getattr(source(), "folds", ()) or (None,)]
 
 
@@ -99,10 +99,10 @@ def _transform(rate: int) -> MFCC:
 
 def describe(raw: Any, side: int = 0) -> NDArray[np.floating]:
     """A sound's statistics (80,), or a picture's pixels, in 0 to 1, with black around it up to a square of `side`."""
-    if not isinstance(raw, Sound):
+    if not isinstance(raw, Audio):
         lacking = [(0, max(side - length, 0)) for length in raw.shape[:2]]
         return np.pad(raw, [*lacking, (0, 0)][: raw.ndim]).ravel() / np.float32(255)
-    waveform, transform = torch.as_tensor(raw.waveform), _transform(raw.rate)
+    waveform, transform = torch.as_tensor(raw.waveform), _transform(raw.sample_rate)
     waveform = waveform.mean(0) if waveform.ndim == 2 else waveform
     waveform = functional.pad(waveform, (0, max(transform.MelSpectrogram.n_fft - len(waveform), 0)))
     coefficients = transform(waveform)
@@ -115,7 +115,7 @@ def _read(
 ) -> tuple[NDArray[np.floating], list[Any]]:
     """Features (examples, features) and targets; what is in `known` by its place is not read again."""
     known = {} if known is None else known
-    places = [where(examples, index) for index in range(len(examples))]
+    places = [describe_example(examples, index) for index in range(len(examples))]
     for index, place in enumerate(places):
         if place not in known:
             raw, target = examples[index]
@@ -130,11 +130,11 @@ def _quality(machine: Any, features: NDArray[np.floating], targets: Any) -> floa
     return float(roc_auc_score(targets[:, both], machine.decision_function(features)[:, both], average="macro"))
 
 
-def baseline(source: LabelledSource, known: dict[str, Example] | None = None) -> Figure:
+def baseline(source: LabeledSource, known: dict[str, Example] | None = None) -> Figure:
     """Choose on validation, then test once; `known` keeps the features of files, by their places, for other folds."""
     side = SIDE if isinstance(source, ImageFolder) else 0
     features, targets = zip(*(_read(source.split(name), known, side) for name in SPLITS), strict=True)
-    tags, pictures = isinstance(targets[0][0], tuple), not isinstance(source.split("train")[0].input, Sound)
+    tags, pictures = isinstance(targets[0][0], tuple), not isinstance(source.split("train")[0].input, Audio)
     wanted: list[Any] = [
         MultiLabelBinarizer(classes=source.labels).fit_transform(own) if tags else np.array(own) for own in targets
     ]
@@ -183,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = asked.out or Path(__file__).with_suffix(".json")
     found: dict[str, Any] = read_json(out) if out.exists() else {}
     try:
-        with reading_from(asked.data):
+        with use_data_folder(asked.data):
             of = {name: SETS.get(name, partial(own, name))() for name in asked.set}
             for name, sources in of.items():
                 known = dict[str, Example]()

@@ -18,13 +18,13 @@ from benchmarks.racing.device import HIDDEN
 from unifier.comparison import Comparison
 from unifier.launch import run
 from unifier.training import artifacts as tell
-from unifier.training.gradient_conflict import Interference
+from unifier.training.gradient_conflict import GradientConflict
 from unifier.trials import runner as compare
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
 PARTS: tuple[tuple[Any, str], ...] = (
-    (Interference, "on_after_backward"),
+    (GradientConflict, "on_after_backward"),
     (tell, "observe"),
     (compare, "compare_representations"),
     (compare, "write_report"),
@@ -57,16 +57,16 @@ def pair(*, tokens: int = 2_000_000) -> Comparison:
         "tokens": tokens,
         "batch_tokens": 2048,
         "learning_rate": 5e-3,
-        "validations": 8,
+        "num_validations": 8,
     }
     modes = ("solo", "joint", "transfer")
-    return Comparison("pair", [digits, music], settings=settings, modes=modes, tuned=("none",))
+    return Comparison("pair", [digits, music], settings=settings, modes=modes, trainable=("none",))
 
 
 def main() -> None:
     """Print a row a part."""
     parser = argparse.ArgumentParser(prog="benchmarks.comparison", description=__doc__)
-    parser.add_argument("--tokens", type=int, default=2_000_000, help="columns an arm reads (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=2_000_000, help="columns an task reads (default: %(default)s)")
     options = parser.parse_args()
     os.environ.update(HIDDEN)
     spent = dict[str, float]()

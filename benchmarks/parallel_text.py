@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from benchmarks.racing.tables import head, keep, row
-from unifier.data.dataloader import TrainingBatches
+from unifier.data.dataloader import TrainDataLoader
 from unifier.data.encoding import encode_split
-from unifier.data.source import readable
+from unifier.data.source import readable_examples
 from unifier.datasets.parallel_text import ParallelText
 from unifier.heads.transformer_decoder import TranslationHead
-from unifier.training.memory import forget_peak_memory, peak_memory
+from unifier.training.memory import peak_memory, reset_peak_memory
 from unifier_tokenizers import SubwordTokenizer, Vocabulary
 
 SIZES = (100_000, 1_000_000)
@@ -51,14 +51,14 @@ def stages(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     train = source.split("train")
     some = np.random.RandomState(0).randint(len(train), size=READ).tolist()
     yield f"{READ:,} read at random", lambda: [train[k] for k in some]
-    texts = (text for pair in readable(train, most=READ) for text in pair)
+    texts = (text for pair in readable_examples(train, most=READ) for text in pair)
     vocabulary = Vocabulary.fit(texts, size=8000)
-    road = SubwordTokenizer(vocabulary, 16), TranslationHead(vocabulary, 16, depth=1, heads=1, hidden=16)
-    found = list[TrainingBatches]()
+    road = SubwordTokenizer(vocabulary, 16), TranslationHead(vocabulary, 16, depth=1, heads=1, ffn_dim=16)
+    found = list[TrainDataLoader]()
 
     def encode() -> None:
-        split, _ = encode_split(train, *road, workers=0)
-        found.append(TrainingBatches({"a": split}, columns=4096, seed=0, budget={"steps": 100}))
+        split, _ = encode_split(train, *road, num_workers=0)
+        found.append(TrainDataLoader({"a": split}, max_tokens=4096, seed=0, budget={"steps": 100}))
 
     yield "encoded, and batches planned", encode
     yield "100 batches put together", lambda: list(found[0])
@@ -67,7 +67,7 @@ def stages(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
 def measure(path: Path, count: int) -> None:
     """Print a line of the table for each stage."""
     for name, work in stages(path):
-        forget_peak_memory("cpu")
+        reset_peak_memory("cpu")
         before, start = peak_memory("cpu"), time.perf_counter()
         work()
         seconds, grown = time.perf_counter() - start, (peak_memory("cpu") - before) / 2**20

@@ -11,7 +11,7 @@ from benchmarks.racing.device import fast_types
 from benchmarks.racing.tables import head, keep, row
 from benchmarks.racing.timing import in_turn
 from unifier.nn.linear import linear
-from unifier.training.memory import keep_freed_memory
+from unifier.training.memory import configure_allocator
 
 COLUMNS = (64, 256, 1024, 8192)
 MAPS = ((128, 128), (128, 512), (192, 768), (768, 192), (128, 10000))
@@ -50,5 +50,5 @@ def table() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    keep_freed_memory()
+    configure_allocator()
     keep("products", "\n".join(table()))

@@ -5,15 +5,15 @@ from typing import Literal
 
 from genres import genres
 from unifier.experiment import Experiment
-from unifier.trials.joint import together
-from unifier_tokenizers.normalization import Normalise
+from unifier.trials.joint import merge_experiments
+from unifier_tokenizers.normalization import Normalization
 
 
 def genres_and_moods(
     *,
     data: str = "embedded",
     fold: int | None = None,
-    normalise: Normalise = "band",
+    normalize: Normalization = "band",
     crop: float | None = None,
     crops: int | None = None,
     dim: int = 128,
@@ -22,17 +22,17 @@ def genres_and_moods(
     epochs: float | None = None,
     batch_tokens: int = 2048,
     learning_rate: float = 5e-3,
-    validations: int = 8,
+    num_validations: int = 8,
     refit: bool = False,
 ) -> Experiment:
     """Label and tag `data`, which has both ("embedded", "emotify"); settings are those of `genres`."""
 
-    def heard(name: str, task: Literal["genre", "tags"]) -> Experiment:
+    def heard(name: str, target: Literal["genre", "tags"]) -> Experiment:
         alone = genres(
             data=data,
-            task=task,
+            target=target,
             fold=fold,
-            normalise=normalise,
+            normalize=normalize,
             crop=crop,
             crops=crops,
             dim=dim,
@@ -41,16 +41,16 @@ def genres_and_moods(
             epochs=epochs,
             batch_tokens=batch_tokens,
             learning_rate=learning_rate,
-            validations=validations,
+            num_validations=num_validations,
             refit=refit,
         )
-        (arm,) = alone.arms.values()
-        return replace(alone, arms={name: arm})
+        (task,) = alone.tasks.values()
+        return replace(alone, tasks={name: task})
 
-    both = together([heard("genre", "genre"), heard("moods", "tags")])
-    shared = both.arms["genre"].tokenizer
-    arms = {name: replace(arm, tokenizer=shared) for name, arm in both.arms.items()}
-    return replace(both, name="genres_and_moods", arms=arms)
+    both = merge_experiments([heard("genre", "genre"), heard("moods", "tags")])
+    shared = both.tasks["genre"].tokenizer
+    tasks = {name: replace(task, tokenizer=shared) for name, task in both.tasks.items()}
+    return replace(both, name="genres_and_moods", tasks=tasks)
 
 
 if __name__ == "__main__":

@@ -5,18 +5,18 @@ from typing import Literal, TypedDict, get_args
 
 from translation import translation
 from unifier.comparison import Comparison
-from unifier.experiment import Experiment, Optimization, Precision
-from unifier.heads.conv_decoder import ConvolutionalHead
-from unifier.heads.hard_attention import HardHead
+from unifier.experiment import Experiment, OptimizerName, Precision
+from unifier.heads.conv_decoder import ConvDecoderHead
+from unifier.heads.hard_attention import HardAttentionHead
 from unifier.heads.prefix_lm import PrefixHead
 from unifier.heads.rnn_decoders import AdditiveHead, LuongHead, RecurrentHead
-from unifier.heads.text_generation import WritingOptions
+from unifier.heads.text_generation import TextGenerationOptions
 from unifier.heads.transformer_decoder import TranslationHead
-from unifier.trunks.convolutional import Convolutional
-from unifier.trunks.recurrent import Cell, Recurrent
+from unifier.trunks.convolutional import ConvolutionalTrunk
+from unifier.trunks.recurrent import Cell, RecurrentTrunk
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers.errors import choose
+from unifier_tokenizers.errors import check_choice
 
 Rung = Literal[
     "gru",
@@ -50,7 +50,7 @@ class Blocks(TypedDict):
     """What encoder and decoder of a transformer have in common."""
 
     heads: int
-    hidden: int
+    ffn_dim: int
     projections: bool
 
 
@@ -65,21 +65,21 @@ def one_rung(
     depth: int = 2,
     decoder_depth: int = 2,
     heads: int = 4,
-    hidden: int = 256,
+    ffn_dim: int = 256,
     dropout: float = 0.1,
     beam_width: int = 1,
     tokens: int = 600_000,
     batch_tokens: int = 1024,
-    optimizer: Optimization = "adamw",
+    optimizer: OptimizerName = "adamw",
     learning_rate: float = 5e-3,
-    validations: int = 4,
+    num_validations: int = 4,
     precision: Precision = "bf16",
 ) -> Experiment:
     """`translation` on its data, tokens and scores, with another encoder and decoder; settings are those of that.
 
     `depth` and `decoder_depth` count layers of whatever kind the rung has; the prefix model has them all in one stack.
     """
-    recurrent = RUNGS.index(choose("rung", rung, RUNGS)) < RUNGS.index("convolutional")
+    recurrent = RUNGS.index(check_choice("rung", rung, RUNGS)) < RUNGS.index("convolutional")
     whole = translation(
         data=data,
         source=source,
@@ -95,47 +95,47 @@ def one_rung(
         batch_tokens=batch_tokens,
         optimizer=optimizer,
         learning_rate=learning_rate,
-        validations=validations,
+        num_validations=num_validations,
         precision=precision,
     )
-    ((name, arm),) = whole.arms.items()
-    assert isinstance(arm.head, TranslationHead)
-    options: WritingOptions = {
-        "label_smoothing": arm.head.label_smoothing,
-        "beam_width": arm.head.beam_width,
-        "length_penalty": arm.head.length_penalty,
-        "embedding": arm.head.embedding,
-        "language": arm.head.language,
+    ((name, task),) = whole.tasks.items()
+    assert isinstance(task.head, TranslationHead)
+    options: TextGenerationOptions = {
+        "label_smoothing": task.head.label_smoothing,
+        "beam_width": task.head.beam_width,
+        "length_penalty": task.head.length_penalty,
+        "embedding": task.head.embedding,
+        "language": task.head.language,
     }
-    words, layers = arm.head.vocabulary, Layers(depth=decoder_depth, dropout=dropout)
+    words, layers = task.head.vocabulary, Layers(depth=decoder_depth, dropout=dropout)
 
-    def memory(cell: Cell = "lstm", *, both_ways: bool = True) -> Trunk:
-        return Recurrent(dim, depth, cell=cell, both_ways=both_ways, dropout=dropout)
+    def memory(cell: Cell = "lstm", *, bidirectional: bool = True) -> Trunk:
+        return RecurrentTrunk(dim, depth, cell=cell, bidirectional=bidirectional, dropout=dropout)
 
     match rung:
         case "gru" | "lstm":
-            trunk, head = memory(rung, both_ways=False), RecurrentHead(words, dim, cell=rung, **layers, **options)
+            trunk, head = memory(rung, bidirectional=False), RecurrentHead(words, dim, cell=rung, **layers, **options)
         case "additive":
             trunk, head = memory("gru"), AdditiveHead(words, dim, **layers, **options)
         case "dot" | "general" | "concat":
             trunk, head = memory(), LuongHead(words, dim, score=rung, **layers, **options)
         case "local":
-            trunk, head = memory(), LuongHead(words, dim, reach="local", **layers, **options)
+            trunk, head = memory(), LuongHead(words, dim, span="local", **layers, **options)
         case "hard":
-            trunk, head = memory(), HardHead(words, dim, **layers, **options)
+            trunk, head = memory(), HardAttentionHead(words, dim, **layers, **options)
         case "convolutional":
-            trunk = Convolutional(dim, depth, width=3, dropout=dropout)
-            head = ConvolutionalHead(words, dim, width=3, **layers, **options)
+            trunk = ConvolutionalTrunk(dim, depth, kernel_size=3, dropout=dropout)
+            head = ConvDecoderHead(words, dim, kernel_size=3, **layers, **options)
         case "prefix":
-            trunk = Transformer(dim, depth + decoder_depth, heads, hidden, dropout=dropout)
+            trunk = Transformer(dim, depth + decoder_depth, heads, ffn_dim, dropout=dropout)
             head = PrefixHead(words, dim, dropout=dropout, **options)
         case _:
             block = Blocks(
-                heads=heads if rung == "transformer" else 1, hidden=hidden, projections=rung != "parameter_free"
+                heads=heads if rung == "transformer" else 1, ffn_dim=ffn_dim, projections=rung != "parameter_free"
             )
             trunk = Transformer(dim, depth, dropout=dropout, **block)
             head = TranslationHead(words, dim, **layers, **block, **options)
-    return replace(whole, name="one_rung", trunk=trunk, arms={name: replace(arm, head=head)})
+    return replace(whole, name="one_rung", trunk=trunk, tasks={name: replace(task, head=head)})
 
 
 def ladder(
@@ -149,14 +149,14 @@ def ladder(
     depth: int = 2,
     decoder_depth: int = 2,
     heads: int = 4,
-    hidden: int = 256,
+    ffn_dim: int = 256,
     dropout: float = 0.1,
     beam_width: int = 1,
     tokens: int = 600_000,
     batch_tokens: int = 1024,
-    optimizer: Optimization = "adamw",
+    optimizer: OptimizerName = "adamw",
     learning_rate: float = 5e-3,
-    validations: int = 4,
+    num_validations: int = 4,
     precision: Precision = "bf16",
     seeds: tuple[int, ...] = (0,),
 ) -> Comparison:
@@ -176,18 +176,18 @@ def ladder(
             "depth": depth,
             "decoder_depth": decoder_depth,
             "heads": heads,
-            "hidden": hidden,
+            "ffn_dim": ffn_dim,
             "dropout": dropout,
             "beam_width": beam_width,
             "tokens": tokens,
             "batch_tokens": batch_tokens,
             "optimizer": optimizer,
             "learning_rate": learning_rate,
-            "validations": validations,
+            "num_validations": num_validations,
             "precision": precision,
         },
         seeds=seeds,
-        vary={"rung": rungs},
+        grid={"rung": rungs},
         question="What did each step from one last state to attention bring to translation?",
     )
 

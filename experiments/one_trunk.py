@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from three_modalities import digits, grammar, music
 from unifier.experiment import Experiment
-from unifier.trials.joint import together
+from unifier.trials.joint import merge_experiments
 
 
 def one_trunk(
@@ -14,9 +14,9 @@ def one_trunk(
     tokens: int = 600_000,
     batch_tokens: int = 2048,
     learning_rate: float = 5e-3,
-    validations: int = 8,
+    num_validations: int = 8,
 ) -> Experiment:
-    """`tokens` is what the trunk reads of each arm."""
+    """`tokens` is what the trunk reads of each task."""
     parts = [
         make(
             dim=dim,
@@ -24,11 +24,11 @@ def one_trunk(
             tokens=tokens,
             batch_tokens=batch_tokens,
             learning_rate=learning_rate,
-            validations=validations,
+            num_validations=num_validations,
         )
         for make in (grammar, digits, music)
     ]
-    return replace(together(parts), name="one_trunk")
+    return replace(merge_experiments(parts), name="one_trunk")
 
 
 if __name__ == "__main__":

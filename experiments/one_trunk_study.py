@@ -13,7 +13,7 @@ RECIPE: dict[str, Any] = {"learning_rate": 6e-3, "batch_tokens": 1024}
 """How all are trained; the log says what was tried beside it. Columns are plain, and batches as they are."""
 
 
-def multi30k(*, dim: int, depth: int, tokens: int, validations: int) -> Experiment:
+def multi30k(*, dim: int, depth: int, tokens: int, num_validations: int) -> Experiment:
     """English captions into German, with few subwords and a shallow decoder: the trunk is to do the work."""
     return translation(
         data="multi30k",
@@ -25,12 +25,12 @@ def multi30k(*, dim: int, depth: int, tokens: int, validations: int) -> Experime
         dim=dim,
         depth=depth,
         tokens=tokens,
-        validations=validations,
+        num_validations=num_validations,
         **RECIPE,
     )
 
 
-def fashion_mnist(*, dim: int, depth: int, tokens: int, validations: int) -> Experiment:
+def fashion_mnist(*, dim: int, depth: int, tokens: int, num_validations: int) -> Experiment:
     """Clothes of ten kinds, in 49 patches each."""
     return pictures(
         data="fashion_mnist",
@@ -40,41 +40,46 @@ def fashion_mnist(*, dim: int, depth: int, tokens: int, validations: int) -> Exp
         dim=dim,
         depth=depth,
         tokens=tokens,
-        validations=validations,
+        num_validations=num_validations,
         **RECIPE,
     )
 
 
-def emotify(*, dim: int, depth: int, tokens: int, validations: int) -> Experiment:
+def emotify(*, dim: int, depth: int, tokens: int, num_validations: int) -> Experiment:
     """Music of four genres, in columns of 160 ms; fold 0, whose artists are heard in the test alone."""
     return genres(
         data="emotify",
         fold=0,
-        rate=16000,
+        sample_rate=16000,
         stack=16,
         **PLAIN,
         dim=dim,
         depth=depth,
         tokens=tokens,
-        validations=validations,
+        num_validations=num_validations,
         **RECIPE,
     )
 
 
 def one_trunk_study(
-    *, dim: int = 128, depth: int = 6, tokens: int = 600_000, validations: int = 2, seeds: tuple[int, ...] = (0, 1, 2)
+    *,
+    dim: int = 128,
+    depth: int = 6,
+    tokens: int = 600_000,
+    num_validations: int = 2,
+    seeds: tuple[int, ...] = (0, 1, 2),
 ) -> Comparison:
-    """`tokens` is what each arm's trunk reads, alone, together and in transfer.
+    """`tokens` is what each task's trunk reads, alone, together and in transfer.
 
-    There are few validations, for to translate a split takes as long as hundreds of steps.
+    There are few num_validations, for to translate a split takes as long as hundreds of steps.
     """
     return Comparison(
         "one_trunk_study",
         [multi30k, fashion_mnist, emotify],
-        settings={"dim": dim, "depth": depth, "tokens": tokens, "validations": validations},
+        settings={"dim": dim, "depth": depth, "tokens": tokens, "num_validations": num_validations},
         seeds=seeds,
         modes=("solo", "joint", "transfer"),
-        tuned=("none", "all"),
+        trainable=("none", "all"),
         question="What happens to text, pictures and sound when they share a trunk?",
     )
 

@@ -4,23 +4,23 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from unifier.augmentation.image import augment_pictures, view_pictures
-from unifier.data.source import BadExamples, readable
-from unifier.data.statistics import usual_side
-from unifier.datasets.factory import picture_source
+from unifier.augmentation.image import augment_images, image_tta
+from unifier.data.source import BadExamples, readable_examples
+from unifier.data.statistics import median_side
+from unifier.datasets.factory import create_image_dataset
 from unifier.experiment import (
-    Arm,
-    Compilation,
+    CompileMode,
     Experiment,
-    Optimization,
+    OptimizerName,
     Precision,
     Schedule,
+    Task,
     Training,
-    enough_epochs,
     fitted,
+    sufficient_epochs,
 )
 from unifier.heads.classification import ClassificationHead, Pooling
-from unifier.trunks.factory import Positions, added, make_trunk
+from unifier.trunks.factory import Positions, create_trunk, input_positions
 from unifier_tokenizers import InputError, PatchTokenizer
 from unifier_tokenizers.stems import StemKind
 
@@ -38,30 +38,30 @@ def pictures(
     dim: int = 128,
     depth: int = 4,
     heads: int = 4,
-    hidden: int = 256,
+    ffn_dim: int = 256,
     dropout: float = 0.1,
-    stochastic_depth: float = 0.0,
+    drop_path: float = 0.0,
     label_smoothing: float = 0.0,
     crop: int | None = None,
     flip: bool = False,
     randaugment: int = 0,
-    erase: float = 0.0,
+    random_erasing: float = 0.0,
     mixup: float = 0.0,
     cutmix: float = 0.0,
     crops: int | None = None,
     epochs: float | None = None,
     tokens: int | None = None,
     batch_tokens: int = 4096,
-    optimizer: Optimization = "muon",
+    optimizer: OptimizerName = "muon",
     learning_rate: float = 5e-3,
     schedule: Schedule = "cosine",
-    warmup: float = 0.1,
+    warmup_ratio: float = 0.1,
     weight_decay: float = 0.01,
-    ema: float = 0.0,
-    validations: int = 8,
+    ema_decay: float = 0.0,
+    num_validations: int = 8,
     refit: bool = False,
     precision: Precision = "bf16",
-    compile: Compilation | None = None,
+    compile: CompileMode | None = None,
     bad_examples: BadExamples = "stop",
 ) -> Experiment:
     """Classify `data`: "embedded" (8 x 8 digits), one of "mnist", "fashion_mnist", "cifar10", or a folder of your own.
@@ -76,45 +76,47 @@ def pictures(
     `enough_epochs` says, and `tokens`, where given, end training in their place. `refit` trains on the validation split
     too, once settings are chosen on it.
     """
-    source = picture_source(data, fold=fold, size=size)
+    source = create_image_dataset(data, fold=fold, size=size)
 
     def some() -> Iterator[Any]:
-        return (example.input for example in readable(source.split("train"), bad_examples=bad_examples, most=2000))
+        return (
+            example.input for example in readable_examples(source.split("train"), bad_examples=bad_examples, most=2000)
+        )
 
     def an_eighth() -> int:
-        return 2 ** round(math.log2(max(usual_side(source), 16) / 8))
+        return 2 ** round(math.log2(max(median_side(source), 16) / 8))
 
     if (first := next(some(), None)) is None:
         raise InputError(f"{data}: none of the pictures to train on can be read")
     patch = fitted(f"{source.name}-patch", an_eighth) if patch is None else patch
-    epochs = enough_epochs(source) if epochs is None else epochs
+    epochs = sufficient_epochs(source) if epochs is None else epochs
     tokenizer = PatchTokenizer(
         dim,
         patch=patch,
         channels=3 if first.ndim == 3 else 1,
         stem=stem,
         class_token=pooling == "first",
-        positions=added(positions),
+        positions=input_positions(positions),
         length=max(64, -(-size // max(patch, 1))),
         dropout=dropout,
     ).fit(some())
     head = ClassificationHead(source.labels, dim, pooling=pooling, label_smoothing=label_smoothing)
-    augment = augment_pictures(
+    augment = augment_images(
         tokenizer,
         len(source.labels),
         crop=crop,
         flip=flip,
         randaugment=randaugment,
-        erase=erase,
+        random_erasing=random_erasing,
         mixup=mixup,
         cutmix=cutmix,
     )
     crops = (1 if crop == 0 else 5) if crops is None else crops
-    views = view_pictures(tokenizer, crops, crop=crop, flip=flip)
+    views = image_tta(tokenizer, crops, crop=crop, flip=flip)
     return Experiment(
         "pictures",
-        make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions, stochastic_depth=stochastic_depth),
-        {source.name: Arm(source, tokenizer, head, augment=augment, views=views)},
+        create_trunk(trunk, dim, depth, heads, ffn_dim, dropout, positions=positions, drop_path=drop_path),
+        {source.name: Task(source, tokenizer, head, augmentation=augment, tta=views)},
         Training(
             epochs=epochs if tokens is None else None,
             tokens=tokens,
@@ -122,10 +124,10 @@ def pictures(
             optimizer=optimizer,
             learning_rate=learning_rate,
             schedule=schedule,
-            warmup=warmup,
+            warmup_ratio=warmup_ratio,
             weight_decay=weight_decay,
-            ema=ema,
-            validations=validations,
+            ema_decay=ema_decay,
+            num_validations=num_validations,
             refit=refit,
             precision=precision,
             compile=compile,

@@ -27,10 +27,10 @@ def noises(*, dim: int, depth: int, tokens: int, batch_tokens: int) -> Experimen
     return genres(
         data="esc10",
         fold=1,
-        rate=16000,
+        sample_rate=16000,
         patch=(16, 16),
         positions="learned",
-        shift_views=False,
+        freq_shift_tta=False,
         dim=dim,
         depth=depth,
         tokens=tokens,
@@ -58,7 +58,7 @@ def pictures_and_sound(
         },
         seeds=seeds,
         modes=("solo", "transfer"),
-        tuned=("none", "norms", "all"),
+        trainable=("none", "norms", "all"),
         question="Does a trunk trained on pictures hear, and one trained on sound see?",
     )
 

@@ -9,7 +9,7 @@ from unifier.experiment import Experiment
 
 
 def grammar(
-    *, dim: int, depth: int, tokens: int, batch_tokens: int, learning_rate: float, validations: int
+    *, dim: int, depth: int, tokens: int, batch_tokens: int, learning_rate: float, num_validations: int
 ) -> Experiment:
     """Sentences of a small grammar, from English into French."""
     return translation(
@@ -20,12 +20,12 @@ def grammar(
         tokens=tokens,
         batch_tokens=batch_tokens,
         learning_rate=learning_rate,
-        validations=validations,
+        num_validations=num_validations,
     )
 
 
 def digits(
-    *, dim: int, depth: int, tokens: int, batch_tokens: int, learning_rate: float, validations: int
+    *, dim: int, depth: int, tokens: int, batch_tokens: int, learning_rate: float, num_validations: int
 ) -> Experiment:
     """Handwritten digits, in plain patches and as they are: so few columns leave no time to learn from changed ones."""
     return pictures(
@@ -36,16 +36,16 @@ def digits(
         tokens=tokens,
         batch_tokens=batch_tokens,
         learning_rate=learning_rate,
-        validations=validations,
+        num_validations=num_validations,
     )
 
 
 def music(
-    *, dim: int, depth: int, tokens: int, batch_tokens: int, learning_rate: float, validations: int
+    *, dim: int, depth: int, tokens: int, batch_tokens: int, learning_rate: float, num_validations: int
 ) -> Experiment:
     """Rendered music in five genres, in plain columns of 40 ms and as it is."""
     return genres(
-        rate=8000,
+        sample_rate=8000,
         stack=4,
         **PLAIN,
         dim=dim,
@@ -53,7 +53,7 @@ def music(
         tokens=tokens,
         batch_tokens=batch_tokens,
         learning_rate=learning_rate,
-        validations=validations,
+        num_validations=num_validations,
     )
 
 
@@ -64,10 +64,10 @@ def three_modalities(
     tokens: int = 40_000,
     batch_tokens: int = 512,
     learning_rate: float = 2e-2,
-    validations: int = 2,
+    num_validations: int = 2,
     seeds: tuple[int, ...] = (0, 1),
 ) -> Comparison:
-    """`tokens` is what each arm's trunk reads: alone, together, and in transfer, where the trunk stays frozen.
+    """`tokens` is what each task's trunk reads: alone, together, and in transfer, where the trunk stays frozen.
 
     So few of them are worth most in small batches.
     """
@@ -80,11 +80,11 @@ def three_modalities(
             "tokens": tokens,
             "batch_tokens": batch_tokens,
             "learning_rate": learning_rate,
-            "validations": validations,
+            "num_validations": num_validations,
         },
         seeds=seeds,
         modes=("solo", "joint", "transfer"),
-        tuned=("none",),
+        trainable=("none",),
         question="What happens to text, pictures and sound when they share a trunk?",
     )
 

@@ -3,31 +3,37 @@
 from typing import Any, Literal, get_args
 
 from unifier.augmentation.text import BpeDropout
-from unifier.data.source import BadExamples, Source, readable
+from unifier.data.source import BadExamples, Source, readable_examples
 from unifier.data.text_files import Duplicates
 from unifier.datasets.grammar import GrammarPairs
 from unifier.datasets.multi30k import Multi30k
-from unifier.datasets.parallel_text import Extended, ParallelText, Texts
+from unifier.datasets.parallel_text import ParallelText, Texts, WithExtraPairs
 from unifier.experiment import (
-    Arm,
-    Compilation,
+    CompileMode,
     Experiment,
-    Optimization,
+    OptimizerName,
     Precision,
     Schedule,
+    Task,
     Training,
-    enough_epochs,
     fitted,
+    sufficient_epochs,
 )
 from unifier.heads.transformer_decoder import TranslationHead
-from unifier.trunks.factory import Positions, added, make_trunk
+from unifier.trunks.factory import Positions, create_trunk, input_positions
 from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
-from unifier_tokenizers.errors import choose
+from unifier_tokenizers.errors import check_choice
 
 Tied = Literal["all", "source", "target", "none"]
 LEARNED_FROM = 1_000_000
 """The most pairs that a vocabulary is learned from, evenly spaced: more take time and teach it hardly anything."""
-PLAIN: dict[str, Any] = {"dropout": 0.1, "qk_norm": False, "quiet": False, "r_drop": 0.0, "beam_width": 1}
+PLAIN: dict[str, Any] = {
+    "dropout": 0.1,
+    "qk_norm": False,
+    "scaled_residual_init": False,
+    "r_drop": 0.0,
+    "beam_width": 1,
+}
 """The settings of `translation` without its recipe: blocks as those of other modalities, batches read and texts written
 once."""
 
@@ -47,10 +53,10 @@ def translation(
     depth: int = 4,
     decoder_depth: int = 4,
     heads: int = 4,
-    hidden: int = 256,
+    ffn_dim: int = 256,
     dropout: float = 0.1,
     qk_norm: bool = True,
-    quiet: bool = True,
+    scaled_residual_init: bool = True,
     tied: Tied = "all",
     label_smoothing: float = 0.1,
     r_drop: float = 5.0,
@@ -60,16 +66,16 @@ def translation(
     epochs: float | None = None,
     tokens: int | None = None,
     batch_tokens: int = 2048,
-    accumulate: int = 1,
-    optimizer: Optimization = "muon",
+    grad_accumulation: int = 1,
+    optimizer: OptimizerName = "muon",
     learning_rate: float = 8e-3,
     schedule: Schedule = "cosine",
-    warmup: float = 0.1,
-    ema: float = 0.0,
-    average: int = 1,
-    validations: int = 8,
+    warmup_ratio: float = 0.1,
+    ema_decay: float = 0.0,
+    average_last: int = 1,
+    num_validations: int = 8,
     precision: Precision = "bf16",
-    compile: Compilation | None = None,
+    compile: CompileMode | None = None,
     bad_examples: BadExamples = "stop",
     length_ratio: float | None = None,
     duplicates: Duplicates = "keep",
@@ -77,17 +83,17 @@ def translation(
     """Translate `data`: "embedded" (a small grammar of en and fr), "multi30k" (en, de, fr, cs), or files of your own.
 
     Of your own: a file with a sentence, a tab and its translation on each line, two files with a comma between whose
-    lines correspond, or a translation memory (.tmx). `source` and `target` name the arm and the memory's languages;
+    lines correspond, or a translation memory (.tmx). `source` and `target` name the task and the memory's languages;
     scores go by the rules of `target`. `val` and `test` name such files too, and are held out of `data` where they are
     not given; of multi30k, `test` is a year, 2016 or 2017. `extra` names some with further pairs to train on: what runs
     have translated, say. `length_ratio` and `duplicates` clean what is trained on, of files of your own.
     Both languages share one vocabulary; one table of it is shared by encoder, decoder and output projection
     (tied="all"), by the first two ("source") or the last two ("target"), or each has its own ("none"). `tokens`, where
     given, ends training in place of `epochs`, of which None is 40, or as many as `enough_epochs` says. `trunk` is a
-    name that `make_trunk` knows, and takes of the settings those that it has; `qk_norm` and `quiet` are of the decoder,
+    name that `make_trunk` knows, and takes of the settings those that it has; `qk_norm` and `scaled_residual_init` are of the decoder,
     and of a trunk that is a transformer.
     """
-    choose("tied", tied, get_args(Tied))
+    check_choice("tied", tied, get_args(Tied))
     if r_drop and not dropout:
         raise InputError(f"r_drop={r_drop} compares two readings that dropout=0 makes the same: give r_drop=0 too")
     if data in ("embedded", "multi30k") and not extra and (length_ratio is not None or duplicates == "drop"):
@@ -115,25 +121,25 @@ def translation(
     else:
         pairs = own(data, val, test)
     if extra:
-        pairs = Extended(pairs, own(extra))
+        pairs = WithExtraPairs(pairs, own(extra))
 
     def learn() -> Vocabulary:
-        train = readable(pairs.split("train"), bad_examples=bad_examples, most=LEARNED_FROM)
+        train = readable_examples(pairs.split("train"), bad_examples=bad_examples, most=LEARNED_FROM)
         return Vocabulary.fit((text for pair in train for text in (pair.input, pair.target)), size=vocabulary)
 
     if epochs is None and tokens is None:
-        epochs = fitted(f"{source}-{target}-epochs", lambda: enough_epochs(pairs, least=40))
+        epochs = fitted(f"{source}-{target}-epochs", lambda: sufficient_epochs(pairs, least=40))
     subwords = fitted(f"{source}-{target}", learn)
-    tokenizer = SubwordTokenizer(subwords, dim, positions=added(positions), dropout=dropout)
+    tokenizer = SubwordTokenizer(subwords, dim, positions=input_positions(positions), dropout=dropout)
     head = TranslationHead(
         subwords,
         dim,
         depth=decoder_depth,
         heads=heads,
-        hidden=hidden,
+        ffn_dim=ffn_dim,
         dropout=dropout,
         qk_norm=qk_norm,
-        quiet=quiet,
+        scaled_residual_init=scaled_residual_init,
         label_smoothing=label_smoothing,
         r_drop=r_drop,
         beam_width=beam_width,
@@ -145,23 +151,23 @@ def translation(
     if bpe_dropout and positions == "learned":
         raise InputError("bpe_dropout makes texts longer than positions=learned may reach: take other positions")
     cut = BpeDropout(subwords, bpe_dropout) if bpe_dropout else None
-    blocks = {"qk_norm": qk_norm, "quiet": quiet} if trunk == "transformer" else {}
+    blocks = {"qk_norm": qk_norm, "scaled_residual_init": scaled_residual_init} if trunk == "transformer" else {}
     return Experiment(
         "translation",
-        make_trunk(trunk, dim, depth, heads, hidden, dropout, positions=positions, **blocks),
-        {f"{source}-{target}": Arm(pairs, tokenizer, head, augment=cut)},
+        create_trunk(trunk, dim, depth, heads, ffn_dim, dropout, positions=positions, **blocks),
+        {f"{source}-{target}": Task(pairs, tokenizer, head, augmentation=cut)},
         Training(
             epochs=epochs if tokens is None else None,
             tokens=tokens,
             batch_tokens=batch_tokens,
-            accumulate=accumulate,
+            grad_accumulation=grad_accumulation,
             optimizer=optimizer,
             learning_rate=learning_rate,
             schedule=schedule,
-            warmup=warmup,
-            ema=ema,
-            average=average,
-            validations=validations,
+            warmup_ratio=warmup_ratio,
+            ema_decay=ema_decay,
+            average_last=average_last,
+            num_validations=num_validations,
             precision=precision,
             compile=compile,
             bad_examples=bad_examples,

@@ -59,8 +59,8 @@ def _splits(source: Any, moved: Any, root: str) -> None:
     assert all(root in place for place in places)
     for name, split in splits.items():
         assert len(split)
-        travelled = pickle.loads(pickle.dumps(split))
-        assert repr(travelled[0]) == repr(split[0])
+        traveled = pickle.loads(pickle.dumps(split))
+        assert repr(traveled[0]) == repr(split[0])
         assert [repr(one) for one in split[:2]] == [repr(split[i]) for i in range(min(2, len(split)))]
         assert split[1:].where(0) == split.where(1)
         assert [repr(one) for one in moved.split(name)] == [repr(one) for one in split]
@@ -89,33 +89,33 @@ SCALES = {
     "music": {"metric": "accuracy", "chance": 20.0, "reference": 90.0, "origin": "listeners"},
 }
 TRAINED_BY = {"pictures": "digits", "translation": "en-fr", "genres": "music"}
-"""The arm of each experiment."""
+"""The task of each experiment."""
 
 Rows = Callable[..., dict[str, Any]]
 
 
-def make_row(arm: str = "digits", score: float = 90.0, seed: int = 0, **facts: Any) -> dict[str, Any]:
+def make_row(task: str = "digits", score: float = 90.0, seed: int = 0, **facts: Any) -> dict[str, Any]:
     """A row of comparison.json; `facts` are its own, or those of its budget under "budget"."""
     budget = {"steps": 300, "examples": 4000, "tokens": 64_000, "flops": 10**12, "seconds": 10.0}
     budget |= {"peak_memory_bytes": 10**9, **facts.pop("budget", {})}
-    experiment = next(name for name, own in TRAINED_BY.items() if own == arm)
+    experiment = next(name for name, own in TRAINED_BY.items() if own == task)
     status, error = facts.pop("status", "finished"), facts.pop("error", "")
-    row = {"experiment": experiment, "arm": arm, "seed": seed, "mode": "solo", "start": None, "shuffled": False}
-    row |= {"tuned": "all", "varied": {}, "folder": "", **facts}
-    name, read = SCALES[arm]["metric"], {"sha256": "ab" * 32, "train": 4000, "val": 200, "test": 300}
+    row = {"experiment": experiment, "task": task, "seed": seed, "mode": "solo", "start": None, "shuffled": False}
+    row |= {"trainable": "all", "varied": {}, "folder": "", **facts}
+    name, read = SCALES[task]["metric"], {"sha256": "ab" * 32, "train": 4000, "val": 200, "test": 300}
     row["result"] = {
         "name": row["experiment"],
-        "arms": list(SCALES) if row["mode"] == "joint" else [arm],
+        "tasks": list(SCALES) if row["mode"] == "joint" else [task],
         "seed": seed,
         "status": status,
-        "metrics": {f"val/{arm}/{name}": score + 1, f"test/{arm}/{name}": score, f"test/{arm}/other": 1.0},
-        "signatures": {f"test/{arm}/{name}": "case:mixed"},
+        "metrics": {f"val/{task}/{name}": score + 1, f"test/{task}/{name}": score, f"test/{task}/other": 1.0},
+        "signatures": {f"test/{task}/{name}": "case:mixed"},
         "parameters": {"tokenizer": 1000, "trunk": 40_000, "head": 500, "total": 41_500},
         "budget": budget,
-        "arm_budgets": {arm: budget},
+        "task_budgets": {task: budget},
         "speed": {},
         "settings": {"dim": 128, "tokens": 64_000, "seeds": [0, 1]},
-        "data": {arm: {**read, "name": arm, "scale": dict(SCALES[arm]), "perfect": 100.0}},
+        "data": {task: {**read, "name": task, "scale": dict(SCALES[task]), "max_score": 100.0}},
         "versions": {"python": "3.11", "torch": "2.11.0", "unifier": "0.1.0"},
         "commit": "0123456789" * 4,
         "machine": "two cores",
@@ -125,7 +125,7 @@ def make_row(arm: str = "digits", score: float = 90.0, seed: int = 0, **facts: A
 
 
 def picture() -> str:
-    """A small grey PNG, as a page can show it."""
+    """A small gray PNG, as a page can show it."""
     data = io.BytesIO()
     Image.fromarray((np.arange(64, dtype=np.uint8) * 4).reshape(8, 8)).save(data, "PNG")
     return "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()
@@ -140,45 +140,45 @@ def tone() -> str:
 
 def write_run(folder: Path, row: dict[str, Any]) -> dict[str, Any]:
     """Write what a run of this row leaves in its folder; returns the row with its folder."""
-    result, arm = row["result"], row["arm"]
+    result, task = row["result"], row["task"]
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    metric, chance = SCALES[arm]["metric"], SCALES[arm]["chance"]
-    score = result["metrics"][f"test/{arm}/{metric}"]
-    others = [one for one in result["arms"] if one != arm]
+    metric, chance = SCALES[task]["metric"], SCALES[task]["chance"]
+    score = result["metrics"][f"test/{task}/{metric}"]
+    others = [one for one in result["tasks"] if one != task]
     with (folder / "metrics.csv").open("w", newline="") as file:
         names = ["step", "budget/tokens", "budget/flops", "budget/seconds"]
-        names += [f"train/{one}/loss" for one in result["arms"]]
-        names += [f"val/{one}/{SCALES[one]['metric']}" for one in result["arms"]]
+        names += [f"train/{one}/loss" for one in result["tasks"]]
+        names += [f"val/{one}/{SCALES[one]['metric']}" for one in result["tasks"]]
         writer = csv.DictWriter(file, names)
         writer.writeheader()
         for part in np.linspace(0.05, 1, 20):
             spent = {f"budget/{name}": result["budget"][name] * part for name in ("tokens", "flops", "seconds")}
             step = {"step": round(300 * part), **spent}
-            writer.writerow({**step, **{f"train/{one}/loss": 2 * np.exp(-4 * part) for one in result["arms"]}})
+            writer.writerow({**step, **{f"train/{one}/loss": 2 * np.exp(-4 * part) for one in result["tasks"]}})
             reached = chance + (score - chance) * (1 - np.exp(-5 * part))
             scores = {
-                f"val/{arm}/{metric}": reached,
+                f"val/{task}/{metric}": reached,
                 **{f"val/{one}/{SCALES[one]['metric']}": reached for one in others},
             }
             writer.writerow({**step, **scores})
-    sample = {"digits": {"image": picture()}, "music": {"audio": tone()}, "en-fr": {}}[arm]
+    sample = {"digits": {"image": picture()}, "music": {"audio": tone()}, "en-fr": {}}[task]
     said = {
         "input": "the small dog sleeps <here> & now",
         "target": "le petit chien dort",
         "prediction": "le chien dort",
     }
-    (folder / "samples.json").write_text(json.dumps({arm: [{**said, **sample}] * 4}))
+    (folder / "samples.json").write_text(json.dumps({task: [{**said, **sample}] * 4}))
     layers = [
         {"entropy": 0.8 - 0.1 * k, "distance": 3.1 - k, "uniform_distance": 4.0, "agreement": 0.4} for k in (0, 1)
     ]
-    unit = {"digits": "pixels", "en-fr": "words", "music": "seconds"}[arm]
-    (folder / "attention.json").write_text(json.dumps({arm: {"unit": unit, "layers": layers}}))
+    unit = {"digits": "pixels", "en-fr": "words", "music": "seconds"}[task]
+    (folder / "attention.json").write_text(json.dumps({task: {"unit": unit, "layers": layers}}))
     drawing = '<svg xmlns="http://www.w3.org/2000/svg" width="200" height="120"><rect width="90" height="60"/></svg>'
-    (folder / "figures" / f"attention-{arm}-0.svg").write_text(drawing)
+    (folder / "figures" / f"attention-{task}-0.svg").write_text(drawing)
     if row["mode"] == "joint":
         with (folder / "interference.csv").open("w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(["step", "tokens", "layer", "arm_a", "arm_b", "cosine"])
+            writer.writerow(["step", "tokens", "layer", "task_a", "task_b", "cosine"])
             for step in range(0, 300, 30):
                 for layer in ("blocks.0", "blocks.1"):
                     for k, a in enumerate(SCALES):
@@ -199,50 +199,54 @@ def make_comparison(runs: Path, rows: list[dict[str, Any]], **more: Any) -> Path
     folder.mkdir(parents=True)
     content = {"name": "study", "status": "finished", "question": "", "settings": {"dim": 128}, "seeds": [0, 1, 2]}
     content |= {"study": str(Path.cwd() / "experiments" / "study.py") + ":study"}
-    content |= {"match": "tokens", "problems": [], "representation": [], **more, "rows": placed}
+    content |= {"budget_unit": "tokens", "problems": [], "representation": [], **more, "rows": placed}
     (folder / "comparison.json").write_text(json.dumps(content))
     return folder
 
 
 def full_rows() -> list[dict[str, Any]]:
-    """Solo, joint, transfer with its controls, three arms, three seeds."""
+    """Solo, joint, transfer with its controls, three tasks, three seeds."""
     chance = np.random.default_rng(0)
     solo = {"digits": 95.0, "en-fr": 80.0, "music": 75.0}
     joint = {"digits": -0.6, "en-fr": -3.5, "music": 1.6}
     worth = {"pictures": 0.90, "translation": 0.83, "genres": 0.94}
     rows: list[dict[str, Any]] = []
     for seed in range(3):
-        for arm, score in solo.items():
+        for task, score in solo.items():
             draw = lambda much, s=score: s * much + chance.normal(0, 0.4)  # noqa: E731
-            rows.append(make_row(arm, draw(1.0), seed, budget={"seconds": 12.0 + seed}))
+            rows.append(make_row(task, draw(1.0), seed, budget={"seconds": 12.0 + seed}))
             spent = {"seconds": 31.0, "flops": 1.3e12}
-            rows.append(make_row(arm, draw(1 + joint[arm] / 100), seed, mode="joint", experiment="joint", budget=spent))
+            rows.append(
+                make_row(task, draw(1 + joint[task] / 100), seed, mode="joint", experiment="joint", budget=spent)
+            )
             for tuned, much in (("none", 0.62), ("norms", 0.8)):
-                rows.append(make_row(arm, draw(much), seed, mode="transfer", tuned=tuned))
+                rows.append(make_row(task, draw(much), seed, mode="transfer", trainable=tuned))
             for start, much in worth.items():
-                if TRAINED_BY[start] != arm:
+                if TRAINED_BY[start] != task:
                     for tuned, bonus in (("none", 0.0), ("norms", 0.05), ("all", 0.08)):
-                        rows.append(make_row(arm, draw(much + bonus), seed, mode="transfer", start=start, tuned=tuned))
-                    moved = {"mode": "transfer", "start": start, "tuned": "none", "shuffled": True}
-                    rows.append(make_row(arm, draw(0.58), seed, **moved))
+                        rows.append(
+                            make_row(task, draw(much + bonus), seed, mode="transfer", start=start, trainable=tuned)
+                        )
+                    moved = {"mode": "transfer", "start": start, "trainable": "none", "shuffled": True}
+                    rows.append(make_row(task, draw(0.58), seed, **moved))
     return rows
 
 
 def make_representation() -> list[dict[str, Any]]:
     """Similarity of four trunks with solo's, by layer."""
     found: list[dict[str, Any]] = []
-    solo = {"mode": "solo", "start": None, "shuffled": False, "tuned": "all", "varied": {}}
+    solo = {"mode": "solo", "start": None, "shuffled": False, "trainable": "all", "varied": {}}
     trained = solo | {"mode": "transfer", "start": "translation"}
-    random = solo | {"mode": "transfer", "tuned": "none"}
+    random = solo | {"mode": "transfer", "trainable": "none"}
     others = ((solo | {"mode": "joint"}, 0.8), (trained, 0.6), (random, 0.2))
     for seed in range(3):
-        for arm in SCALES:
+        for task in SCALES:
             for k, layer in enumerate(("columns", "blocks.0", "blocks.1")):
                 for b, cka in others:
-                    near = {"neighbours": 0.5, "neighbours_chance": 0.04, "neighbours_calibrated": 0.48 - 0.1 * k}
+                    near = {"neighbors": 0.5, "neighbors_chance": 0.04, "neighbors_calibrated": 0.48 - 0.1 * k}
                     like = {"cka": cka, "cka_chance": 0.15, "cka_calibrated": cka - 0.15 - 0.1 * k, "cka_p": 0.01}
-                    place = {"arm": arm, "seed": seed, "layer": layer, "a": solo, "b": b}
-                    found.append({**place, **like, **near, "neighbours_p": 0.2})
+                    place = {"task": task, "seed": seed, "layer": layer, "a": solo, "b": b}
+                    found.append({**place, **like, **near, "neighbors_p": 0.2})
     return found
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 EXPERIMENT = """
 from typing import Literal
 
-from unifier import Arm, ClassificationHead, Experiment, Training, Transformer, TranslationHead
+from unifier import Task, ClassificationHead, Experiment, Training, Transformer, TranslationHead
 from unifier.datasets.audio_folder import AudioFolder
 from unifier.datasets.mnist import MNIST
 from unifier.datasets.image_folder import ImageFolder
@@ -28,7 +28,7 @@ from unifier_tokenizers import FrameTokenizer, PatchTokenizer, SubwordTokenizer,
 
 def own_files(
     *, kind: Literal["pictures", "sounds", "texts", "set"], at: str = "", dim: int = 8, trunk: int = 8, heads: int = 2,
-    arm: str = "own", labels: tuple[str, ...] = (), steps: int = 1, bad: Literal["stop", "skip"] = "stop",
+    task: str = "own", labels: tuple[str, ...] = (), steps: int = 1, bad: Literal["stop", "skip"] = "stop",
 ) -> Experiment:
     if kind == "set":
         source = MNIST("fashion_mnist")
@@ -43,11 +43,11 @@ def own_files(
         source = ParallelText((at + "/source", at + "/target"))
         vocabulary = Vocabulary.fit(["a b c"], size=300)
         tokenizer = SubwordTokenizer(vocabulary, dim)
-        head = TranslationHead(vocabulary, dim, depth=1, heads=heads, hidden=8)
+        head = TranslationHead(vocabulary, dim, depth=1, heads=heads, ffn_dim=8)
     else:
         head = ClassificationHead(labels or source.labels, dim)
-    training = Training(steps=steps, batch_tokens=64, validations=1, bad_examples=bad)
-    return Experiment("own_files", Transformer(trunk, 1, heads, 8), {arm: Arm(source, tokenizer, head)}, training)
+    training = Training(steps=steps, batch_tokens=64, num_validations=1, bad_examples=bad)
+    return Experiment("own_files", Transformer(trunk, 1, heads, 8), {task: Task(source, tokenizer, head)}, training)
 """
 
 
@@ -130,8 +130,8 @@ def test_whole_files_are_not_refused(kind: str, file: Path, tmp_path: Path) -> N
         (["seed=first"], "seed='first'"),
         (["dim=16"], "D = 16, and the trunk reads D = 8"),
         (["heads=3"], "3 heads do not divide D = 8"),
-        (["arm=keys"], '"keys" cannot name an arm'),
-        (["arm=a.b"], '"a.b" cannot name an arm'),
+        (["task=keys"], '"keys" cannot name an task'),
+        (["task=a.b"], '"a.b" cannot name an task'),
         (["labels=cat,horse"], "the label 'dog' is outside the set: cat, horse"),
         (["labels=cat"], "two or more different labels"),
     ],
@@ -257,7 +257,7 @@ def choosy(*, dim: int = 3, fold: int = 0) -> Experiment:
 def several(*, dims: tuple[int, ...] = (3, 5)) -> Comparison:
     if not dims:
         raise ValueError("dims has none: give two")
-    return Comparison("several", [choosy], vary={"dim": dims}, match="steps")
+    return Comparison("several", [choosy], grid={"dim": dims}, match="steps")
 """
 
 

@@ -22,16 +22,16 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 EXPERIMENT = '''
 """Digits, and a comparison."""
-from unifier import Arm, ClassificationHead, Comparison, Experiment, Training, Transformer
+from unifier import Task, ClassificationHead, Comparison, Experiment, Training, Transformer
 from unifier.data.embedded import Digits
 from unifier_tokenizers import PatchTokenizer
 
 def small_study(*, steps: int = 4, dim: int = 8, validations: int = 2) -> Experiment:
     """A few digits."""
     source = Digits(val=100, test=100)
-    arm = Arm(source, PatchTokenizer(dim, channels=1), ClassificationHead(source.labels, dim))
-    training = Training(steps=steps, batch_tokens=128, validations=validations)
-    return Experiment("small_study", Transformer(dim, 1, 2, 8, dropout=0.2), {"digits": arm}, training)
+    task = Task(source, PatchTokenizer(dim, channels=1), ClassificationHead(source.labels, dim))
+    training = Training(steps=steps, batch_tokens=128, num_validations=validations)
+    return Experiment("small_study", Transformer(dim, 1, 2, 8, dropout=0.2), {"digits": task}, training)
 
 def breaking(*, steps: int = 4) -> Experiment:
     """Stops being well in its second step."""
@@ -76,13 +76,13 @@ def test_a_run_prints_its_scores_and_at_last_its_folder(
     folder = last_line(printed.out)
     assert folder.parent == tmp_path / "small_study"
     found = result(folder)
-    assert (found["seed"], found["settings"]) == (5, {"steps": 3, "dim": 8, "validations": 2})
+    assert (found["seed"], found["settings"]) == (5, {"steps": 3, "dim": 8, "num_validations": 2})
     assert f"accuracy {found['metrics']['test/digits/accuracy']:.2f}" in printed.out
     assert "Traceback" not in printed.err
 
     page = folder / "report.html"
     whole = page.read_text()
-    assert "unifier run small_study.py steps=3 dim=8 validations=2 seed=5\n" in whole
+    assert "unifier run small_study.py steps=3 dim=8 num_validations=2 seed=5\n" in whole
     page.write_text("overwritten")
     assert main(["report", str(folder)]) == 0
     assert page.read_text() == whole
@@ -95,7 +95,7 @@ def test_settings_before_after_and_between_options_are_the_same(
     out = ["--out", str(tmp_path), "--track", "off"]
     for arguments in (["steps=2", "dim=4", *out], ["steps=2", *out, "dim=4"], [*out, "steps=2", "dim=4"]):
         assert main(["run", str(file), *arguments]) == 0
-        assert result(last_line(capsys.readouterr().out))["settings"] == {"steps": 2, "dim": 4, "validations": 2}
+        assert result(last_line(capsys.readouterr().out))["settings"] == {"steps": 2, "dim": 4, "num_validations": 2}
 
 
 def test_show_prints_every_stop_and_trains_nothing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,7 +103,7 @@ def test_show_prints_every_stop_and_trains_nothing(file: Path, capsys: pytest.Ca
     printed = capsys.readouterr().out
     for said in (
         "experiment small_study",
-        "arm digits",
+        "task digits",
         "values (..., N)            16 x 4 uint8",  # four patches of 4 x 4 pixels
         "positions (A, N)           2 x 4 int64",
         "matrix (B, D, N)           1 x 16 x 4 float32",
@@ -168,7 +168,7 @@ def test_a_comparison_of_which_one_run_breaks_is_not_done(
         "finished",
     ]
     assert "ConnectionError: the hook breaks" in printed.err
-    assert "arm" in printed.out
+    assert "task" in printed.out
     assert "digits" in printed.out
 
 
@@ -186,7 +186,7 @@ def test_no_command_prints_help_and_unknown_options_are_refused(capsys: pytest.C
 
 
 # The longer run that is stopped, and the same one left alone.
-LONG = ["steps=300", "validations=10", "--track", "off"]
+LONG = ["steps=300", "num_validations=10", "--track", "off"]
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from unifier import run
-from unifier.comparison import Comparison, Make, Mode
+from unifier.comparison import Comparison, ExperimentFn, Mode
 from unifier.datasets.digits import Digits
-from unifier.experiment import Arm, Experiment, Training
+from unifier.experiment import Experiment, Task, Training
 from unifier.files import read_json, write_json
 from unifier.heads.classification import ClassificationHead
 from unifier.inference.load import load
@@ -67,7 +67,7 @@ def one_shuffled() -> Experiment:
 
 
 @pytest.mark.parametrize("odd", [random, one_shuffled])
-def test_an_experiment_is_not_called_as_a_control_is(odd: Make) -> None:
+def test_an_experiment_is_not_called_as_a_control_is(odd: ExperimentFn) -> None:
     with pytest.raises(InputError, match=f'"{odd.__name__}" is a control of the transfers of "both" too'):
         Comparison("both", [one, odd], modes=("transfer",))
     assert count_trials(Comparison("both", [one, odd])) == 2
@@ -78,12 +78,12 @@ def test_seeds_that_are_none() -> None:
         Comparison("same", [one], seeds=(0, -1))
 
 
-@pytest.mark.parametrize("given", [{"temperature": 1.0}, {"weighting": "uncertainty"}], ids=str)
-def test_what_is_of_arms_trained_together_is_not_asked_of_those_alone(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("given", [{"sampling_temperature": 1.0}, {"loss_weighting": "uncertainty"}], ids=str)
+def test_what_is_of_tasks_trained_together_is_not_asked_of_those_alone(given: dict[str, Any]) -> None:
     (name,) = given
     apart: list[list[Mode]] = [["solo"], ["solo", "transfer"]]
     for modes in apart:
-        with pytest.raises(InputError, match=f'{name}=.* is of arms trained together: give "both" the mode "joint"'):
+        with pytest.raises(InputError, match=f'{name}=.* is of tasks trained together: give "both" the mode "joint"'):
             Comparison("both", [one, two], modes=modes, **given)
     assert count_trials(Comparison("both", [one, two], modes=("solo", "joint"), **given)) == 3
 
@@ -92,25 +92,25 @@ def longer(*, epochs: float = 1.0, tokens: int = 1000) -> Experiment:
     raise AssertionError("describing a comparison builds nothing")
 
 
-def test_a_budget_that_stops_no_arm_does_not_vary() -> None:
+def test_a_budget_that_stops_no_task_does_not_vary() -> None:
     with pytest.raises(
-        InputError, match="'epochs' varies, and every arm stops at each experiment's own tokens whatever"
+        InputError, match="'epochs' varies, and every task stops at each experiment's own tokens whatever"
     ):
-        Comparison("budgets", [longer], vary={"epochs": (1, 2)})
-    with pytest.raises(InputError, match="'tokens' varies, and every arm stops at 5,000 tokens whatever it is"):
-        Comparison("budgets", [longer], budget=5000, vary={"tokens": (1000, 2000)})
-    assert count_trials(Comparison("budgets", [longer], match="epochs", vary={"epochs": (1, 2)})) == 2
+        Comparison("budgets", [longer], grid={"epochs": (1, 2)})
+    with pytest.raises(InputError, match="'tokens' varies, and every task stops at 5,000 tokens whatever it is"):
+        Comparison("budgets", [longer], budget=5000, grid={"tokens": (1000, 2000)})
+    assert count_trials(Comparison("budgets", [longer], budget_unit="epochs", grid={"epochs": (1, 2)})) == 2
 
 
 def plain(*, dim: int = 8) -> Experiment:
     """Called otherwise than its function, as where several are made of one."""
-    arm = Arm(Digits(val=100, test=100), PatchTokenizer(dim, channels=1), ClassificationHead(Digits.labels, dim))
-    training = Training(steps=1, batch_tokens=64, validations=1)
-    return Experiment("pictures", Transformer(dim, 1, 2, 8), {"digits": arm}, training)
+    task = Task(Digits(val=100, test=100), PatchTokenizer(dim, channels=1), ClassificationHead(Digits.labels, dim))
+    training = Training(steps=1, batch_tokens=64, num_validations=1)
+    return Experiment("pictures", Transformer(dim, 1, 2, 8), {"digits": task}, training)
 
 
 def named() -> Comparison:
-    return Comparison("named", [plain], match="steps")
+    return Comparison("named", [plain], budget_unit="steps")
 
 
 def test_a_run_s_folder_and_result_are_called_as_its_row_is(tmp_path: Path) -> None:

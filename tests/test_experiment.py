@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from unifier.datasets.digits import Digits
-from unifier.experiment import Arm, Experiment, Training
+from unifier.experiment import Experiment, Task, Training
 from unifier.heads.classification import ClassificationHead
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer
@@ -15,22 +15,22 @@ from unifier_tokenizers import InputError, PatchTokenizer
 D = 8
 
 
-def arm(dim: int = D) -> Arm:
-    return Arm(Digits(), PatchTokenizer(dim, channels=1), ClassificationHead("ab", dim))
+def task(dim: int = D) -> Task:
+    return Task(Digits(), PatchTokenizer(dim, channels=1), ClassificationHead("ab", dim))
 
 
 def experiment(*names: str, name: str = "pictures", dim: int = D) -> Experiment:
-    return Experiment(name, Transformer(D, 1, 2, 8), {one: arm(dim) for one in names}, Training(steps=1))
+    return Experiment(name, Transformer(D, 1, 2, 8), {one: task(dim) for one in names}, Training(steps=1))
 
 
 @pytest.mark.parametrize("name", ["digits", "en-de", "a_1", "2", "été"])
-def test_names_of_arms(name: str) -> None:
-    assert list(experiment(name).arms) == [name]
+def test_names_of_tasks(name: str) -> None:
+    assert list(experiment(name).tasks) == [name]
 
 
 @pytest.mark.parametrize("name", ["keys", "pop", "training", "forward", "a.b", "", "a/b", "a b", ".."])
 def test_names_that_torch_or_a_path_refuses(name: str) -> None:
-    with pytest.raises(InputError, match="cannot name an arm") as error:
+    with pytest.raises(InputError, match="cannot name an task") as error:
         experiment("digits", name)
     assert f'"{name}"' in str(error.value)
 
@@ -41,27 +41,27 @@ def test_names_of_experiments_are_names_of_folders(name: str) -> None:
         experiment("digits", name=name)
 
 
-def test_an_experiment_without_arms() -> None:
-    with pytest.raises(InputError, match='"pictures" has no arm'):
+def test_an_experiment_without_tasks() -> None:
+    with pytest.raises(InputError, match='"pictures" has no task'):
         experiment()
 
 
 def test_columns_that_the_trunk_cannot_read() -> None:
-    with pytest.raises(InputError, match=f'arm "digits" makes columns of D = {2 * D}, and the trunk reads D = {D}'):
+    with pytest.raises(InputError, match=f'task "digits" makes columns of D = {2 * D}, and the trunk reads D = {D}'):
         experiment("digits", dim=2 * D)
 
 
 def test_a_head_that_cannot_read_what_the_trunk_makes() -> None:
-    pictures = Arm(Digits(), PatchTokenizer(D, channels=1), ClassificationHead("ab", 2 * D))
+    pictures = Task(Digits(), PatchTokenizer(D, channels=1), ClassificationHead("ab", 2 * D))
     with pytest.raises(
-        InputError, match=f'head of arm "digits" reads columns of D = {2 * D}, and the trunk makes D = {D}'
+        InputError, match=f'head of task "digits" reads columns of D = {2 * D}, and the trunk makes D = {D}'
     ):
         Experiment("pictures", Transformer(D, 1, 2, 8), {"digits": pictures}, Training(steps=1))
 
 
 def test_no_more_weights_are_averaged_than_there_are() -> None:
-    with pytest.raises(InputError, match="average=3: of the weights at 2 validations"):
-        Training(steps=1, average=3, validations=2)
+    with pytest.raises(InputError, match="average_last=3: of the weights at 2 validations"):
+        Training(steps=1, average_last=3, num_validations=2)
 
 
 def test_training_needs_a_budget_of_one_kind_or_the_other() -> None:
@@ -75,34 +75,38 @@ def test_training_needs_a_budget_of_one_kind_or_the_other() -> None:
         Training(steps=1, seconds=1)
 
 
-WHOLE = ("steps", "tokens", "batch_tokens", "accumulate", "average", "validations")
+WHOLE = ("steps", "tokens", "batch_tokens", "grad_accumulation", "average_last", "num_validations")
 
 
 @pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
-def test_a_weight_that_an_arm_s_loss_cannot_have(weight: float) -> None:
+def test_a_weight_that_an_task_s_loss_cannot_have(weight: float) -> None:
     with pytest.raises(InputError, match=f"weight={weight}: 0 or more is needed"):
-        replace(arm(), weight=weight)
-    assert replace(arm(), weight=0.0).weight == 0, "scored, and not trained on"
+        replace(task(), weight=weight)
+    assert replace(task(), weight=0.0).loss_weight == 0, "scored, and not trained on"
 
 
 @pytest.mark.parametrize(
     "given",
     [
         *({name: value} for name in WHOLE for value in (0, -1, math.nan, math.inf)),
-        *({name: value} for name in ("learning_rate", "clip", "flops") for value in (0.0, -1.0, math.nan, math.inf)),
-        {"epochs": 1.0, "steps": None, "temperature": 2.0},
-        *({"temperature": value} for value in (0.0, -1.0, math.nan)),
+        *(
+            {name: value}
+            for name in ("learning_rate", "grad_clip", "flops")
+            for value in (0.0, -1.0, math.nan, math.inf)
+        ),
+        {"epochs": 1.0, "steps": None, "sampling_temperature": 2.0},
+        *({"sampling_temperature": value} for value in (0.0, -1.0, math.nan)),
         {"frozen": ["feet"]},
-        {"weighting": "learned"},
+        {"loss_weighting": "learned"},
         {"weight_decay": -0.1},
-        {"workers": -1},
-        {"warmup": -0.1},
-        {"warmup": 1.1},
-        {"warmup": math.nan},
+        {"num_workers": -1},
+        {"warmup_ratio": -0.1},
+        {"warmup_ratio": 1.1},
+        {"warmup_ratio": math.nan},
         {"schedule": "linear"},
         {"precision": "fp16"},
         {"compile": "yes"},
-        {"compile": "reduce-overhead", "accumulate": 2},
+        {"compile": "reduce-overhead", "grad_accumulation": 2},
         {"bad_examples": "ignore"},
     ],
     ids=str,
@@ -115,5 +119,5 @@ def test_values_that_train_nothing(given: dict[str, Any]) -> None:
 
 
 def test_values_at_the_edge() -> None:
-    assert Training(steps=1, warmup=0, weight_decay=0, workers=0).warmup == 0
-    assert Training(steps=1, warmup=1).warmup == 1
+    assert Training(steps=1, warmup_ratio=0, weight_decay=0, num_workers=0).warmup_ratio == 0
+    assert Training(steps=1, warmup_ratio=1).warmup_ratio == 1

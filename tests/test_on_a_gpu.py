@@ -15,20 +15,20 @@ from torch.utils._pytree import tree_leaves
 from benchmarks.contests import accelerated, classifying, ours, peers, translation
 from benchmarks.models.sequences import Size
 from benchmarks.racing.contest import Contest
-from unifier.config import experiment as named
+from unifier.config import load_experiment as named
 from unifier.data.dataloader import Batch, collate
-from unifier.data.dataset import split_of
-from unifier.data.encoding import Encoded, encode_split
+from unifier.data.dataset import open_split
+from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.experiment import Experiment
-from unifier.heads.head import IGNORED
-from unifier.heads.text_generation import WritingHead
+from unifier.heads.head import IGNORE_INDEX
+from unifier.heads.text_generation import TextGenerationHead
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier.network import Network
-from unifier.nn.attention import visibility
+from unifier.nn.attention import build_attention_mask
 from unifier.nn.precision import LayerNorm
 from unifier_tokenizers import PatchTokenizer, Tokens, Units, Vocabulary
 from unifier_tokenizers.stems import Stem
-from unifier_tokenizers.tokens import alike
+from unifier_tokenizers.tokens import is_batch_constant
 
 GPU = torch.device("cuda", 0)
 SIDE = 8
@@ -76,7 +76,7 @@ OnAGpu = tuple[Network, str, Batch, Fake]
         ("ladder.py:one_rung", {"rung": "prefix"}),
         ("ladder.py:one_rung", {"rung": "convolutional"}),
         ("pictures.py", {}),
-        ("pictures.py", {"stem": None, "pooling": "first", "positions": "rotary", "stochastic_depth": 0.1}),
+        ("pictures.py", {"stem": None, "pooling": "first", "positions": "rotary", "drop_path": 0.1}),
         ("genres.py", {}),
         ("genres.py", {"tokenizer": "waveform", "pooling": "attention"}),
     ],
@@ -86,13 +86,13 @@ def on_a_gpu(request: pytest.FixtureRequest) -> OnAGpu:
     file, settings = request.param
     experiment = named(f"experiments/{file}")(**settings)
     assert isinstance(experiment, Experiment)
-    ((arm, one),) = experiment.arms.items()
-    split, _ = encode_split(split_of(one.source, "train")[:8], one.tokenizer, one.head)
+    ((task, one),) = experiment.tasks.items()
+    split, _ = encode_split(open_split(one.source, "train")[:8], one.tokenizer, one.head)
     batch, network = collate(split, range(8)), Network(experiment)
     with pytest.MonkeyPatch.context() as patch, Fake(allow_non_fake_inputs=True) as fake:
         patch.setattr(Tensor, "pin_memory", lambda part: part)  # which asks for a driver
         moved(network)
-        return network, arm, batch.to(GPU), fake
+        return network, task, batch.to(GPU), fake
 
 
 @pytest.fixture
@@ -104,15 +104,15 @@ def with_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("with_autocast")
 @pytest.mark.parametrize("bf16", [False, True])
 def test_a_loss_stays_on_the_device(on_a_gpu: OnAGpu, bf16: bool) -> None:
-    network, arm, batch, fake = on_a_gpu
+    network, task, batch, fake = on_a_gpu
     with fake, torch.autocast("cuda", torch.bfloat16, enabled=bf16):
-        read, loss = network.read(arm, batch), network.loss(arm, batch)
+        read, loss = network.forward_features(task, batch), network.loss(task, batch)
     assert (read.matrix.device, loss.device, loss.dtype) == (GPU, GPU, torch.float32)
 
 
 @pytest.mark.usefixtures("with_autocast")
 def test_columns_stay_in_the_type_of_products_between_the_layers(on_a_gpu: OnAGpu) -> None:
-    network, arm, batch, fake = on_a_gpu
+    network, task, batch, fake = on_a_gpu
     found = set[torch.dtype]()
 
     def note(part: nn.Module, given: Any, answer: Any) -> None:
@@ -120,17 +120,19 @@ def test_columns_stay_in_the_type_of_products_between_the_layers(on_a_gpu: OnAGp
             found.add(answer.dtype)
 
     with register_module_forward_hook(note), fake, torch.autocast("cuda", torch.bfloat16):
-        network.loss(arm, batch)
+        network.loss(task, batch)
     assert found == {torch.bfloat16}
 
 
 def test_a_loss_waits_for_the_padding_of_a_text_and_for_the_sides_of_a_canvas_alone(on_a_gpu: OnAGpu) -> None:
-    network, arm, batch, fake = on_a_gpu
-    waited, road = fake.waits, network.arms[arm]
+    network, task, batch, fake = on_a_gpu
+    waited, road = fake.waits, network.tasks[task]
     with fake:
-        network.loss(arm, batch)
+        network.loss(task, batch)
     canvas = isinstance(road.tokenizer, PatchTokenizer) and isinstance(road.tokenizer.project, Stem)
-    assert fake.waits - waited == isinstance(road.head, WritingHead) + 2 * canvas  # a height and a width, told at once
+    assert (
+        fake.waits - waited == isinstance(road.head, TextGenerationHead) + 2 * canvas
+    )  # a height and a width, told at once
 
 
 class Sought(TorchDispatchMode):
@@ -145,9 +147,9 @@ class Sought(TorchDispatchMode):
 
 
 def test_padding_of_a_text_is_sought_once_forward_and_backward() -> None:
-    head = TranslationHead(Vocabulary.fit(["a"], size=260), 8, depth=1, heads=2, hidden=16)
+    head = TranslationHead(Vocabulary.fit(["a"], size=260), 8, depth=1, heads=2, ffn_dim=16)
     columns, mask = torch.randn(2, 8, 3), torch.ones(2, 3, dtype=torch.bool)
-    target = torch.tensor([[7, 8, 9], [7, 8, IGNORED]])
+    target = torch.tensor([[7, 8, 9], [7, 8, IGNORE_INDEX]])
     with Sought() as sought:
         head.loss(Tokens(columns, mask, torch.arange(3).expand(2, 1, 3)), target).backward()
     assert sought.count == 1
@@ -159,12 +161,12 @@ def test_what_examples_have_in_common_is_known_on_the_device_as_well(
 ) -> None:
     monkeypatch.setattr(Tensor, "pin_memory", lambda part: part)
     units = [Units(torch.zeros(2, n), torch.arange(n)[None]) for n in columns]
-    batch = collate(Encoded(units, [torch.tensor(0)] * len(units), range(len(units))), range(len(units)))
+    batch = collate(EncodedSplit(units, [torch.tensor(0)] * len(units), range(len(units))), range(len(units)))
     here = batch.to(torch.device("cpu"))
     assert all(torch.equal(*parts) for parts in zip(here, batch, strict=True))
     with Fake(allow_non_fake_inputs=True) as fake:
         there = batch.to(GPU)
-        assert (visibility(there.mask, "all") is None) == alike(there.positions) == same
+        assert (build_attention_mask(there.mask, "bidirectional") is None) == is_batch_constant(there.positions) == same
     assert all(
         (sent.device, sent.shape, sent.dtype) == (GPU, part.shape, part.dtype)
         for sent, part in zip(there, batch, strict=True)
@@ -210,7 +212,9 @@ class Watch(Fake):
         return made
 
 
-PICTURES = replace(accelerated.VIT_S16, height=16, width=16, patch=(4, 4), dim=16, depth=2, heads=2, hidden=32, steps=1)
+PICTURES = replace(
+    accelerated.VIT_S16, height=16, width=16, patch=(4, 4), dim=16, depth=2, heads=2, ffn_dim=32, steps=1
+)
 PAIRS = accelerated.NEWS._replace(pairs=40, tokens=200, steps=1, peers=4)
 RACES = [
     accelerated.vit_s16(replace(PICTURES, classes=5, batch=2)),

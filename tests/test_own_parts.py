@@ -14,16 +14,16 @@ from torch import Tensor, nn
 
 from unifier import Comparison, Experiment, run
 from unifier.data.dataloader import Batch, collate
-from unifier.data.dataset import split_of
-from unifier.data.encoding import Encoded, encode_split
+from unifier.data.dataset import open_split
+from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.datasets.digits import Digits
-from unifier.experiment import Arm, Part, Training, parts_of
+from unifier.experiment import Task, Training, TrunkPart, trunk_parts
 from unifier.heads.classification import ClassificationHead
-from unifier.heads.head import Head, mean_share
-from unifier.nn.attention import Visible
+from unifier.heads.head import Head, mean_score_percent
+from unifier.nn.attention import AttentionMode
 from unifier.training.cost import flops_of_example
-from unifier.training.lightning_module import Unifier
-from unifier.trials.joint import shuffle, tune
+from unifier.training.lightning_module import UnifierModule
+from unifier.trials.joint import shuffle, with_trainable
 from unifier.trials.plan import plan_trials
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
@@ -42,7 +42,7 @@ class Own(Trunk):
         super().__init__()
         self.dim, self.norm, self.map, self.gives = D, norm, nn.Linear(D, D), gives
 
-    def forward(self, tokens: Tokens, visible: Visible = "all") -> Any:
+    def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Any:
         matrix = self.map(self.norm(tokens.matrix.mT.flatten(0, 1))).unflatten(0, (len(tokens.mask), -1)).mT
         if self.gives == "matrix":
             return matrix
@@ -73,11 +73,11 @@ class Scored(Head):
         return self.own(predictions, targets)
 
 
-def described(trunk: Trunk | None = None, head: Head | None = None, *frozen: Part) -> Experiment:
+def described(trunk: Trunk | None = None, head: Head | None = None, *frozen: TrunkPart) -> Experiment:
     source = Digits(val=10, test=10)
-    arm = Arm(source, PatchTokenizer(D, channels=1), head or ClassificationHead(source.labels, D))
-    training = Training(steps=1, batch_tokens=128, validations=1, workers=0, frozen=frozen)
-    return Experiment("own", trunk or Transformer(D, 1, 2, 12), {"digits": arm}, training)
+    task = Task(source, PatchTokenizer(D, channels=1), head or ClassificationHead(source.labels, D))
+    training = Training(steps=1, batch_tokens=128, num_validations=1, num_workers=0, frozen=frozen)
+    return Experiment("own", trunk or Transformer(D, 1, 2, 12), {"digits": task}, training)
 
 
 def one(*, fold: int = 0) -> Experiment:
@@ -115,30 +115,30 @@ def test_scores_that_are_none_are_named(found: dict[str, Any], said: str) -> Non
 def test_a_trunk_that_gives_something_else_is_named(gives: str, said: str) -> None:
     tokens = Tokens(torch.zeros(3, D, 4), torch.ones(3, 4, dtype=torch.bool), torch.zeros(3, 1, 4, dtype=torch.long))
     with pytest.raises(InputError, match=said):
-        ClassificationHead(("a", "b"), D).read(Own(nn.LayerNorm(D), gives=gives), tokens)
+        ClassificationHead(("a", "b"), D).run_trunk(Own(nn.LayerNorm(D), gives=gives), tokens)
 
 
 @pytest.mark.parametrize("norm", [nn.LayerNorm(D), nn.RMSNorm(D), nn.GroupNorm(2, D), nn.BatchNorm1d(D)])
 def test_norms_of_every_kind_are_norms(norm: nn.Module) -> None:
-    assert set(parts_of(Own(norm))["norms"]) == set(norm.parameters())
+    assert set(trunk_parts(Own(norm))["norms"]) == set(norm.parameters())
 
 
 def test_to_tune_the_norms_there_must_be_some() -> None:
-    with pytest.raises(InputError, match='tuned="norms": the trunk of "own" has no norms'):
-        tune(described(Own(nn.Identity())), "norms")
+    with pytest.raises(InputError, match='trainable="norms": the trunk of "own" has no norms'):
+        with_trainable(described(Own(nn.Identity())), "norms")
 
 
 def test_something_must_be_left_to_learn() -> None:
     with pytest.raises(InputError, match="frozen=attention, norms, tokenizer, head: nothing of this model"):
-        Unifier(described(Own(nn.LayerNorm(D)), None, "attention", "norms", "tokenizer", "head"))
+        UnifierModule(described(Own(nn.LayerNorm(D)), None, "attention", "norms", "tokenizer", "head"))
 
 
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_batch_norm_takes_its_means_only_of_what_it_is_trained_on(frozen: bool) -> None:
     norm = nn.BatchNorm1d(D)
-    model = Unifier(described(Own(norm), None, *(("norms",) if frozen else ()))).train()
-    arm = model.arms["digits"]
-    split, _ = encode_split(list(split_of(arm.source, "train"))[:4], arm.tokenizer, arm.head)
+    model = UnifierModule(described(Own(norm), None, *(("norms",) if frozen else ()))).train()
+    task = model.tasks["digits"]
+    split, _ = encode_split(list(open_split(task.source, "train"))[:4], task.tokenizer, task.head)
     model.prepare({"digits": split})
     assert norm.num_batches_tracked == 0  # what is counted is not trained on
     norm(torch.randn(4, D))
@@ -158,7 +158,7 @@ def test_shuffled_weights_are_shuffled_means_too() -> None:
 
 def test_numbers_of_a_comparison_may_be_numpys() -> None:
     numbers: Any = np.arange(2)
-    comparison = Comparison("numbers", [one], seeds=numbers, vary={"fold": numbers + 1}, match="steps")
+    comparison = Comparison("numbers", [one], seeds=numbers, grid={"fold": numbers + 1}, budget_unit="steps")
     assert json.loads(json.dumps([trial.row()["varied"] for trial in plan_trials(comparison)])) == [
         {"fold": fold} for fold in (1, 1, 2, 2)
     ]
@@ -166,7 +166,7 @@ def test_numbers_of_a_comparison_may_be_numpys() -> None:
 
 def test_a_share_of_the_examples_and_a_setting_of_that_name_are_not_mistaken() -> None:
     with pytest.raises(InputError, match="'share' varies, which is the share of the examples"):
-        Comparison("shares", [shared], vary={"share": (0.5, 1)})
+        Comparison("shares", [shared], grid={"share": (0.5, 1)})
 
 
 @pytest.mark.parametrize(("study", "said"), [(seeded, "seeded has a setting 'seed'"), (partial(one), "is no function")])
@@ -177,7 +177,7 @@ def test_a_study_that_cannot_be_run_is_named(tmp_path: Path, study: Callable[...
 
 
 def test_bools_of_unlike_length_are_refused() -> None:
-    split = Encoded()
+    split = EncodedSplit()
     for index, length in enumerate((3, 3)):
         split.add(Units(torch.zeros(1, 3), torch.zeros(1, 3, dtype=torch.long)), torch.ones(length).bool(), index)
     with pytest.raises(InputError, match=r"targets of 3 and of 2 torch\.bool cannot be padded"):
@@ -205,8 +205,8 @@ def test_numbers_predicted_of_several_views_are_averaged(tmp_path: Path) -> None
             return {"own": 1.0}
 
         experiment = described(None, Scored(measured))
-        arm = replace(experiment.arms["digits"], views=lambda batch: [batch] * views)
-        return replace(experiment, arms={"digits": arm})
+        task = replace(experiment.tasks["digits"], views=lambda batch: [batch] * views)
+        return replace(experiment, tasks={"digits": task})
 
     for views in seen:
         run(viewed, out=tmp_path, track="off", views=views)
@@ -219,28 +219,28 @@ def test_a_loss_is_one_number() -> None:
         def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
             return (self.level(tokens) - target).square()
 
-    model = Unifier(described(None, Many(lambda predictions, targets: {})))
-    arm = model.arms["digits"]
-    split, _ = encode_split(list(split_of(arm.source, "train"))[:4], arm.tokenizer, arm.head)
+    model = UnifierModule(described(None, Many(lambda predictions, targets: {})))
+    task = model.tasks["digits"]
+    split, _ = encode_split(list(open_split(task.source, "train"))[:4], task.tokenizer, task.head)
     with pytest.raises(InputError, match=r"Many\.loss gives \(4,\): it must be a scalar"):
         model.loss("digits", collate(split, range(4)))
 
 
 def test_a_perfect_score_is_above_0() -> None:
     head = Scored(lambda predictions, targets: {"own": 1.0})
-    head.perfect = 0.0
-    with pytest.raises(InputError, match='arm "digits" says that a perfect score is 0'):
+    head.max_score = 0.0
+    with pytest.raises(InputError, match='task "digits" says that a perfect score is 0'):
         described(None, head)
 
 
-def test_a_score_without_a_bound_is_an_arms_that_is_trained_alone() -> None:
+def test_a_score_without_a_bound_is_an_tasks_that_is_trained_alone() -> None:
     head = Scored(lambda predictions, targets: {"own": -1.0})
-    head.perfect = None
+    head.max_score = None
     alone = described(None, head)
-    ((_, arm),) = alone.arms.items()
-    assert mean_share([(-0.25, head.perfect)]) == -0.25
-    with pytest.raises(InputError, match='arm "b" knows no perfect score'):
-        replace(alone, arms={"a": replace(arm, head=Scored(lambda predictions, targets: {})), "b": arm})
+    ((_, task),) = alone.tasks.items()
+    assert mean_score_percent([(-0.25, head.max_score)]) == -0.25
+    with pytest.raises(InputError, match='task "b" knows no perfect score'):
+        replace(alone, tasks={"a": replace(task, head=Scored(lambda predictions, targets: {})), "b": task})
 
 
 def test_scores_are_those_of_the_last_predictions_alone(tmp_path: Path) -> None:
@@ -302,9 +302,9 @@ def test_what_a_tokenizer_gives_instead_of_units_is_named(give: Callable[[Tensor
 def test_a_frozen_batch_norm_without_weights_stands_still_as_well() -> None:
     norm = nn.BatchNorm1d(D, affine=False)
     assert norm.training
-    Unifier(described(Own(norm), None, "attention")).train()
+    UnifierModule(described(Own(norm), None, "attention")).train()
     assert not norm.training
-    Unifier(described(Own(norm))).train()
+    UnifierModule(described(Own(norm))).train()
     assert norm.training
 
 
@@ -315,7 +315,7 @@ def test_a_comparison_is_of_functions() -> None:
 
 @pytest.mark.parametrize("clipped", [True, False])
 def test_targets_of_each_column_are_counted_with_their_columns(clipped: bool) -> None:
-    split = Encoded()
+    split = EncodedSplit()
     for index, n in enumerate((1200, 1100, 300)):
         split.add(Units(torch.zeros(1, n), torch.arange(n)[None]), torch.zeros(n, dtype=torch.long), index)
     read: list[tuple[int, int]] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from unifier import config as found_by
-from unifier.config import Kind, plugin_names, plugins
+from unifier.config import PluginKind, plugin_names, plugins
 
 
 def test_a_broken_plug_in_is_named_and_the_others_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,7 @@ def test_a_plug_in_with_the_name_of_another_is_named(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("kind", ["tokenizers", "heads", "sources"])
-def test_our_own_plug_ins_load_and_are_named_without(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_own_plug_ins_load_and_are_named_without(kind: PluginKind, monkeypatch: pytest.MonkeyPatch) -> None:
     names = sorted(plugins(kind))
     assert names
 

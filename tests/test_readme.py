@@ -11,7 +11,7 @@ import pytest
 
 import unifier
 from unifier.comparison import Comparison
-from unifier.config import experiment, experiments
+from unifier.config import list_experiments, load_experiment
 from unifier.experiment import Experiment
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -40,7 +40,7 @@ def test_the_experiment_runs_and_is_as_short_as_it_says(names: dict[str, Any], t
 def test_a_run_of_it_is_used_as_it_says(names: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "pictures_of_digits.py"
     file.write_text(re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)[0])
-    (result,) = unifier.run(experiment(str(file)), dim=16, tokens=4000, out=tmp_path, track="off")
+    (result,) = unifier.run(load_experiment(str(file)), dim=16, tokens=4000, out=tmp_path, track="off")
     test = names["Digits"]().split("test")
     said = names["labels"](result.folder, [example.input for example in test])
     right = [answer.split()[0] == example.target for answer, example in zip(said, test, strict=True)]
@@ -57,7 +57,7 @@ def test_the_added_modality_task_and_data_train_together_from_one_file(tmp_path:
     own = README.partition("## Your own modality")[2].partition("## The tree")[0]
     file = tmp_path / "own_series.py"
     file.write_text("\n\n".join(re.findall(r"```python\n(.*?)```", own, flags=re.DOTALL)))
-    (result,) = unifier.run(experiment(f"{file}:series"), steps=60, out=tmp_path, track="off")
+    (result,) = unifier.run(load_experiment(f"{file}:series"), steps=60, out=tmp_path, track="off")
     assert result.metrics["test/ramps/r2"] > 50  # half the error of always saying the mean
 
 
@@ -96,6 +96,6 @@ def test_a_name_stands_for_the_file_in_its_own_folder_alone() -> None:
 
 def test_every_experiment_of_the_repository_is_one() -> None:
     for file in sorted((ROOT / "experiments").glob("*.py")):
-        for function in experiments(file).values():
+        for function in list_experiments(file).values():
             assert function.__doc__, f"{file.name}: {function.__name__} has no docstring"
             assert function.__annotations__["return"] in (Experiment, Comparison)

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from unifier import Comparison, Experiment, run
-from unifier.data.dataset import split_of
+from unifier.data.dataset import open_split
 from unifier.data.source import Example, Source, SplitName, name_of
 from unifier.datasets.digits import Digits
 from unifier.datasets.grammar import GrammarPairs
 from unifier.datasets.synthetic_music import SyntheticMusic
-from unifier.experiment import Arm, Training
+from unifier.experiment import Task, Training
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
 from unifier.heads.transformer_decoder import TranslationHead
@@ -37,11 +37,11 @@ class Few:
         self.source, self.count, self.name = source, count, name_of(source)
 
     def split(self, name: SplitName) -> list[Example]:
-        return [split_of(self.source, name)[k] for k in range(min(self.count, len(split_of(self.source, name))))]
+        return [open_split(self.source, name)[k] for k in range(min(self.count, len(open_split(self.source, name))))]
 
 
-def digits(count: int = 40) -> Arm:
-    return Arm(Few(Digits(), count), PatchTokenizer(D, patch=2, channels=1), ClassificationHead(Digits.labels, D))
+def digits(count: int = 40) -> Task:
+    return Task(Few(Digits(), count), PatchTokenizer(D, patch=2, channels=1), ClassificationHead(Digits.labels, D))
 
 
 def trunk(dropout: float = 0.1) -> Transformer:
@@ -49,7 +49,7 @@ def trunk(dropout: float = 0.1) -> Transformer:
 
 
 def pictures(*, steps: int = 8) -> Experiment:
-    training = Training(steps=steps, batch_tokens=128, validations=2)
+    training = Training(steps=steps, batch_tokens=128, num_validations=2)
     return Experiment("pictures", trunk(), {"digits": digits()}, training)
 
 
@@ -58,13 +58,13 @@ def together(*, tokens: int = 3000) -> Experiment:
     pairs = GrammarPairs(train=30, val=3, test=3)
     vocabulary = Vocabulary.fit((text for pair in pairs.split("train") for text in pair), size=300)
     subwords = SubwordTokenizer(vocabulary, D)
-    music = SyntheticMusic(train=6, val=6, test=6, seconds=1.0, task="tags")
-    arms = {
-        "en-fr": Arm(pairs, subwords, TranslationHead(vocabulary, D, depth=1, heads=2, hidden=16)),
+    music = SyntheticMusic(train=6, val=6, test=6, seconds=1.0, target="tags")
+    tasks = {
+        "en-fr": Task(pairs, subwords, TranslationHead(vocabulary, D, depth=1, heads=2, ffn_dim=16)),
         "digits": digits(),
-        "music": Arm(music, FrameTokenizer(D, rate=8000, stack=4), TaggingHead(music.labels, D)),
+        "music": Task(music, FrameTokenizer(D, sample_rate=8000, stack=4), TaggingHead(music.labels, D)),
     }
-    return Experiment("together", trunk(), arms, Training(tokens=tokens, batch_tokens=128, validations=1))
+    return Experiment("together", trunk(), tasks, Training(tokens=tokens, batch_tokens=128, num_validations=1))
 
 
 @final
@@ -93,12 +93,12 @@ class Breaks(Head):
 
 def breaks(*, steps: int = 8) -> Experiment:
     one = digits()
-    arms = {"digits": Arm(one.source, one.tokenizer, Breaks())}
-    return Experiment("breaks", trunk(), arms, Training(steps=steps, batch_tokens=128, validations=1))
+    tasks = {"digits": Task(one.source, one.tokenizer, Breaks())}
+    return Experiment("breaks", trunk(), tasks, Training(steps=steps, batch_tokens=128, num_validations=1))
 
 
 def both(*, seeds: tuple[int, ...] = (0, 1)) -> Comparison:
-    return Comparison("both", [breaks, pictures], settings={"steps": 4}, seeds=seeds, match="steps")
+    return Comparison("both", [breaks, pictures], settings={"steps": 4}, seeds=seeds, budget_unit="steps")
 
 
 @final
@@ -123,8 +123,8 @@ class Album:
 
 def torn() -> Experiment:
     one = digits()
-    training = Training(steps=2, batch_tokens=128, validations=1, bad_examples="skip")
-    return Experiment("torn", trunk(), {"digits": Arm(Album(), one.tokenizer, one.head)}, training)
+    training = Training(steps=2, batch_tokens=128, num_validations=1, bad_examples="skip")
+    return Experiment("torn", trunk(), {"digits": Task(Album(), one.tokenizer, one.head)}, training)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_a_run_leaves_its_files_and_no_others(finished: Path) -> None:
 
 SCHEMA: dict[str, Any] = {
     "name": str,
-    "arms": [str],
+    "tasks": [str],
     "seed": int,
     "status": str,
     "metrics": {"test/digits/accuracy": float, "val/digits/accuracy": float},
@@ -196,7 +196,7 @@ def check(schema: Any, found: Any, place: str = "result") -> None:
 def test_a_result_says_what_was_run_on_what_and_at_what_cost(finished: Path) -> None:
     result = content(finished)
     check(SCHEMA, result)
-    assert set(result) - set(SCHEMA) <= {"signatures", "error", "speed", "arm_budgets"}
+    assert set(result) - set(SCHEMA) <= {"signatures", "error", "speed", "task_budgets"}
     speed, budget = result["speed"], result["budget"]
     for unit in ("tokens", "flops"):
         assert speed[f"{unit}_per_second"] == pytest.approx(budget[unit] / budget["seconds"])
@@ -252,7 +252,7 @@ def test_the_seed_decides_everything(finished: Path, out: Path) -> None:
 
 def test_three_modalities_train_one_trunk_in_equal_shares(out: Path) -> None:
     (result,) = run(together, out=out, track="off")
-    assert {arm: data["perfect"] for arm, data in result.data.items()} == {"en-fr": 100, "digits": 100, "music": 1}
+    assert {task: data["max_score"] for task, data in result.data.items()} == {"en-fr": 100, "digits": 100, "music": 1}
     for name in ("en-fr/bleu", "en-fr/chrf", "digits/accuracy", "music/macro_auc"):
         assert f"test/{name}" in result.metrics
         assert f"val/{name}" in result.metrics
@@ -298,7 +298,7 @@ def test_scoring_more_often_reads_no_example_again(out: Path, monkeypatch: pytes
 
 def scored(validations: int) -> Any:
     def often() -> Experiment:
-        training = Training(steps=8, batch_tokens=128, validations=validations)
+        training = Training(steps=8, batch_tokens=128, num_validations=validations)
         return Experiment("often", trunk(), {"digits": digits()}, training)
 
     return often
@@ -329,7 +329,7 @@ def test_a_comparison_goes_on_past_a_run_that_breaks(out: Path) -> None:
     written = content(folder, "comparison.json")
     assert written["status"] == "failed"
     assert written["settings"] == {"seeds": [0, 1]}
-    assert [(row["experiment"], row["arm"], row["seed"], row["mode"]) for row in written["rows"]] == [
+    assert [(row["experiment"], row["task"], row["seed"], row["mode"]) for row in written["rows"]] == [
         (name, "digits", seed, "solo") for seed in (0, 1) for name in ("breaks", "pictures")
     ]
     for row in written["rows"]:

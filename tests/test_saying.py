@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import soundfile
 
-from unifier.data.download import Remote, download
+from unifier.data.download import RemoteFile, download
 from unifier.datasets.audio_folder import AudioFolder
 from unifier.datasets.parallel_text import ParallelText
-from unifier.experiment import Arm, Experiment, Training
-from unifier.files import say
+from unifier.experiment import Experiment, Task, Training
+from unifier.files import print_status
 from unifier.heads.classification import ClassificationHead
-from unifier.training.callbacks import Interruption
+from unifier.training.callbacks import GracefulStop
 from unifier.training.fit import encode_tasks
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import FrameTokenizer
@@ -37,8 +37,8 @@ def go_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_line_is_for_standard_output_or_where_it_is_sent(capsys: pytest.CaptureFixture[str]) -> None:
-    say("read")
-    say("skipped", sys.stderr)
+    print_status("read")
+    print_status("skipped", sys.stderr)
     assert capsys.readouterr() == ("read\n", "skipped\n")
 
 
@@ -56,9 +56,9 @@ def test_sounds_are_encoded_kept_and_found_unheard(tmp_path: Path, monkeypatch: 
 
     def examples() -> int:
         source = AudioFolder(tmp_path / "sounds.csv")
-        arm = Arm(source, FrameTokenizer(8, rate=4000, bands=16), ClassificationHead(source.labels, 8))
-        training = Training(steps=1, workers=0, bad_examples="skip")
-        encoded = encode_tasks(Experiment("sounds", Transformer(8, 1, 2, 8), {"sounds": arm}, training), {})["sounds"]
+        task = Task(source, FrameTokenizer(8, sample_rate=4000, n_mels=16), ClassificationHead(source.labels, 8))
+        training = Training(steps=1, num_workers=0, bad_examples="skip")
+        encoded = encode_tasks(Experiment("sounds", Transformer(8, 1, 2, 8), {"sounds": task}, training), {})["sounds"]
         return sum(map(len, encoded.splits.values()))
 
     assert examples() == 11  # encoded, one of them skipped
@@ -72,7 +72,7 @@ def test_sounds_are_encoded_kept_and_found_unheard(tmp_path: Path, monkeypatch: 
 
 def test_one_may_ask_unheard_for_training_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go_away(monkeypatch)
-    callback = Interruption(tmp_path)
+    callback = GracefulStop(tmp_path)
     callback._ask(SIGINT, None)  # pyright: ignore[reportPrivateUsage]
     assert callback.asked
 
@@ -80,7 +80,7 @@ def test_one_may_ask_unheard_for_training_to_stop(tmp_path: Path, monkeypatch: p
 def test_files_are_downloaded_unheard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go_away(monkeypatch)
     (tmp_path / "there").write_bytes(b"a set")
-    download((tmp_path / "there").as_uri(), tmp_path / "here", Remote(5, sha256(b"a set").hexdigest()))
+    download((tmp_path / "there").as_uri(), tmp_path / "here", RemoteFile(5, sha256(b"a set").hexdigest()))
     assert (tmp_path / "here").read_bytes() == b"a set"
 
 

@@ -9,12 +9,12 @@ from typing import Any, Literal
 import pytest
 
 from unifier.cli import parse_settings
-from unifier.config import check_settings, convert, describe
+from unifier.config import build_described, check_settings, parse_setting
 from unifier.experiment import Experiment
 from unifier.files import write_json
 from unifier_tokenizers import InputError
 
-Colour = Literal["red", "blue"]
+Color = Literal["red", "blue"]
 
 
 def open_ended(*, dim: int = 8, **more: int) -> None:
@@ -36,11 +36,11 @@ def study(
     dim: int = 128,
     learning_rate: float = 1e-3,
     stem: bool = False,
-    colour: Colour = "red",
+    color: Color = "red",
     seeds: tuple[int, ...] = (0,),
     names: tuple[str, ...] = (),
     patch: int | None = None,
-    frame: Colour | Literal["auto"] | None = None,
+    frame: Color | Literal["auto"] | None = None,
     note: str | None = None,
     title: str = "",
 ) -> None:
@@ -57,7 +57,7 @@ def study(
         ("stem=true", True),
         ("stem=False", False),
         ("stem=1", True),
-        ("colour=blue", "blue"),
+        ("color=blue", "blue"),
         ("seeds=0,1,2", (0, 1, 2)),
         ("seeds=[0, 1]", (0, 1)),
         ("seeds=7", (7,)),
@@ -122,7 +122,7 @@ def test_what_is_not_given_keeps_its_default() -> None:
         ("dim=1,2", "dim='1,2' does not fit"),
         ("learning_rate=fast", "learning_rate='fast' does not fit: .*number"),
         ("stem=perhaps", "stem='perhaps' does not fit"),
-        ("colour=green", "colour='green' does not fit: input should be 'red' or 'blue'"),
+        ("color=green", "color='green' does not fit: input should be 'red' or 'blue'"),
         ("frame=green", "input should be 'red' or 'blue', or 'auto'$"),
         ("seeds=0,one", "seeds='0,one' does not fit: 'one': input should be a valid integer"),
         ("patch=big", "patch='big' does not fit"),
@@ -160,10 +160,10 @@ def test_a_setting_without_a_type_is_read_as_its_default_s() -> None:
 
 
 def test_values_from_python_are_checked_as_well() -> None:
-    assert convert("dim", 3, int) == 3
-    assert convert("seeds", [1, 2], tuple[int, ...]) == (1, 2)
+    assert parse_setting("dim", 3, int) == 3
+    assert parse_setting("seeds", [1, 2], tuple[int, ...]) == (1, 2)
     with pytest.raises(InputError, match=r"dim=\[1\] does not fit"):
-        convert("dim", [1], int)
+        parse_setting("dim", [1], int)
 
 
 def even(dim: int) -> int:
@@ -178,18 +178,18 @@ def describes(*, dim: int = 8, note: str = "{}") -> tuple[int, Any]:
 
 
 def test_what_a_study_refuses_by_itself_is_a_user_s_mistake_in_one_line() -> None:
-    assert describe(describes, {"dim": 4}, tuple) == (4, {})
+    assert build_described(describes, {"dim": 4}, tuple) == (4, {})
     with pytest.raises(InputError, match=r"^test_settings\.py, line \d+: dim=3 is odd: take an even one$") as error:
-        describe(describes, {"dim": 3}, tuple)
+        build_described(describes, {"dim": 3}, tuple)
     assert type(error.value.__cause__) is ValueError
 
 
 def test_what_is_described_is_what_is_expected() -> None:
     with pytest.raises(InputError, match=r"^describes returns tuple, where Experiment is expected"):
-        describe(describes, {}, Experiment)
+        build_described(describes, {}, Experiment)
 
 
 def test_what_breaks_below_a_study_keeps_its_own_error() -> None:
     with pytest.raises(ValueError, match="Expecting") as error:
-        describe(describes, {"note": "{"}, tuple)
+        build_described(describes, {"note": "{"}, tuple)
     assert not isinstance(error.value, InputError)

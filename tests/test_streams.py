@@ -15,15 +15,15 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 STUDY = """
 import signal
-from unifier import Arm, ClassificationHead, Comparison, Experiment, Training, Transformer
+from unifier import Task, ClassificationHead, Comparison, Experiment, Training, Transformer
 from unifier.data.embedded import Digits
 from unifier_tokenizers import PatchTokenizer
 
 
 def digits(*, dim: int = 8) -> Experiment:
     source = Digits(val=10, test=10)
-    arm = Arm(source, PatchTokenizer(dim, channels=1), ClassificationHead(source.labels, dim))
-    return Experiment("digits", Transformer(dim, 1, 2, 8), {"digits": arm}, Training(steps=4, workers=0))
+    task = Task(source, PatchTokenizer(dim, channels=1), ClassificationHead(source.labels, dim))
+    return Experiment("digits", Transformer(dim, 1, 2, 8), {"digits": task}, Training(steps=4, num_workers=0))
 
 
 def again(*, dim: int = 8) -> Experiment:

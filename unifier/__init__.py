@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from unifier.comparison import Comparison
     from unifier.data.dataloader import Batch
-    from unifier.data.source import Example, Scale, Source
-    from unifier.experiment import Arm, Experiment, Training
+    from unifier.data.source import Example, ScoreRange, Source
+    from unifier.experiment import Experiment, Task, Training
     from unifier.heads.classification import ClassificationHead, TaggingHead
     from unifier.heads.head import Head
     from unifier.heads.transformer_decoder import TranslationHead
     from unifier.inference.load import load
     from unifier.launch import run
-    from unifier.training.lightning_module import Unifier
+    from unifier.training.lightning_module import UnifierModule
     from unifier.training.result import Result
-    from unifier.trunks.convolutional import Convolutional
-    from unifier.trunks.mean_attention import Bag
-    from unifier.trunks.recurrent import Recurrent
+    from unifier.trunks.convolutional import ConvolutionalTrunk
+    from unifier.trunks.mean_attention import MeanAttentionTrunk
+    from unifier.trunks.recurrent import RecurrentTrunk
     from unifier.trunks.transformer import Transformer
     from unifier.trunks.trunk import Trunk
 
 # Read from its module when first asked for, so that `import unifier` and the command line start at once.
 _HOMES = {
-    "Arm": "unifier.experiment",
+    "Task": "unifier.experiment",
     "Bag": "unifier.trunks.mean_attention",
     "Batch": "unifier.data.dataloader",
     "ClassificationHead": "unifier.heads.classification",
@@ -47,25 +47,25 @@ _HOMES = {
 }
 
 __all__ = [
-    "Arm",
-    "Bag",
     "Batch",
     "ClassificationHead",
     "Comparison",
-    "Convolutional",
+    "ConvolutionalTrunk",
     "Example",
     "Experiment",
     "Head",
-    "Recurrent",
+    "MeanAttentionTrunk",
+    "RecurrentTrunk",
     "Result",
-    "Scale",
+    "ScoreRange",
     "Source",
     "TaggingHead",
+    "Task",
     "Training",
     "Transformer",
     "TranslationHead",
     "Trunk",
-    "Unifier",
+    "UnifierModule",
     "load",
     "run",
 ]

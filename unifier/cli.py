@@ -17,9 +17,9 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn, final
 
-from unifier.files import say
+from unifier.files import print_status
 
-KINDS = ("tokenizers", "heads", "sources")
+PLUGIN_KINDS = ("tokenizers", "heads", "sources")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with _stopped_by_sigterm():
                 return options.act(options) or 0
     except KeyboardInterrupt as error:
-        say("interrupted", sys.stderr)
+        print_status("interrupted", sys.stderr)
         _print_folder(error)
         return 1
     except ValueError as error:
@@ -52,17 +52,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         if not isinstance(error, InputError):
             raise
-        say(f"unifier: {error}", sys.stderr)
+        print_status(f"unifier: {error}", sys.stderr)
         _print_folder(error)
         return 2
     except OSError as error:
         if isinstance(error, BrokenPipeError) and not _tell():
             return 1
-        from unifier.files import is_mendable
+        from unifier.files import is_recoverable
 
-        if not is_mendable(error):
+        if not is_recoverable(error):
             raise
-        say(f"unifier: {error.filename2 or error.filename or 'the disk'}: {error.strerror}", sys.stderr)
+        print_status(f"unifier: {error.filename2 or error.filename or 'the disk'}: {error.strerror}", sys.stderr)
         _print_folder(error)
         return 2
     except BaseException as error:
@@ -71,11 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, Interrupted):
             goes_on = any((error.folder / whole).exists() for whole in ("comparison.json", "checkpoints/last.ckpt"))
             hint = f"; to continue, run it again with --resume {error}" if goes_on else " before its first checkpoint"
-            say(f"interrupted{hint}", sys.stderr)
+            print_status(f"interrupted{hint}", sys.stderr)
             _tell(error.folder)
         elif isinstance(error, RunFailed):
             if isinstance(error.__cause__, DivergedError):
-                say(f"unifier: {error.__cause__}", sys.stderr)
+                print_status(f"unifier: {error.__cause__}", sys.stderr)
             else:
                 traceback.print_exception(error.__cause__)
             _tell(error.result.folder)
@@ -163,7 +163,7 @@ def make_parser() -> argparse.ArgumentParser:
     sweep.add_argument(
         "settings", nargs="*", default=[], metavar="key=v1,v2,...", help="values of settings, and seed=0,1,..."
     )
-    sweep.add_argument("--metric", default="val/score", help="to be maximised (default: val/score, mean over arms)")
+    sweep.add_argument("--metric", default="val/score", help="to be maximized (default: val/score, mean over tasks)")
     sweep.add_argument("--method", default="grid", help="grid, random or bayes (default: grid)")
     sweep.add_argument("--runs", type=int, metavar="N", help="maximum number of runs (required unless grid)")
     sweep.add_argument("--dry", action="store_true", help="print the configuration, create nothing")
@@ -206,23 +206,25 @@ def make_parser() -> argparse.ArgumentParser:
 
 def act_list(options: argparse.Namespace) -> None:
     """Print names, one a line."""
-    if options.what in KINDS:
+    if options.what in PLUGIN_KINDS:
         from unifier.config import plugins
 
         for name, plugin in plugins(options.what).items():
             print(f"{name:16} {(plugin.__doc__ or '').strip().partition(chr(10))[0]}")
     elif options.what:
-        from unifier.config import experiments
+        from unifier.config import list_experiments
         from unifier_tokenizers import InputError
 
         if not Path(options.what).exists():
-            raise InputError(f"{options.what}: no such file; list a file with experiments, or {', '.join(KINDS)}")
-        for name, function in experiments(options.what).items():
+            raise InputError(
+                f"{options.what}: no such file; list a file with experiments, or {', '.join(PLUGIN_KINDS)}"
+            )
+        for name, function in list_experiments(options.what).items():
             print(f"{options.what}:{name:20} {(function.__doc__ or '').strip().partition(chr(10))[0]}")
     else:
         from unifier.config import plugin_names
 
-        for kind in KINDS:
+        for kind in PLUGIN_KINDS:
             print(f"{kind}: {', '.join(plugin_names(kind))}")
         files = sorted(Path("experiments").glob("*.py"))
         if files:
@@ -239,29 +241,29 @@ def _first_line(file: Path) -> str:
 
 
 def _warn_in_a_line(message: Warning | str, *_: Any) -> None:
-    say(f"warning: {message}", sys.stderr)
+    print_status(f"warning: {message}", sys.stderr)
 
 
 def act_show(options: argparse.Namespace) -> None:
     """Print shapes and counts."""
-    from unifier.data.source import reading_from
+    from unifier.data.source import use_data_folder
     from unifier.inference.inspect import show
 
     settings = parse_settings(options.settings)
-    with reading_from(options.data):
+    with use_data_folder(options.data):
         show(options.experiment, settings, seed=settings.pop("seed", 0))
 
 
 def act_run(options: argparse.Namespace) -> int:
     """Run, then print the scores and the folder; returns 1 where a run of a comparison failed."""
-    from unifier.config import experiment
-    from unifier.data.source import reading_from
-    from unifier.launch import run_and_place
+    from unifier.config import load_experiment
+    from unifier.data.source import use_data_folder
+    from unifier.launch import run_in_folder
 
     settings = parse_settings(options.settings)
-    with reading_from(options.data):
-        results, folder = run_and_place(
-            experiment(options.experiment),
+    with use_data_folder(options.data):
+        results, folder = run_in_folder(
+            load_experiment(options.experiment),
             settings,
             seed=settings.pop("seed", None),
             out=options.out,
@@ -308,7 +310,7 @@ def act_report(options: argparse.Namespace) -> None:
 
     page, problems = report_on(options.folder)
     for problem in problems:
-        say(f"warning: {problem}", sys.stderr)
+        print_status(f"warning: {problem}", sys.stderr)
     print(page)
 
 
@@ -317,7 +319,7 @@ def act_translate(options: argparse.Namespace) -> None:
     from contextlib import nullcontext
     from dataclasses import fields
 
-    from unifier.inference.translate import AlignmentPage, DecodingOptions, opened, translate
+    from unifier.inference.translate import AlignmentPage, DecodingOptions, open_input, translate
     from unifier.inference.translator import Translator
 
     if isinstance(sys.stdout, TextIOWrapper):
@@ -325,7 +327,7 @@ def act_translate(options: argparse.Namespace) -> None:
     decoding = DecodingOptions(**{field.name: getattr(options, field.name) for field in fields(DecodingOptions)})
     translator = Translator(options.run, options.experiment, align=bool(options.attention))
     page = AlignmentPage(options.attention) if options.attention else nullcontext()
-    with opened(options.file) as file, page as alignments:
+    with open_input(options.file) as file, page as alignments:
         translate(translator, file, options.file or "standard input", sys.stdout, decoding, alignments)
 
 

@@ -24,10 +24,10 @@ from unifier.experiment import Experiment
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
 
-Kind = Literal["tokenizers", "heads", "sources"]
+PluginKind = Literal["tokenizers", "heads", "sources"]
 
 
-def plugins(kind: Kind) -> dict[str, Any]:
+def plugins(kind: PluginKind) -> dict[str, Any]:
     """What installed packages register under `unifier.<kind>`, by name.
 
     One that is broken is named in a warning, and so is one with the name of another, which is left out.
@@ -36,12 +36,12 @@ def plugins(kind: Kind) -> dict[str, Any]:
     return {name: plugin for name, plugin in loaded.items() if plugin is not None}
 
 
-def plugin_names(kind: Kind) -> list[str]:
+def plugin_names(kind: PluginKind) -> list[str]:
     """The names of `plugins`, in order; this package's own are not loaded for that, which would take seconds."""
     return sorted(entry.name for entry in _entries(kind) if _is_own(entry) or _load_entry(entry) is not None)
 
 
-def _entries(kind: Kind) -> Iterator[EntryPoint]:
+def _entries(kind: PluginKind) -> Iterator[EntryPoint]:
     known: dict[str, str] = {}
     for entry in entry_points(group=f"unifier.{kind}"):
         if entry.name in known:
@@ -65,7 +65,7 @@ def _is_own(entry: EntryPoint) -> bool:
     return entry.dist is not None and entry.dist.name == "unifier"
 
 
-def experiments(file: str | Path) -> dict[str, Callable[..., Experiment | Comparison]]:
+def list_experiments(file: str | Path) -> dict[str, Callable[..., Experiment | Comparison]]:
     """The functions a file defines that are annotated to return an Experiment or a Comparison, by name."""
     path = Path(file).resolve()
     if not path.exists():
@@ -90,10 +90,10 @@ def experiments(file: str | Path) -> dict[str, Callable[..., Experiment | Compar
     return found
 
 
-def experiment(reference: str) -> Callable[..., Experiment | Comparison]:
+def load_experiment(reference: str) -> Callable[..., Experiment | Comparison]:
     """The experiment that FILE or FILE:name names; without a name, the one called as its file, or the only one."""
     file, name = split_reference(reference)
-    found = experiments(file)
+    found = list_experiments(file)
     name = name or (Path(file).stem if len(found) > 1 else next(iter(found)))
     if name not in found:
         raise InputError(f"{file}: no experiment '{name}'; take {' or '.join(f'{file}:{one}' for one in found)}")
@@ -107,7 +107,7 @@ def split_reference(reference: str) -> tuple[str, str]:
 
 
 def _load_file(path: Path) -> Any:
-    # Under its plain name and with its folder on the path, so that studies may import each other as neighbours.
+    # Under its plain name and with its folder on the path, so that studies may import each other as neighbors.
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -134,10 +134,10 @@ def _load_file(path: Path) -> Any:
     return module
 
 
-Described = TypeVar("Described")
+DescribedT = TypeVar("DescribedT")
 
 
-TAKEN = ("seed", "data_folder", "out", "track", "tensorboard", "resume")
+RESERVED_NAMES = ("seed", "data_folder", "out", "track", "tensorboard", "resume")
 """What `run` takes for itself, so that no experiment would be given it."""
 
 
@@ -148,7 +148,7 @@ def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> di
     Raises InputError for a name that the signature lacks, a value of another type, and one that is missing.
     """
     parameters = inspect.signature(function).parameters
-    if taken := [name for name in TAKEN if name in parameters]:
+    if taken := [name for name in RESERVED_NAMES if name in parameters]:
         raise InputError(f"{function.__name__} has a setting '{taken[0]}', which is a reserved name: rename it")
     for parameter in parameters.values():
         if parameter.kind not in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
@@ -170,7 +170,7 @@ def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> di
     for name, parameter in parameters.items():
         if name in given:
             unsaid = Any if parameter.default in (parameter.empty, None) else type(parameter.default)
-            settings[name] = convert(name, given[name], hints.get(name, unsaid))
+            settings[name] = parse_setting(name, given[name], hints.get(name, unsaid))
         elif parameter.default is inspect.Parameter.empty:
             raise InputError(f"the setting '{name}' of {function.__name__} has no default: give {name}=VALUE")
         else:
@@ -178,7 +178,7 @@ def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> di
     return settings
 
 
-def describe(function: Callable[..., Any], settings: Mapping[str, Any], kind: type[Described]) -> Described:
+def build_described(function: Callable[..., Any], settings: Mapping[str, Any], kind: type[DescribedT]) -> DescribedT:
     """What a function describes under settings that fit its signature.
 
     Raises InputError where that is not of the kind expected, and for a ValueError that its own file raises; one from
@@ -199,7 +199,7 @@ def describe(function: Callable[..., Any], settings: Mapping[str, Any], kind: ty
     return described
 
 
-def convert(name: str, value: Any, kind: Any) -> Any:
+def parse_setting(name: str, value: Any, kind: Any) -> Any:
     """A value as the type `kind`; a text may also be None, JSON, or a list with commas."""
     adapter = TypeAdapter(kind)
     if isinstance(value, str) and value.lower() in ("none", "null"):
@@ -229,6 +229,6 @@ def _reason(error: ValidationError) -> str:
     return f"{reason[0].lower()}{reason[1:]}"
 
 
-def origin(function: Callable[..., Any]) -> str:
+def experiment_reference(function: Callable[..., Any]) -> str:
     """FILE:name of an experiment's function, by which a run finds it again."""
     return f"{Path(inspect.getfile(function)).resolve()}:{function.__name__}"

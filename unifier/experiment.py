@@ -2,7 +2,7 @@
 
 Which parts of a model are trained, and which stay as they are.
 
-Arm, Training, Experiment: what is trained, and for how long."""
+Task, Training, Experiment: what is trained, and for how long."""
 
 import math
 import re
@@ -16,32 +16,32 @@ from typing import Literal, NamedTuple, TypeVar, cast, final, get_args
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]  of 1, 2 and 3 axes
 
-from unifier.data.dataloader import Augment, Batch, Unit, Views
+from unifier.data.dataloader import Augment, Batch, BudgetUnit, TestTimeAugmentation
 from unifier.data.source import BadExamples, Source
 from unifier.files import read_json, write_json
 from unifier.heads.head import Head
 from unifier.nn.block import FeedForward
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, PositionalEncoding, Tokenizer, Tokens, Vocabulary
-from unifier_tokenizers.errors import check_share, choose
+from unifier_tokenizers.errors import check_choice, check_fraction
 
-Learned = Vocabulary | float
+Fitted = Vocabulary | float
 
 
-One = TypeVar("One", Vocabulary, int, float)
+FittedT = TypeVar("FittedT", Vocabulary, int, float)
 
 
 class _Memory(NamedTuple):
-    kept: dict[str, Learned]
+    kept: dict[str, Fitted]
     """What a run kept."""
-    asked: dict[str, Learned]
+    asked: dict[str, Fitted]
     """What was asked for since."""
 
 
 _memory: ContextVar[_Memory | None] = ContextVar("memory", default=None)
 
 
-def fitted(name: str, fit: Callable[[], One]) -> One:
+def fitted(name: str, fit: Callable[[], FittedT]) -> FittedT:
     """The vocabulary or number that `fit` learns; where a run is loaded or resumed, what it learned when the run began.
 
     An experiment's function asks for each under a name of its own.
@@ -52,13 +52,13 @@ def fitted(name: str, fit: Callable[[], One]) -> One:
     check_name(name)
     if name in memory.asked:
         raise InputError(f'two parts of the experiment learn what they call "{name}": give each its own name')
-    found = cast("One", memory.kept[name]) if name in memory.kept else fit()
+    found = cast("FittedT", memory.kept[name]) if name in memory.kept else fit()
     memory.asked[name] = found
     return found
 
 
 @contextmanager
-def remembering(run: Path | None = None) -> Generator[dict[str, Learned]]:
+def recording_fitted(run: Path | None = None) -> Generator[dict[str, Fitted]]:
     """While an experiment is built: what is `fitted` comes from a run's folder where it is there.
 
     Gives what was asked for, by name.
@@ -76,7 +76,7 @@ def remembering(run: Path | None = None) -> Generator[dict[str, Learned]]:
 FOLDER, NUMBERS = "vocabularies", "numbers.json"
 
 
-def keep(learned: dict[str, Learned], run: Path) -> None:
+def save_fitted(learned: dict[str, Fitted], run: Path) -> None:
     """Write what was `fitted` into a run's folder."""
     for name, one in learned.items():
         if isinstance(one, Vocabulary):
@@ -86,7 +86,7 @@ def keep(learned: dict[str, Learned], run: Path) -> None:
         write_json(run / NUMBERS, numbers)
 
 
-Part = Literal["norms", "attention", "feed_forward", "positions", "tokenizer", "head"]
+TrunkPart = Literal["norms", "attention", "feed_forward", "positions", "tokenizer", "head"]
 """The trunk's norms, feed-forward networks, and all the rest of it, by which its columns see each other (attention, or
 recurrent cells, or kernels); positional encodings; tokenizers, their positions among them; heads."""
 
@@ -94,12 +94,12 @@ recurrent cells, or kernels); positional encodings; tokenizers, their positions 
 NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _BatchNorm)
 
 
-PARTS: tuple[Part, ...] = get_args(Part)
+PARTS: tuple[TrunkPart, ...] = get_args(TrunkPart)
 
 
-def parts_of(trunk: Trunk) -> dict[Part, list[nn.Parameter]]:
+def trunk_parts(trunk: Trunk) -> dict[TrunkPart, list[nn.Parameter]]:
     """A trunk's parameters, each in the one part it belongs to."""
-    parts: dict[Part, list[nn.Parameter]] = {
+    parts: dict[TrunkPart, list[nn.Parameter]] = {
         "norms": parameters_of(trunk, *NORMS),
         "feed_forward": parameters_of(trunk, FeedForward),
     }
@@ -113,19 +113,21 @@ def parameters_of(module: nn.Module, *kinds: type[nn.Module]) -> list[nn.Paramet
     return [parameter for part in module.modules() if isinstance(part, kinds) for parameter in part.parameters()]
 
 
-def freeze(parts: Sequence[Part], trunk: Trunk, tokenizers: Iterable[nn.Module], heads: Iterable[nn.Module]) -> None:
+def freeze(
+    parts: Sequence[TrunkPart], trunk: Trunk, tokenizers: Iterable[nn.Module], heads: Iterable[nn.Module]
+) -> None:
     """Keep these parts of a model from learning, tables that two parts share among them.
 
     Raises InputError for a part that has no parameters here, since freezing it would change nothing.
     """
     tokenizers = nn.ModuleList(tokenizers)
-    parameters = parts_of(trunk) | {
+    parameters = trunk_parts(trunk) | {
         "positions": parameters_of(tokenizers, PositionalEncoding),
         "tokenizer": list(tokenizers.parameters()),
         "head": list(nn.ModuleList(heads).parameters()),
     }
     for part in parts:
-        if not parameters[choose("frozen", part, PARTS)]:
+        if not parameters[check_choice("frozen", part, PARTS)]:
             raise InputError(f'frozen="{part}": this model has no such part with anything to learn')
         for parameter in parameters[part]:
             parameter.requires_grad_(False)
@@ -150,16 +152,16 @@ def hold_frozen_statistics(model: nn.Module) -> None:
 Precision = Literal["float32", "bf16"]
 
 
-Compilation = Literal["default", "reduce-overhead", "max-autotune"]
+CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 
 
 Schedule = Literal["cosine", "inverse_sqrt", "constant"]
 
 
-Optimization = Literal["adamw", "muon"]
+OptimizerName = Literal["adamw", "muon"]
 
 
-Weighting = Literal["fixed", "uncertainty"]
+LossWeighting = Literal["fixed", "uncertainty"]
 
 
 @final
@@ -167,11 +169,11 @@ Weighting = Literal["fixed", "uncertainty"]
 class Training:
     """How long and how: `seconds`, or of `epochs`, `steps`, `tokens` and `flops` what is reached first.
 
-    Budgets are those of all arms together.
+    Budgets are those of all tasks together.
     """
 
     epochs: float | None = None
-    """Passes over the training split, of several arms all of theirs together."""
+    """Passes over the training split, of several tasks all of theirs together."""
     steps: int | None = None
     """Optimizer steps."""
     tokens: int | None = None
@@ -182,104 +184,106 @@ class Training:
     """Training time, without validations. A run with this budget is not reproducible from its seed."""
     batch_tokens: int = 4096
     """The most columns, or target tokens, in a batch, padding counted."""
-    accumulate: int = 1
+    grad_accumulation: int = 1
     """Batches whose gradients are averaged for each step, where one as large does not fit into memory."""
-    optimizer: Optimization = "adamw"
+    optimizer: OptimizerName = "adamw"
     """"muon" is for the hidden matrices alone, beside AdamW for the rest."""
     learning_rate: float = 1e-3
     """The highest one, reached after the warm-up."""
-    warmup: float = 0.1
+    warmup_ratio: float = 0.1
     """Share of the budget in which the learning rate rises from 0."""
     schedule: Schedule = "cosine"
     """How it falls afterwards: to 0 by a cosine, by the inverse square root of the step, or not at all."""
     weight_decay: float = 0.01
     """On matrices only."""
-    clip: float = 1.0
+    grad_clip: float = 1.0
     """The largest norm of the gradient of losses of weight 1; it grows and falls with their weights."""
-    ema: float = 0.0
+    ema_decay: float = 0.0
     """The decay a step of an exponential mean of the weights, which is validated and kept; 0 takes none."""
-    average: int = 1
+    average_last: int = 1
     """How many validations' weights are averaged, to be validated and kept."""
     precision: Precision = "float32"
     """"bf16" computes products in bfloat16 where the processor can, with weights and optimizer in float32."""
-    compile: Compilation | None = None
+    compile: CompileMode | None = None
     """How torch compiles a step's forward and backward pass, by its own name for it; "reduce-overhead" records CUDA
     graphs, for small models on a GPU. It takes a minute or more at first, and on a CPU hardly pays for itself."""
-    validations: int = 8
+    num_validations: int = 8
     """How often the validation split is scored at most, the last time at the end; the best one's weights are tested."""
     refit: bool = False
     """Whether to train on the validation split too, once settings are chosen: then the last weights are tested."""
     bad_examples: BadExamples = "stop"
     """Whether an example that cannot be read stops the run, or is skipped and counted."""
-    workers: int | None = None
+    num_workers: int | None = None
     """Processes that encode; None takes one for each thread of torch's, where that saves time."""
-    frozen: tuple[Part, ...] = ()
+    frozen: tuple[TrunkPart, ...] = ()
     """Parts that stay as they are."""
-    temperature: float = math.inf
-    """Sampling temperature T: an arm's share of the budget is proportional to its number of examples to the power 1/T.
+    sampling_temperature: float = math.inf
+    """Sampling temperature T: an task's share of the budget is proportional to its number of examples to the power 1/T.
     Infinity (the default) means equal shares. A budget in epochs allows only the default."""
-    weighting: Weighting = "fixed"
-    """How their losses are weighted: by the arms' own `weight`, or times what is learned (uncertainty)."""
+    loss_weighting: LossWeighting = "fixed"
+    """How their losses are weighted: by the tasks' own `weight`, or times what is learned (uncertainty)."""
 
     def __post_init__(self) -> None:
         if not self.budget and self.seconds is None:
             raise InputError("training needs a budget: give it epochs, steps, tokens, flops or seconds")
         if self.budget and self.seconds is not None:
             raise InputError(f"seconds={self.seconds} and {self.budget}: a budget in seconds stands alone")
-        for name in ("steps", "tokens", "batch_tokens", "accumulate", "average", "validations"):
+        for name in ("steps", "tokens", "batch_tokens", "grad_accumulation", "average_last", "num_validations"):
             value = getattr(self, name)
             if value is not None and not 1 <= value < math.inf:
                 raise InputError(f"{name}={value}: at least 1 is needed, a finite number")
-        for name in ("learning_rate", "clip", "flops", "epochs", "seconds"):
+        for name in ("learning_rate", "grad_clip", "flops", "epochs", "seconds"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise InputError(f"{name}={value}: a number above 0 is needed")
-        for name in ("weight_decay", "workers"):
+        for name in ("weight_decay", "num_workers"):
             if not 0 <= (getattr(self, name) or 0) < math.inf:
                 raise InputError(f"{name}={getattr(self, name)}: 0 or more is needed")
         options = {
-            "optimizer": Optimization,
+            "optimizer": OptimizerName,
             "schedule": Schedule,
             "precision": Precision,
             "bad_examples": BadExamples,
-            "weighting": Weighting,
+            "loss_weighting": LossWeighting,
         }
         for name, known in options.items():
-            choose(name, getattr(self, name), get_args(known))
+            check_choice(name, getattr(self, name), get_args(known))
         if self.compile is not None:
-            choose("compile", self.compile, get_args(Compilation))
-            if self.accumulate > 1 and self.compile != "default":
+            check_choice("compile", self.compile, get_args(CompileMode))
+            if self.grad_accumulation > 1 and self.compile != "default":
                 raise InputError(
                     f"compile={self.compile}: the CUDA graphs that it records cannot add up the gradients of "
-                    f"{self.accumulate} batches; take compile=default"
+                    f"{self.grad_accumulation} batches; take compile=default"
                 )
         for part in self.frozen:
-            choose("frozen", part, PARTS)
-        if not self.temperature > 0:
-            raise InputError(f"temperature={self.temperature}: a number above 0 is needed")
-        if self.temperature < math.inf and next(iter(self.budget), None) == "epochs":
+            check_choice("frozen", part, PARTS)
+        if not self.sampling_temperature > 0:
+            raise InputError(f"sampling_temperature={self.sampling_temperature}: a number above 0 is needed")
+        if self.sampling_temperature < math.inf and next(iter(self.budget), None) == "epochs":
             raise InputError(
-                f"temperature={self.temperature} with epochs={self.epochs}: every arm makes as many epochs, in "
+                f"sampling_temperature={self.sampling_temperature} with epochs={self.epochs}: every task makes as many epochs, in "
                 "proportion to its examples; take a budget in tokens, steps or flops"
             )
-        if not 0 <= self.warmup <= 1:
-            raise InputError(f"warmup={self.warmup}: a share of the budget, from 0 to 1, is expected")
-        check_share("ema", self.ema)
-        if self.average > self.validations:
+        if not 0 <= self.warmup_ratio <= 1:
+            raise InputError(f"warmup_ratio={self.warmup_ratio}: a share of the budget, from 0 to 1, is expected")
+        check_fraction("ema_decay", self.ema_decay)
+        if self.average_last > self.num_validations:
             raise InputError(
-                f"average={self.average}: of the weights at {self.validations} validations no more can be averaged"
+                f"average_last={self.average_last}: of the weights at {self.num_validations} validations no more can be averaged"
             )
-        if self.ema and self.average > 1:
-            raise InputError(f"ema={self.ema} and average={self.average}: the weights are averaged in one way")
+        if self.ema_decay and self.average_last > 1:
+            raise InputError(
+                f"ema_decay={self.ema_decay} and average_last={self.average_last}: the weights are averaged in one way"
+            )
 
     @property
-    def budget(self) -> dict[Unit, float]:
+    def budget(self) -> dict[BudgetUnit, float]:
         """What is counted before training, by its unit."""
-        given: dict[Unit, float | None] = {unit: getattr(self, unit) for unit in get_args(Unit)}
+        given: dict[BudgetUnit, float | None] = {unit: getattr(self, unit) for unit in get_args(BudgetUnit)}
         return {unit: amount for unit, amount in given.items() if amount is not None}
 
 
-def enough_epochs(source: Source, *, least: float = 30.0, together: float = 0.0) -> float:
+def sufficient_epochs(source: Source, *, least: float = 30.0, together: float = 0.0) -> float:
     """Passes over a training split that suit any size: at least so many, and of a small one those that make enough.
 
     Enough are 50,000 examples read and, where a step reads `together` of them, 1,500 steps.
@@ -290,22 +294,22 @@ def enough_epochs(source: Source, *, least: float = 30.0, together: float = 0.0)
 
 @final
 @dataclass(frozen=True)
-class Arm:
-    """One task on the trunk: a data source, a tokenizer and a head."""
+class Task:
+    """FittedT task on the trunk: a data source, a tokenizer and a head."""
 
     source: Source
     tokenizer: Tokenizer
     head: Head
-    weight: float = 1.0
-    """What its loss counts for beside the other arms'."""
-    augment: Augment | None = None
+    loss_weight: float = 1.0
+    """What its loss counts for beside the other tasks'."""
+    augmentation: Augment | None = None
     """What is done to its training batches, each time anew."""
-    views: Views | None = None
+    tta: TestTimeAugmentation | None = None
     """The ways in which validation and test look at each example; None is once, as it is."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.weight < math.inf:
-            raise InputError(f"weight={self.weight}: 0 or more is needed")
+        if not 0 <= self.loss_weight < math.inf:
+            raise InputError(f"weight={self.loss_weight}: 0 or more is needed")
 
     def embed(self, batch: Batch) -> Tokens:
         """A batch as the trunk takes it: Tokens (B, D, N)."""
@@ -315,45 +319,45 @@ class Arm:
 @final
 @dataclass(frozen=True)
 class Experiment:
-    """Arms that are trained together on one trunk."""
+    """Tasks that are trained together on one trunk."""
 
     name: str
     trunk: Trunk
-    arms: Mapping[str, Arm]
+    tasks: Mapping[str, Task]
     training: Training
 
     def __post_init__(self) -> None:
-        if not self.arms:
-            raise InputError(f'the experiment "{self.name}" has no arm')
+        if not self.tasks:
+            raise InputError(f'the experiment "{self.name}" has no task')
         check_name(self.name)
-        for name, arm in self.arms.items():
+        for name, task in self.tasks.items():
             if not re.fullmatch(r"[\w-]+", name) or hasattr(nn.ModuleDict(), name):
                 raise InputError(
-                    f'"{name}" cannot name an arm: letters, digits, "_" and "-" only, '
+                    f'"{name}" cannot name an task: letters, digits, "_" and "-" only, '
                     f"and no name that torch's ModuleDict uses itself, such as keys or pop"
                 )
-            if arm.tokenizer.dim != self.trunk.dim:
+            if task.tokenizer.dim != self.trunk.dim:
                 raise InputError(
-                    f'the tokenizer of arm "{name}" makes columns of D = {arm.tokenizer.dim}, '
+                    f'the tokenizer of task "{name}" makes columns of D = {task.tokenizer.dim}, '
                     f"and the trunk reads D = {self.trunk.dim}: give both the same dim"
                 )
-            if (dim := getattr(arm.head, "dim", self.trunk.dim)) != self.trunk.dim:
+            if (dim := getattr(task.head, "dim", self.trunk.dim)) != self.trunk.dim:
                 raise InputError(
-                    f'the head of arm "{name}" reads columns of D = {dim}, '
+                    f'the head of task "{name}" reads columns of D = {dim}, '
                     f"and the trunk makes D = {self.trunk.dim}: give both the same dim"
                 )
-            perfect = arm.head.perfect
-            if perfect is None and len(self.arms) > 1:
+            perfect = task.head.max_score
+            if perfect is None and len(self.tasks) > 1:
                 raise InputError(
-                    f'the head of arm "{name}" knows no perfect score, by whose shares arms that are trained together '
-                    "are scored: give it a metric that has one, as R2 in per cent"
+                    f'the head of task "{name}" knows no perfect score, by whose shares tasks that are trained together '
+                    "are scored: give it a metric that has one, as R2 in percent"
                 )
             if perfect is not None and not perfect > 0:
                 raise InputError(
-                    f'the head of arm "{name}" says that a perfect score is {perfect:g}: it must be above 0, as of R2 '
-                    "in per cent, or None where none is known, as of an error with a minus"
+                    f'the head of task "{name}" says that a perfect score is {perfect:g}: it must be above 0, as of R2 '
+                    "in percent, or None where none is known, as of an error with a minus"
                 )
-            arm.head.lend(self.trunk)
+            task.head.attach_trunk(self.trunk)
 
 
 def check_name(name: str) -> None:
@@ -369,6 +373,6 @@ def check_seed(seed: int) -> int:
     return seed
 
 
-Tuned = Literal["none", "norms", "all"]
+Trainable = Literal["none", "norms", "all"]
 """What of a trunk is trained: nothing; its norms, with the positions and the rest of the tokenizer (Lu et al. 2021,
 section 2); everything."""

@@ -15,12 +15,20 @@ from typing import Any, TextIO
 
 from unifier_tokenizers import InputError
 
-MENDABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
+RECOVERABLE_ERRORS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENAMETOOLONG,
+}
 
 
-def is_mendable(error: BaseException) -> bool:
+def is_recoverable(error: BaseException) -> bool:
     """Whether it is what a user can mend: a full disk, one not to be written, or a name that no file can have."""
-    return isinstance(error, OSError) and error.errno in MENDABLE
+    return isinstance(error, OSError) and error.errno in RECOVERABLE_ERRORS
 
 
 def write_text(path: Path, text: str) -> None:
@@ -40,17 +48,17 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
         raise
 
 
-def as_json(content: Mapping[str, Any]) -> dict[str, Any]:
+def to_json(content: Mapping[str, Any]) -> dict[str, Any]:
     """A copy as it comes back from JSON; what that has no word for is text, infinity too ("inf"), as settings read."""
     return json.loads(json.dumps(content, default=str), parse_constant=lambda name: str(float(name)))
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON of the content as `as_json` has it."""
-    write_text(path, json.dumps(as_json(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, json.dumps(to_json(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[str] = ()) -> None:
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[str] = ()) -> None:
     """Write a CSV: the columns named, then those that rows have besides, in the order in which they come up."""
     file = io.StringIO(newline="")
     names = dict.fromkeys([*columns, *(name for row in rows for name in row)])
@@ -60,7 +68,7 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable
     write_text(path, file.getvalue())
 
 
-def read_table(path: Path) -> list[dict[str, str]]:
+def read_csv(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV that a run left. Raises InputError naming the file where it is none."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -104,7 +112,7 @@ def new_folder(parent: Path, about: str = "") -> Path:
     return folder
 
 
-def say(line: str, to: TextIO | None = None) -> None:
+def print_status(line: str, to: TextIO | None = None) -> None:
     """Print a line at once, to standard output where nothing else is named.
 
     A reader that has gone away, such as `head`, or a full disk, ends no training.

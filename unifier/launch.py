@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from unifier.comparison import Comparison, Make
-from unifier.config import check_settings, convert, describe, origin, split_reference
-from unifier.data.source import reading_from
+from unifier.comparison import Comparison, ExperimentFn
+from unifier.config import build_described, check_settings, experiment_reference, parse_setting, split_reference
+from unifier.data.source import use_data_folder
 from unifier.experiment import Experiment
 from unifier.files import read_json
 from unifier.training.result import Result
@@ -15,7 +15,7 @@ from unifier.trials.plan import cross_validation
 from unifier_tokenizers import InputError
 
 if TYPE_CHECKING:
-    from unifier.training.loggers import Track
+    from unifier.training.loggers import TrackMode
 
 
 def run(
@@ -24,7 +24,7 @@ def run(
     seed: int | None = None,
     data_folder: str | Path | None = None,
     out: str | Path | None = None,
-    track: "Track | None" = None,
+    track: "TrackMode | None" = None,
     tensorboard: bool = False,
     resume: str | Path | None = None,
     **settings: Any,
@@ -38,19 +38,19 @@ def run(
     turn, with each of `seeds`, as a comparison does.
     Raises InputError for whatever the user can mend.
     """
-    with reading_from(data_folder):
-        return run_and_place(
+    with use_data_folder(data_folder):
+        return run_in_folder(
             experiment, settings, seed=seed, out=out, track=track, tensorboard=tensorboard, resume=resume
         )[0]
 
 
-def run_and_place(
+def run_in_folder(
     experiment: Callable[..., Experiment | Comparison],
     settings: Mapping[str, Any],
     *,
     seed: int | None,
     out: str | Path | None,
-    track: "Track | None",
+    track: "TrackMode | None",
     tensorboard: bool,
     resume: str | Path | None,
 ) -> tuple[list[Result], Path]:
@@ -76,22 +76,22 @@ def run_and_place(
             kind = "comparison" if whole else "run of"
             raise InputError(f'{resume} is a {kind} "{name}", and cannot resume as "{experiment.__name__}"')
         settings, seed = earlier["settings"], earlier.get("seed")
-    number = 0 if seed is None else convert("seed", seed, int)
+    number = 0 if seed is None else parse_setting("seed", seed, int)
     comparison: Comparison | None = None
     if "folds" in settings and "folds" not in signature.parameters and signature.return_annotation is Experiment:
-        comparison, checked = cross_validation(cast("Make", experiment), settings, number)
+        comparison, checked = cross_validation(cast("ExperimentFn", experiment), settings, number)
     else:
         checked = check_settings(experiment, settings)
         if comparing:
             if seed is not None:
                 raise InputError(f"seed={seed}: a comparison has seeds of its own; give one of its settings")
-            comparison = describe(experiment, checked, Comparison)
+            comparison = build_described(experiment, checked, Comparison)
     # Here, since the trainer takes seconds to import: a mistake above has been told by now.
-    from unifier.training.fit import Place, fit
+    from unifier.training.fit import RunContext, fit
     from unifier.trials.runner import compare
 
-    place = Place(Path(out), study, track=track, tensorboard=tensorboard, origin=origin(experiment))
+    place = RunContext(Path(out), study, wandb=track, tensorboard=tensorboard, origin=experiment_reference(experiment))
     if comparison is not None:
         return compare(comparison, checked, place, going_on)
-    result = fit(lambda: describe(experiment, checked, Experiment), checked, number, place, going_on)
+    result = fit(lambda: build_described(experiment, checked, Experiment), checked, number, place, going_on)
     return [result], result.folder

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from benchmarks.contests import accelerated, decoding, spectrogram, translation, vit
 from benchmarks.racing.contest import Contest, in_float32
-from unifier.nn.precision import fast_bfloat16
+from unifier.nn.precision import has_fast_bfloat16
 
 
 def as_here(contest: Contest) -> Contest:
     """The contest in the types that are fast here; an accelerator is taken to have bfloat16."""
-    return contest if contest.device != "cpu" or fast_bfloat16("cpu") else in_float32(contest)
+    return contest if contest.device != "cpu" or has_fast_bfloat16("cpu") else in_float32(contest)
 
 
 CONTESTS = {

@@ -16,11 +16,11 @@ from benchmarks.racing.contest import Compiled, Contestant, Role, Workload
 from unifier.experiment import Precision
 
 
-class Labelled(NamedTuple):
+class Labeled(NamedTuple):
     """A batch as peers take it."""
 
     pictures: Tensor
-    """(B, channels, height, width), normalised."""
+    """(B, channels, height, width), normalized."""
     labels: Tensor
     """(B,)."""
 
@@ -48,14 +48,14 @@ def logits(model: nn.Module, pictures: Tensor) -> Tensor:
     return answer if isinstance(answer, Tensor) else answer.logits
 
 
-def _loss(model: nn.Module, batch: Labelled) -> Tensor:
+def _loss(model: nn.Module, batch: Labeled) -> Tensor:
     return functional.cross_entropy(logits(model, batch.pictures).float(), batch.labels)
 
 
 def build(
     peer: Peer,
     shape: Shape,
-    batches: Callable[[Shape], list[Labelled]],
+    batches: Callable[[Shape], list[Labeled]],
     precision: Precision,
     weights: Path,
 ) -> Workload:
@@ -77,7 +77,7 @@ def contestant(
     precision: Precision = "bf16",
     *,
     shape: Shape,
-    batches: Callable[[Shape], list[Labelled]],
+    batches: Callable[[Shape], list[Labeled]],
 ) -> Contestant:
     """A peer in one role."""
     made = partial(build, peer, shape, batches)
@@ -85,7 +85,7 @@ def contestant(
 
 
 def contestants(
-    peers: Sequence[Sequence[Peer]], shape: Shape, batches: Callable[[Shape], list[Labelled]]
+    peers: Sequence[Sequence[Peer]], shape: Shape, batches: Callable[[Shape], list[Labeled]]
 ) -> tuple[Contestant, ...]:
     """Every peer as it comes, with the best of its settings, which stand after it, and in float32."""
     enter = partial(contestant, shape=shape, batches=batches)

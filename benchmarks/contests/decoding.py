@@ -8,46 +8,46 @@ from random import Random
 import torch
 from torch import Tensor
 
-from benchmarks.contests.grammar import TASK, Task, sentences, trained
+from benchmarks.contests.grammar import GRAMMAR_SIZE, GrammarSize, sentences, trained
 from benchmarks.models import sequence_weights, sequences
 from benchmarks.models.copying import fill, read
 from benchmarks.models.sequences import SIZE, Size
 from benchmarks.racing.agreement import texts_differ
 from benchmarks.racing.contest import SEED, Contest, Contestant, Role, Workload, autocast, ours, with_memory_kept
-from unifier.data.dataloader import EvaluationBatches, collate
-from unifier.data.encoding import Encoded
+from unifier.data.dataloader import EvalDataLoader, collate
+from unifier.data.encoding import EncodedSplit
 from unifier.experiment import Precision
-from unifier.heads.text_generation import limit
+from unifier.heads.text_generation import max_target_length
 from unifier_tokenizers import Vocabulary
-from unifier_tokenizers.text import END, PAD
+from unifier_tokenizers.text import EOS, PAD
 
 MARIAN = "transformers.models.marian.modeling_marian"
 
-Order = Callable[[Encoded, int], list[list[int]]]
+Order = Callable[[EncodedSplit, int], list[list[int]]]
 """A split's rows in batches of at most so many."""
 
 
-def longest(split: Encoded) -> int:
+def longest(split: EncodedSplit) -> int:
     """Columns of the longest source."""
     return max(n for n, _ in split.lengths())
 
 
-def as_table(found: Mapping[int, list[int]], split: Encoded) -> Tensor:
+def as_table(found: Mapping[int, list[int]], split: EncodedSplit) -> Tensor:
     """Texts by their places as ids (texts, L), padded; each is cut where ours would have ended it."""
-    limits = [limit(n) for n, _ in split.lengths()]
+    limits = [max_target_length(n) for n, _ in split.lengths()]
     texts = [found[place][:most] for place, most in enumerate(limits)]
     return torch.tensor([text + [PAD] * (max(limits) - len(text)) for text in texts])
 
 
-def unifier(size: Size, task: Task, width: int, precision: Precision, weights: Path) -> Workload:
+def unifier(size: Size, corpus: GrammarSize, width: int, precision: Precision, weights: Path) -> Workload:
     """Through our head's search, in the batches that ours evaluates in."""
     from benchmarks.contests import ours as own
 
-    model, vocabulary = trained(size, task)
+    model, vocabulary = trained(size, corpus)
     own.save(model, weights)
     vocabulary.save(weights.with_suffix(".json"))
-    split = sentences(task, vocabulary)
-    batches = [collate(split, rows) for rows in as_ours(split, task.batch)]
+    split = sentences(corpus, vocabulary)
+    batches = [collate(split, rows) for rows in as_ours(split, corpus.batch)]
 
     def decode() -> dict[int, list[int]]:
         with autocast("cpu", precision):
@@ -56,31 +56,31 @@ def unifier(size: Size, task: Task, width: int, precision: Precision, weights: P
     return Workload(decode, units=len(split), outputs=as_table(decode(), split))
 
 
-def at_random(split: Encoded, batch: int) -> list[list[int]]:
+def at_random(split: EncodedSplit, batch: int) -> list[list[int]]:
     """As the sentences come."""
     rows = list(range(len(split)))
     Random(SEED).shuffle(rows)
     return [rows[i : i + batch] for i in range(0, len(rows), batch)]
 
 
-def by_length(split: Encoded, batch: int) -> list[list[int]]:
+def by_length(split: EncodedSplit, batch: int) -> list[list[int]]:
     """The longest sources first."""
     rows = sorted(range(len(split)), key=lambda row: tuple(split.lengths()[row]), reverse=True)
     return [rows[i : i + batch] for i in range(0, len(rows), batch)]
 
 
-def as_ours(split: Encoded, batch: int) -> list[list[int]]:
+def as_ours(split: EncodedSplit, batch: int) -> list[list[int]]:
     """The batches that ours evaluates in: the longest sources first, and the more of them the shorter they are."""
-    return [rows.tolist() for _, rows in EvaluationBatches({"arm": split}, columns=batch * longest(split)).batches]
+    return [rows.tolist() for _, rows in EvalDataLoader({"task": split}, max_tokens=batch * longest(split)).batches]
 
 
 def marian(
-    size: Size, task: Task, width: int, order: Order, batch: int, precision: Precision, weights: Path
+    size: Size, corpus: GrammarSize, width: int, order: Order, batch: int, precision: Precision, weights: Path
 ) -> Workload:
     """transformers' generate, with a copy of our weights."""
     model = sequences.marian(size).eval()
     fill(model, sequence_weights.for_marian(read(weights)))
-    split = sentences(task, Vocabulary.load(weights.with_suffix(".json")))
+    split = sentences(corpus, Vocabulary.load(weights.with_suffix(".json")))
     batches = [collate(split, rows) for rows in order(split, batch)]
 
     def decode() -> dict[int, list[int]]:
@@ -93,22 +93,22 @@ def marian(
                     num_beams=width,
                     do_sample=False,
                     use_cache=True,
-                    max_new_tokens=limit(one.values.shape[1]),
+                    max_new_tokens=max_target_length(one.values.shape[1]),
                 )
-            texts = [ids[1 : ids.index(END)] if END in ids else ids[1:] for ids in answer.tolist()]
-            found |= zip(one.places.tolist(), texts, strict=True)
+            texts = [ids[1 : ids.index(EOS)] if EOS in ids else ids[1:] for ids in answer.tolist()]
+            found |= zip(one.example_indices.tolist(), texts, strict=True)
         return found
 
     return Workload(decode, units=len(split), outputs=as_table(decode(), split))
 
 
-def contest(name: str, title: str, width: int, size: Size = SIZE, task: Task = TASK) -> Contest:
-    made = partial(marian, size, task, width)
+def contest(name: str, title: str, width: int, size: Size = SIZE, corpus: GrammarSize = GRAMMAR_SIZE) -> Contest:
+    made = partial(marian, size, corpus, width)
     peers: tuple[tuple[Role, str, Order, int], ...] = (
-        ("as it comes", "transformers' Marian", at_random, task.batch),
-        ("best", "transformers' Marian, sorted", by_length, task.batch),
-        ("best", "transformers' Marian, our batches", as_ours, task.batch),
-        ("best", "transformers' Marian, sorted, one batch", by_length, task.sentences),
+        ("as it comes", "transformers' Marian", at_random, corpus.batch),
+        ("best", "transformers' Marian, sorted", by_length, corpus.batch),
+        ("best", "transformers' Marian, our batches", as_ours, corpus.batch),
+        ("best", "transformers' Marian, sorted, one batch", by_length, corpus.sentences),
     )
     contestants = tuple(
         Contestant(name, role, "float32", MARIAN, partial(made, order, batch)) for role, name, order, batch in peers
@@ -119,7 +119,7 @@ def contest(name: str, title: str, width: int, size: Size = SIZE, task: Task = T
         title,
         "sentences",
         (
-            *ours(partial(unifier, size, task, width), "float32"),
+            *ours(partial(unifier, size, corpus, width), "float32"),
             *with_memory_kept(contestants, "transformers' Marian, sorted"),
         ),
         texts_differ,

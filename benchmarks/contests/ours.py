@@ -14,22 +14,22 @@ from benchmarks.models.encoders import Shape
 from benchmarks.racing.contest import CLIP, LEARNING_RATE, SEED, Workload, autocast
 from benchmarks.racing.device import Device
 from unifier.data.dataloader import Batch, collate
-from unifier.data.encoding import Encoded
+from unifier.data.encoding import EncodedSplit
 from unifier.data.source import Example, SplitName
-from unifier.experiment import Arm, Experiment, Precision, Training
+from unifier.experiment import Experiment, Precision, Task, Training
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head
-from unifier.heads.text_generation import before
+from unifier.heads.text_generation import shift_right
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier.network import Network
 from unifier.training.cost import flops_of_example
-from unifier.training.memory import keep_freed_memory
-from unifier.training.optimizers import make_optimizer, make_schedule
+from unifier.training.memory import configure_allocator
+from unifier.training.optimizers import create_optimizer, create_schedule
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import Tokenizer, Units
 
-ARM = "arm"
+ARM = "task"
 
 
 @final
@@ -43,9 +43,9 @@ class Ready:
 
 
 def assemble(trunk: Trunk, tokenizer: Tokenizer, head: Head) -> Network:
-    """The network of one arm."""
-    keep_freed_memory()
-    return Network(Experiment("benchmark", trunk, {ARM: Arm(Ready(), tokenizer, head)}, Training(steps=1)))
+    """The network of one task."""
+    configure_allocator()
+    return Network(Experiment("benchmark", trunk, {ARM: Task(Ready(), tokenizer, head)}, Training(steps=1)))
 
 
 def stepper(
@@ -56,8 +56,8 @@ def stepper(
     The learning rate rises over the first tenth of `steps`. What is compiled is what `Unifier` compiles.
     """
     settings = Training(steps=steps, learning_rate=LEARNING_RATE, schedule="constant")
-    optimizer = make_optimizer(settings, model, model.trunk)
-    schedule = make_schedule(settings, optimizer, lambda: steps)
+    optimizer = create_optimizer(settings, model, model.trunk)
+    schedule = create_schedule(settings, optimizer, lambda: steps)
     model.train()
     loss_of = torch.compile(model.loss) if compiled else model.loss
 
@@ -76,7 +76,7 @@ def stepper(
 
 def training(
     model: Network,
-    split: Encoded,
+    split: EncodedSplit,
     batches: Sequence[Batch],
     device: Device,
     precision: Precision,
@@ -135,10 +135,10 @@ def classifier(
     model = assemble(trunk, tokenizer, head)
     stir(model, all_biases=all_biases)
     save(model, weights)
-    split = Encoded(units, labels, range(len(units)))
+    split = EncodedSplit(units, labels, range(len(units)))
     batches = [collate(split, range(i, i + shape.batch)) for i in range(0, len(units), shape.batch)]
     with torch.no_grad():
-        outputs = head.logits(model.eval().read(ARM, batches[0]))
+        outputs = head.logits(model.eval().forward_features(ARM, batches[0]))
     return training(
         model, split, batches, shape.device, precision, compiled=compiled, units=len(units), outputs=outputs
     )
@@ -146,19 +146,19 @@ def classifier(
 
 def translation_logits(model: Network, batch: Batch) -> Tensor:
     """What each token of the target was thought to be (B, L, V), in evaluation."""
-    head = model.arms[ARM].head
+    head = model.tasks[ARM].head
     assert isinstance(head, TranslationHead)
     with torch.no_grad():
-        return head.logits(model.eval().read(ARM, batch), before(batch.target))
+        return head.logits(model.eval().forward_features(ARM, batch), shift_right(batch.target))
 
 
 def decode(model: Network, batches: Sequence[Batch], width: int) -> dict[int, list[int]]:
     """The best text's ids, end mark left off, by the places of the batches' examples."""
-    head = model.arms[ARM].head
+    head = model.tasks[ARM].head
     assert isinstance(head, TranslationHead)
     found: dict[int, list[int]] = {}
     with torch.inference_mode():
         for batch in batches:
-            best = [texts[0].ids for texts in head.search(model.eval().read(ARM, batch), width)]
-            found |= zip(batch.places.tolist(), best, strict=True)
+            best = [texts[0].ids for texts in head.search(model.eval().forward_features(ARM, batch), width)]
+            found |= zip(batch.example_indices.tolist(), best, strict=True)
     return found

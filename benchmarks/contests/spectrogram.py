@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.contests import classifying, vit
-from benchmarks.contests.classifying import Labelled
+from benchmarks.contests.classifying import Labeled
 from benchmarks.models import encoder_weights, encoders
 from benchmarks.models.encoders import Shape
 from benchmarks.racing.agreement import far_apart
@@ -49,11 +49,11 @@ def spectrograms(shape: Shape) -> tuple[Tensor, Tensor]:
     return noise, torch.randint(shape.classes, (count,), generator=generator)
 
 
-def batches(shape: Shape) -> list[Labelled]:
-    """For the peers, as pictures, normalised beforehand."""
+def batches(shape: Shape) -> list[Labeled]:
+    """For the peers, as pictures, normalized beforehand."""
     noise, labels = spectrograms(shape)
     normal = (noise[:, None] - MEAN) / STD
-    return [Labelled(*pair) for pair in zip(normal.split(shape.batch), labels.split(shape.batch), strict=True)]
+    return [Labeled(*pair) for pair in zip(normal.split(shape.batch), labels.split(shape.batch), strict=True)]
 
 
 def unifier(shape: Shape, precision: Precision, weights: Path, *, compiled: bool = False) -> Workload:
@@ -62,7 +62,7 @@ def unifier(shape: Shape, precision: Precision, weights: Path, *, compiled: bool
     from unifier_tokenizers import FrameTokenizer, Units
 
     torch.manual_seed(SEED)
-    tokenizer = FrameTokenizer(shape.dim, bands=shape.height, positions="learned", length=shape.width)
+    tokenizer = FrameTokenizer(shape.dim, n_mels=shape.height, positions="learned", length=shape.width)
     noise, labels = spectrograms(shape)
     frames = torch.arange(shape.width)[None]
     units = [Units(one, frames) for one in noise]

@@ -18,12 +18,12 @@ from benchmarks.racing.agreement import far_apart
 from benchmarks.racing.contest import SEED, Compiled, Contest, Contestant, Role, Workload, ours, with_memory_kept
 from benchmarks.racing.device import Device
 from benchmarks.racing.peak import peaks
-from unifier.data.dataloader import Batch, TrainingBatches, collate
-from unifier.data.encoding import Encoded
+from unifier.data.dataloader import Batch, TrainDataLoader, collate
+from unifier.data.encoding import EncodedSplit
 from unifier.experiment import Precision
-from unifier.heads.head import IGNORED
+from unifier.heads.head import IGNORE_INDEX
 from unifier_tokenizers import Units, Vocabulary
-from unifier_tokenizers.text import END, SPECIALS
+from unifier_tokenizers.text import EOS, SPECIALS
 
 CHECKED = 8
 """Pairs whose logits are compared."""
@@ -52,36 +52,36 @@ class Plan(NamedTuple):
 CAPTIONS = Plan()
 
 
-def pairs(size: Size, plan: Plan) -> Encoded:
+def pairs(size: Size, plan: Plan) -> EncodedSplit:
     """Pairs of random ids, as long as the plan says, each with its end mark."""
     rng = Random(SEED)
 
     def text(length: float) -> Tensor:
         length = min(max(round(length), 4), plan.longest)
-        return torch.tensor([*(rng.randrange(len(SPECIALS), size.vocabulary) for _ in range(length)), END])
+        return torch.tensor([*(rng.randrange(len(SPECIALS), size.vocabulary) for _ in range(length)), EOS])
 
     sources = [text(rng.gauss(plan.length, plan.spread)) for _ in range(plan.pairs)]
     targets = [text((len(source) - 1) * rng.gauss(1.05, 0.15)) for source in sources]
     units = [Units(ids, torch.arange(len(ids))[None]) for ids in sources]
-    return Encoded(units, targets, range(plan.pairs))
+    return EncodedSplit(units, targets, range(plan.pairs))
 
 
-def our_batches(split: Encoded, plan: Plan) -> list[Batch]:
+def our_batches(split: EncodedSplit, plan: Plan) -> list[Batch]:
     """The first `plan.steps` batches of one of our training runs."""
-    batches = TrainingBatches({"arm": split}, columns=plan.tokens, seed=SEED, budget={"steps": plan.steps})
+    batches = TrainDataLoader({"task": split}, max_tokens=plan.tokens, seed=SEED, budget={"steps": plan.steps})
     return [batch for _, batch in batches]
 
 
-def their_batches(split: Encoded, plan: Plan) -> list[Batch]:
+def their_batches(split: EncodedSplit, plan: Plan) -> list[Batch]:
     """The same pairs in random order, `plan.peers` at a time."""
-    rows = torch.cat([batch.places for batch in our_batches(split, plan)]).tolist()
+    rows = torch.cat([batch.example_indices for batch in our_batches(split, plan)]).tolist()
     Random(SEED).shuffle(rows)
     return [collate(split, rows[i : i + plan.peers]) for i in range(0, len(rows), plan.peers)]
 
 
 def real_tokens(batches: Sequence[Batch]) -> int:
     """Source and target tokens, padding not counted."""
-    return sum(int(batch.mask.sum() + (batch.target != IGNORED).sum()) for batch in batches)
+    return sum(int(batch.mask.sum() + (batch.target != IGNORE_INDEX).sum()) for batch in batches)
 
 
 def unifier(size: Size, plan: Plan, precision: Precision, weights: Path, *, compiled: bool = False) -> Workload:
@@ -95,7 +95,7 @@ def unifier(size: Size, plan: Plan, precision: Precision, weights: Path, *, comp
     own.save(model, weights)
     split = pairs(size, plan)
     checked, batches = collate(split, range(CHECKED)), our_batches(split, plan)
-    outputs = own.translation_logits(model, checked)[checked.target != IGNORED]
+    outputs = own.translation_logits(model, checked)[checked.target != IGNORE_INDEX]
     units = real_tokens(batches)
     return own.training(model, split, batches, plan.device, precision, compiled=compiled, units=units, outputs=outputs)
 
@@ -108,7 +108,7 @@ class Peer(NamedTuple):
     build: Callable[[Size], nn.Module]
     logits: Callable[[nn.Module, Batch], Tensor]
     weights: Callable[[State], State]
-    batches: Callable[[Encoded, Plan], list[Batch]] = their_batches
+    batches: Callable[[EncodedSplit, Plan], list[Batch]] = their_batches
     compiled: Compiled | None = None
 
 
@@ -140,7 +140,7 @@ def build(peer: Peer, size: Size, plan: Plan, precision: Precision, weights: Pat
     split = pairs(size, plan)
     checked, batches = collate(split, range(CHECKED)), peer.batches(split, plan)
     with torch.no_grad():
-        outputs = peer.logits(model.eval(), checked)[checked.target != IGNORED]
+        outputs = peer.logits(model.eval(), checked)[checked.target != IGNORE_INDEX]
 
     def loss(run: nn.Module, batch: Batch) -> Tensor:
         logits = peer.logits(run, batch).flatten(0, 1).float()

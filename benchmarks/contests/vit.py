@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.contests import classifying
-from benchmarks.contests.classifying import Labelled, Peer, compiled
+from benchmarks.contests.classifying import Labeled, Peer, compiled
 from benchmarks.models import encoder_weights, encoders
 from benchmarks.models.encoders import Shape
 from benchmarks.racing.agreement import far_apart
@@ -63,11 +63,11 @@ def pictures(shape: Shape) -> tuple[Tensor, Tensor]:
     return noise, torch.randint(shape.classes, (count,), generator=generator)
 
 
-def batches(shape: Shape) -> list[Labelled]:
-    """For the peers, normalised beforehand."""
+def batches(shape: Shape) -> list[Labeled]:
+    """For the peers, normalized beforehand."""
     noise, labels = pictures(shape)
     normal = (noise / 255 - MEAN) / STD
-    return [Labelled(*pair) for pair in zip(normal.split(shape.batch), labels.split(shape.batch), strict=True)]
+    return [Labeled(*pair) for pair in zip(normal.split(shape.batch), labels.split(shape.batch), strict=True)]
 
 
 def unifier(shape: Shape, precision: Precision, weights: Path, *, compiled: bool = False) -> Workload:

@@ -35,12 +35,16 @@ TRANSFORMERS = {
 
 def plain(state: State) -> State:
     """What lies before and after our blocks; `first` and `nowhere` are the class token and its position."""
-    nowhere, places = positions(state, "tokenizers.arm.encoding")
+    nowhere, places = positions(state, "tokenizers.task.encoding")
     found = {"nowhere": nowhere, "places": places}
-    for name, ours in {"project": "tokenizers.arm.project.out", "norm": "trunk.norm", "head": "heads.arm.out"}.items():
+    for name, ours in {
+        "project": "tokenizers.task.project.out",
+        "norm": "trunk.norm",
+        "head": "heads.task.out",
+    }.items():
         found |= {f"{name}.{kind}": state[f"{ours}.{kind}"] for kind in KINDS}
-    if "tokenizers.arm.class_token" in state:
-        found["first"] = state["tokenizers.arm.class_token"]
+    if "tokenizers.task.class_token" in state:
+        found["first"] = state["tokenizers.task.class_token"]
     return found
 
 

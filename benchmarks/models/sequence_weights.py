@@ -34,8 +34,8 @@ MARIAN_DECODER = MARIAN | {
 
 
 def _both(state: State, table: str, encoder: tuple[str, dict[str, str]], decoder: tuple[str, dict[str, str]]) -> State:
-    found = {table: state["heads.arm.embedding.weight"]}
-    for stack, (prefix, names) in (("trunk.blocks", encoder), ("heads.arm.blocks", decoder)):
+    found = {table: state["heads.task.embedding.weight"]}
+    for stack, (prefix, names) in (("trunk.blocks", encoder), ("heads.task.blocks", decoder)):
         for i, block in enumerate(blocks(state, stack)):
             found |= renamed(block, names, f"{prefix}.{i}.")
     return found

@@ -11,10 +11,10 @@ from torch.nn import functional
 
 import tokenizers as hf
 from unifier.data.dataloader import Batch
-from unifier.heads.text_generation import before
+from unifier.heads.text_generation import shift_right
 from unifier_tokenizers import Vocabulary
-from unifier_tokenizers.positions import sinusoid
-from unifier_tokenizers.text import BEGIN, END, PAD
+from unifier_tokenizers.positions import sinusoidal_encoding
+from unifier_tokenizers.text import BOS, EOS, PAD
 
 if TYPE_CHECKING:
     from unifier.network import Network
@@ -62,7 +62,7 @@ def ours(vocabulary: Vocabulary, size: Size) -> "Network":
         size.dim,
         depth=size.depth,
         heads=size.heads,
-        hidden=size.hidden,
+        ffn_dim=size.hidden,
         norm="post",
         activation="relu",
         dropout=size.dropout,
@@ -92,9 +92,9 @@ def marian(size: Size, plain: bool = False) -> Any:
         scale_embedding=True,
         max_position_embeddings=512,
         pad_token_id=PAD,
-        bos_token_id=BEGIN,
-        eos_token_id=END,
-        decoder_start_token_id=BEGIN,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        decoder_start_token_id=BOS,
         forced_eos_token_id=None,
         attn_implementation="eager" if plain else "sdpa",  # pyright: ignore[reportCallIssue]
     )
@@ -106,7 +106,7 @@ def marian_logits(model: nn.Module, batch: Batch) -> Tensor:
     return model(
         input_ids=batch.values,
         attention_mask=batch.mask,
-        decoder_input_ids=before(batch.target),
+        decoder_input_ids=shift_right(batch.target),
         use_cache=False,
     ).logits
 
@@ -120,7 +120,7 @@ class TorchTranslator(nn.Module):
     def __init__(self, size: Size) -> None:
         super().__init__()
         self.table = nn.Embedding(size.vocabulary, size.dim)
-        self.register_buffer("places", sinusoid(torch.arange(512)[None, None], size.dim)[0].T.contiguous())
+        self.register_buffer("places", sinusoidal_encoding(torch.arange(512)[None, None], size.dim)[0].T.contiguous())
         self.dropout = nn.Dropout(size.dropout)
         settings = (size.dim, size.heads, size.hidden, size.dropout)
         encoder_layer = nn.TransformerEncoderLayer(*settings, batch_first=True)
@@ -145,4 +145,4 @@ class TorchTranslator(nn.Module):
 
 def torch_logits(model: nn.Module, batch: Batch) -> Tensor:
     """(B, L, V)."""
-    return model(batch.values, batch.mask, before(batch.target))
+    return model(batch.values, batch.mask, shift_right(batch.target))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchmarks.racing.device import Device
 from unifier.experiment import Precision
-from unifier.training.memory import keep_freed_memory
+from unifier.training.memory import configure_allocator
 
 Role = Literal["ours", "ours compiled", "as it comes", "best", "compiled", "memory kept", "float32", "peak"]
 """What a contestant is there for:
@@ -77,7 +77,7 @@ class Contest:
     """Equal work for all contestants, the first of which is ours."""
 
     name: str
-    task: Literal["train", "decode"]
+    kind: Literal["train", "decode"]
     title: str
     unit: str
     contestants: tuple[Contestant, ...]
@@ -104,7 +104,7 @@ def with_memory_kept(peers: tuple[Contestant, ...], name: str) -> tuple[Contesta
 
 
 def _kept(build: Callable[[Precision, Path], Workload], precision: Precision, weights: Path) -> Workload:
-    keep_freed_memory()
+    configure_allocator()
     return build(precision, weights)
 
 

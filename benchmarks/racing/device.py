@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import torch
 
-from unifier.nn.precision import fast_bfloat16
+from unifier.nn.precision import has_fast_bfloat16
 
 Device = Literal["cpu", "cuda"]
 """torch's names for them."""
@@ -21,7 +21,7 @@ def is_here(device: Device) -> bool:
 
 def fast_types() -> tuple[torch.dtype, ...]:
     """The types whose products this processor has instructions for."""
-    return (torch.float32, torch.bfloat16) if fast_bfloat16("cpu") else (torch.float32,)
+    return (torch.float32, torch.bfloat16) if has_fast_bfloat16("cpu") else (torch.float32,)
 
 
 def sent(parts: Parts, device: Device) -> Parts:

@@ -50,8 +50,8 @@ def bars(axes: Axes, contest: Results) -> None:
     """One contest."""
     lines = racers(contest)
     speeds = [line["per_second"] for line in lines]
-    colours = [(OUR_COLOURS if line["role"] in OURS else PEER_COLOURS)[line["precision"]] for line in lines]
-    drawn = axes.barh(range(len(lines)), speeds, color=colours, height=0.75)
+    colors = [(OUR_COLOURS if line["role"] in OURS else PEER_COLOURS)[line["precision"]] for line in lines]
+    drawn = axes.barh(range(len(lines)), speeds, color=colors, height=0.75)
     axes.bar_label(drawn, [f"{speed:,.0f}" for speed in speeds], padding=3)
     axes.set_yticks(range(len(lines)), [f"{line['name']}, {line['precision']}" for line in lines])
     for label, line in zip(axes.get_yticklabels(), lines, strict=True):

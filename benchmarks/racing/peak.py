@@ -8,8 +8,8 @@ import torch
 from benchmarks.racing.contest import Contestant, Workload
 from benchmarks.racing.device import Device
 from unifier.experiment import Precision
-from unifier.nn.linear import product
-from unifier.training.memory import keep_freed_memory
+from unifier.nn.linear import matmul
+from unifier.training.memory import configure_allocator
 
 SIDE = {"cpu": 2048, "cuda": 8192}
 PRODUCTS = {"cpu": 10, "cuda": 100}
@@ -20,11 +20,11 @@ def bare_product(device: Device, precision: Precision, _: Path) -> Workload:
     side, count = SIDE[device], PRODUCTS[device]
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     left, right = torch.randn(2, side, side).to(device, dtype)
-    keep_freed_memory()
+    configure_allocator()
 
     def work() -> None:
         for _ in range(count):
-            product(left, right)
+            matmul(left, right)
 
     return Workload(work, units=2 * side**3 * count)
 

@@ -12,7 +12,7 @@ import torch
 from benchmarks.racing.contest import Contest
 from benchmarks.racing.device import Device
 from benchmarks.racing.timing import Timing, ratios
-from unifier.training.result import commit, processor
+from unifier.training.result import processor, source_commit
 
 PEERS = ("timm", "transformers", "x-transformers")
 FILES: dict[Device, str] = {"cpu": "results.json", "cuda": "results-cuda.json"}
@@ -68,12 +68,12 @@ def results(found: Sequence[tuple[Contest, Sequence[Timing]]], before: Results |
         contest.name: {
             "title": contest.title,
             "unit": contest.unit,
-            "commit": commit(),
+            "commit": source_commit(),
             "contestants": [*map(entry, timings)],
         }
         for contest, timings in found
     }
     shares = {key: share for key, share in kept["ratios"].items() if key.partition("/")[0] not in own}
     for contest, timings in found:
-        shares |= {key: round(share, 3) for key, share in ratios(contest.name, contest.task, timings).items()}
+        shares |= {key: round(share, 3) for key, share in ratios(contest.name, contest.kind, timings).items()}
     return {"machine": here, "ratios": shares, "contests": kept["contests"] | own}

@@ -66,7 +66,7 @@ RIVALS: dict[str, tuple[Role, ...]] = {
 """Whose fastest ours is measured against; the best of a peer may be what it comes with."""
 
 
-def ratios(name: str, task: str, timings: Sequence[Timing]) -> dict[str, float]:
+def ratios(name: str, kind: str, timings: Sequence[Timing]) -> dict[str, float]:
     """Ours against the fastest peer in the same precision: its seconds / ours, so that above 1 ours is faster.
 
     Peers as they come race with ours as it comes, all others with ours at its fastest; so do peers in float32, in
@@ -82,9 +82,9 @@ def ratios(name: str, task: str, timings: Sequence[Timing]) -> dict[str, float]:
         if peers := [one for one in timings if one.role in roles and one.precision in ours]:
             rival = fastest(peers)
             own = as_it_comes if key == "vs_as_it_comes" else ours
-            found[f"{name}/{task}/{key}"] = rival.each / own[rival.precision].each
+            found[f"{name}/{kind}/{key}"] = rival.each / own[rival.precision].each
     if peers := [one for one in timings if one.role == "float32"]:
-        found[f"{name}/{task}/vs_float32"] = fastest(peers).each / fastest([*ours.values()]).each
+        found[f"{name}/{kind}/vs_float32"] = fastest(peers).each / fastest([*ours.values()]).each
     for precision, own in ours.items():
         suffix = "_float32" if precision == "float32" and "bf16" in ours else ""
         alike = [one for one in timings if one.precision == precision]

@@ -17,7 +17,7 @@ import torch
 from benchmarks.contests.by_name import find
 from benchmarks.racing.contest import Contestant, Workload
 from benchmarks.racing.device import Device, finish, give_back
-from unifier.training.memory import forget_peak_memory, peak_memory
+from unifier.training.memory import peak_memory, reset_peak_memory
 
 Answer = dict[str, Any]
 
@@ -52,12 +52,12 @@ def measured(workload: Workload, device: Device) -> Answer:
 def build(contestant: Contestant, device: Device, folder: Path) -> tuple[Workload, Answer]:
     """Build it, leave its outputs, and warm it up by two rounds: what the first takes longer is its start."""
     import_module(contestant.library)
-    forget_peak_memory(device)
+    reset_peak_memory(device)
     imported = peak_memory(device)
     workload = contestant.build(contestant.precision, folder / "weights.pt")
     if workload.outputs is not None:
         torch.save(workload.outputs, outputs_file(folder, contestant))
-    forget_peak_memory(device)  # before the first step, as in a run: later it would leave holes in huge pages
+    reset_peak_memory(device)  # before the first step, as in a run: later it would leave holes in huge pages
     first, second = seconds(workload, device), seconds(workload, device)
     give_back(device)
     return workload, {

@@ -6,36 +6,36 @@ import pytest
 import torch
 from torch import nn
 
-from unifier.analysis.activations import by_layer, mean_columns
-from unifier.nn.attention import Visible
-from unifier.trunks.convolutional import Convolutional
-from unifier.trunks.mean_attention import Bag
-from unifier.trunks.recurrent import Recurrent
+from unifier.analysis.activations import layer_activations, mean_tokens
+from unifier.nn.attention import AttentionMode
+from unifier.trunks.convolutional import ConvolutionalTrunk
+from unifier.trunks.mean_attention import MeanAttentionTrunk
+from unifier.trunks.recurrent import RecurrentTrunk
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import NOWHERE, Tokens
+from unifier_tokenizers import NO_POSITION, Tokens
 
 D, N, DEPTH = 8, 7, 3
 TRUNKS: dict[str, Callable[[], Trunk]] = {
     "pre": lambda: Transformer(D, DEPTH, 2, 12),
     "post": lambda: Transformer(D, DEPTH, 2, 12, norm="post"),
-    "bag": lambda: Bag(D, DEPTH, 12),
-    "recurrent": lambda: Recurrent(D, DEPTH),
-    "convolutional": lambda: Convolutional(D, DEPTH, width=3),
+    "bag": lambda: MeanAttentionTrunk(D, DEPTH, 12),
+    "recurrent": lambda: RecurrentTrunk(D, DEPTH),
+    "convolutional": lambda: ConvolutionalTrunk(D, DEPTH, kernel_size=3),
 }
 
 
 def tokens_of(lengths: list[int]) -> Tokens:
     columns = max(lengths)
     mask = torch.arange(columns) < torch.tensor(lengths)[:, None]
-    positions = torch.arange(columns).expand(len(lengths), 1, -1).masked_fill(~mask[:, None], NOWHERE)
+    positions = torch.arange(columns).expand(len(lengths), 1, -1).masked_fill(~mask[:, None], NO_POSITION)
     return Tokens(torch.randn(len(lengths), D, columns), mask, positions)
 
 
 @pytest.mark.parametrize("name", TRUNKS)
 def test_layers_have_names_and_the_last_one_is_what_the_answer_is_made_of(name: str) -> None:
     trunk, tokens = TRUNKS[name]().eval(), tokens_of([N, 3])
-    answer, layers = trunk(tokens), by_layer(trunk, tokens)
+    answer, layers = trunk(tokens), layer_activations(trunk, tokens)
     kind = "layers" if name in ("recurrent", "convolutional") else "blocks"
     assert list(layers) == ["columns", *(f"{kind}.{i}" for i in range(DEPTH))]
     assert torch.equal(layers["columns"], tokens.matrix.mT)
@@ -48,7 +48,7 @@ def test_layers_have_names_and_the_last_one_is_what_the_answer_is_made_of(name: 
 @pytest.mark.parametrize("name", ["pre", "bag"])
 def test_a_layer_is_what_its_block_gives_back(name: str) -> None:
     trunk, tokens = TRUNKS[name]().eval(), tokens_of([N, N])
-    layers = by_layer(trunk, tokens)
+    layers = layer_activations(trunk, tokens)
     for i, block in enumerate(trunk.get_submodule("blocks").children()):
         x = layers["columns" if i == 0 else f"blocks.{i - 1}"]
         torch.testing.assert_close(layers[f"blocks.{i}"], block(x, None))
@@ -58,21 +58,21 @@ def test_a_layer_is_what_its_block_gives_back(name: str) -> None:
 def test_padding_changes_no_mean(name: str) -> None:
     trunk, lengths = TRUNKS[name]().eval(), [N, 2, 4]
     tokens = tokens_of(lengths)
-    together = by_layer(trunk, tokens)
+    together = layer_activations(trunk, tokens)
     for b, length in enumerate(lengths):
         alone = Tokens(*(part[b : b + 1, ..., :length] for part in tokens))
-        for layer, columns in by_layer(trunk, alone).items():
-            means = mean_columns(together[layer], tokens.mask)[b]
+        for layer, columns in layer_activations(trunk, alone).items():
+            means = mean_tokens(together[layer], tokens.mask)[b]
             torch.testing.assert_close(means, columns[0].mean(0), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("visible", ["past", torch.tensor([2, 0])], ids=["past", "prefix"])
-def test_what_may_be_seen_is_passed_on(visible: Visible) -> None:
+@pytest.mark.parametrize("mode", ["causal", torch.tensor([2, 0])], ids=["causal", "prefix"])
+def test_what_may_be_seen_is_passed_on(mode: AttentionMode) -> None:
     trunk, tokens = TRUNKS["pre"]().eval(), tokens_of([N, 4])
-    layers = by_layer(trunk, tokens, visible)
+    layers = layer_activations(trunk, tokens, mode)
     last = layers[f"blocks.{DEPTH - 1}"]
-    assert torch.equal(trunk.get_submodule("norm")(last).mT, trunk(tokens, visible).matrix)
-    assert not torch.equal(layers["blocks.0"], by_layer(trunk, tokens)["blocks.0"])
+    assert torch.equal(trunk.get_submodule("norm")(last).mT, trunk(tokens, mode).matrix)
+    assert not torch.equal(layers["blocks.0"], layer_activations(trunk, tokens)["blocks.0"])
 
 
 class Doubles(Trunk):
@@ -80,7 +80,7 @@ class Doubles(Trunk):
 
     dim = D
 
-    def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
+    def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
         return tokens._replace(matrix=2 * tokens.matrix)
 
 
@@ -94,7 +94,7 @@ class Convolves(Trunk):
         self.blocks = nn.ModuleList(nn.Conv1d(D, D, 1) for _ in range(DEPTH))
         self.norm = nn.BatchNorm1d(D)
 
-    def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
+    def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
         x = tokens.matrix
         for block in self.blocks:
             x = block(x)
@@ -104,6 +104,6 @@ class Convolves(Trunk):
 @pytest.mark.parametrize("build", [Doubles, Convolves])
 def test_a_trunk_that_tells_of_no_layers_is_one(build: Callable[[], Trunk]) -> None:
     trunk, tokens = build().eval(), tokens_of([D, D])
-    layers = by_layer(trunk, tokens)
+    layers = layer_activations(trunk, tokens)
     assert list(layers) == ["columns", "trunk"]
     assert torch.equal(layers["trunk"], trunk(tokens).matrix.mT)

@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 from torchaudio.functional import mask_along_axis_iid
 
-from unifier.augmentation.audio import ChangeSounds, augment_sounds, masks, view_sounds
+from unifier.augmentation.audio import AudioAugmentation, audio_tta, augment_audio, draw_masks
 from unifier.augmentation.mixup import Mixup
-from unifier.data.dataloader import Augment, Batch, TrainingBatches, Unit, lengths_read
-from unifier.data.encoding import Encoded
-from unifier_tokenizers import NOWHERE, FrameTokenizer, Sound, WaveformTokenizer, pad_columns
-from unifier_tokenizers.audio import FLOOR, SoundTokenizer
+from unifier.data.dataloader import Augment, Batch, BudgetUnit, TrainDataLoader, trained_lengths
+from unifier.data.encoding import EncodedSplit
+from unifier_tokenizers import NO_POSITION, Audio, FrameTokenizer, WaveformTokenizer, pad_columns
+from unifier_tokenizers.audio import POWER_FLOOR, AudioTokenizer
 from unifier_tokenizers.patches import Tiles
 
 RATE, F, D = 8000, 20, 12
 SHAPE: dict[str, Any] = {"rate": RATE, "window": 0.032, "hop": 0.016, "bands": F}
-TOKENIZERS: dict[str, SoundTokenizer] = {
+TOKENIZERS: dict[str, AudioTokenizer] = {
     "frames": FrameTokenizer(D, **SHAPE),
     "stacks": FrameTokenizer(D, **SHAPE, stack=4),
     "patches": FrameTokenizer(D, **SHAPE, patch=(4, 5)),
@@ -29,22 +29,22 @@ TOKENIZERS: dict[str, SoundTokenizer] = {
 CHANGES: list[dict[str, Any]] = [
     {"time_masks": 3},
     {"band_masks": 2},
-    {"shift": 0.2, "equalise": 6.0},
+    {"shift": 0.2, "random_eq": 6.0},
     {"gain": 6.0},
     {"crop": 0.7},
-    {"stretch": 0.3},
-    {"stretch": 0.3, "crop": 0.7, "gain": 6.0, "time_masks": 2},
+    {"speed_perturb": 0.3},
+    {"speed_perturb": 0.3, "crop": 0.7, "gain": 6.0, "time_masks": 2},
 ]
 
 
-def noise(samples: int, seed: int) -> Sound:
-    return Sound(torch.randn(samples, generator=torch.Generator().manual_seed(seed)) * 0.1, RATE)
+def noise(samples: int, seed: int) -> Audio:
+    return Audio(torch.randn(samples, generator=torch.Generator().manual_seed(seed)) * 0.1, RATE)
 
 
 SOUNDS = [noise(samples, seed) for seed, samples in enumerate((16000, 9000, 16000, 256, 4000, 16000))]
 
 
-def batch_of(tokenizer: SoundTokenizer, sounds: list[Sound]) -> Batch:
+def batch_of(tokenizer: AudioTokenizer, sounds: list[Audio]) -> Batch:
     values, positions, mask = pad_columns([tokenizer.encode(sound) for sound in sounds])
     places = torch.arange(len(sounds))
     return Batch(values, positions, mask, places + 3, places)
@@ -54,13 +54,13 @@ def drawn(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def changing(tokenizer: SoundTokenizer, **given: Any) -> Augment:
-    found = augment_sounds(tokenizer, **given)
+def changing(tokenizer: AudioTokenizer, **given: Any) -> Augment:
+    found = augment_audio(tokenizer, **given)
     assert found is not None
     return found
 
 
-def planes(tokenizer: SoundTokenizer, batch: Batch) -> list[Tensor]:
+def planes(tokenizer: AudioTokenizer, batch: Batch) -> list[Tensor]:
     """What each example's columns show: (frames, bands)."""
     times = batch.mask.sum(1) // tokenizer.tiles.across
     joined, lengths = tokenizer.tiles.join(batch.values, times), tokenizer.tiles.frames(times).tolist()
@@ -82,7 +82,7 @@ def test_a_changed_batch_is_a_batch_and_the_generator_alone_decides_it(kind: str
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(one, two) for one, two in zip(batch, before, strict=True)), "what is given stays as it is"
     assert torch.equal(found.target, batch.target)
-    assert torch.equal(found.places, batch.places)
+    assert torch.equal(found.example_indices, batch.example_indices)
     columns = found.mask.sum(1)
     assert torch.equal(found.mask, torch.arange(found.mask.shape[1]) < columns[:, None])
     assert int(columns.max()) == found.mask.shape[1], "the batch is as wide as its longest example"
@@ -90,8 +90,8 @@ def test_a_changed_batch_is_a_batch_and_the_generator_alone_decides_it(kind: str
     assert not (columns % tokenizer.tiles.across).any()
     padding = ~found.mask[:, None]
     assert not found.values.masked_select(padding).any()
-    assert torch.equal((found.positions == NOWHERE).all(1), ~found.mask)
-    assert not (found.positions == NOWHERE).any(1)[found.mask].any()
+    assert torch.equal((found.positions == NO_POSITION).all(1), ~found.mask)
+    assert not (found.positions == NO_POSITION).any(1)[found.mask].any()
     assert (found.positions.amax(2) <= batch.positions.amax(2)).all(), "no place that an encoding may not have"
     assert found.values.dtype == torch.float32
     assert found.values.isfinite().all()
@@ -100,10 +100,10 @@ def test_a_changed_batch_is_a_batch_and_the_generator_alone_decides_it(kind: str
     assert tokenizer.embed(found.values, found.positions).shape == (len(SOUNDS), D, found.mask.shape[1])
 
 
-@pytest.mark.parametrize("normalise", ["whole", "band"])
+@pytest.mark.parametrize("normalize", ["whole", "band"])
 @pytest.mark.parametrize("shape", [{}, {"stack": 4}, {"patch": (5, 8), "stride": (2, 4)}], ids=str)
-def test_masks_hide_whole_frames_and_whole_bands_by_what_normal_makes_0(shape: Any, normalise: Any) -> None:
-    tokenizer = FrameTokenizer(D, **SHAPE, **shape, normalise=normalise).fit(SOUNDS)
+def test_masks_hide_whole_frames_and_whole_bands_by_what_normal_makes_0(shape: Any, normalize: Any) -> None:
+    tokenizer = FrameTokenizer(D, **SHAPE, **shape, normalize=normalize).fit(SOUNDS)
     batch = batch_of(tokenizer, SOUNDS[:3])
     found = changing(tokenizer, time_masks=2, time_width=0.2, band_masks=1, band_width=0.5)(batch, drawn(3))
     assert torch.equal(found.positions, batch.positions)
@@ -126,7 +126,7 @@ def test_masks_hide_whole_frames_and_whole_bands_by_what_normal_makes_0(shape: A
 @pytest.mark.parametrize("share", [0.3, 1.0])
 def test_masks_hide_as_much_as_torchaudios(share: float) -> None:
     examples, size = 4000, 50
-    ours = masks(torch.full((examples,), size), size, 1, share, drawn(0))
+    ours = draw_masks(torch.full((examples,), size), size, 1, share, drawn(0))
     torch.manual_seed(0)
     peer = mask_along_axis_iid(torch.ones(examples, 1, 3, size), round(share * size) + 1, 0.0, 3) == 0
     assert ours.float().mean().item() == pytest.approx(peer.float().mean().item(), rel=0.05)
@@ -140,12 +140,12 @@ def test_masks_hide_as_much_as_torchaudios(share: float) -> None:
 
 def test_masks_lie_within_their_own_example() -> None:
     lengths = torch.tensor([50, 10, 1, 4])
-    found = torch.stack([masks(lengths, 50, 2, 0.5, drawn(seed)) for seed in range(200)])
+    found = torch.stack([draw_masks(lengths, 50, 2, 0.5, drawn(seed)) for seed in range(200)])
     for b, length in enumerate(lengths.tolist()):
         assert not found[:, b, length:].any()
         assert found[:, b].any() == (length > 1)
         assert found[:, b].sum(1).max() <= 2 * (length // 2)
-    assert len({tuple(mask.tolist()) for mask in masks(torch.full((20,), 50), 50, 1, 0.5, drawn(0))}) > 15
+    assert len({tuple(mask.tolist()) for mask in draw_masks(torch.full((20,), 50), 50, 1, 0.5, drawn(0))}) > 15
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
@@ -167,7 +167,7 @@ def test_a_crop_is_a_piece_of_the_sound_where_its_positions_say(kind: str) -> No
     assert len(set(firsts)) > 3, "each example has a place of its own"
     axes = found.positions.shape[1]
     for own in found.positions:
-        real = own[:, own[0] != NOWHERE]
+        real = own[:, own[0] != NO_POSITION]
         places = torch.cartesian_prod(real[0].unique(), torch.arange(tokenizer.tiles.across)).T[:axes]
         assert torch.equal(real, places.view_as(real))
 
@@ -176,12 +176,12 @@ def test_a_crop_is_a_piece_of_the_sound_where_its_positions_say(kind: str) -> No
 def test_batches_are_planned_by_what_a_crop_leaves(kind: str) -> None:
     tokenizer, own = TOKENIZERS[kind], changing(TOKENIZERS[kind], crop=0.7)
     units = [tokenizer.encode(sound) for sound in SOUNDS]
-    split = Encoded(units, [torch.tensor(0)] * len(units), range(len(units)))
+    split = EncodedSplit(units, [torch.tensor(0)] * len(units), range(len(units)))
     read = own(batch_of(tokenizer, SOUNDS), drawn(0)).mask.sum(1)
-    assert lengths_read(split, own)[:, 0].tolist() == read.tolist()
-    assert lengths_read(split, changing(tokenizer, gain=1.0)).tolist() == split.lengths().tolist()
-    budget: dict[Unit, float] = {"tokens": 4 * int(read.sum())}
-    batches = TrainingBatches({"a": split}, columns=int(read.max()) * 3, seed=0, budget=budget, augment={"a": own})
+    assert trained_lengths(split, own)[:, 0].tolist() == read.tolist()
+    assert trained_lengths(split, changing(tokenizer, gain=1.0)).tolist() == split.lengths().tolist()
+    budget: dict[BudgetUnit, float] = {"tokens": 4 * int(read.sum())}
+    batches = TrainDataLoader({"a": split}, max_tokens=int(read.max()) * 3, seed=0, budget=budget, augment={"a": own})
     sizes = [batch.mask.shape for _, batch in batches]
     assert max(size[0] for size in sizes) >= 3
     assert sum(int(batch.mask.sum()) for _, batch in batches) == budget["tokens"]
@@ -190,7 +190,7 @@ def test_batches_are_planned_by_what_a_crop_leaves(kind: str) -> None:
 def test_of_a_song_no_more_is_put_together_than_a_piece_is_cut_from(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer, frames, join = TOKENIZERS["stacks"], list[int](), Tiles.join
     monkeypatch.setattr(Tiles, "join", lambda *given: (frames.append(given[1].shape[2] * 4), join(*given))[1])  # pyright: ignore
-    changing(tokenizer, crop=0.64, stretch=0.2)(batch_of(tokenizer, [noise(80000, 0), noise(90000, 1)]), drawn(0))
+    changing(tokenizer, crop=0.64, speed_perturb=0.2)(batch_of(tokenizer, [noise(80000, 0), noise(90000, 1)]), drawn(0))
     assert 40 * 1.2 < frames[0] < 40 * 1.2 + 8
 
 
@@ -233,7 +233,7 @@ def test_gain_is_that_of_the_waveform(kind: str) -> None:
     for sound, after, before in zip(sounds, planes(tokenizer, found), planes(tokenizer, batch), strict=True):
         difference = (after - before).median() * 10 / math.log(10) if kind == "frames" else 0
         decibels.append(float(difference) if kind == "frames" else 20 * math.log10((after / before).nanmedian()))
-        louder = Sound(torch.as_tensor(sound.waveform) * 10 ** (decibels[-1] / 20), RATE)
+        louder = Audio(torch.as_tensor(sound.waveform) * 10 ** (decibels[-1] / 20), RATE)
         torch.testing.assert_close(after, planes(tokenizer, batch_of(tokenizer, [louder]))[0], atol=1e-3, rtol=1e-3)
     assert len(set(decibels)) == 3
     assert all(abs(each) <= 6 for each in decibels)
@@ -241,12 +241,12 @@ def test_gain_is_that_of_the_waveform(kind: str) -> None:
 
 def test_what_is_below_the_floor_is_silence_however_soft_it_is_made() -> None:
     tokenizer = TOKENIZERS["frames"]
-    silent = batch_of(tokenizer, [Sound(torch.zeros(4000), RATE)] * 20)
+    silent = batch_of(tokenizer, [Audio(torch.zeros(4000), RATE)] * 20)
     values = changing(tokenizer, gain=6.0)(silent, drawn(0)).values
-    assert values.min() == torch.tensor(FLOOR).log()
+    assert values.min() == torch.tensor(POWER_FLOOR).log()
 
 
-def ramps(tokenizer: SoundTokenizer, lengths: list[int]) -> Batch:
+def ramps(tokenizer: AudioTokenizer, lengths: list[int]) -> Batch:
     """Sounds whose frames hold their own number, in all bands."""
     sounds = [noise(256 + (length - 1) * 128, 0) for length in lengths]
     batch = batch_of(tokenizer, sounds)
@@ -261,7 +261,7 @@ def ramps(tokenizer: SoundTokenizer, lengths: list[int]) -> Batch:
 def test_stretching_reads_between_frames_at_an_even_speed(kind: str) -> None:
     tokenizer, share = TOKENIZERS[kind], 0.25
     batch = ramps(tokenizer, [60, 60, 33, 1, 60, 60])
-    found = changing(tokenizer, stretch=share)(batch, drawn(0))
+    found = changing(tokenizer, speed_perturb=share)(batch, drawn(0))
     speeds: list[float] = []
     silence = tokenizer.tiles.silence
     for after, before, first in zip(
@@ -290,22 +290,22 @@ def test_stretching_reads_between_frames_at_an_even_speed(kind: str) -> None:
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_views_are_pieces_from_the_beginning_to_the_end(kind: str) -> None:
     tokenizer, own = TOKENIZERS[kind], changing(TOKENIZERS[kind], crop=0.7)
-    assert isinstance(own, ChangeSounds)
-    views, batch = view_sounds(tokenizer, 3, crop=0.7), batch_of(tokenizer, SOUNDS)
+    assert isinstance(own, AudioAugmentation)
+    views, batch = audio_tta(tokenizer, 3, crop=0.7), batch_of(tokenizer, SOUNDS)
     assert views is not None
     pieces = list(views(batch))
     assert len(pieces) == 3
     lengths = batch.mask.sum(1)
     for piece in pieces:
         assert torch.equal(piece.mask.sum(1), lengths.clamp(max=own.most))
-        assert torch.equal(piece.places, batch.places)
+        assert torch.equal(piece.example_indices, batch.example_indices)
         for b in range(len(SOUNDS)):
             real, first = piece.mask[b], int(piece.positions[b, 0, 0]) * tokenizer.tiles.across
             within = slice(first, first + int(real.sum()))
             assert torch.equal(piece.values[b][:, real], batch.values[b][:, within])
             assert torch.equal(piece.positions[b][:, real], batch.positions[b][:, within])
             assert not piece.values[b][:, ~real].any()
-            assert (piece.positions[b][:, ~real] == NOWHERE).all()
+            assert (piece.positions[b][:, ~real] == NO_POSITION).all()
     starts = torch.stack([piece.positions[:, 0, 0] for piece in pieces])
     assert (starts[0] == 0).all()
     assert torch.equal(starts[-1] * tokenizer.tiles.across, (lengths - pieces[-1].mask.sum(1)))
@@ -315,7 +315,7 @@ def test_views_are_pieces_from_the_beginning_to_the_end(kind: str) -> None:
 @pytest.mark.parametrize(("most", "half"), [(4, 2), (3, 2), (1, 1)])
 @pytest.mark.parametrize("kind", [kind for kind, one in TOKENIZERS.items() if isinstance(one, FrameTokenizer)])
 def test_views_are_moved_both_ways_by_half_of_what_training_moves(kind: str, most: int, half: int) -> None:
-    views, batch = view_sounds(TOKENIZERS[kind], 1, shift=most / F), batch_of(TOKENIZERS[kind], SOUNDS)
+    views, batch = audio_tta(TOKENIZERS[kind], 1, freq_shift=most / F), batch_of(TOKENIZERS[kind], SOUNDS)
     assert views is not None
     for view, by in zip(views(batch), (0, half, -half), strict=True):
         assert torch.equal(view.mask, batch.mask)
@@ -325,8 +325,8 @@ def test_views_are_moved_both_ways_by_half_of_what_training_moves(kind: str, mos
 
 
 def test_what_is_hidden_of_a_quiet_sound_is_nothing_by_its_own_mean() -> None:
-    tokenizer = FrameTokenizer(D, **SHAPE, normalise="example").fit(SOUNDS[:1])
-    batch = batch_of(tokenizer, [Sound(SOUNDS[0].waveform * 0.01, RATE)] * 8)
+    tokenizer = FrameTokenizer(D, **SHAPE, normalize="example").fit(SOUNDS[:1])
+    batch = batch_of(tokenizer, [Audio(SOUNDS[0].waveform * 0.01, RATE)] * 8)
     found = changing(tokenizer, time_masks=2, band_masks=1)(batch, drawn(0))
     for plane, before in zip(planes(tokenizer, found), planes(tokenizer, batch), strict=True):
         hidden = plane != before
@@ -339,7 +339,9 @@ def test_sounds_of_unlike_length_are_mixed_before_anything_else_is_done(kind: st
     """So that every piece of them holds as much of either as its target says."""
     tokenizer = TOKENIZERS[kind]
     batch = batch_of(tokenizer, [noise(12000, 0), noise(5000, 1)])
-    batch = batch._replace(values=(batch.places[:, None, None] + 1.0).expand_as(batch.values) * batch.mask[:, None])
+    batch = batch._replace(
+        values=(batch.example_indices[:, None, None] + 1.0).expand_as(batch.values) * batch.mask[:, None]
+    )
     mixed = 0
     for seed in range(8):
         found = changing(tokenizer, mixup=Mixup(9, 1.0), crop=0.3)(batch, drawn(seed))

@@ -6,9 +6,9 @@ import pytest
 import torch
 from scipy.stats import beta, kstest
 
-from unifier.augmentation.mixup import Mixup, chain, one_of, shares
+from unifier.augmentation.mixup import Mixup, compose, draw_shares, random_choice
 from unifier.data.dataloader import Batch
-from unifier_tokenizers import NOWHERE, InputError
+from unifier_tokenizers import NO_POSITION, InputError
 
 B, F, N = 12, 5, 7
 
@@ -18,7 +18,7 @@ def batch(dtype: torch.dtype = torch.float32, target: torch.Tensor | None = None
     draw = torch.Generator().manual_seed(0)
     values = (torch.rand(B, F, N, generator=draw) * 255).to(dtype)
     mask = torch.arange(N) < torch.as_tensor(lengths).expand(B)[:, None]
-    positions = torch.arange(N).expand(B, 1, N).masked_fill(~mask[:, None], NOWHERE)
+    positions = torch.arange(N).expand(B, 1, N).masked_fill(~mask[:, None], NO_POSITION)
     places = torch.arange(B)
     return Batch(values * mask[:, None], positions, mask, places if target is None else target, places)
 
@@ -79,7 +79,7 @@ def test_tags_and_mixed_labels_are_mixed_again() -> None:
     mixed = Mixup(B, 1.0)(batch(target=tags), seeded())
     labels = Mixup(B, 1.0)(batch(), seeded()).target[..., 0]
     torch.testing.assert_close(mixed.target, labels @ tags)
-    twice = chain(Mixup(B, 1.0), Mixup(B, 1.0))(batch(), seeded())
+    twice = compose(Mixup(B, 1.0), Mixup(B, 1.0))(batch(), seeded())
     expected = torch.einsum("bc,cfn->bfn", twice.target[..., 0], batch().values)
     torch.testing.assert_close(twice.values, expected, atol=1e-3, rtol=0)
 
@@ -92,7 +92,7 @@ def test_a_text_cannot_be_mixed() -> None:
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 3.0])
 def test_shares_have_their_distribution(alpha: float) -> None:
     many = Batch(*(part.repeat(200, *[1] * (part.ndim - 1)) for part in batch()))
-    assert kstest(shares(many, alpha, seeded()).double().numpy(), beta(alpha, alpha).cdf).pvalue > 0.01
+    assert kstest(draw_shares(many, alpha, seeded()).double().numpy(), beta(alpha, alpha).cdf).pvalue > 0.01
 
 
 def test_the_generator_decides() -> None:
@@ -107,9 +107,9 @@ def test_one_of_several_changes_a_batch_each_as_often() -> None:
         return lambda batch, _: batch._replace(places=batch.places + what)
 
     draw = seeded()
-    added = [int(one_of(add(0), add(1), add(2))(batch(), draw).places[0]) for _ in range(600)]
+    added = [int(random_choice(add(0), add(1), add(2))(batch(), draw).example_indices[0]) for _ in range(600)]
     assert all(150 < added.count(what) < 250 for what in range(3))
-    assert int(chain(add(1), add(2))(batch(), draw).places[0]) == 3
+    assert int(compose(add(1), add(2))(batch(), draw).example_indices[0]) == 3
 
 
 def leaves(most: int | None) -> Any:
@@ -121,16 +121,16 @@ def leaves(most: int | None) -> Any:
 
 
 def test_one_of_several_may_be_the_one_that_leaves_most() -> None:
-    assert [one_of(*map(leaves, each)).most for each in ((5, 3), (None, 3))] == [5, None]  # pyright: ignore[reportFunctionMemberAccess]
+    assert [random_choice(*map(leaves, each)).most for each in ((5, 3), (None, 3))] == [5, None]  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def test_a_chain_leaves_as_much_of_an_example_as_each_of_its_links() -> None:
-    assert [chain(*map(leaves, each)).most for each in ((None, 5, 3), (None,))] == [3, None]  # pyright: ignore[reportFunctionMemberAccess]
+    assert [compose(*map(leaves, each)).most for each in ((None, 5, 3), (None,))] == [3, None]  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def test_what_has_no_mean_is_refused() -> None:
     ids, packed = batch(), batch(torch.int32)
-    ids = ids._replace(values=ids.places[:, None].expand(B, N))
+    ids = ids._replace(values=ids.example_indices[:, None].expand(B, N))
     for one in (ids, packed):
         with pytest.raises(InputError, match="only pixels and frames have a mean"):
             Mixup(B, 1.0)(one, seeded())

@@ -5,15 +5,15 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from unifier.augmentation.mixup import chain
+from unifier.augmentation.mixup import compose
 from unifier.augmentation.text import BpeDropout
-from unifier.data.dataloader import Augment, Batch, TrainingBatches, collate
+from unifier.data.dataloader import Augment, Batch, TrainDataLoader, collate
 from unifier.data.encoding import encode_split
 from unifier.datasets.grammar import GrammarPairs
-from unifier.heads.head import IGNORED
+from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary
-from unifier_tokenizers.text import END
+from unifier_tokenizers.text import EOS
 
 PAIRS = list(GrammarPairs(train=40, val=1, test=1).split("train"))
 TEXTS = [text for pair in PAIRS for text in (pair.input, pair.target)]
@@ -21,7 +21,7 @@ VOCABULARY = Vocabulary.fit([*TEXTS, "Hello there, it's naïve: 42 ..."], size=4
 
 
 def batch() -> Batch:
-    head = TranslationHead(VOCABULARY, 8, depth=1, heads=2, hidden=8)
+    head = TranslationHead(VOCABULARY, 8, depth=1, heads=2, ffn_dim=8)
     split, _ = encode_split(PAIRS, SubwordTokenizer(VOCABULARY, 8), head)
     return collate(split, range(len(PAIRS)))
 
@@ -39,7 +39,7 @@ def test_without_dropout_a_batch_stays_as_hugging_face_cut_it() -> None:
 def test_nothing_is_merged_where_hugging_face_would_not() -> None:
     vocabulary = Vocabulary.fit(["it's Sam's 's st ast ist", "go'st, 'sam", "asts 'st"] * 9, size=300)
     for text in ("go'st", "it'st and go'sam", "a  b\n'st"):
-        ids = torch.tensor([[*vocabulary.encode(text), END]])
+        ids = torch.tensor([[*vocabulary.encode(text), EOS]])
         one = Batch(ids, torch.arange(ids.shape[1])[None, None], ids > 0, ids, torch.zeros(1))
         assert torch.equal(BpeDropout(vocabulary, 0.0)(one, drawn()).values, ids)
 
@@ -49,8 +49,8 @@ def test_every_text_stays_the_same_text_in_more_subwords(dropout: float) -> None
     before, after = batch(), BpeDropout(VOCABULARY, dropout)(batch(), drawn())
     for pair, ids, target in zip(PAIRS, after.values.tolist(), after.target.tolist(), strict=True):
         assert VOCABULARY.decode(ids) == pair.input
-        assert VOCABULARY.decode([i for i in target if i != IGNORED]) == pair.target
-        assert ids.count(END) == target.count(END) == 1
+        assert VOCABULARY.decode([i for i in target if i != IGNORE_INDEX]) == pair.target
+        assert ids.count(EOS) == target.count(EOS) == 1
     assert after.mask.sum() > before.mask.sum()
     assert torch.equal(after.mask.sum(1), (after.values != 0).sum(1))
     assert torch.equal(after.positions[:, 0].masked_fill(~after.mask, -1), positions_of(after))
@@ -83,14 +83,14 @@ def test_what_it_cannot_cut() -> None:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("within", [lambda one: one, chain])
+@pytest.mark.parametrize("within", [lambda one: one, compose])
 def test_a_budget_and_a_batch_count_the_subwords_that_are_read(
     dropout: float, within: Callable[[BpeDropout], Augment]
 ) -> None:
-    head = TranslationHead(VOCABULARY, 8, depth=1, heads=2, hidden=8)
+    head = TranslationHead(VOCABULARY, 8, depth=1, heads=2, ffn_dim=8)
     split, _ = encode_split(PAIRS, SubwordTokenizer(VOCABULARY, 8), head)
     augment = {"a": within(BpeDropout(VOCABULARY, dropout))}
-    batches = list(TrainingBatches({"a": split}, columns=300, seed=0, budget={"tokens": 20_000}, augment=augment))
+    batches = list(TrainDataLoader({"a": split}, max_tokens=300, seed=0, budget={"tokens": 20_000}, augment=augment))
     sizes = [max(one.values.numel(), one.target.numel()) for _, one in batches]
     assert sum(int(one.mask.sum()) for _, one in batches) == pytest.approx(20_000, rel=0.03)
     assert sum(sizes) / len(sizes) <= 300

@@ -94,11 +94,11 @@ def test_a_round_is_over_when_its_last_operation_is(tmp_path: Path, monkeypatch:
 
 
 def test_a_batch_is_sent_whole() -> None:
-    from benchmarks.contests.classifying import Labelled
+    from benchmarks.contests.classifying import Labeled
 
-    batch = Labelled(torch.ones(2, 3), torch.ones(2))
+    batch = Labeled(torch.ones(2, 3), torch.ones(2))
     there = sent(batch, "cpu")
-    assert isinstance(there, Labelled)
+    assert isinstance(there, Labeled)
     assert all(one is other for one, other in zip(batch, there, strict=True))
 
 

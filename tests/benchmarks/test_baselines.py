@@ -11,11 +11,11 @@ import torch
 from PIL import Image
 
 from benchmarks import baselines
-from unifier.data.source import Example, LabelledSource, SplitName
+from unifier.data.source import Example, LabeledSource, SplitName
 from unifier.datasets.digits import Digits
 from unifier.datasets.fsdd import SPEAKERS
 from unifier.datasets.synthetic_music import SyntheticMusic
-from unifier_tokenizers import Sound
+from unifier_tokenizers import Audio
 
 NOISE = torch.randn(2, 4000, generator=torch.Generator().manual_seed(0)) * 0.1
 
@@ -23,7 +23,7 @@ NOISE = torch.randn(2, 4000, generator=torch.Generator().manual_seed(0)) * 0.1
 class WithoutTest:
     """A source whose test targets are all the same label, so that looking at them would choose something else."""
 
-    def __init__(self, source: LabelledSource) -> None:
+    def __init__(self, source: LabeledSource) -> None:
         self.source, self.name, self.labels = source, source.name, source.labels
 
     def split(self, name: SplitName) -> Sequence[Example]:
@@ -42,15 +42,15 @@ class WithoutHalf:
 
 @pytest.mark.parametrize("rate", [8000, 16000, 44100])
 def test_a_sounds_statistics_know_neither_loudness_nor_channels_nor_length(rate: int) -> None:
-    features = baselines.describe(Sound(NOISE, rate))
+    features = baselines.describe(Audio(NOISE, rate))
     assert features.shape == (80,)
-    assert np.allclose(features, baselines.describe(Sound(NOISE.mean(0), rate)))
-    louder = baselines.describe(Sound(3 * NOISE, rate))
+    assert np.allclose(features, baselines.describe(Audio(NOISE.mean(0), rate)))
+    louder = baselines.describe(Audio(3 * NOISE, rate))
     assert np.allclose(louder[1:], features[1:], atol=1e-3), "loudness is in the first coefficient's mean alone"
     assert louder[0] > features[0] + 1
-    twice = baselines.describe(Sound(torch.cat([NOISE, NOISE], 1), rate))
+    twice = baselines.describe(Audio(torch.cat([NOISE, NOISE], 1), rate))
     assert np.abs(twice - features).max() < 0.1 * np.abs(features).max()
-    assert np.isfinite(baselines.describe(Sound(NOISE[0, :1], rate))).all()
+    assert np.isfinite(baselines.describe(Audio(NOISE[0, :1], rate))).all()
 
 
 def test_pixels_are_shares_of_full_scale() -> None:
@@ -80,7 +80,7 @@ def test_no_more_pictures_are_trained_on_than_said(monkeypatch: pytest.MonkeyPat
 
 
 def test_tags_are_scored_by_the_area_under_the_curve() -> None:
-    figure = baselines.baseline(SyntheticMusic(task="tags", train=60, val=30, test=30, seconds=1))
+    figure = baselines.baseline(SyntheticMusic(target="tags", train=60, val=30, test=30, seconds=1))
     assert 0.6 < figure.test <= 1
 
 

@@ -12,7 +12,7 @@ import torch
 from benchmarks import attention, products
 from benchmarks.contests import accelerated, decoding, grammar, spectrogram, translation, vit
 from benchmarks.contests.by_name import CONTESTS
-from benchmarks.contests.grammar import Task
+from benchmarks.contests.grammar import GrammarSize
 from benchmarks.models.copying import State, fill, read
 from benchmarks.models.encoder_weights import for_torch
 from benchmarks.models.encoders import Shape, TorchClassifier
@@ -24,7 +24,7 @@ from benchmarks.racing.figure import draw
 from benchmarks.racing.report import FILES, results
 from benchmarks.racing.timing import Timing, ratios
 from unifier.experiment import Precision
-from unifier.training.result import commit, processor
+from unifier.training.result import processor, source_commit
 
 FOLDER = Path(attention.__file__).parent
 PICTURES = Shape(8, 8, (4, 4), True, dim=16, depth=2, heads=2, hidden=32, classes=3, batch=2, steps=2)
@@ -128,7 +128,7 @@ def test_every_peer_agrees_with_ours_and_does_a_round(
 @pytest.mark.parametrize(("width", "sentences"), [(1, 6), (3, 1)])  # a beam at its limit, each batch has its own
 def test_peers_write_our_texts(width: int, sentences: int, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    task = Task(sentences=sentences, batch=2, pairs=60, steps=2, tokens=200, cache=tmp_path / "cache")
+    task = GrammarSize(sentences=sentences, batch=2, pairs=60, steps=2, tokens=200, cache=tmp_path / "cache")
     task.cache.mkdir()
     size = replace(SIZE, vocabulary=400)
     words = grammar.vocabulary(size, task)
@@ -149,7 +149,7 @@ def check(contest: Contest, folder: Path) -> None:
             torch.save(workload.outputs, worker.outputs_file(folder, contestant))
         race.compared(contest, contestant, folder)
         workload.round()
-        assert (workload.flops is not None) == (contestant.role in OURS and contest.task == "train")
+        assert (workload.flops is not None) == (contestant.role in OURS and contest.kind == "train")
     assert len(done) == 1, "all do as much"
 
 
@@ -166,7 +166,7 @@ def test_a_changed_weight_is_found(tmp_path: Path) -> None:
         return theirs(pictures).detach()
 
     assert far_apart(ours, outputs({})) is None
-    for name in ("tokenizers.arm.class_token", "trunk.blocks.0.feed_forward_norm.bias", "trunk.norm.weight"):
+    for name in ("tokenizers.kind.class_token", "trunk.blocks.0.feed_forward_norm.bias", "trunk.norm.weight"):
         wrong = far_apart(ours, outputs({name: state[name].roll(1)}))
         assert wrong is not None
         assert wrong.startswith("outputs differ from ours by")
@@ -205,7 +205,7 @@ def test_what_is_not_run_again_is_kept_if_the_machine_is_the_same() -> None:
     assert list(both["contests"]) == ["before", "made up"]
     assert both["ratios"].items() > before["ratios"].items()
     assert both["ratios"]["made up/mfu"] == 0.6
-    assert both["contests"]["made up"]["commit"] == commit()
+    assert both["contests"]["made up"]["commit"] == source_commit()
     elsewhere = results([(MADE_UP, RACED)], {**before, "machine": {}})
     assert list(elsewhere["contests"]) == ["made up"]
     assert not any(key.startswith("before") for key in elsewhere["ratios"])

@@ -12,7 +12,7 @@ import pytest
 import soundfile
 from PIL import Image
 
-from unifier.data.readers import read_archive, read_picture, read_sound
+from unifier.data.readers import read_archive, read_audio, read_image
 from unifier_tokenizers import InputError
 
 
@@ -36,14 +36,14 @@ def test_pictures_and_sounds_are_read_as_from_a_folder(tmp_path: Path, ending: s
         path.write_bytes({"tar": bytes, "tar.gz": gzip.compress, "tar.xz": lzma.compress}[ending](plain))
     packed = read_archive(path)
     assert packed == {path / "some" / file.name: file.read_bytes() for file in folder.iterdir()}
-    assert (read_picture(path / "some" / "a.png", packed=packed) == read_picture(folder / "a.png")).all()
-    there, here = (read_sound(path / "some" / "b.wav", packed), read_sound(folder / "b.wav"))
-    assert there.rate == here.rate
+    assert (read_image(path / "some" / "a.png", packed=packed) == read_image(folder / "a.png")).all()
+    there, here = (read_audio(path / "some" / "b.wav", packed), read_audio(folder / "b.wav"))
+    assert there.sample_rate == here.sample_rate
     assert np.array_equal(there.waveform, here.waveform)
     with pytest.raises(InputError, match=rf"packed\.{ending}/some/broken\.wav cannot be read as a sound: the file is"):
-        read_sound(path / "some" / "broken.wav", packed)
+        read_audio(path / "some" / "broken.wav", packed)
     with pytest.raises(InputError, match=r"none\.wav cannot be read as a sound: no such file"):
-        read_sound(path / "some" / "none.wav", packed)
+        read_audio(path / "some" / "none.wav", packed)
 
 
 def test_archives_that_cannot_be_read(tmp_path: Path) -> None:

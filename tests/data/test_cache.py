@@ -18,58 +18,58 @@ def root(tmp_path: Path) -> Path:
 
 def test_nothing_half_made_is_left_or_found(root: Path) -> None:
     def torn() -> None:
-        with cache.making(root, "key") as folder:
+        with cache.open_for_write(root, "key") as folder:
             (folder / "values").write_text("half")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         torn()
     assert list(root.iterdir()) == []
-    assert cache.find(root, "key") is None
+    assert cache.lookup(root, "key") is None
 
 
 def test_of_two_processes_at_once_each_has_its_own_and_one_is_found(root: Path) -> None:
-    with cache.making(root, "key") as first, cache.making(root, "key") as second:
+    with cache.open_for_write(root, "key") as first, cache.open_for_write(root, "key") as second:
         (first / "values").write_text("one")
         (second / "values").write_text("one")
     (entry,) = root.iterdir()
-    assert cache.find(root, "key") == entry
-    assert cache.find(root, "other") is None
+    assert cache.lookup(root, "key") == entry
+    assert cache.lookup(root, "other") is None
 
 
 def test_what_was_used_longest_ago_makes_room(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "LIMIT", 2500)
     for made, key in enumerate("abc"):
-        with cache.making(root, key) as folder:
+        with cache.open_for_write(root, key) as folder:
             (folder / "values").write_bytes(bytes(1000))
             (folder / key).touch()
         (own,) = (entry for entry in root.iterdir() if (entry / key).exists())
         os.utime(own, (made, made))
         if key == "b":
-            cache.find(root, "a")  # used again
-    assert [cache.find(root, key) is not None for key in "abc"] == [True, False, True]
-    with cache.making(root, "large") as folder:
+            cache.lookup(root, "a")  # used again
+    assert [cache.lookup(root, key) is not None for key in "abc"] == [True, False, True]
+    with cache.open_for_write(root, "large") as folder:
         (folder / "values").write_bytes(bytes(9000))
-    assert [entry.name for entry in root.iterdir()] == [cache.find(root, "large").name]  # pyright: ignore[reportOptionalMemberAccess]
+    assert [entry.name for entry in root.iterdir()] == [cache.lookup(root, "large").name]  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def test_what_another_process_still_writes_makes_no_room(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "LIMIT", 500)
-    left = root / f"{cache.DRAFT}left"
+    left = root / f"{cache.DRAFT_PREFIX}left"
     left.mkdir(parents=True)
-    with cache.making(root, "slow") as slow:
+    with cache.open_for_write(root, "slow") as slow:
         (slow / "values").write_bytes(bytes(1000))
         os.utime(left, (1, 1))
-        with cache.making(root, "quick") as quick:
+        with cache.open_for_write(root, "quick") as quick:
             (quick / "values").write_bytes(bytes(1000))
         assert not left.exists(), "nobody has written there for a day"
-    assert cache.find(root, "slow") is not None
+    assert cache.lookup(root, "slow") is not None
 
 
 def test_what_one_user_keeps_another_may_read(root: Path) -> None:
     before = os.umask(0o022)
     try:
-        with cache.making(root, "key"):
+        with cache.open_for_write(root, "key"):
             pass
     finally:
         os.umask(before)
@@ -78,14 +78,14 @@ def test_what_one_user_keeps_another_may_read(root: Path) -> None:
 
 
 def test_where_folders_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cache.cache() is None  # while tests run
+    assert cache.cache_folder() is None  # while tests run
     monkeypatch.setenv("UNIFIER_CACHE", str(tmp_path))
-    assert cache.cache() == tmp_path / "encoded"
+    assert cache.cache_folder() == tmp_path / "encoded"
     monkeypatch.delenv("UNIFIER_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "")
-    assert cache.cache() == Path.home() / ".cache" / "unifier" / "encoded"
+    assert cache.cache_folder() == Path.home() / ".cache" / "unifier" / "encoded"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache.cache() == tmp_path / "xdg" / "unifier" / "encoded"
+    assert cache.cache_folder() == tmp_path / "xdg" / "unifier" / "encoded"
 
 
 def test_of_a_user_without_a_home_nothing_is_kept_and_data_have_to_be_placed(
@@ -97,7 +97,7 @@ def test_of_a_user_without_a_home_nothing_is_kept_and_data_have_to_be_placed(
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     for name in ("HOME", "XDG_CACHE_HOME", "UNIFIER_CACHE", "UNIFIER_DATA"):
         monkeypatch.delenv(name, raising=False)
-    assert cache.cache() is None
+    assert cache.cache_folder() is None
     with pytest.raises(InputError, match=r"multi30k: there is no home folder .*; give --data, or set XDG_CACHE_HOME"):
         data_folder("multi30k")
     monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))

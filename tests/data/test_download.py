@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from unifier.data.download import CHUNK, Remote, obtain, require
+from unifier.data.download import CHUNK_BYTES, RemoteFile, ensure_files, require_file
 from unifier_tokenizers import InputError
 
-CONTENT = bytes(range(256)) * (CHUNK // 100)
+CONTENT = bytes(range(256)) * (CHUNK_BYTES // 100)
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -48,23 +48,24 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "unifier" / "some"
 
 
-GOOD = Remote(len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
+GOOD = RemoteFile(len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
 
 
 def test_files_that_lack_are_downloaded_once(home: str, cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
     files = {"a.bin": GOOD, "b.bin": GOOD}
-    assert obtain("some", home, files) == cache
+    assert ensure_files("some", home, files) == cache
     assert {path.name: path.read_bytes() for path in cache.iterdir()} == dict.fromkeys(files, CONTENT)
-    assert obtain("some", "http://127.0.0.1:1/", files) == cache
+    assert ensure_files("some", "http://127.0.0.1:1/", files) == cache
     assert capfd.readouterr().out == ""  # the last line of standard output is the run's folder
 
 
 @pytest.mark.parametrize(
-    "wrong", [Remote(GOOD.size, "0" * 64), Remote(GOOD.size - 1, GOOD.sha256), Remote(GOOD.size + 1, GOOD.sha256)]
+    "wrong",
+    [RemoteFile(GOOD.size, "0" * 64), RemoteFile(GOOD.size - 1, GOOD.sha256), RemoteFile(GOOD.size + 1, GOOD.sha256)],
 )
-def test_other_contents_leave_nothing(home: str, cache: Path, wrong: Remote) -> None:
+def test_other_contents_leave_nothing(home: str, cache: Path, wrong: RemoteFile) -> None:
     with pytest.raises(InputError) as error:
-        obtain("some", home, {"a.bin": GOOD, "b.bin": wrong})
+        ensure_files("some", home, {"a.bin": GOOD, "b.bin": wrong})
     message = str(error.value)
     assert "\n" not in message
     assert f"{home}b.bin" in message
@@ -80,7 +81,7 @@ def closed_port() -> int:
 
 def test_a_home_that_does_not_answer(cache: Path) -> None:
     with pytest.raises(InputError) as error:
-        obtain("some", f"http://127.0.0.1:{closed_port()}/", {"a.bin": GOOD, "b.bin": GOOD})
+        ensure_files("some", f"http://127.0.0.1:{closed_port()}/", {"a.bin": GOOD, "b.bin": GOOD})
     assert "\n" not in str(error.value)
     assert str(error.value).endswith(f"put a.bin, b.bin into {cache}")
     assert not list(cache.iterdir())
@@ -88,7 +89,7 @@ def test_a_home_that_does_not_answer(cache: Path) -> None:
 
 def test_a_file_that_is_not_there(home: str, cache: Path) -> None:
     with pytest.raises(InputError, match=r"none\.bin: HTTP Error 404.*; put none\.bin into"):
-        obtain("some", home, {"none.bin": GOOD})
+        ensure_files("some", home, {"none.bin": GOOD})
     assert not list(cache.iterdir())
 
 
@@ -97,17 +98,17 @@ def test_a_folder_that_was_named_is_never_written_to(
 ) -> None:
     named = tmp_path / "named"
     with pytest.raises(InputError, match=r"named has no a\.bin: put it there from http"):
-        obtain("some", home, {"a.bin": GOOD}, named)
+        ensure_files("some", home, {"a.bin": GOOD}, named)
     (named / "some").mkdir(parents=True)
     monkeypatch.setenv("UNIFIER_DATA", str(named))
     with pytest.raises(InputError, match=r"some has no a\.bin, b\.bin: put them there from http"):
-        obtain("some", home, {"a.bin": GOOD, "b.bin": GOOD})
+        ensure_files("some", home, {"a.bin": GOOD, "b.bin": GOOD})
     assert not list((named / "some").iterdir())
     assert not cache.exists()
     (named / "some" / "a.bin").write_bytes(b"")
-    assert obtain("some", home, {"a.bin": GOOD}) == named / "some"
+    assert ensure_files("some", home, {"a.bin": GOOD}) == named / "some"
 
 
 def test_what_has_no_home_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"some: .* has no x, y; put them there"):
-        require("some", tmp_path, ("x", "y"), "put them there")
+        require_file("some", tmp_path, ("x", "y"), "put them there")

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from unifier import Experiment, run
-from unifier.data.encoding import CHUNK, Encoded, encode_split
-from unifier.data.source import Example, data_folder, readable, where
+from unifier.data.encoding import CHUNK, EncodedSplit, encode_split
+from unifier.data.source import Example, data_folder, describe_example, readable_examples
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer, Tokens, Units
 
@@ -67,21 +67,21 @@ class Lines(list[Example]):
         return f"numbers.txt, line {index + 1}"
 
 
-def content(split: Encoded) -> list[tuple[list[list[int]], list[list[int]], list[int]]]:
+def content(split: EncodedSplit) -> list[tuple[list[list[int]], list[list[int]], list[int]]]:
     return [
         (split.units(k).values.tolist(), split.units(k).positions.tolist(), split.target(k).tolist())
         for k in range(len(split))
     ]
 
 
-def read(examples: Sequence[Example], **options: object) -> tuple[Encoded, list[str]]:
+def read(examples: Sequence[Example], **options: object) -> tuple[EncodedSplit, list[str]]:
     return encode_split(examples, Count(), Echo(), **options)  # pyright: ignore[reportArgumentType]
 
 
 def test_every_example_is_encoded_once_and_comes_back_as_it_was() -> None:
     examples = [Example(1 + k % 7, k) for k in range(CHUNK + 5)]
     tokenizer, head = Count(), Echo()
-    split, skipped = encode_split(examples, tokenizer, head, workers=0)
+    split, skipped = encode_split(examples, tokenizer, head, num_workers=0)
     assert tokenizer.calls == [example.input for example in examples]
     assert head.calls == len(examples)
     assert skipped == []
@@ -107,8 +107,8 @@ def test_targets_of_any_rank_come_back(shape: list[int]) -> None:
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # where there is one core
 def test_workers_give_what_no_workers_give() -> None:
     examples = Lines(Example(k % 9, list(range(k % 4 + 1))) for k in range(3 * CHUNK + 7))
-    alone, skipped_alone = read(examples, workers=0, bad_examples="skip")
-    many, skipped_many = read(examples, workers=2, bad_examples="skip")
+    alone, skipped_alone = read(examples, num_workers=0, bad_examples="skip")
+    many, skipped_many = read(examples, num_workers=2, bad_examples="skip")
     assert skipped_alone == skipped_many
     assert alone.indices.tolist() == many.indices.tolist()
     assert content(alone) == content(many)
@@ -154,8 +154,8 @@ def test_an_empty_split_and_one_of_which_nothing_can_be_read() -> None:
 
 
 def test_an_example_is_named_by_its_split_or_by_its_number() -> None:
-    assert where(Lines([Example(1, 1)]), 0) == "numbers.txt, line 1"
-    assert where([Example(1, 1)], 0) == "example 0"
+    assert describe_example(Lines([Example(1, 1)]), 0) == "numbers.txt, line 1"
+    assert describe_example([Example(1, 1)], 0) == "example 0"
 
 
 def test_what_can_be_read_is_given_in_order_or_some_of_it_evenly() -> None:
@@ -166,12 +166,12 @@ def test_what_can_be_read_is_given_in_order_or_some_of_it_evenly() -> None:
             return super().__getitem__(index)
 
     torn = Torn(Example(k, k) for k in range(10))
-    assert [one.input for one in readable(torn, bad_examples="skip")] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-    assert [one.input for one in readable(torn, most=5)] == [0, 2, 4, 6, 8]
-    assert [one.input for one in readable(torn, most=6)] == [0, 2, 4, 6, 8]  # at most, whatever the remainder
-    assert [one.input for one in readable(torn, bad_examples="skip", most=10)] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert [one.input for one in readable_examples(torn, bad_examples="skip")] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert [one.input for one in readable_examples(torn, most=5)] == [0, 2, 4, 6, 8]
+    assert [one.input for one in readable_examples(torn, most=6)] == [0, 2, 4, 6, 8]  # at most, whatever the remainder
+    assert [one.input for one in readable_examples(torn, bad_examples="skip", most=10)] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     with pytest.raises(InputError, match=r"line 4: torn \(bad_examples=skip"):
-        list(readable(torn))
+        list(readable_examples(torn))
 
 
 def test_the_folder_of_a_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

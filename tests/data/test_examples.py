@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from unifier import Arm, ClassificationHead, Example, Experiment, Head, Training, Transformer, run
+from unifier import ClassificationHead, Example, Experiment, Head, Task, Training, Transformer, run
 from unifier.data.cache import fit_once
-from unifier.data.dataset import Examples, Subset, split_of
-from unifier.data.source import Split, SplitName, example_of, readable, target_of, where
-from unifier.data.statistics import usual_seconds, usual_side
+from unifier.data.dataset import Examples, Subset, open_split
+from unifier.data.source import Split, SplitName, describe_example, example_of, readable_examples, target_of
+from unifier.data.statistics import median_duration, median_side
 from unifier.datasets.digits import Digits
 from unifier.datasets.synthetic_music import SyntheticMusic
 from unifier.inference.inspect import show_experiment
@@ -115,21 +115,21 @@ def source(request: pytest.FixtureRequest) -> Own:
 def of_pictures(source: Own) -> Experiment:
     level = isinstance(source.items, TensorDataset) and source.items.tensors[1].is_floating_point()
     head = Level() if level else ClassificationHead(LABELS, D)
-    arm = Arm(source, PatchTokenizer(D, channels=1), head)
-    training = Training(steps=2, batch_tokens=64, validations=1, workers=0)
-    return Experiment("of_pictures", Transformer(D, 1, 2, 8), {"own": arm}, training)
+    task = Task(source, PatchTokenizer(D, channels=1), head)
+    training = Training(steps=2, batch_tokens=64, num_validations=1, num_workers=0)
+    return Experiment("of_pictures", Transformer(D, 1, 2, 8), {"own": task}, training)
 
 
 def test_every_item_is_an_example(source: Own) -> None:
-    split = split_of(source, "train")
+    split = open_split(source, "train")
     assert len(split) == len(PICTURES)
-    for found in (split, list(split[:]), list(readable(source.items)), pickle.loads(pickle.dumps(split))):
+    for found in (split, list(split[:]), list(readable_examples(source.items)), pickle.loads(pickle.dumps(split))):
         for k in range(len(PICTURES)):
             assert isinstance(found[k], Example)
             assert np.array_equal(found[k].input, PICTURES[k])
             assert found[k].target in (LABELS[k % 2], k, k % 2)
     assert target_of(split, 3) in ("odd", 3, 1)
-    assert usual_side(source) == 8
+    assert median_side(source) == 8
 
 
 def test_it_is_shown_trained_on_scored_and_sampled(
@@ -153,9 +153,9 @@ def test_it_is_shown_trained_on_scored_and_sampled(
 def test_what_a_pair_of_sound_and_label_holds_is_not_looked_at() -> None:
     music = SyntheticMusic(train=4, val=2, test=2, seconds=1.0)
     source = Own([(example.input, example.target) for example in music.split("train")])
-    assert isinstance(split_of(source, "train")[0].input, tuple)  # a Sound is a pair itself
-    assert usual_seconds(source) == 1
-    own, theirs = (FrameTokenizer(D, rate=8000) for _ in range(2))
+    assert isinstance(open_split(source, "train")[0].input, tuple)  # a Sound is a pair itself
+    assert median_duration(source) == 1
+    own, theirs = (FrameTokenizer(D, sample_rate=8000) for _ in range(2))
     fit_once(own, source)
     fit_once(theirs, music)
     assert all(torch.equal(a, b) for a, b in zip(own.buffers(), theirs.buffers(), strict=True))
@@ -166,7 +166,7 @@ def test_what_a_pair_of_sound_and_label_holds_is_not_looked_at() -> None:
 def test_nothing_is_read_before_it_is_asked_for_and_a_share_reads_its_own() -> None:
     rows = Rows()
     subset = Subset(Own(rows), 0.25)
-    train, val = subset.split("train"), split_of(subset, "val")
+    train, val = subset.split("train"), open_split(subset, "val")
     assert (len(train), len(val), rows.read) == (3, len(PICTURES), [])
     assert [example.target in LABELS for example in train] == [True] * 3
     assert len(rows.read) == 3
@@ -180,12 +180,12 @@ def test_what_else_a_split_has_is_its_own() -> None:
         def target(self, index: int) -> str:
             return "known"
 
-    split = split_of(Own(Told(pairs())), "test")
-    assert (where(split, 2), target_of(split, 2)) == ("line 3", "known")
-    assert where(split_of(Own(pairs()), "test"), 2) == "example 2"
+    split = open_split(Own(Told(pairs())), "test")
+    assert (describe_example(split, 2), target_of(split, 2)) == ("line 3", "known")
+    assert describe_example(open_split(Own(pairs()), "test"), 2) == "example 2"
     read = Digits().split("train")
     ours = Examples(range(3), read.__getitem__, str)
-    assert split_of(Own(ours), "train") is ours
+    assert open_split(Own(ours), "train") is ours
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,13 @@ from unifier.data.readers import (
     hash_all,
     hash_each,
     hash_files,
+    parse_number,
+    read_audio,
+    read_image,
+    read_labels_table,
     read_lines,
-    read_number,
-    read_picture,
-    read_sound,
-    read_table,
 )
-from unifier.data.statistics import longest_seconds, usual_seconds
+from unifier.data.statistics import max_duration, median_duration
 from unifier.datasets.audio_folder import AudioFolder
 from unifier_tokenizers import InputError
 
@@ -45,7 +45,7 @@ def painted(mode: str) -> Image.Image:
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_mode_becomes_rows_columns_channels(tmp_path: Path, mode: str, channels: int) -> None:
     painted(mode).save(tmp_path / "picture.png")
-    pixels = read_picture(tmp_path / "picture.png", channels)
+    pixels = read_image(tmp_path / "picture.png", channels)
     assert pixels.shape == (4, 6, channels)
     assert pixels.dtype == np.uint8
     if mode.startswith("RGB"):
@@ -55,14 +55,14 @@ def test_every_mode_becomes_rows_columns_channels(tmp_path: Path, mode: str, cha
 
 def test_cmyk(tmp_path: Path) -> None:
     painted("CMYK").save(tmp_path / "picture.tif")
-    assert (read_picture(tmp_path / "picture.tif") == np.array(RED)).all()
+    assert (read_image(tmp_path / "picture.tif") == np.array(RED)).all()
 
 
 @pytest.mark.parametrize("ending", ["png", "tif", "pgm"])
 def test_sixteen_bits_become_eight(tmp_path: Path, ending: str) -> None:
     levels = np.linspace(0, 65535, 24, dtype=np.uint16).reshape(4, 6)
     Image.fromarray(levels).save(tmp_path / f"picture.{ending}")
-    pixels = read_picture(tmp_path / f"picture.{ending}", 1)
+    pixels = read_image(tmp_path / f"picture.{ending}", 1)
     assert np.abs(pixels[:, :, 0] - levels / 257).max() <= 0.5
 
 
@@ -70,18 +70,18 @@ def test_transparency_is_laid_on_white(tmp_path: Path) -> None:
     image = Image.new("RGBA", (2, 1), (*RED, 0))
     image.putpixel((1, 0), (*RED, 255))
     image.save(tmp_path / "alpha.png")
-    assert read_picture(tmp_path / "alpha.png")[0].tolist() == [[255] * 3, list(RED)]
+    assert read_image(tmp_path / "alpha.png")[0].tolist() == [[255] * 3, list(RED)]
     palette = Image.new("P", (2, 1), 0)
     palette.putpalette([10, 20, 30, *RED])
     palette.putpixel((1, 0), 1)
     palette.save(tmp_path / "palette.png", transparency=0)
-    assert read_picture(tmp_path / "palette.png")[0].tolist() == [[255] * 3, list(RED)]
+    assert read_image(tmp_path / "palette.png")[0].tolist() == [[255] * 3, list(RED)]
     levels = np.array([[1000, 1001, 65535]], np.uint16)  # of which 8 bits could not tell two apart
     Image.fromarray(levels).save(tmp_path / "sixteen.png", transparency=1000)
-    assert read_picture(tmp_path / "sixteen.png", 1).ravel().tolist() == [255, 4, 255]
+    assert read_image(tmp_path / "sixteen.png", 1).ravel().tolist() == [255, 4, 255]
     half = Image.new("LA", (1, 1), (0, 128))
     half.save(tmp_path / "half.png")
-    assert abs(int(read_picture(tmp_path / "half.png", 1)[0, 0, 0]) - 127) <= 1
+    assert abs(int(read_image(tmp_path / "half.png", 1)[0, 0, 0]) - 127) <= 1
 
 
 @pytest.mark.parametrize("ending", ["png", "tif"])
@@ -101,7 +101,7 @@ def test_pictures_stand_upright(tmp_path: Path, orientation: int, ending: str) -
     exif = Image.Exif()
     exif[0x0112] = orientation
     Image.fromarray(np.ascontiguousarray(turned)).save(tmp_path / f"turned.{ending}", exif=exif)
-    assert np.array_equal(read_picture(tmp_path / f"turned.{ending}", 1)[:, :, 0], upright)
+    assert np.array_equal(read_image(tmp_path / f"turned.{ending}", 1)[:, :, 0], upright)
 
 
 def exif(*entries: tuple[int, int, int, bytes]) -> bytes:
@@ -115,12 +115,12 @@ def test_a_picture_with_odd_exif_stands_upright_too(tmp_path: Path, tag: int) ->
     """Its width, or its resolution, is a text."""
     content = exif((0x0112, 3, 1, b"\0\6\0\0"), (tag, 2, 3, b"72\0\0"))
     painted("RGB").save(tmp_path / "odd.jpg", exif=content)
-    assert read_picture(tmp_path / "odd.jpg").shape == (6, 4, 3)
+    assert read_image(tmp_path / "odd.jpg").shape == (6, 4, 3)
 
 
 def test_exif_that_cannot_be_read_turns_nothing(tmp_path: Path) -> None:
     painted("RGB").save(tmp_path / "odd.jpg", exif=b"Exif\0\0no header")
-    assert read_picture(tmp_path / "odd.jpg").shape == (4, 6, 3)
+    assert read_image(tmp_path / "odd.jpg").shape == (4, 6, 3)
 
 
 @pytest.mark.parametrize("ending", ["png", "jpg", "gif"])
@@ -131,12 +131,12 @@ def test_large_pictures_are_shrunk_antialiased_and_others_left_alone(
     path = tmp_path / f"picture.{ending}"
     board = 255 * (np.indices((400, 600)).sum(0) % 2).astype(np.uint8)  # one pixel black, the next one white
     Image.fromarray(board).save(path)
-    pixels = read_picture(path, channels, size=60)
+    pixels = read_image(path, channels, size=60)
     assert pixels.shape == (40, 60, channels)
     assert np.abs(pixels.astype(int) - 127).max() < 10
-    assert read_picture(path, channels, size=1).shape == (1, 1, channels)
+    assert read_image(path, channels, size=1).shape == (1, 1, channels)
     for size in (600, 1000, None):
-        assert np.array_equal(read_picture(path, channels, size=size), read_picture(path, channels))
+        assert np.array_equal(read_image(path, channels, size=size), read_image(path, channels))
 
 
 def test_a_large_jpeg_is_not_decoded_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_a_large_jpeg_is_not_decoded_whole(tmp_path: Path, monkeypatch: pytest.M
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.new("RGB", (1600, 1000), RED).save(tmp_path / "photograph.jpg", exif=exif)
-    pixels = read_picture(tmp_path / "photograph.jpg", size=50)
+    pixels = read_image(tmp_path / "photograph.jpg", size=50)
     assert decoded == [(200, 125)]
     assert pixels.shape == (50, 31, 3)
     assert np.abs(pixels - np.array(RED)).max() <= 3
@@ -160,18 +160,18 @@ def test_pictures_that_cannot_be_read(tmp_path: Path) -> None:
         Image.fromarray(noise).save(path)
         path.write_bytes(path.read_bytes()[:2000])
         with pytest.raises(InputError) as error:
-            read_picture(path)
+            read_image(path)
         one_line(error, str(path), "cannot be read as a picture")
     (tmp_path / "text.png").write_text("no picture\n")
     (tmp_path / "empty.png").write_bytes(b"")
     for name in ("text.png", "empty.png", "none.png"):
         with pytest.raises(InputError) as error:
-            read_picture(tmp_path / name)
+            read_image(tmp_path / name)
         one_line(error, name)
     for mode, value in (("F", 0.5), ("I", 230)):
         Image.new(mode, (2, 2), value).save(tmp_path / f"{mode}.tif")
         with pytest.raises(InputError) as error:
-            read_picture(tmp_path / f"{mode}.tif")
+            read_image(tmp_path / f"{mode}.tif")
         one_line(error, f"{mode}.tif", f"mode {mode} have no known range")
 
 
@@ -203,7 +203,7 @@ def test_sounds_keep_their_samples_channels_and_rate(
     written = wave(channels)
     path = tmp_path / f"sound.{ending}"
     soundfile.write(path, written, 8000, subtype=subtype)
-    waveform, rate = read_sound(path)
+    waveform, rate = read_audio(path)
     assert isinstance(waveform, np.ndarray)
     assert (rate, waveform.dtype) == (8000, np.float32)
     assert waveform.shape == (len(written),) if channels == 1 else (channels, len(written))
@@ -217,7 +217,7 @@ def test_a_sound_that_was_cut_off_is_refused(tmp_path: Path, ending: str, left: 
     soundfile.write(path, wave(1, 44100), 44100)
     path.write_bytes(path.read_bytes()[: int(left * path.stat().st_size)])
     with pytest.raises(InputError) as error:
-        read_sound(path)
+        read_audio(path)
     one_line(error, str(path), "cannot be read as a sound")
 
 
@@ -228,7 +228,7 @@ def test_a_streamed_sound_of_unknown_length_is_read(tmp_path: Path, promised: in
     content = bytearray(path.read_bytes())
     content[40:44] = struct.pack("<I", promised)
     path.write_bytes(content)
-    assert len(read_sound(path).waveform) == len(wave(1))
+    assert len(read_audio(path).waveform) == len(wave(1))
 
 
 def test_sounds_that_cannot_be_read(tmp_path: Path) -> None:
@@ -238,10 +238,10 @@ def test_sounds_that_cannot_be_read(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "damaged.wav", np.array([0.0, -3e29]), 8000, subtype="FLOAT")
     for name in ("zeros.wav", "silent.wav", "nan.wav", "damaged.wav", "none.wav"):
         with pytest.raises(InputError) as error:
-            read_sound(tmp_path / name)
+            read_audio(tmp_path / name)
         one_line(error, str(tmp_path / name))
     soundfile.write(tmp_path / "integers.wav", np.array([0.0, -(2.0**31)]), 8000, subtype="FLOAT")
-    assert read_sound(tmp_path / "integers.wav").waveform[1] == -(2.0**31)
+    assert read_audio(tmp_path / "integers.wav").waveform[1] == -(2.0**31)
 
 
 def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
@@ -270,22 +270,25 @@ def test_texts_that_cannot_be_read(tmp_path: Path) -> None:
 def test_tables(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text('file,label\na.wav,"cat, or dog"\nb.wav,dog\n')
-    assert [(row.line, row.cells["label"]) for row in read_table(path, ("label",))] == [(2, "cat, or dog"), (3, "dog")]
+    assert [(row.line, row.cells["label"]) for row in read_labels_table(path, ("label",))] == [
+        (2, "cat, or dog"),
+        (3, "dog"),
+    ]
     with pytest.raises(InputError) as error:
-        read_table(path, ("file", "fold"))
+        read_labels_table(path, ("file", "fold"))
     one_line(error, "has no column fold", "its columns are file, label")
     for row in ("short", "too,long,a row"):
         path.write_text(f"file,label\na,b\n{row}\n")
         with pytest.raises(InputError) as error:
-            read_table(path, ())
+            read_labels_table(path, ())
         one_line(error, f"{path}, line 3", "2 cells")
     path.write_text('file,label\n"a,b\n' + 70_000 * "c,d\n")
     with pytest.raises(InputError) as error:
-        read_table(path, ())
+        read_labels_table(path, ())
     one_line(error, f"{path}, line", "field larger than field limit")
     for cell in ("", "many", "nan"):
         with pytest.raises(InputError, match="here: a number is expected"):
-            read_number(cell, "here")
+            parse_number(cell, "here")
 
 
 def test_the_hash_is_of_contents_not_of_places(tmp_path: Path) -> None:
@@ -326,13 +329,13 @@ def test_a_flac_that_promises_nothing_or_more_than_memory_holds_is_named(tmp_pat
     (tmp_path / "b.flac").write_bytes(flac(8000, 2**36 - 1))
     (tmp_path / "c.flac").write_bytes(flac(8000, 8000))
     with pytest.raises(InputError, match=r"a\.flac does not say how long it is, as a stream does not: save it as"):
-        read_sound(tmp_path / "a.flac")
+        read_audio(tmp_path / "a.flac")
     with pytest.raises(InputError, match=r"b\.flac cannot be read as a sound"):
-        read_sound(tmp_path / "b.flac")
-    assert read_sound(tmp_path / "c.flac").waveform.shape == (8000,)
+        read_audio(tmp_path / "b.flac")
+    assert read_audio(tmp_path / "c.flac").waveform.shape == (8000,)
     (tmp_path / "table.csv").write_text("file,label,split\na.flac,x,test\nc.flac,x,train\nc2.flac,x,val\n")
     source = AudioFolder(tmp_path / "table.csv")
-    assert longest_seconds(source) == usual_seconds(source) == 1
+    assert max_duration(source) == median_duration(source) == 1
 
 
 @pytest.mark.parametrize("error", [RuntimeError("Failed to decode image"), MemoryError("none left")])
@@ -345,4 +348,4 @@ def test_whatever_a_decoder_raises_names_the_file(
     Image.new("RGB", (8, 8)).save(tmp_path / "a.avif")
     monkeypatch.setattr("PIL.AvifImagePlugin.AvifImageFile.load", torn)
     with pytest.raises(InputError, match=r"a\.avif cannot be read as a picture"):
-        read_picture(tmp_path / "a.avif")
+        read_image(tmp_path / "a.avif")

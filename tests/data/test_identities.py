@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unifier.data.dataset import Labelled, from_files
+from unifier.data.dataset import LabeledFile, from_files
 
 
 def test_the_function_that_reads_is_known_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +17,9 @@ def test_the_function_that_reads_is_known_by_its_file(tmp_path: Path, monkeypatc
     load = importlib.import_module("reading_of_mine").load
 
     def identities() -> list[str] | None:
-        return from_files([Labelled(tmp_path / "a.wav", "a"), Labelled(tmp_path / "b.wav", "b")], load).identities()
+        return from_files(
+            [LabeledFile(tmp_path / "a.wav", "a"), LabeledFile(tmp_path / "b.wav", "b")], load
+        ).identities()
 
     before = identities()
     assert before is not None

@@ -16,10 +16,10 @@ import torch
 
 from unifier.data import cache as kept
 from unifier.data.dataset import Subset
-from unifier.data.encoding import Encoded
+from unifier.data.encoding import EncodedSplit
 from unifier.data.source import SplitName
 from unifier.datasets.audio_folder import AudioFolder
-from unifier.experiment import Arm, Experiment, Training
+from unifier.experiment import Experiment, Task, Training
 from unifier.heads.classification import ClassificationHead
 from unifier.training.fit import encode_tasks
 from unifier.trunks.transformer import Transformer
@@ -65,10 +65,10 @@ def tokenizer(**settings: Any) -> FrameTokenizer:
     return FrameTokenizer(**usual | settings)
 
 
-def encoded(source: Any, tokens: Tokenizer | None = None, **training: Any) -> dict[SplitName, Encoded]:
+def encoded(source: Any, tokens: Tokenizer | None = None, **training: Any) -> dict[SplitName, EncodedSplit]:
     head = ClassificationHead(source.labels, 8)
-    arm = Arm(source, tokens or tokenizer(), head)
-    experiment = Experiment("sounds", TRUNK, {"sounds": arm}, Training(steps=1, workers=0, **training))
+    task = Task(source, tokens or tokenizer(), head)
+    experiment = Experiment("sounds", TRUNK, {"sounds": task}, Training(steps=1, num_workers=0, **training))
     return dict(encode_tasks(experiment, {})["sounds"].splits)
 
 
@@ -76,7 +76,7 @@ def raw(units: Units) -> list[Any]:
     return [(part.dtype, part.shape, part.numpy().tobytes()) for part in units]
 
 
-def content(splits: Mapping[SplitName, Encoded]) -> list[Any]:
+def content(splits: Mapping[SplitName, EncodedSplit]) -> list[Any]:
     return [
         (name, int(split.indices[k]), split.scalar, split.target(k).numpy().tobytes(), *raw(split.units(k)))
         for name, split in splits.items()
@@ -102,7 +102,7 @@ def test_a_second_run_reads_no_sound_and_has_the_same_to_the_byte(
 
 def test_another_fold_or_task_finds_the_same_sounds(table: Path, root: Path, read: list[str]) -> None:
     splits = [encoded(AudioFolder(table, fold=fold)) for fold in range(4)]
-    assert kept.keep_units(AudioFolder(table, task="tags"), tokenizer()) is not None
+    assert kept.load_or_encode(AudioFolder(table, target="tags"), tokenizer()) is not None
     assert len(read) == 12
     assert len(list(root.iterdir())) == 1
     for fold, split in enumerate(splits):
@@ -136,7 +136,7 @@ def test_random_numbers_do_not_tell_whether_units_were_kept(table: Path, root: P
     assert drawn[0] == drawn[1]
 
 
-FRAMES: dict[str, Any] = {"rate": 8000, "window": 0.05, "hop": 0.02, "bands": 20, "normalise": "band"}
+FRAMES: dict[str, Any] = {"rate": 8000, "window": 0.05, "hop": 0.02, "bands": 20, "normalize": "band"}
 CHANGES = FRAMES | {"stack": 3, "patch": (4, 8), "stride": (2, 8), "length": 100}
 """Another value of each setting that `encode` or `fit` goes by."""
 SAME: dict[str, Any] = {"dim": 16, "dropout": 0.5, "stem": "strided"}
@@ -165,7 +165,7 @@ def test_a_setting_that_encoding_does_not_read_changes_nothing(
 ) -> None:
     encoded(AudioFolder(table))
     fresh = tokenizer(**{name: SAME[name]})
-    assert kept.keep_units(AudioFolder(table), fresh) is not None
+    assert kept.load_or_encode(AudioFolder(table), fresh) is not None
     assert len(read) == 12
 
 
@@ -315,7 +315,7 @@ def test_a_sound_too_short_to_encode_is_left_out_of_the_statistics_too(table: Pa
 
 def test_a_label_outside_the_set_is_a_bad_example_with_kept_units_too(table: Path, root: Path) -> None:
     encoded(AudioFolder(table))
-    units = kept.keep_units(AudioFolder(table), tokenizer())
+    units = kept.load_or_encode(AudioFolder(table), tokenizer())
     assert units is not None
     with pytest.raises(InputError, match=r"test: .*1\.wav: the label 'b' is outside"):
         units.split(AudioFolder(table).split("test"), ClassificationHead("ac", 8), said="test")
@@ -346,5 +346,5 @@ def test_pictures_and_lists_are_left_as_they_were(root: Path) -> None:
             return [(np.zeros((4, 4), np.uint8), "a")]
 
     assert PatchTokenizer(8, patch=2, channels=1).encoding_key() is None
-    assert kept.keep_units(Two(), tokenizer()) is None  # pyright: ignore[reportArgumentType]
+    assert kept.load_or_encode(Two(), tokenizer()) is None  # pyright: ignore[reportArgumentType]
     assert not root.exists()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from unifier.data.cache import fit_once, keep_units
-from unifier.data.encoding import Encoded
+from unifier.data.cache import fit_once, load_or_encode
+from unifier.data.encoding import EncodedSplit
 from unifier.datasets.audio_folder import AudioFolder
 from unifier.heads.classification import ClassificationHead
 from unifier_tokenizers import FrameTokenizer, InputError
@@ -46,15 +46,15 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def first_fold(table: Path, **more: Any) -> tuple[Encoded, list[str]]:
+def first_fold(table: Path, **more: Any) -> tuple[EncodedSplit, list[str]]:
     """The first fold, and what is left out of it."""
     source = AudioFolder(table)
-    units = keep_units(source, FrameTokenizer(8, rate=RATE, bands=16), workers=0, **more)
+    units = load_or_encode(source, FrameTokenizer(8, sample_rate=RATE, n_mels=16), num_workers=0, **more)
     assert units is not None
     return units.split(source.split("test"), ClassificationHead("ab", 8), said="test", **more)
 
 
-def content(split: Encoded) -> list[Any]:
+def content(split: EncodedSplit) -> list[Any]:
     return [[part.tolist() for part in split.units(k)] for k in range(len(split))]
 
 
@@ -82,7 +82,7 @@ def test_what_was_a_disks_fault_is_left_out_no_longer(table: Path, read: list[st
 
 
 def test_statistics_that_a_full_disk_has_no_room_for_are_not_kept(table: Path, tmp_path: Path) -> None:
-    fitted = FrameTokenizer(8, rate=RATE, bands=16)
+    fitted = FrameTokenizer(8, sample_rate=RATE, n_mels=16)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # bytes a file
     try:

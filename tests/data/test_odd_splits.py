@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unifier import Arm, ClassificationHead, Comparison, Example, Experiment, Training, Transformer, run
+from unifier import ClassificationHead, Comparison, Example, Experiment, Task, Training, Transformer, run
 from unifier.comparison import Mode
-from unifier.data.dataset import Subset, split_of
-from unifier.data.source import SplitName, target_of, where
+from unifier.data.dataset import Subset, open_split
+from unifier.data.source import SplitName, describe_example, target_of
 from unifier.datasets.digits import Digits
 from unifier.datasets.parallel_text import ParallelText
-from unifier.training.fit import Place
+from unifier.training.fit import RunContext
 from unifier.trials.plan import plan_trials
-from unifier.trials.trials import Trials
+from unifier.trials.trials import TrialRunner
 from unifier_tokenizers import InputError, Mixture, PatchTokenizer, Tokenizer, Units
 
 D = 4
@@ -67,8 +67,8 @@ class Own:
 
 def trained(source: Own, out: Path) -> None:
     def own() -> Experiment:
-        arms = {"own": Arm(source, Written(), ClassificationHead("ab", D))}
-        return Experiment("own", Transformer(D, 1, 2, D), arms, Training(steps=1, batch_tokens=16))
+        tasks = {"own": Task(source, Written(), ClassificationHead("ab", D))}
+        return Experiment("own", Transformer(D, 1, 2, D), tasks, Training(steps=1, batch_tokens=16))
 
     run(own, out=out, track="off")
 
@@ -80,9 +80,9 @@ TARGETS = ["a", "b", "a", "b"]
 @pytest.mark.parametrize("targets", [[0, 1, 0, 1], torch.tensor([0, 1, 0, 1])], ids=["list", "tensor"])
 def test_a_split_may_hold_its_targets_under_any_name(targets: Any) -> None:
     source = Own(Kept(GOOD, targets))
-    for split in (split_of(source, "train"), Subset(source, 0.5).split("train")):
+    for split in (open_split(source, "train"), Subset(source, 0.5).split("train")):
         assert target_of(split, 1) in (0, 1)
-        assert "example" in where(split, 1)
+        assert "example" in describe_example(split, 1)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_what_is_no_split_is_named(split: Any) -> None:
     source = Own([])
     source.every = split
     with pytest.raises(InputError, match=rf'own: split\("train"\) gives a {type(split).__name__}: a list is expected'):
-        split_of(source, "train")
+        open_split(source, "train")
 
 
 @pytest.mark.parametrize(
@@ -138,17 +138,17 @@ def test_pairs_have_no_classes(tmp_path: Path) -> None:
 def test_a_trunk_that_was_trained_before_is_no_random_control(tmp_path: Path) -> None:
     def digits() -> Experiment:
         trunk = Transformer(D, 1, 2, D)
-        trunk.trained_before = True
-        arms = {"digits": Arm(Digits(), PatchTokenizer(D, patch=4), ClassificationHead(Digits.labels, D))}
-        return Experiment("digits", trunk, arms, Training(tokens=64))
+        trunk.pretrained = True
+        tasks = {"digits": Task(Digits(), PatchTokenizer(D, patch=4), ClassificationHead(Digits.labels, D))}
+        return Experiment("digits", trunk, tasks, Training(tokens=64))
 
     def shapes() -> Experiment:
         return digits()
 
     def built(*modes: Mode) -> Experiment:
-        trials = Trials(Comparison("study", [digits, shapes], {}, (0,), modes), Place(tmp_path, "study"))
+        trials = TrialRunner(Comparison("study", [digits, shapes], {}, (0,), modes), RunContext(tmp_path, "study"))
         return trials.build(next(iter(plan_trials(trials.comparison))))
 
-    assert built("solo", "joint").trunk.trained_before
+    assert built("solo", "joint").trunk.pretrained
     with pytest.raises(InputError, match="the trunk of digits is trained before, so its control is not random"):
         built("transfer")

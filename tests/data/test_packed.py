@@ -9,15 +9,15 @@ import soundfile
 import torch
 from torch import Tensor
 
-from unifier.data.storage import Mapped, Packed
-from unifier.training.memory import forget_peak_memory, peak_memory
+from unifier.data.storage import MemmapArray, RaggedArray
+from unifier.training.memory import peak_memory, reset_peak_memory
 from unifier_tokenizers import InputError
 
 SIDES: list[tuple[int, ...]] = [(), (3,), (2, 3)]
 
 
-def packed_of(parts: list[Tensor]) -> Packed:
-    packed = Packed()
+def packed_of(parts: list[Tensor]) -> RaggedArray:
+    packed = RaggedArray()
     for part in parts:
         packed.append(part)
     return packed
@@ -46,7 +46,7 @@ def test_padding_a_batch_leaves_what_is_stored() -> None:
 
 
 def test_nothing_can_be_mapped() -> None:
-    assert Mapped(np.float32, (2, 3)).read().shape == (0, 2, 3)
+    assert MemmapArray(np.float32, (2, 3)).read().shape == (0, 2, 3)
 
 
 @pytest.mark.parametrize("other", [torch.zeros(3, 4), torch.zeros(2, 4, dtype=torch.uint8)])
@@ -57,8 +57,8 @@ def test_one_that_is_not_as_the_first_is_refused(other: Tensor) -> None:
 
 
 def test_more_than_is_read_takes_no_memory() -> None:
-    part, packed = torch.ones(512, 1024), Packed()  # 2 MiB
-    forget_peak_memory("cpu")
+    part, packed = torch.ones(512, 1024), RaggedArray()  # 2 MiB
+    reset_peak_memory("cpu")
     before = peak_memory("cpu")
     for _ in range(100):
         packed.append(part)
@@ -71,7 +71,7 @@ def test_a_view_opens_no_file() -> None:
     packed = packed_of([torch.arange(4), torch.arange(2)])
     packed.lengths()
     opened = len(list(Path("/proc/self/fd").iterdir()))
-    views = [packed.some([k % 2]) for k in range(20)]
+    views = [packed.select([k % 2]) for k in range(20)]
     assert [len(view[0]) for view in views] == 10 * [4, 2]
     assert len(list(Path("/proc/self/fd").iterdir())) == opened
 
@@ -114,7 +114,7 @@ try:
 except MemoryError:
     print(f"{size} bytes are too many")
 for _ in range(2):  # as it is encoded, and as it was kept
-    kept = keep_units(source, tokenizer, workers=0)
+    kept = keep_units(source, tokenizer, num_workers=0)
     train, _ = kept.split(source.split("train"), Place())
     batches = TrainingBatches({"sounds": train}, columns=9000, seed=0, budget={"steps": 40})
     print(sum(int(batch.values.isfinite().all()) for _, batch in batches), "steps")

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
-from unifier import Arm, Bag, Experiment, Scale, Training, run
+from unifier import Experiment, MeanAttentionTrunk, ScoreRange, Task, Training, run
 from unifier.data.dataset import Subset
 from unifier.data.prepare import describe_data
 from unifier.data.source import Example, Source, SplitName, name_of
@@ -40,7 +40,7 @@ def test_the_reference_of_digits_is_what_scikit_learn_s_example_finds() -> None:
 
 
 def test_saying_the_truth_about_embedded_data_scores_its_reference() -> None:
-    music = {task: SyntheticMusic(train=1, val=1, test=20, seconds=1.0, task=task) for task in ("genre", "tags")}
+    music = {task: SyntheticMusic(train=1, val=1, test=20, seconds=1.0, target=task) for task in ("genre", "tags")}
     head: Any
     for task, head in (
         ("genre", ClassificationHead(music["genre"].labels, 4)),
@@ -55,7 +55,7 @@ def test_saying_the_truth_about_embedded_data_scores_its_reference() -> None:
         assert guessing[scale.metric] == pytest.approx(scale.chance)
     pairs = GrammarPairs(train=200, val=5, test=20)
     targets = [example.target for example in pairs.split("test")]
-    head = TranslationHead(Vocabulary.fit(targets, size=300), 8, depth=1, heads=2, hidden=8)
+    head = TranslationHead(Vocabulary.fit(targets, size=300), 8, depth=1, heads=2, ffn_dim=8)
     assert head.metrics(targets, targets)[pairs.scale.metric] == pytest.approx(pairs.scale.reference)
     assert head.metrics(["" for _ in targets], targets)[pairs.scale.metric] == pairs.scale.chance
 
@@ -63,8 +63,8 @@ def test_saying_the_truth_about_embedded_data_scores_its_reference() -> None:
 @pytest.mark.parametrize(("chance", "reference"), [(0.08, 0.001), (50.0, 50.0), (0.0, float("nan"))])
 def test_a_reference_is_above_chance(chance: float, reference: float) -> None:
     with pytest.raises(InputError, match="higher is better: give errors a minus"):
-        Scale("mse", chance, reference, "a paper")
-    assert Scale("mse", -0.08, -0.001, "a paper").reference == -0.001
+        ScoreRange("mse", chance, reference, "a paper")
+    assert ScoreRange("mse", -0.08, -0.001, "a paper").reference == -0.001
 
 
 def test_a_scale_and_folds_that_are_none_are_told_before_anything_is_encoded(
@@ -80,8 +80,8 @@ def test_a_scale_and_folds_that_are_none_are_told_before_anything_is_encoded(
     def odd(*, fold: int = 1) -> Experiment:
         tokenizer = PatchTokenizer(4, channels=1)
         monkeypatch.setattr(tokenizer, "encode", encoded)
-        arm = Arm(Odd(), tokenizer, ClassificationHead(("a", "b"), 4))
-        return Experiment("odd", Bag(4, 1, 4), {"odd": arm}, Training(steps=1))
+        task = Task(Odd(), tokenizer, ClassificationHead(("a", "b"), 4))
+        return Experiment("odd", MeanAttentionTrunk(4, 1, 4), {"odd": task}, Training(steps=1))
 
     with pytest.raises(InputError, match=r"bare: its scale is a tuple: give it as unifier\.Scale"):
         run(odd, out=tmp_path, track="off")
@@ -102,11 +102,13 @@ def test_a_source_without_a_name_is_called_as_its_class(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], undrawn: object
 ) -> None:
     def nameless(*, fold: int = 0) -> Experiment:
-        arm = Arm(Nameless(), PatchTokenizer(4, channels=1), ClassificationHead(Digits.labels, 4))
-        return Experiment("nameless", Bag(4, 1, 4), {"own": arm}, Training(steps=1, validations=1, workers=0))
+        task = Task(Nameless(), PatchTokenizer(4, channels=1), ClassificationHead(Digits.labels, 4))
+        return Experiment(
+            "nameless", MeanAttentionTrunk(4, 1, 4), {"own": task}, Training(steps=1, num_validations=1, num_workers=0)
+        )
 
     show_experiment(nameless())
-    assert "arm own: Nameless" in capsys.readouterr().out
+    assert "task own: Nameless" in capsys.readouterr().out
     (result,) = run(nameless, out=tmp_path, track="off")
     assert result.data["own"]["name"] == "Nameless"
     with pytest.raises(InputError, match="folds=3: Nameless has 2 folds"):

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from unifier.data.source import SPLITS, UNREADABLE, SplitName
-from unifier.data.splits import copies, hold_out, hold_out_rows, pick, refuse_leak, rotate_folds
+from unifier.data.source import SPLITS, UNREADABLE_MARK, SplitName
+from unifier.data.splits import check_no_leak, count_copies, hold_out, hold_out_rows, rotate_folds, select_part
 from unifier_tokenizers import InputError
 
 LABELS = [label for label, count in (("rare", 1), ("few", 5), ("some", 37), ("many", 200)) for _ in range(count)]
@@ -25,7 +25,7 @@ def test_held_out_parts_hold_their_share_of_every_label() -> None:
 
 def test_every_example_is_in_one_split() -> None:
     splits = hold_out("these", LABELS, ("val", "test"))
-    indices = [index for part in SPLITS for index in pick(range(len(LABELS)), splits, part)]
+    indices = [index for part in SPLITS for index in select_part(range(len(LABELS)), splits, part)]
     assert sorted(indices) == list(range(len(LABELS)))
 
 
@@ -44,11 +44,11 @@ def test_groups_stay_whole() -> None:
     groups = [f"group {i // 7}" for i in range(300)]
     splits = hold_out("these", labels, ("val", "test"), groups=groups)
     assert set(splits) == set(SPLITS)
-    refuse_leak("group", groups, splits)
+    check_no_leak("group", groups, splits)
     sizes = Counter(splits)
     assert abs(sizes["val"] - sizes["test"]) <= 2 * 7
     for part in SPLITS:
-        assert set(pick(labels, splits, part)) == set(labels)
+        assert set(select_part(labels, splits, part)) == set(labels)
 
 
 def test_large_groups_are_left_to_train_on() -> None:
@@ -75,9 +75,9 @@ def test_every_label_is_trained_on_and_groups_stay_whole(seed: int) -> None:
     for label in ("once", "also once", "once more"):
         labels[draw.randrange(200)] = label
     splits = hold_out("these", labels, ("val", "test"), groups=groups)
-    refuse_leak("group", groups, splits)
+    check_no_leak("group", groups, splits)
     assert set(splits) == set(SPLITS)
-    assert set(pick(labels, splits, "train")) == set(labels)
+    assert set(select_part(labels, splits, "train")) == set(labels)
 
 
 def test_a_class_whose_two_groups_were_drawn_keeps_one_in_training() -> None:
@@ -87,7 +87,7 @@ def test_a_class_whose_two_groups_were_drawn_keeps_one_in_training() -> None:
     labels = ["rare" if group in held[:1] + held[-1:] else "a" for group in groups]
     splits = hold_out("these", labels, ("val", "test"), groups=groups, one_in=4)
     assert set(splits) == set(SPLITS)
-    assert "rare" in pick(labels, splits, "train")
+    assert "rare" in select_part(labels, splits, "train")
 
 
 def test_classes_of_one_group_each_leave_none_to_hold_out() -> None:
@@ -103,10 +103,10 @@ def test_too_few_to_hold_out(labels: list[str], groups: list[str] | None) -> Non
 
 def test_each_fold_is_tested_on_once_and_the_next_validates() -> None:
     folds = [1, 2, 3, 5, 1, 2, 3, 5]
-    tested = [pick(folds, rotate_folds("these", folds, fold), "test") for fold in (1, 2, 3, 5)]
+    tested = [select_part(folds, rotate_folds("these", folds, fold), "test") for fold in (1, 2, 3, 5)]
     assert sorted(index for test in tested for index in test) == sorted(folds)
-    assert set(pick(folds, rotate_folds("these", folds, 5), "val")) == {1}
-    assert set(pick(folds, rotate_folds("these", folds, 2), "train")) == {1, 5}
+    assert set(select_part(folds, rotate_folds("these", folds, 5), "val")) == {1}
+    assert set(select_part(folds, rotate_folds("these", folds, 2), "train")) == {1, 5}
     assert rotate_folds("these", folds, None) == rotate_folds("these", folds, 1)
 
 
@@ -129,12 +129,12 @@ def test_folds_that_cut_a_group_are_refused_whichever_is_tested_on() -> None:
 
 def test_a_leak_names_the_group_and_both_parts() -> None:
     with pytest.raises(InputError, match=r"artist 'Bach' is in fold 0 and in fold 3"):
-        refuse_leak("artist", ["Bach", "Abba", "Bach"], ["fold 0", "fold 0", "fold 3"])
+        check_no_leak("artist", ["Bach", "Abba", "Bach"], ["fold 0", "fold 0", "fold 3"])
 
 
 def test_no_such_split() -> None:
     with pytest.raises(InputError, match="no split 'dev': choose one of train, val, test"):
-        pick([1], ["train"], "dev")  # pyright: ignore[reportArgumentType]
+        select_part([1], ["train"], "dev")  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("count", [3, 10, 57, 1000])
@@ -143,7 +143,7 @@ def test_rows_are_held_out_as_examples_of_one_label_are(count: int, parts: list[
     splits = hold_out("these", [""] * count, parts)
     rows = hold_out_rows("these", count, parts)
     assert {part: held.tolist() for part, held in rows.items()} == {
-        part: pick(range(count), splits, part) for part in ("train", *parts)
+        part: select_part(range(count), splits, part) for part in ("train", *parts)
     }
     with pytest.raises(InputError, match="these: too few examples to hold out"):
         hold_out_rows("these", len(parts), parts)
@@ -158,6 +158,6 @@ def test_it_is_said_where_most_classes_are_too_small_to_be_tested() -> None:
 
 
 def test_what_is_held_out_and_trained_on_too_is_counted() -> None:
-    contents = ["a", "b", UNREADABLE, "a", "a", "c", UNREADABLE]
+    contents = ["a", "b", UNREADABLE_MARK, "a", "a", "c", UNREADABLE_MARK]
     parts: list[SplitName] = ["train", "train", "train", "val", "test", "test", "test"]
-    assert copies(contents, parts) == 2
+    assert count_copies(contents, parts) == 2

@@ -9,7 +9,7 @@ import pytest
 
 from unifier.data.dataset import Examples, Subset
 from unifier.data.prepare import sha256_of
-from unifier.data.source import Example, Scale, SplitName, where
+from unifier.data.source import Example, ScoreRange, SplitName, describe_example
 from unifier.datasets.digits import Digits
 from unifier.datasets.grammar import GrammarPairs
 from unifier_tokenizers import InputError
@@ -23,7 +23,7 @@ class Songs:
 
     name = "songs"
     labels = ("even", "odd")
-    scale = Scale("accuracy", 50.0, None, "two classes of one size")
+    scale = ScoreRange("accuracy", 50.0, None, "two classes of one size")
     dropped: ClassVar = {"duplicates": 2}
 
     def split(self, name: SplitName) -> Examples[int]:
@@ -72,11 +72,11 @@ def test_examples_keep_their_place() -> None:
     train = Subset(Songs(), 0.3).split("train")
     assert isinstance(train, Examples)
     for index, (number, _) in enumerate(train):
-        assert where(train, index) == f"line {number}"
-    travelled = pickle.loads(pickle.dumps(train))  # into a data worker
-    assert list(travelled) == list(train)
+        assert describe_example(train, index) == f"line {number}"
+    traveled = pickle.loads(pickle.dumps(train))  # into a data worker
+    assert list(traveled) == list(train)
     plain = Subset(Digits(), 0.01).split("train")
-    assert where(plain, 0).startswith("example ")
+    assert describe_example(plain, 0).startswith("example ")
 
 
 def test_each_share_has_a_hash_of_its_own() -> None:

@@ -7,12 +7,12 @@ import pytest
 import soundfile
 
 import unifier.data.statistics
-from unifier.data.readers import open_sound
+from unifier.data.readers import open_audio
 from unifier.data.source import Example, SplitName
-from unifier.data.statistics import longest_seconds, usual_seconds
+from unifier.data.statistics import max_duration, median_duration
 from unifier.datasets.audio_folder import AudioFolder
 from unifier.datasets.synthetic_music import SyntheticMusic
-from unifier_tokenizers import InputError, Sound
+from unifier_tokenizers import Audio, InputError
 
 
 def table(folder: Path, seconds: list[float]) -> Path:
@@ -28,19 +28,19 @@ def test_no_file_is_decoded_and_a_broken_one_is_passed_over(tmp_path: Path, monk
     source = AudioFolder(table(tmp_path, [1.0, 5.0, 2.0, 9.0, 3.0]))
     with monkeypatch.context() as patch:
         patch.delattr(soundfile.SoundFile, "read")
-        assert usual_seconds(source) == 3
+        assert median_duration(source) == 3
     (tmp_path / "003.wav").write_text("no sound")
     (tmp_path / "001.wav").unlink()
-    assert usual_seconds(source) == 2
+    assert median_duration(source) == 2
     for path in tmp_path.glob("*.wav"):
         path.unlink()
-    assert usual_seconds(source) == 0
+    assert median_duration(source) == 0
 
 
 def test_few_of_many_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, asked = AudioFolder(table(tmp_path, [1.0] * 20 + [2.0] * 40)), list[Path]()
-    monkeypatch.setattr(unifier.data.statistics, "open_sound", lambda path: (asked.append(path), open_sound(path))[1])
-    assert usual_seconds(source, most=10) == 2
+    monkeypatch.setattr(unifier.data.statistics, "open_sound", lambda path: (asked.append(path), open_audio(path))[1])
+    assert median_duration(source, most=10) == 2
     assert len(asked) == 10
 
 
@@ -48,10 +48,10 @@ def test_the_longest_of_many_is_found_by_its_size(tmp_path: Path, monkeypatch: p
     place = table(tmp_path, [1.0] * 30 + [600.0] + [2.0] * 30)
     (tmp_path / "059.wav").unlink()
     asked = list[Path]()
-    monkeypatch.setattr(unifier.data.statistics, "open_sound", lambda path: (asked.append(path), open_sound(path))[1])
-    assert longest_seconds(AudioFolder(place), most=10) == 600
+    monkeypatch.setattr(unifier.data.statistics, "open_sound", lambda path: (asked.append(path), open_audio(path))[1])
+    assert max_duration(AudioFolder(place), most=10) == 600
     assert len(asked) == 10
-    assert usual_seconds(AudioFolder(place)) < 3
+    assert median_duration(AudioFolder(place)) < 3
 
 
 class Listed:
@@ -60,17 +60,17 @@ class Listed:
     name = "listed"
 
     def split(self, name: SplitName) -> list[Example]:
-        return [Example(Sound(np.zeros((2, 500 * k), np.float32), 1000), None) for k in (1, 2, 6)]
+        return [Example(Audio(np.zeros((2, 500 * k), np.float32), 1000), None) for k in (1, 2, 6)]
 
 
 def test_sounds_without_a_file_are_read_unless_the_set_says_how_long_they_are() -> None:
-    assert (usual_seconds(Listed()), longest_seconds(Listed())) == (1, 3)
+    assert (median_duration(Listed()), max_duration(Listed())) == (1, 3)
     music = SyntheticMusic(seconds=4.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.delattr(SyntheticMusic, "split")
-        assert (usual_seconds(music), longest_seconds(music)) == (4, 4)
+        assert (median_duration(music), max_duration(music)) == (4, 4)
 
 
 def test_a_split_that_cannot_be_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
-        usual_seconds(AudioFolder(tmp_path / "none.csv"))
+        median_duration(AudioFolder(tmp_path / "none.csv"))

@@ -8,11 +8,11 @@ import pytest
 import soundfile
 from PIL import Image
 
-from unifier.data.readers import PICTURE_SUFFIXES, SOUND_SUFFIXES
+from unifier.data.readers import AUDIO_SUFFIXES, IMAGE_SUFFIXES
 from unifier.data.source import SPLITS
 from unifier.datasets.audio_folder import AudioFolder
 from unifier.datasets.image_folder import ImageFolder
-from unifier.experiment import Arm, Experiment, Training
+from unifier.experiment import Experiment, Task, Training
 from unifier.heads.classification import ClassificationHead
 from unifier.training.fit import encode_tasks
 from unifier.trunks.transformer import Transformer
@@ -35,16 +35,16 @@ def sound(path: Path) -> Path:
 
 def found(source: ImageFolder | AudioFolder) -> set[tuple[Path, str]]:
     splits = [source.split(name) for name in SPLITS]
-    return {(Path(split.where(i)), split[i].target) for split in splits for i in range(len(split))}
+    return {(Path(split.example_id(i)), split[i].target) for split in splits for i in range(len(split))}
 
 
 def test_pictures_of_every_kind_are_found_and_read(tmp_path: Path) -> None:
-    there = {(picture(tmp_path / "ab"[k] / f"1{ending}"), "ab"[k]) for ending in PICTURE_SUFFIXES for k in (0, 1)}
+    there = {(picture(tmp_path / "ab"[k] / f"1{ending}"), "ab"[k]) for ending in IMAGE_SUFFIXES for k in (0, 1)}
     assert found(ImageFolder(tmp_path)) == there
 
 
 def test_sounds_of_every_kind_are_found_and_read(tmp_path: Path) -> None:
-    there = {(sound(tmp_path / "ab"[k] / f"1{ending}"), "ab"[k]) for ending in SOUND_SUFFIXES for k in (0, 1)}
+    there = {(sound(tmp_path / "ab"[k] / f"1{ending}"), "ab"[k]) for ending in AUDIO_SUFFIXES for k in (0, 1)}
     assert found(AudioFolder(tmp_path)) == there
 
 
@@ -105,7 +105,7 @@ def test_a_class_that_nothing_trains_is_named(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="nothing in train is of kraken, yeti, which val or test have") as error:
             source.split("train")
         assert "\n" not in str(error.value)
-    assert len(AudioFolder(tmp_path / "table.csv", task="tags").split("train")) == 2, "a tag may be rare"
+    assert len(AudioFolder(tmp_path / "table.csv", target="tags").split("train")) == 2, "a tag may be rare"
 
 
 def test_a_class_that_no_fold_trains_is_named(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_copies_of_what_is_trained_on_are_said(kind: str, tmp_path: Path, capsys
     held.write_bytes(trained.read_bytes())
     assert source(tmp_path).copies == 1
     tokenizer = PatchTokenizer(8, channels=3) if kind == "pictures" else FrameTokenizer(8)
-    arm = Arm(source(tmp_path), tokenizer, ClassificationHead(("cat", "dog"), 8))
-    (found,) = encode_tasks(Experiment("own", Transformer(8, 0, 2, 8), {"own": arm}, Training(steps=1)), {}).values()
+    task = Task(source(tmp_path), tokenizer, ClassificationHead(("cat", "dog"), 8))
+    (found,) = encode_tasks(Experiment("own", Transformer(8, 0, 2, 8), {"own": task}, Training(steps=1)), {}).values()
     assert found.data["copies"] == 1
     assert "folder: 1 examples of val and test are also in train, byte for byte" in capsys.readouterr().err

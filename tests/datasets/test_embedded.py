@@ -19,7 +19,7 @@ from unifier.datasets.digits import Digits
 from unifier.datasets.grammar import ADJECTIVES, DETERMINERS, NOUNS, PRONOUNS, VERBS, GrammarPairs
 from unifier.datasets.synthetic_music import GENRES, SyntheticMusic, render
 from unifier_tokenizers import InputError
-from unifier_tokenizers.text import WORD
+from unifier_tokenizers.text import WORD_START
 
 Features = NDArray[np.floating]
 
@@ -106,14 +106,16 @@ def sentences(grammar: GrammarPairs) -> list[Example]:
 
 def test_every_tested_word_is_taught(grammar: GrammarPairs) -> None:
     for side in (0, 1):
-        taught = {word for pair in grammar.split("train") for word in WORD.findall(pair[side])}
-        asked = {word for name in ("val", "test") for pair in grammar.split(name) for word in WORD.findall(pair[side])}
+        taught = {word for pair in grammar.split("train") for word in WORD_START.findall(pair[side])}
+        asked = {
+            word for name in ("val", "test") for pair in grammar.split(name) for word in WORD_START.findall(pair[side])
+        }
         assert asked <= taught
 
 
 def test_words_lose_nothing_but_spaces(grammar: GrammarPairs) -> None:
     for text in (text for pair in sentences(grammar) for text in pair):
-        assert "".join(WORD.findall(text)) == text.replace(" ", "")
+        assert "".join(WORD_START.findall(text)) == text.replace(" ", "")
         assert text[0].isupper()
         assert text.endswith(".")
 
@@ -137,14 +139,14 @@ def test_alignment_covers_every_word_and_stays_in_the_sentence(grammar: GrammarP
     pairs = grammar.split("test")
     for index, pair in enumerate(pairs):
         for side, places in enumerate(zip(*pairs.alignment(index), strict=True)):
-            assert set(places) == set(range(len(WORD.findall(pair[side]))))
+            assert set(places) == set(range(len(WORD_START.findall(pair[side]))))
 
 
 def test_alignment_agrees_with_the_lexicon(grammar: GrammarPairs) -> None:
     lexicon = {en: fr for noun in NOUNS for en, fr in zip(noun.english, noun.french, strict=True)}
     pairs, crossing = grammar.split("test"), 0
     for index, pair in enumerate(pairs):
-        source, target = WORD.findall(pair.input), WORD.findall(pair.target)
+        source, target = WORD_START.findall(pair.input), WORD_START.findall(pair.target)
         links = pairs.alignment(index)
         assert all(target[t] == lexicon[source[s]] for s, t in links if source[s] in lexicon)
         crossing += any(s < s2 and t > t2 for s, t in links for s2, t2 in links)
@@ -155,10 +157,10 @@ def test_elision_and_contraction_are_right(grammar: GrammarPairs) -> None:
     elided = {"l'", "j'", "n'", "d'", "cet", "bel", "nouvel"}
     whole = {"le", "la", "je", "ne", "de", "ce", "ma", "beau", "nouveau"}
     for english, french in sentences(grammar):
-        for word, following in pairwise(WORD.findall(french.lower())):
+        for word, following in pairwise(WORD_START.findall(french.lower())):
             assert word not in (whole if following.startswith(tuple("aeiouéêhœ")) else elided), french
             assert word != "de" or following not in {"le", "les", "des", "de", "du"}, french
-        for word, following in pairwise(WORD.findall(english.lower())):
+        for word, following in pairwise(WORD_START.findall(english.lower())):
             assert word != ("a" if following.startswith(tuple("aeiou")) else "an"), english
 
 
@@ -179,8 +181,8 @@ def test_noun_phrases_agree_in_gender_and_number(grammar: GrammarPairs) -> None:
     forms["mon"].add((True, 0))  # before a vowel
     checked = set[str]()
     for _, french in sentences(grammar):
-        for word, following in pairwise(WORD.findall(french.lower())):
-            if word in forms and following in forms:  # neighbours within one noun phrase
+        for word, following in pairwise(WORD_START.findall(french.lower())):
+            if word in forms and following in forms:  # neighbors within one noun phrase
                 assert forms[word] & forms[following], french
                 checked |= {word, following}
     assert checked >= {word for adjective in ADJECTIVES for word in adjective.french} | {"mon", "cet", "du"}
@@ -192,7 +194,7 @@ def test_predicates_and_verbs_agree_with_a_pronoun(grammar: GrammarPairs) -> Non
     to_be = {"suis": 0, "est": 1, "sommes": 2, "êtes": 3, "sont": 4}
     seen = set[str]()
     for _, french in sentences(grammar):
-        tokens = [word.replace("j'", "je") for word in WORD.findall(french.lower())]
+        tokens = [word.replace("j'", "je") for word in WORD_START.findall(french.lower())]
         if tokens[0] not in by_pronoun:
             continue
         pronoun = by_pronoun[tokens[0]]
@@ -208,9 +210,9 @@ def test_predicates_and_verbs_agree_with_a_pronoun(grammar: GrammarPairs) -> Non
 
 def test_negation_stands_on_both_sides_of_the_french_verb(grammar: GrammarPairs) -> None:
     for english, french in sentences(grammar):
-        tokens = WORD.findall(french.lower())
+        tokens = WORD_START.findall(french.lower())
         negated = "ne" in tokens or "n'" in tokens
-        assert negated == ("not" in WORD.findall(english)) == ("pas" in tokens)
+        assert negated == ("not" in WORD_START.findall(english)) == ("pas" in tokens)
         if negated:
             ne = next(place for place, word in enumerate(tokens) if word in ("ne", "n'"))
             assert tokens[ne + 2] == "pas"
@@ -238,7 +240,7 @@ def test_sounds_are_sound_and_follow_their_scores() -> None:
 
 
 def test_tags_follow_the_score() -> None:
-    source = small_music(task="tags", train=100)
+    source = small_music(target="tags", train=100)
     scores, examples = source.scores("train"), source.split("train")
     for score, (_, tags) in zip(scores, examples, strict=True):
         assert set(tags) <= set(source.labels)

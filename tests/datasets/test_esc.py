@@ -12,7 +12,7 @@ import soundfile
 from unifier.data.dataset import Examples
 from unifier.data.source import SPLITS
 from unifier.datasets.esc import ESC
-from unifier.datasets.esc import FOLDERS as ESC10
+from unifier.datasets.esc import ESC_FOLDERS as ESC10
 from unifier_tokenizers import InputError
 
 Size = Literal["esc10", "esc50"]
@@ -52,7 +52,7 @@ def test_the_contract(make: Callable[[Path], Any], keeps_the_contract: Callable[
 
 
 def clips(split: Examples[Any]) -> list[str]:
-    return [Path(split.where(index)).name for index in range(len(split))]
+    return [Path(split.example_id(index)).name for index in range(len(split))]
 
 
 @pytest.mark.parametrize(("make", "name"), [(esc10, "esc10"), (esc50, "esc50")])

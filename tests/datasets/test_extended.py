@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from unifier.data.prepare import describe_data, sha256_of
-from unifier.data.source import where
+from unifier.data.source import describe_example
 from unifier.datasets.grammar import GrammarPairs
-from unifier.datasets.parallel_text import Extended, ParallelText
+from unifier.datasets.parallel_text import ParallelText, WithExtraPairs
 from unifier_tokenizers import InputError
 
 OWN = GrammarPairs(train=30, val=3, test=3)
@@ -21,7 +21,7 @@ def more(path: Path, count: int = 20) -> ParallelText:
 
 def test_extra_examples_are_trained_on_and_nothing_else(tmp_path: Path) -> None:
     extra = more(tmp_path / "more.tsv")
-    both = Extended(OWN, extra)
+    both = WithExtraPairs(OWN, extra)
     assert list(both.split("train")) == [*OWN.split("train"), *extra.whole]
     for name in ("val", "test"):
         assert list(both.split(name)) == list(OWN.split(name))
@@ -29,18 +29,18 @@ def test_extra_examples_are_trained_on_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_examples_keep_their_places_on_the_way_to_a_worker(tmp_path: Path) -> None:
-    train = Extended(OWN, more(tmp_path / "more.tsv")).split("train")
-    travelled = pickle.loads(pickle.dumps(train))
-    assert list(travelled) == list(train)
-    assert where(travelled, 29) == where(OWN.split("train"), 29)
-    assert where(travelled, 30) == f"{tmp_path / 'more.tsv'}, line 1"
+    train = WithExtraPairs(OWN, more(tmp_path / "more.tsv")).split("train")
+    traveled = pickle.loads(pickle.dumps(train))
+    assert list(traveled) == list(train)
+    assert describe_example(traveled, 29) == describe_example(OWN.split("train"), 29)
+    assert describe_example(traveled, 30) == f"{tmp_path / 'more.tsv'}, line 1"
     with pytest.raises(IndexError):
         train[50]
 
 
 def test_its_hash_is_of_both(tmp_path: Path) -> None:
     few, many = (more(tmp_path / f"{count}.tsv", count) for count in (4, 5))
-    assert len({sha256_of(source) for source in (OWN, Extended(OWN, few), Extended(OWN, many))}) == 3
+    assert len({sha256_of(source) for source in (OWN, WithExtraPairs(OWN, few), WithExtraPairs(OWN, many))}) == 3
 
 
 def test_all_pairs_of_a_file_are_those_of_its_splits_that_cleaning_leaves(tmp_path: Path) -> None:
@@ -57,12 +57,12 @@ def test_what_is_dropped_of_either_is_counted(tmp_path: Path) -> None:
         lines = [*(f"{k}\t{k}\n" for k in range(30)), *["again\tencore\n"] * times]
         (tmp_path / f"{name}.tsv").write_text("".join(lines))
     own, extra = (ParallelText(tmp_path / f"{name}.tsv", duplicates="drop") for name in ("own", "more"))
-    assert describe_data(Extended(own, extra), {})["dropped"] == {"duplicates": 6}
-    assert describe_data(Extended(OWN, extra), {})["dropped"] == {"duplicates": 4}
+    assert describe_data(WithExtraPairs(own, extra), {})["dropped"] == {"duplicates": 6}
+    assert describe_data(WithExtraPairs(OWN, extra), {})["dropped"] == {"duplicates": 4}
 
 
 def test_files_are_read_when_they_are_trained_on_and_not_before(tmp_path: Path) -> None:
-    both = Extended(OWN, ParallelText(tmp_path / "gone.tsv"))
+    both = WithExtraPairs(OWN, ParallelText(tmp_path / "gone.tsv"))
     assert list(both.split("val")) == list(OWN.split("val"))
     with pytest.raises(InputError, match=r"gone\.tsv"):
         both.split("train")

@@ -50,7 +50,7 @@ def test_the_contract(make: Callable[[Path], Any], keeps_the_contract: Callable[
 
 
 def speakers(split: Examples[Any]) -> set[str]:
-    return {Path(split.where(index)).name.split("_")[1] for index in range(len(split))}
+    return {Path(split.example_id(index)).name.split("_")[1] for index in range(len(split))}
 
 
 @pytest.mark.parametrize("make", [fsdd, fsdd_packed])
@@ -61,7 +61,7 @@ def test_fsdd_by_number_and_by_speaker(make: Callable[[Path], FSDD], tmp_path: P
         assert len(split) == 3 * 6
         assert speakers(split) == set(SPEAKERS)
         for index, (sound, digit) in enumerate(split):
-            assert re.search(rf"/{digit}_[a-z]+_{takes}\.wav$", split.where(index))
+            assert re.search(rf"/{digit}_[a-z]+_{takes}\.wav$", split.example_id(index))
             assert (sound.waveform.shape, sound.rate) == ((80,), 8000)
     alone = FSDD(speaker="yweweler", data=tmp_path / "data")
     assert speakers(alone.split("test")) == {"yweweler"}

@@ -10,16 +10,16 @@ import soundfile
 from numpy.typing import NDArray
 from PIL import Image
 
-from unifier import Arm, ClassificationHead, Experiment, Source, Training, Transformer, run
-from unifier.augmentation.audio import augment_sounds
-from unifier.config import experiment
+from unifier import ClassificationHead, Experiment, Source, Task, Training, Transformer, run
+from unifier.augmentation.audio import augment_audio
+from unifier.config import load_experiment
 from unifier.data.dataloader import Augment
 from unifier.data.source import SPLITS
 from unifier.datasets.audio_folder import AudioFolder
 from unifier.datasets.image_folder import ImageFolder
 from unifier.training.result import Result
 from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, Tokenizer, WaveformTokenizer
-from unifier_tokenizers.audio import SoundTokenizer
+from unifier_tokenizers.audio import AudioTokenizer
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -30,8 +30,8 @@ def trained(
     source: Source, labels: tuple[str, ...], tokenizer: Tokenizer, out: Path, augment: Augment | None = None
 ) -> Result:
     def odd_files() -> Experiment:
-        arm = Arm(source, tokenizer, ClassificationHead(labels, 8), augment=augment)
-        return Experiment("odd_files", Transformer(8, 1, 2, 8), {"own": arm}, Training(steps=2, batch_tokens=256))
+        task = Task(source, tokenizer, ClassificationHead(labels, 8), augmentation=augment)
+        return Experiment("odd_files", Transformer(8, 1, 2, 8), {"own": task}, Training(steps=2, batch_tokens=256))
 
     (result,) = run(odd_files, out=out, track="off")
     return result
@@ -40,21 +40,21 @@ def trained(
 @pytest.mark.parametrize("channels", [1, 3])
 def test_pictures_of_every_kind_train_together(tmp_path: Path, channels: int) -> None:
     noise = np.random.RandomState(0).randint(0, 256, (6, 9, 3), np.uint8)
-    colour = Image.fromarray(noise)
+    color = Image.fromarray(noise)
     turned = Image.Exif()
     turned[0x0112] = 6
     for split in SPLITS:
         folder = tmp_path / "data" / split / "odd"
         folder.mkdir(parents=True)
         for mode in ("1", "L", "LA", "P", "RGB", "RGBA"):
-            colour.convert(mode).save(folder / f"{mode}.png")
+            color.convert(mode).save(folder / f"{mode}.png")
         Image.fromarray(noise[:, :, 0].astype(np.uint16) * 257).save(folder / "sixteen.png")
-        colour.save(folder / "turned.jpg", exif=turned)
+        color.save(folder / "turned.jpg", exif=turned)
         for name in ("notes.txt", "Thumbs.db", ".DS_Store", "._L.png", "labels.csv"):
             (folder / name).write_text("no picture")
         (folder.parent / "README").write_text("no class")
     (tmp_path / "data" / "train" / "yeti").mkdir()
-    colour.save(tmp_path / "data" / "train" / "yeti" / "only.png")
+    color.save(tmp_path / "data" / "train" / "yeti" / "only.png")
     source = ImageFolder(tmp_path / "data", channels=3 if channels == 3 else 1)
     with pytest.warns(UserWarning, match=r"left out are files that do .* as pictures do \(1 .db, 1 .csv, 1 .txt\)"):
         sizes = {name: len(source.split(name)) for name in SPLITS}
@@ -100,16 +100,16 @@ def sounds(folder: Path) -> Path:
     "make",
     [
         partial(FrameTokenizer, stack=4),
-        partial(FrameTokenizer, patch=(8, 16), stride=(4, 16), normalise="band"),
-        partial(FrameTokenizer, normalise="example"),
-        partial(WaveformTokenizer, stack=4, normalise="band"),
+        partial(FrameTokenizer, patch=(8, 16), stride=(4, 16), normalize="band"),
+        partial(FrameTokenizer, normalize="example"),
+        partial(WaveformTokenizer, stack=4, normalize="band"),
     ],
     ids=["stacks", "patches", "frames", "waveform"],
 )
-def test_sounds_of_every_kind_train_together(tmp_path: Path, make: Callable[..., SoundTokenizer]) -> None:
+def test_sounds_of_every_kind_train_together(tmp_path: Path, make: Callable[..., AudioTokenizer]) -> None:
     source = AudioFolder(sounds(tmp_path / "data"))
-    tokenizer = make(8, rate=16000).fit([example.input for example in source.split("train")])
-    changed = augment_sounds(tokenizer, stretch=0.1, crop=0.1, gain=6.0, time_masks=1)
+    tokenizer = make(8, sample_rate=16000).fit([example.input for example in source.split("train")])
+    changed = augment_audio(tokenizer, speed_perturb=0.1, crop=0.1, gain=6.0, time_masks=1)
     result = trained(source, source.labels, tokenizer, tmp_path / "runs", changed)
     assert result.status == "finished"
     assert result.data["own"]["train"] == len(RATES) + 8
@@ -124,7 +124,7 @@ def test_a_sound_of_one_sample_is_named(
     soundfile.write(tmp_path / "data" / "test-24.wav", np.zeros(samples), 16000)
     source = AudioFolder(table)
     with pytest.raises(InputError, match=r"test-24\.wav: a sound of 0\.000 s is shorter than one window") as error:
-        trained(source, source.labels, make(8, rate=16000), tmp_path / "runs")
+        trained(source, source.labels, make(8, sample_rate=16000), tmp_path / "runs")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "runs").exists()
 
@@ -145,7 +145,7 @@ def test_an_experiment_refuses_folds_that_leak_a_speaker(tmp_path: Path) -> None
         soundfile.write(tmp_path / f"{number}.wav", np.zeros(8000), 8000)
         rows.append(f"{number}.wav,{'ab'[number % 2]},{number % 3},{'Ann' if number in (0, 4) else number}")
     (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
-    genres = experiment(str(Path(__file__).parents[2] / "experiments" / "genres.py"))
+    genres = load_experiment(str(Path(__file__).parents[2] / "experiments" / "genres.py"))
     for fold in (None, 0, 1, 2):
         with pytest.raises(InputError, match=r"table\.csv: group 'Ann' is in fold 0 and in fold 1") as error:
             run(genres, data=str(tmp_path / "table.csv"), fold=fold, out=tmp_path / "runs", track="off")

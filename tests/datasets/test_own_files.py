@@ -26,7 +26,7 @@ def test_two_files_packed_or_not(tmp_path: Path) -> None:
     source = ParallelText((en, de), (en, de), (de, en), name="counting")
     assert list(source.split("train")) == [("one", "eins"), ("two", "zwei")]
     assert source.split("test")[1] == ("zwei", "two")
-    assert source.split("test").where(1) == f"{de}, line 2"
+    assert source.split("test").example_id(1) == f"{de}, line 2"
     assert source.name == "counting"
 
 
@@ -65,9 +65,9 @@ def test_a_bad_pair_is_named_when_it_is_read_and_the_others_are_not_lost(tmp_pat
             split[index]
 
 
-def picture(path: Path, grey: int = 0) -> None:
+def picture(path: Path, gray: int = 0) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("L", (3, 2), grey).save(path)
+    Image.new("L", (3, 2), gray).save(path)
 
 
 def test_pictures_in_given_splits(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_picture_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         picture(tmp_path / "cat" / f"{number}.png")
     written(tmp_path / "cat" / "1.png", "no picture")
     source = ImageFolder(tmp_path)
-    split = next(split for split in map(source.split, SPLITS) if split.where(0).endswith("1.png"))
+    split = next(split for split in map(source.split, SPLITS) if split.example_id(0).endswith("1.png"))
     with pytest.raises(InputError, match=r"1\.png cannot be read as a picture"):
         split[0]
 

@@ -22,7 +22,7 @@ def sounds(folder: Path, header: str, *rows: str) -> Path:
 
 
 def files(split: Examples[Any]) -> list[Path]:
-    return [Path(split.where(index)) for index in range(len(split))]
+    return [Path(split.example_id(index)) for index in range(len(split))]
 
 
 def test_sounds_in_given_splits(tmp_path: Path) -> None:
@@ -57,8 +57,8 @@ def test_sounds_in_folds(tmp_path: Path) -> None:
     rows = [f"{fold}{k}.wav,dog,{fold},train" for fold in (1, 2, 3, 4) for k in range(2)]
     path = sounds(tmp_path, "file,label,fold,split", *rows)
     tested = [AudioFolder(path, fold=fold).split("test") for fold in (1, 2, 3, 4)]
-    assert [Path(split.where(0)).name for split in tested] == ["10.wav", "20.wav", "30.wav", "40.wav"]
-    assert Path(AudioFolder(path, fold=4).split("val").where(0)).name == "10.wav"
+    assert [Path(split.example_id(0)).name for split in tested] == ["10.wav", "20.wav", "30.wav", "40.wav"]
+    assert Path(AudioFolder(path, fold=4).split("val").example_id(0)).name == "10.wav"
     assert len(AudioFolder(path).split("train")) == 6  # of the column split, where no fold is asked for
     with pytest.raises(InputError, match="no fold 0: choose one of 1, 2, 3, 4"):
         AudioFolder(path, fold=0).split("test")
@@ -66,11 +66,11 @@ def test_sounds_in_folds(tmp_path: Path) -> None:
 
 def test_tags_of_sounds(tmp_path: Path) -> None:
     rows = [f"{k}.wav,{tags}" for k, tags in enumerate(["loud;fast", "loud", "", "slow; loud"] * 5)]
-    source = AudioFolder(sounds(tmp_path, "file,label", *rows), task="tags")
+    source = AudioFolder(sounds(tmp_path, "file,label", *rows), target="tags")
     assert source.labels == ("fast", "loud", "slow")
     targets = [target for name in SPLITS for _, target in source.split(name)]
     assert set(targets) == {("loud", "fast"), ("loud",), (), ("slow", "loud")}
-    commas = AudioFolder(sounds(tmp_path, "file,label", *[f'{k}.wav,"loud,fast"' for k in range(5)]), task="tags")
+    commas = AudioFolder(sounds(tmp_path, "file,label", *[f'{k}.wav,"loud,fast"' for k in range(5)]), target="tags")
     with pytest.warns(UserWarning, match="'loud,fast' is one tag; several are separated by semicolons"):
         assert commas.labels == ("loud,fast",)
 
@@ -140,8 +140,10 @@ def test_a_folder_of_sounds_for_each_class(tmp_path: Path) -> None:
     assert (source.labels, source.folds) == (("cat", "dog"), ())
     splits = [source.split(name) for name in SPLITS]
     assert [len(split) for split in splits] == [20, 2, 2]
-    assert {Path(split.where(i)).suffix[1:] for split in splits for i in range(len(split))} == {*endings}
-    assert all(Path(split.where(i)).parent.name == target for split in splits for i, (_, target) in enumerate(split))
+    assert {Path(split.example_id(i)).suffix[1:] for split in splits for i in range(len(split))} == {*endings}
+    assert all(
+        Path(split.example_id(i)).parent.name == target for split in splits for i, (_, target) in enumerate(split)
+    )
     assert {target for _, target in splits[2]} == {"cat", "dog"}
     for other in ("notes.txt", "1.m4a", "2.M4A"):
         (tmp_path / "cat" / other).unlink()
@@ -160,7 +162,7 @@ def test_a_folder_of_sounds_in_folds(tmp_path: Path) -> None:
     (tmp_path / "folds.csv").write_text("\n".join([rows[0], *reversed(rows[1:])]) + "\n")
     sources = [AudioFolder(tmp_path, fold=fold) for fold in (None, 2, 3, 4)]
     tested, validated = [source.split("test") for source in sources], [source.split("val") for source in sources]
-    assert [{int(Path(split.where(i)).stem) % 4 + 1 for i in range(3)} for split in (*tested, *validated)] == [
+    assert [{int(Path(split.example_id(i)).stem) % 4 + 1 for i in range(3)} for split in (*tested, *validated)] == [
         {fold} for fold in (1, 2, 3, 4, 2, 3, 4, 1)
     ]
     assert (sources[0].labels, sources[0].folds) == (("cat", "dog"), (1, 2, 3, 4))
@@ -174,7 +176,7 @@ def test_folders_of_sounds_in_given_splits(tmp_path: Path) -> None:
     for name in SPLITS:
         sound(tmp_path / name / "cat" / f"{name}.wav")
     split = {name: AudioFolder(tmp_path).split(name) for name in SPLITS}
-    assert {name: Path(one.where(0)).stem for name, one in split.items()} == {name: name for name in SPLITS}
+    assert {name: Path(one.example_id(0)).stem for name, one in split.items()} == {name: name for name in SPLITS}
 
 
 def test_folders_of_sounds_that_are_wrong(tmp_path: Path) -> None:
@@ -182,7 +184,7 @@ def test_folders_of_sounds_that_are_wrong(tmp_path: Path) -> None:
         AudioFolder(tmp_path).split("train")
     assert "\n" not in str(error.value)
     with pytest.raises(InputError, match="is a folder, which has no tags: list its sounds in a table"):
-        AudioFolder(tmp_path, task="tags").split("train")
+        AudioFolder(tmp_path, target="tags").split("train")
     sound(tmp_path / "cat" / "1.wav")
     with pytest.raises(InputError, match=r"folds\.csv: no such file"):
         AudioFolder(tmp_path, fold=1).split("train")

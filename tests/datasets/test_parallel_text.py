@@ -16,7 +16,7 @@ import pytest
 from unifier.data.prepare import describe_data
 from unifier.data.readers import read_lines
 from unifier.data.source import SPLITS
-from unifier.data.text_files import Lines, open_plain, read_memory, repeated, too_unlike
+from unifier.data.text_files import LineIndex, duplicate_pairs, length_outliers, open_decompressed, read_tmx
 from unifier.datasets.parallel_text import ParallelText
 from unifier_tokenizers import InputError
 
@@ -70,7 +70,7 @@ def test_a_memory_is_read_without_its_codes_and_units_without_both_languages(
     source = ParallelText(path, path, path, languages=("en", "de"))
     split = source.split("train")
     assert list(split) == [("a bold word", "fett x"), ("here", "hier")]
-    assert [split.where(k) for k in range(2)] == [f"{path}, unit 1", f"{path}, unit 3"]
+    assert [split.example_id(k) for k in range(2)] == [f"{path}, unit 1", f"{path}, unit 3"]
     assert source.dropped == {"untranslated": 2}
     assert "of 4 pairs to train, dropped 2 (untranslated)" in capsys.readouterr().err
     with pytest.raises(InputError, match="say which two are meant"):
@@ -97,7 +97,7 @@ def test_a_memory_of_any_size_takes_as_much_memory(tmp_path: Path) -> None:
         units = (unit(("en", f"dog {k}"), ("de", f"Hund {k}")) for k in range(count))
         path = written(tmp_path / "some.tmx", tmx(units))
         tracemalloc.start()
-        memory = read_memory(path, ("en", "de"))
+        memory = read_tmx(path, ("en", "de"))
         taken.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert len(memory.numbers) == count
@@ -111,7 +111,7 @@ def test_a_memory_of_any_size_takes_as_much_memory(tmp_path: Path) -> None:
 )
 def test_lines_are_those_that_reading_all_at_once_gives(tmp_path: Path, text: str) -> None:
     path = written(tmp_path / "lines", text)
-    lines, expected = Lines(open_plain(path)), text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+    lines, expected = LineIndex(open_decompressed(path)), text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
     if not expected[-1]:
         expected.pop()
     assert read_lines(path) == expected
@@ -146,7 +146,7 @@ def test_cleaning_drops_from_training_what_was_asked_and_counts_it(
 
     def kept(**options: object) -> list[str]:
         split = ParallelText(path, path, path, **options).split("train")  # pyright: ignore[reportArgumentType]
-        return [split.where(k).rpartition(" ")[2] for k in range(len(split))]
+        return [split.example_id(k).rpartition(" ")[2] for k in range(len(split))]
 
     assert kept() == list("12345678")
     assert not capsys.readouterr().err
@@ -201,9 +201,9 @@ def test_what_has_occurred_before_is_what_a_set_has_seen() -> None:
     seen: set[tuple[bytes, bytes]] = set()
     expected = [pair in seen or seen.add(pair) is not None for pair in pairs]
     several = [pairs.count(pair) > 1 for pair in pairs]
-    assert repeated(pairs).tolist() == expected
-    assert repeated(pairs, first_too=True).tolist() == several
-    assert too_unlike([(b"ab", b"abcd"), (b"abc", b"a"), (b"", b""), (b"", b"a")], 2).tolist() == [0, 1, 0, 1]
+    assert duplicate_pairs(pairs).tolist() == expected
+    assert duplicate_pairs(pairs, first_too=True).tolist() == several
+    assert length_outliers([(b"ab", b"abcd"), (b"abc", b"a"), (b"", b""), (b"", b"a")], 2).tolist() == [0, 1, 0, 1]
 
 
 def test_pairs_go_into_other_processes(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_pairs_go_into_other_processes(tmp_path: Path) -> None:
     split = ParallelText(path).split("train")
     again = pickle.loads(pickle.dumps(split))
     assert list(again) == list(split)
-    assert [again.where(k) for k in range(3)] == [split.where(k) for k in range(3)]
+    assert [again.where(k) for k in range(3)] == [split.example_id(k) for k in range(3)]
 
 
 PROGRAM = """
@@ -243,7 +243,7 @@ lines.BLOCK = loading.BLOCK = flops.BLOCK = 1000
 
 def work(path):
     source = ParallelText(path, length_ratio=9, duplicates="drop")
-    train, _ = encode_split(source.split("train"), Letters(4), Same(), workers=0)
+    train, _ = encode_split(source.split("train"), Letters(4), Same(), num_workers=0)
     cost = {"a": flops.flops_of_example(loss, train)}
     budget = {"steps": 20, "flops": 1e12}
     batches = loading.TrainingBatches({"a": train}, columns=2048, seed=0, budget=budget, costs=cost)

@@ -15,13 +15,13 @@ from PIL import Image
 from unifier.data.dataset import Examples
 from unifier.data.source import SPLITS
 from unifier.datasets.audio_folder import AudioFolder
-from unifier.datasets.emotify import EMOTIONS, GENRES, Emotify
+from unifier.datasets.emotify import EMOTIFY_GENRES, EMOTIONS, Emotify
 from unifier.datasets.gtzan import GTZAN
 from unifier.datasets.image_folder import ImageFolder
 from unifier.datasets.mnist import MNIST
-from unifier.datasets.multi30k import FILES, Multi30k
+from unifier.datasets.multi30k import MULTI30K_FILES, Multi30k
 from unifier.datasets.parallel_text import ParallelText
-from unifier_tokenizers import InputError, Sound
+from unifier_tokenizers import Audio, InputError
 
 
 def tone(path: Path, level: float = 0.5, channels: int = 1) -> None:
@@ -32,7 +32,7 @@ def tone(path: Path, level: float = 0.5, channels: int = 1) -> None:
 
 def multi30k(folder: Path) -> Multi30k:
     folder.mkdir()
-    for name in FILES:
+    for name in MULTI30K_FILES:
         texts = "".join(f"{name} {number}\n" for number in range(12))
         (folder / name).write_bytes(gzip.compress(texts.encode(), mtime=0))
     return Multi30k("de", "fr", data=folder)
@@ -70,7 +70,7 @@ def emotify(folder: Path) -> Emotify:
     tracks: list[Sequence[object]] = [("file", "genre", "artist", "fold")]
     felt: list[Sequence[object]] = [("file", "n_annotators", *EMOTIONS)]
     for number in range(20):
-        genre = GENRES[number % 4]
+        genre = EMOTIFY_GENRES[number % 4]
         file = f"audio/{genre}/{number}.wav"
         tone(folder / file)
         tracks.append((file, genre, f"artist {number // 2}", number // 4))
@@ -114,7 +114,7 @@ def audio_folder(folder: Path) -> AudioFolder:
 
 
 def files(split: Examples[Any]) -> list[Path]:
-    return [Path(split.where(index)) for index in range(len(split))]
+    return [Path(split.example_id(index)) for index in range(len(split))]
 
 
 NAMED = [multi30k, mnist, emotify, gtzan]
@@ -135,7 +135,7 @@ def test_multi30k_pairs_its_languages_and_tests(tmp_path: Path) -> None:
     source = multi30k(tmp_path / "data")
     assert (source.source_language, source.target_language) == ("de", "fr")
     assert source.split("val")[3] == ("val.de.gz 3", "val.fr.gz 3")
-    assert source.split("train").where(11).endswith("train.de.gz, line 12")
+    assert source.split("train").example_id(11).endswith("train.de.gz, line 12")
     later = Multi30k(test="2017", data=tmp_path / "data")
     assert later.split("test")[0] == ("test_2017_flickr.en.gz 0", "test_2017_flickr.de.gz 0")
     with pytest.raises(InputError, match="2017 test of multi30k has no Czech"):
@@ -210,7 +210,7 @@ def test_emotify_tables_that_are_wrong(tmp_path: Path) -> None:
 def test_gtzan_by_number_and_by_list(tmp_path: Path) -> None:
     source = gtzan(tmp_path / "data")
     with pytest.warns(UserWarning, match="gtzan is split by number, so artists and recordings recur") as said:
-        assert source.split("test").where(0).endswith("blues.00090.wav")
+        assert source.split("test").example_id(0).endswith("blues.00090.wav")
     assert "\n" not in str(said[0].message)
     assert {split: len(source.split(split)) for split in SPLITS} == {"train": 30, "val": 20, "test": 20}
     lists = [
@@ -240,10 +240,10 @@ def test_gtzan_names_the_clip_that_is_broken(tmp_path: Path) -> None:
     train = gtzan(tmp_path / "data").split("train")
     broken = tmp_path / "data" / "genres_original" / "jazz" / "jazz.00054.wav"
     broken.write_bytes(broken.read_bytes()[:120])
-    index = next(i for i in range(len(train)) if train.where(i) == str(broken))
+    index = next(i for i in range(len(train)) if train.example_id(i) == str(broken))
     with pytest.raises(InputError, match=r"jazz\.00054\.wav cannot be read as a sound"):
         train[index]
-    assert isinstance(train[index - 1].input, Sound)
+    assert isinstance(train[index - 1].input, Audio)
 
 
 @pytest.mark.parametrize("make", MADE)
@@ -267,5 +267,5 @@ def test_a_reference_is_of_one_task_and_direction(tmp_path: Path) -> None:
     for unknown in (Multi30k("en", "fr"), Multi30k("en", "de", test="2017")):
         assert unknown.scale.reference is None
     table(tmp_path / "sounds.csv", [("file", "label"), ("a.wav", "x; y"), ("b.wav", "")])
-    own = AudioFolder(tmp_path / "sounds.csv", task="tags").scale
+    own = AudioFolder(tmp_path / "sounds.csv", target="tags").scale
     assert (own.metric, own.chance, own.reference) == ("macro_auc", 0.5, None)

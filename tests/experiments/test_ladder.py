@@ -15,27 +15,27 @@ import torch
 
 from unifier.cli import main
 from unifier.comparison import Comparison
-from unifier.config import experiments
-from unifier.data.dataloader import TrainingBatches, collate
-from unifier.data.dataset import split_of
+from unifier.config import list_experiments
+from unifier.data.dataloader import TrainDataLoader, collate
+from unifier.data.dataset import open_split
 from unifier.data.encoding import encode_split
 from unifier.experiment import Experiment
-from unifier.heads.text_generation import AttentiveHead, WritingHead
+from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead
 from unifier.inference.translate import DecodingOptions, translate
 from unifier.inference.translator import Translator
-from unifier.training.lightning_module import Unifier
-from unifier.training.probe import observe
+from unifier.training.lightning_module import UnifierModule
+from unifier.training.probe import probe
 from unifier.trials.plan import plan_trials
 from unifier_tokenizers import SubwordTokenizer
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 FILE = Path(__file__).parents[2] / "experiments" / "ladder.py"
-SMALL = {"dim": 32, "depth": 1, "decoder_depth": 1, "hidden": 64, "vocabulary": 300}
+SMALL = {"dim": 32, "depth": 1, "decoder_depth": 1, "ffn_dim": 64, "vocabulary": 300}
 
 
 def function(name: str) -> Callable[..., Experiment | Comparison]:
-    return experiments(FILE)[name]
+    return list_experiments(FILE)[name]
 
 
 def rungs() -> tuple[str, ...]:
@@ -49,12 +49,12 @@ def test_every_rung_learns_to_write_what_it_reads(rung: str) -> None:
     torch.manual_seed(0)
     described = function("one_rung")(rung=rung, dropout=0.0, **SMALL)
     assert isinstance(described, Experiment)
-    ((name, arm),) = described.arms.items()
-    split, _ = encode_split(split_of(arm.source, "train")[:4], arm.tokenizer, arm.head)
-    model = Unifier(described)
+    ((name, task),) = described.tasks.items()
+    split, _ = encode_split(open_split(task.source, "train")[:4], task.tokenizer, task.head)
+    model = UnifierModule(described)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses: list[float] = []
-    for _, batch in TrainingBatches({name: split}, columns=256, seed=0, budget={"steps": 70}):
+    for _, batch in TrainDataLoader({name: split}, max_tokens=256, seed=0, budget={"steps": 70}):
         loss = model.loss(name, batch)
         optimizer.zero_grad()
         loss.backward()
@@ -74,12 +74,12 @@ def test_every_rung_learns_to_write_what_it_reads(rung: str) -> None:
 def test_a_rung_that_aligns_words_leaves_how_well(rung: str, tmp_path: Path) -> None:
     described = function("one_rung")(rung=rung, **SMALL)
     assert isinstance(described, Experiment)
-    ((name, arm),) = described.arms.items()
-    split, _ = encode_split(split_of(arm.source, "val")[:8], arm.tokenizer, arm.head)
-    observe(Unifier(described), {name: split}, tmp_path)
-    assert isinstance(arm.head, AttentiveHead) == (rung not in ("gru", "lstm"))
-    assert (tmp_path / "attention.json").exists() == isinstance(arm.head, AttentiveHead)
-    if isinstance(arm.head, AttentiveHead):
+    ((name, task),) = described.tasks.items()
+    split, _ = encode_split(open_split(task.source, "val")[:8], task.tokenizer, task.head)
+    probe(UnifierModule(described), {name: split}, tmp_path)
+    assert isinstance(task.head, AttentiveTextHead) == (rung not in ("gru", "lstm"))
+    assert (tmp_path / "attention.json").exists() == isinstance(task.head, AttentiveTextHead)
+    if isinstance(task.head, AttentiveTextHead):
         found = json.loads((tmp_path / "attention.json").read_text())[name]
         assert 0 <= found["alignment_error_rate"] <= 1
         assert 0 < found["alignment_error_rate_chance"] < 1
@@ -95,21 +95,28 @@ def test_rungs_differ_in_nothing_but_encoder_and_decoder(monkeypatch: pytest.Mon
         torch.manual_seed(0)
         described = one_rung(rung=rung, beam_width=3, **SMALL)
         assert isinstance(described, Experiment)
-        ((name, arm),) = described.arms.items()
-        assert isinstance(arm.tokenizer, SubwordTokenizer)
-        head = arm.head
-        assert isinstance(head, WritingHead)
-        assert head.embedding is arm.tokenizer.embedding
+        ((name, task),) = described.tasks.items()
+        assert isinstance(task.tokenizer, SubwordTokenizer)
+        head = task.head
+        assert isinstance(head, TextGenerationHead)
+        assert head.embedding is task.tokenizer.embedding
         assert (head.label_smoothing, head.beam_width, head.length_penalty, head.language) == (0.2, 3, 0.7, "fr"), rung
         told.append(
-            (name, getattr(arm.source, "sha256", ""), described.training, arm.tokenizer.embedding.weight.tolist())
+            (name, getattr(task.source, "sha256", ""), described.training, task.tokenizer.embedding.weight.tolist())
         )
     assert all(one == told[0] for one in told)
 
 
 def test_the_comparison_runs_and_each_run_translates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = [f"{name}={value}" for name, value in SMALL.items()]
-    given = [str(FILE), "rungs=gru,single_head,prefix", *settings, "tokens=1000", "batch_tokens=512", "validations=1"]
+    given = [
+        str(FILE),
+        "rungs=gru,single_head,prefix",
+        *settings,
+        "tokens=1000",
+        "batch_tokens=512",
+        "num_validations=1",
+    ]
     assert main(["run", *given, "--out", str(tmp_path), "--track", "off"]) == 0
     folder = Path(capsys.readouterr().out.splitlines()[-1])
     rows = json.loads((folder / "comparison.json").read_text())["rows"]
@@ -122,7 +129,7 @@ def test_the_comparison_runs_and_each_run_translates(tmp_path: Path, capsys: pyt
         if aligns:
             assert "alignment_error_rate" in json.loads((run / "attention.json").read_text())["en-fr"]
         translator = Translator(run)
-        assert isinstance(translator.head, AttentiveHead) == aligns
+        assert isinstance(translator.head, AttentiveTextHead) == aligns
         out = io.StringIO()
         translate(
             translator, io.BytesIO(b"The cat sleeps.\n\nThe girls see a dog.\n"), "input", out, DecodingOptions(beam=2)

@@ -10,19 +10,19 @@ import torch
 from PIL import Image
 
 from unifier import Experiment, run
-from unifier.config import experiment
+from unifier.config import load_experiment
 from unifier.data.dataloader import collate
 from unifier.data.encoding import encode_split
 from unifier.data.source import SPLITS
-from unifier.data.statistics import usual_side
+from unifier.data.statistics import median_side
 from unifier.datasets.image_folder import ImageFolder
-from unifier.experiment import keep, remembering
+from unifier.experiment import recording_fitted, save_fitted
 from unifier.files import read_json
 from unifier.inference.load import load
 from unifier_tokenizers import InputError, PatchTokenizer
 
-PICTURES: Any = experiment(str(Path(__file__).parents[2] / "experiments" / "pictures.py"))
-SMALL: dict[str, Any] = {"dim": 16, "depth": 1, "heads": 2, "hidden": 16}
+PICTURES: Any = load_experiment(str(Path(__file__).parents[2] / "experiments" / "pictures.py"))
+SMALL: dict[str, Any] = {"dim": 16, "depth": 1, "heads": 2, "ffn_dim": 16}
 
 
 def folder(place: Path, *sides: int) -> Path:
@@ -39,7 +39,7 @@ def folder(place: Path, *sides: int) -> Path:
 
 
 def built(place: Path, **settings: Any) -> PatchTokenizer:
-    return cast(PatchTokenizer, PICTURES(data=str(place), **SMALL, **settings).arms["image_folder"].tokenizer)
+    return cast(PatchTokenizer, PICTURES(data=str(place), **SMALL, **settings).tasks["image_folder"].tokenizer)
 
 
 def test_the_patch_is_that_of_most_pictures_in_every_fold_whichever_is_first(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_the_patch_is_that_of_most_pictures_in_every_fold_whichever_is_first(tmp
 def test_of_many_pictures_some_are_looked_at_and_the_same_in_every_fold(tmp_path: Path) -> None:
     sides = np.random.default_rng(0).integers(1, 200, 61).tolist()
     place = folder(tmp_path, *sides)
-    found = {most: [usual_side(ImageFolder(place, fold=fold), most=most) for fold in range(3)] for most in (10, 100)}
+    found = {most: [median_side(ImageFolder(place, fold=fold), most=most) for fold in range(3)] for most in (10, 100)}
     assert all(len(set(medians)) == 1 for medians in found.values())
     assert found[100][0] == np.median(sides) != found[10][0]
 
@@ -64,39 +64,41 @@ def test_pictures_of_every_size_have_places_and_none_is_shifted_out_of_sight(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     place = folder(tmp_path, 32, 32, 4, 8, 250, 300, 5, 32, 32, 32, 32, 32)
-    (arm,) = PICTURES(data=str(place), **SMALL, **settings).arms.values()
+    (task,) = PICTURES(data=str(place), **SMALL, **settings).tasks.values()
     for name in SPLITS:
-        split = arm.source.split(name)
+        split = task.source.split(name)
         assert max(max(example.input.shape) for example in split) <= settings.get("size", 64)
-        encoded, _ = encode_split(split, arm.tokenizer, arm.head)
+        encoded, _ = encode_split(split, task.tokenizer, task.head)
         batch = collate(encoded, range(len(split)))
         for seed in range(20):
-            changed = arm.augment(batch, torch.Generator().manual_seed(seed))
+            changed = task.augment(batch, torch.Generator().manual_seed(seed))
             assert changed.values.flatten(1).any(1).all()
 
 
 def test_a_run_is_loaded_and_resumed_with_the_patch_that_it_began_with(tmp_path: Path) -> None:
     place = folder(tmp_path / "data", *[16] * 12)
-    (result,) = run(PICTURES, data=str(place), **SMALL, tokens=200, validations=1, out=tmp_path / "runs", track="off")
+    (result,) = run(
+        PICTURES, data=str(place), **SMALL, tokens=200, num_validations=1, out=tmp_path / "runs", track="off"
+    )
     assert read_json(result.folder / "numbers.json") == {"image_folder-patch": 2}
     shutil.rmtree(place)
     folder(place, *[64] * 30)
     assert built(place).patch == 8
-    tokenizer = load(result.folder)[0].arms["image_folder"].tokenizer
+    tokenizer = load(result.folder)[0].tasks["image_folder"].tokenizer
     assert isinstance(tokenizer, PatchTokenizer)
     assert tokenizer.patch == 2
-    with remembering(result.folder) as learned:
+    with recording_fitted(result.folder) as learned:
         assert built(place).patch == 2
     (tmp_path / "resumed").mkdir()
-    keep(learned, tmp_path / "resumed")
+    save_fitted(learned, tmp_path / "resumed")
     assert read_json(tmp_path / "resumed" / "numbers.json") == {"image_folder-patch": 2}
 
 
 def test_the_learning_rate_goes_as_it_is_told() -> None:
-    told: Experiment = PICTURES(**SMALL, schedule="constant", warmup=0.3)
-    assert (told.training.schedule, told.training.warmup) == ("constant", 0.3)
+    told: Experiment = PICTURES(**SMALL, schedule="constant", warmup_ratio=0.3)
+    assert (told.training.schedule, told.training.warmup_ratio) == ("constant", 0.3)
     plain: Experiment = PICTURES(**SMALL)
-    assert (plain.training.schedule, plain.training.warmup) == ("cosine", 0.1)
+    assert (plain.training.schedule, plain.training.warmup_ratio) == ("cosine", 0.1)
 
 
 def test_a_folder_of_which_nothing_can_be_read(tmp_path: Path) -> None:
@@ -110,9 +112,9 @@ def test_a_folder_of_which_nothing_can_be_read(tmp_path: Path) -> None:
 
 
 def test_pictures_are_made_normal_by_those_to_train_on(tmp_path: Path) -> None:
-    for name, grey in (("train", 51), ("val", 153), ("test", 255)):
+    for name, gray in (("train", 51), ("val", 153), ("test", 255)):
         for label in "ab":
             (tmp_path / name / label).mkdir(parents=True)
-            Image.new("L", (8, 8), grey).save(tmp_path / name / label / "1.png")
+            Image.new("L", (8, 8), gray).save(tmp_path / name / label / "1.png")
     tokenizer = built(tmp_path)
     torch.testing.assert_close(tokenizer.mean, torch.full((3,), 51 / 255))

@@ -13,7 +13,7 @@ from PIL import Image
 
 from unifier.cli import main
 from unifier.datasets.cifar10 import CIFAR10
-from unifier.datasets.esc import FOLDERS
+from unifier.datasets.esc import ESC_FOLDERS
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -32,7 +32,7 @@ def data(root: Path) -> Path:
                     member = tarfile.TarInfo(f"{split}/{label}/{number:04}.jpg")
                     member.size = picture.tell()
                     archive.addfile(member, io.BytesIO(picture.getvalue()))
-    for index, label in enumerate(FOLDERS):
+    for index, label in enumerate(ESC_FOLDERS):
         (root / "esc10" / label).mkdir(parents=True)
         for fold, take in product(range(1, 6), "AB"):
             tone = 0.5 * np.sin(np.arange(8000) * (0.1 + 0.1 * index))
@@ -49,7 +49,7 @@ def test_a_trunk_goes_from_pictures_to_sound_and_back_beside_its_controls(
     found = json.loads((Path(capsys.readouterr().out.splitlines()[-1]) / "comparison.json").read_text())
     assert found["status"] == "finished"
     assert found["problems"] == []
-    rows = {(row["experiment"], row["start"], row["shuffled"], row["tuned"]) for row in found["rows"]}
+    rows = {(row["experiment"], row["start"], row["shuffled"], row["trainable"]) for row in found["rows"]}
     expected: set[tuple[object, ...]] = set()
     for name, other in (("photographs", "noises"), ("noises", "photographs")):
         solo = (name, None, False, "all")

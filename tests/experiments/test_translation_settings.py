@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from unifier.augmentation.text import BpeDropout
-from unifier.config import experiments
-from unifier.data.dataset import split_of
+from unifier.config import list_experiments
+from unifier.data.dataset import open_split
 from unifier.data.source import SPLITS
 from unifier.datasets.parallel_text import ParallelText
-from unifier.experiment import Arm, Experiment
+from unifier.experiment import Experiment, Task
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier.nn.attention import Attention
 from unifier.trunks.transformer import Transformer
@@ -22,12 +22,12 @@ FILE = Path(__file__).parents[2] / "experiments" / "translation.py"
 
 
 def translation(**settings: Any) -> Experiment:
-    make = cast("Callable[..., Experiment]", experiments(FILE)["translation"])
-    return make(**{"vocabulary": 300, "dim": 16, "hidden": 16, "depth": 1, "decoder_depth": 1, **settings})
+    make = cast("Callable[..., Experiment]", list_experiments(FILE)["translation"])
+    return make(**{"vocabulary": 300, "dim": 16, "ffn_dim": 16, "depth": 1, "decoder_depth": 1, **settings})
 
 
-def arm(**settings: Any) -> tuple[Arm, SubwordTokenizer, TranslationHead]:
-    (one,) = translation(**settings).arms.values()
+def task(**settings: Any) -> tuple[Task, SubwordTokenizer, TranslationHead]:
+    (one,) = translation(**settings).tasks.values()
     assert isinstance(one.tokenizer, SubwordTokenizer)
     assert isinstance(one.head, TranslationHead)
     return one, one.tokenizer, one.head
@@ -38,11 +38,11 @@ def arm(**settings: Any) -> tuple[Arm, SubwordTokenizer, TranslationHead]:
     [("all", True, True), ("source", True, False), ("target", False, True), ("none", False, False)],
 )
 def test_tables_are_shared_as_asked(tied: str, read: bool, written: bool) -> None:
-    _, tokenizer, head = arm(tied=tied)
+    _, tokenizer, head = task(tied=tied)
     assert (head.embedding is tokenizer.embedding) == read
     assert (head.output is head.embedding) == written
     with pytest.raises(InputError, match="no tied 'both': choose one of all, source, target, none"):
-        arm(tied="both")
+        task(tied="both")
 
 
 @pytest.mark.parametrize(
@@ -51,15 +51,15 @@ def test_tables_are_shared_as_asked(tied: str, read: bool, written: bool) -> Non
     ids=lambda settings: next(iter(settings)),
 )
 def test_the_head_is_told(settings: dict[str, Any]) -> None:
-    _, _, head = arm(**settings)
+    _, _, head = task(**settings)
     assert {name: getattr(head, name) for name in settings} == settings
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        {"ema": 0.9}, {"average": 3}, {"accumulate": 2}, {"optimizer": "adamw"}, {"schedule": "inverse_sqrt"},
-        {"warmup": 0.3}, {"batch_tokens": 64}, {"learning_rate": 0.1}, {"validations": 3}, {"precision": "float32"},
+        {"ema_decay": 0.9}, {"average_last": 3}, {"grad_accumulation": 2}, {"optimizer": "adamw"}, {"schedule": "inverse_sqrt"},
+        {"warmup_ratio": 0.3}, {"batch_tokens": 64}, {"learning_rate": 0.1}, {"num_validations": 3}, {"precision": "float32"},
         {"bad_examples": "skip"}, {"epochs": 2.0}, {"tokens": 77},
     ],
     ids=lambda settings: next(iter(settings)),
@@ -69,9 +69,12 @@ def test_training_is_told(settings: dict[str, Any]) -> None:
     assert {name: getattr(training, name) for name in settings} == settings
 
 
-def test_blocks_of_encoder_and_decoder_normalise_queries_and_start_quietly() -> None:
-    plain, asked = translation(qk_norm=False, quiet=False), translation(qk_norm=True, quiet=True)
-    for before, after in zip(plain.arms.values(), asked.arms.values(), strict=True):
+def test_blocks_of_encoder_and_decoder_normalize_queries_and_start_quietly() -> None:
+    plain, asked = (
+        translation(qk_norm=False, scaled_residual_init=False),
+        translation(qk_norm=True, scaled_residual_init=True),
+    )
+    for before, after in zip(plain.tasks.values(), asked.tasks.values(), strict=True):
         for one, other in ((plain.trunk, asked.trunk), (before.head, after.head)):
             names = [{name for name, _ in each.named_parameters()} for each in (one, other)]
             assert {name.rpartition("_norm")[0].rpartition(".")[2] for name in names[1] - names[0]} == {"query", "key"}
@@ -85,10 +88,10 @@ def test_other_trunks_need_no_settings_of_a_transformer(trunk: str) -> None:
 
 
 def test_subwords_are_cut_anew_where_positions_let_them() -> None:
-    assert isinstance(arm(bpe_dropout=0.1)[0].augment, BpeDropout)
-    assert arm()[0].augment is None
+    assert isinstance(task(bpe_dropout=0.1)[0].augmentation, BpeDropout)
+    assert task()[0].augmentation is None
     with pytest.raises(InputError, match="bpe_dropout makes texts longer"):
-        arm(bpe_dropout=0.1, positions="learned")
+        task(bpe_dropout=0.1, positions="learned")
 
 
 def test_pairs_of_ones_own_are_read_and_cleaned(tmp_path: Path) -> None:
@@ -99,7 +102,7 @@ def test_pairs_of_ones_own_are_read_and_cleaned(tmp_path: Path) -> None:
     for k, side in enumerate(sides):
         side.write_text("\n".join(line.split("\t")[k] for line in lines))
     for data in (str(table), ",".join(map(str, sides))):
-        source = arm(data=data, target="de", length_ratio=3.0, duplicates="drop")[0].source
+        source = task(data=data, target="de", length_ratio=3.0, duplicates="drop")[0].source
         assert isinstance(source, ParallelText)
         assert source.dropped == {"length_ratio": 1, "duplicates": 1}
 
@@ -118,10 +121,10 @@ def test_what_is_validated_and_tested_on_may_be_of_ones_own(tmp_path: Path) -> N
         second = "\tx" if name.endswith("tsv") else ""
         file.write_text("".join(f"{name} {k}{second}\n" for k in range(9)))
     train, val, *test = map(str, files.values())
-    source = arm(data=train, val=val, test=",".join(test))[0].source
+    source = task(data=train, val=val, test=",".join(test))[0].source
     found = [source.split(name)[8] for name in SPLITS]
     assert found == [("train.tsv 8", "x"), ("val.tsv 8", "x"), ("test.en 8", "test.de 8")]
-    assert [len(arm(data=train, test=val)[0].source.split(name)) for name in SPLITS] == [8, 1, 9]
+    assert [len(task(data=train, test=val)[0].source.split(name)) for name in SPLITS] == [8, 1, 9]
 
 
 def test_the_test_of_multi30k_is_a_year(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,21 +134,21 @@ def test_the_test_of_multi30k_is_a_year(tmp_path: Path, monkeypatch: pytest.Monk
             (tmp_path / "multi30k" / f"{stem}.{language}.gz").write_bytes(gzip.compress(stem.encode()))
     monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))
     for settings, year in (({}, 2016), ({"test": "2016"}, 2016), ({"test": "2017"}, 2017)):
-        assert split_of(arm(data="multi30k", **settings)[0].source, "test")[0].input == f"test_{year}_flickr"
+        assert open_split(task(data="multi30k", **settings)[0].source, "test")[0].input == f"test_{year}_flickr"
     with pytest.raises(InputError, match="no test '2018': choose one of 2016, 2017"):
-        arm(data="multi30k", test="2018")
+        task(data="multi30k", test="2018")
 
 
 @pytest.mark.parametrize(("data", "part"), [("embedded", "val"), ("embedded", "test"), ("multi30k", "val")])
 def test_sets_with_their_own_val_and_test_take_none(data: str, part: str) -> None:
     with pytest.raises(InputError, match=f"data={data} has its own val and test: give them with files of your own"):
-        arm(data=data, **{part: "some.tsv"})
+        task(data=data, **{part: "some.tsv"})
 
 
 def test_a_vocabulary_is_learned_from_no_more_pairs_than_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, make = tmp_path / "both.tsv", experiments(FILE)["translation"]
+    table, make = tmp_path / "both.tsv", list_experiments(FILE)["translation"]
     table.write_text("".join(f"{k}\t{k}\n" for k in range(50)))
     learned, digits = list[str](), Vocabulary.fit(["0123456789"], size=300)
 
@@ -155,29 +158,29 @@ def test_a_vocabulary_is_learned_from_no_more_pairs_than_it_takes(
 
     monkeypatch.setattr(Vocabulary, "fit", learn)
     monkeypatch.setitem(make.__globals__, "LEARNED_FROM", 10)
-    train = split_of(arm(data=str(table))[0].source, "train")
+    train = open_split(task(data=str(table))[0].source, "train")
     assert learned == [text for pair in train[::4] for text in pair]
 
 
 def test_further_pairs_are_trained_on_and_cleaned(tmp_path: Path) -> None:
     table = tmp_path / "more.tsv"
     table.write_text("the dog\tle chien\n" * 3)
-    plain = arm()[0].source
+    plain = task()[0].source
     for settings, count in (({}, 3), ({"duplicates": "drop"}, 1)):
-        source = arm(extra=str(table), **settings)[0].source
-        assert list(split_of(source, "train")) == [*split_of(plain, "train"), *[("the dog", "le chien")] * count]
-        assert list(split_of(source, "val")) == list(split_of(plain, "val"))
+        source = task(extra=str(table), **settings)[0].source
+        assert list(open_split(source, "train")) == [*open_split(plain, "train"), *[("the dog", "le chien")] * count]
+        assert list(open_split(source, "val")) == list(open_split(plain, "val"))
 
 
 @pytest.mark.parametrize("settings", [{"length_ratio": 2.0}, {"duplicates": "drop"}])
 def test_what_comes_clean_is_not_cleaned(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="leave them out with data=embedded"):
-        arm(**settings)
+        task(**settings)
 
 
 def test_two_readings_without_dropout_are_one() -> None:
     with pytest.raises(
         InputError, match=r"r_drop=5\.0 compares two readings that dropout=0 makes the same: give r_drop=0"
     ):
-        arm(dropout=0.0)
-    assert arm(dropout=0.0, r_drop=0.0)[2].readings == 1
+        task(dropout=0.0)
+    assert task(dropout=0.0, r_drop=0.0)[2].num_passes == 1

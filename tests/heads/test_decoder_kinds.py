@@ -7,29 +7,29 @@ import torch
 from torch import Tensor, nn
 
 from unifier.datasets.grammar import GrammarPairs
-from unifier.experiment import Arm, Experiment, Training
-from unifier.heads.classification import mean
-from unifier.heads.conv_decoder import ConvolutionalHead
-from unifier.heads.hard_attention import HardHead, reinforce
+from unifier.experiment import Experiment, Task, Training
+from unifier.heads.classification import masked_mean
+from unifier.heads.conv_decoder import ConvDecoderHead
+from unifier.heads.hard_attention import HardAttentionHead, reinforce
 from unifier.heads.prefix_lm import PrefixHead
-from unifier.heads.rnn_decoders import AdditiveHead, Kind, LuongHead, RecurrentHead
-from unifier.heads.text_generation import before
+from unifier.heads.rnn_decoders import AdditiveHead, LuongHead, RecurrentHead, ScoreFunction
+from unifier.heads.text_generation import shift_right
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier.nn.attention import Attention
-from unifier.trunks.mean_attention import Bag
+from unifier.trunks.mean_attention import MeanAttentionTrunk
 from unifier.trunks.recurrent import Cell
 from unifier.trunks.transformer import Transformer
-from unifier_tokenizers import NOWHERE, InputError, SubwordTokenizer, Tokens, Vocabulary
-from unifier_tokenizers.text import BEGIN, END
+from unifier_tokenizers import NO_POSITION, InputError, SubwordTokenizer, Tokens, Vocabulary
+from unifier_tokenizers.text import BOS, EOS
 
 D, LENGTHS = 12, [9, 3, 5]
 VOCABULARY = Vocabulary.fit(["ein Mann sieht zwei Hunde", "ein Hund", "zwei Hunde sehen"], size=100, level="word")
-IDS = torch.tensor([[BEGIN, 5, 7, 4], [BEGIN, 6, 6, 5], [BEGIN, 4, 8, 6]])
+IDS = torch.tensor([[BOS, 5, 7, 4], [BOS, 6, 6, 5], [BOS, 4, 8, 6]])
 
 
 def columns_of(lengths: list[int] = LENGTHS) -> Tokens:
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    positions = torch.arange(max(lengths)).expand(len(lengths), 1, -1).masked_fill(~mask[:, None], NOWHERE)
+    positions = torch.arange(max(lengths)).expand(len(lengths), 1, -1).masked_fill(~mask[:, None], NO_POSITION)
     return Tokens(torch.randn(len(lengths), D, max(lengths)), mask, positions)
 
 
@@ -57,7 +57,7 @@ def test_the_bottleneck_is_torchs_layers_from_one_column_read_with_each_token(ce
     words = head.embedding(IDS) * D**0.5
     read = torch.cat([words, vectors[:, None].expand_as(words)], 2)
     expected = peer(read, states if cell == "gru" else (states[:2], states[2:]))[0]
-    torch.testing.assert_close(head.hidden(tokens, IDS), expected)
+    torch.testing.assert_close(head.hidden_states(tokens, IDS), expected)
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
@@ -87,16 +87,16 @@ def test_additive_attention_is_bahdanaus_word_by_word() -> None:
         state = cell(torch.cat([word, seen])[None], state[None])[0]
         expected.append(head.out(torch.cat([state, word, seen])).tanh())
         attended.append(torch.stack(shares))
-    torch.testing.assert_close(head.hidden(tokens, ids)[0], torch.stack(expected))
+    torch.testing.assert_close(head.hidden_states(tokens, ids)[0], torch.stack(expected))
     torch.testing.assert_close(head.attention(tokens, ids)[0], torch.stack(attended))
 
 
 @pytest.mark.parametrize("score", ["dot", "general", "concat"])
 @torch.no_grad()
-def test_luongs_scores_are_as_written(score: Kind) -> None:
+def test_luongs_scores_are_as_written(score: ScoreFunction) -> None:
     head, tokens = LuongHead(VOCABULARY, D, depth=2, score=score), columns_of()
     shout(head)
-    states, _ = head.reader(head.embed(IDS), head.reader.start(mean(tokens)))
+    states, _ = head.reader(head.embed(IDS), head.reader.start(masked_mean(tokens)))
     found, own = head.attention(tokens, IDS), head.score
     for b, length in enumerate(LENGTHS):
         for t, state in enumerate(states[b]):
@@ -112,18 +112,18 @@ def test_luongs_scores_are_as_written(score: Kind) -> None:
 
 @torch.no_grad()
 def test_local_attention_is_global_where_the_window_holds_all_and_the_bell_is_flat() -> None:
-    near, tokens = LuongHead(VOCABULARY, D, depth=1, reach="local", window=2), columns_of()
+    near, tokens = LuongHead(VOCABULARY, D, depth=1, span="local", window=2), columns_of()
     shout(near)
     far = LuongHead(VOCABULARY, D, depth=1).eval()
     far.load_state_dict({name: one for name, one in near.state_dict().items() if not name.startswith("place")})
-    assert (near.hidden(tokens, IDS) - far.hidden(tokens, IDS)).abs().max() > 1e-2
+    assert (near.hidden_states(tokens, IDS) - far.hidden_states(tokens, IDS)).abs().max() > 1e-2
     near.window = 1e6
-    torch.testing.assert_close(near.hidden(tokens, IDS), far.hidden(tokens, IDS))
+    torch.testing.assert_close(near.hidden_states(tokens, IDS), far.hidden_states(tokens, IDS))
 
 
 @torch.no_grad()
 def test_local_attention_stays_in_its_window_and_falls_off_as_a_bell() -> None:
-    head = LuongHead(VOCABULARY, D, depth=1, score="dot", reach="local", window=4).eval()
+    head = LuongHead(VOCABULARY, D, depth=1, score="dot", span="local", window=4).eval()
     assert head.place is not None
     last_map = head.place[-1]
     assert isinstance(last_map, nn.Linear)
@@ -131,18 +131,18 @@ def test_local_attention_stays_in_its_window_and_falls_off_as_a_bell() -> None:
     last_map.bias.fill_(0.0)  # the middle of 20 columns is 10
     tokens = columns_of([20])
     tokens.matrix.zero_()  # all fit alike
-    found = head.attention(tokens, torch.tensor([[BEGIN]]))[0, 0]
+    found = head.attention(tokens, torch.tensor([[BOS]]))[0, 0]
     bell = (-((torch.arange(20) - 10.0) ** 2) / (2 * 2.0**2)).exp() * ((torch.arange(20) - 10).abs() <= 4)
     torch.testing.assert_close(found, bell / bell.sum())
 
 
 def test_reinforce_is_on_average_the_gradient_of_the_expected_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that can be drawn for two tokens of a text over two columns, each with its probability."""
-    head = HardHead(VOCABULARY, D, depth=1)
+    head = HardAttentionHead(VOCABULARY, D, depth=1)
     shout(head)
-    tokens, target = columns_of([2]), torch.tensor([[5, END]])
-    states, _ = head.reader(head.embed(before(target)), head.reader.start(tokens.matrix.mean(2)))
-    columns, keys, mask = head.score.remember(tokens)
+    tokens, target = columns_of([2]), torch.tensor([[5, EOS]])
+    states, _ = head.reader(head.embed(shift_right(target)), head.reader.start(tokens.matrix.mean(2)))
+    columns, keys, mask = head.score.precompute_keys(tokens)
     shares = head.score(states, keys, mask)[0]
     losses = torch.stack(
         [
@@ -184,23 +184,23 @@ def test_a_draws_baseline_is_the_mean_loss_of_the_others() -> None:
 
 @torch.no_grad()
 def test_hard_attention_sees_the_likeliest_column_alone() -> None:
-    head, tokens = HardHead(VOCABULARY, D, depth=1), columns_of()
+    head, tokens = HardAttentionHead(VOCABULARY, D, depth=1), columns_of()
     shout(head)
-    states, _ = head.reader(head.embed(IDS), head.reader.start(mean(tokens)))
+    states, _ = head.reader(head.embed(IDS), head.reader.start(masked_mean(tokens)))
     for b, places in enumerate(head.attention(tokens, IDS).argmax(-1)):
         seen = tokens.matrix[b, :, places].T
         expected = head.out(torch.cat([seen, states[b]], 1)).tanh()
-        torch.testing.assert_close(head.hidden(tokens, IDS)[b], expected)
+        torch.testing.assert_close(head.hidden_states(tokens, IDS)[b], expected)
 
 
 @torch.no_grad()
 def test_a_convolution_reaches_as_far_back_as_its_kernels() -> None:
-    head, tokens = ConvolutionalHead(VOCABULARY, D, depth=2, width=3), columns_of()
+    head, tokens = ConvDecoderHead(VOCABULARY, D, depth=2, kernel_size=3), columns_of()
     shout(head)
     ids = torch.randint(4, len(VOCABULARY), (len(LENGTHS), 9))
     other = ids.clone()
     other[:, 1] = (ids[:, 1] - 3) % (len(VOCABULARY) - 4) + 4
-    changed = (head.hidden(tokens, ids) - head.hidden(tokens, other)).abs().amax((0, 2)) > 1e-5
+    changed = (head.hidden_states(tokens, ids) - head.hidden_states(tokens, other)).abs().amax((0, 2)) > 1e-5
     assert changed.tolist() == [1 <= place <= 1 + 2 * (3 - 1) for place in range(9)]  # two layers of width 3
 
 
@@ -229,36 +229,36 @@ def test_attention_without_projections_is_the_softmax_of_plain_products() -> Non
 @torch.no_grad()
 def test_a_prefix_model_is_its_trunk_with_the_text_beside_the_input() -> None:
     head, trunk, ids = PrefixHead(VOCABULARY, D), Transformer(D, 2, 2, 10), IDS[:1]
-    head.lend(trunk)
+    head.attach_trunk(trunk)
     tokens = alone(columns_of(), 2)
-    words = head.columns(tokens, ids, 0)
+    words = head.prefix_and_text(tokens, ids, 0)
     both = Tokens(*(torch.cat(part, -1) for part in zip(tokens, words, strict=True)))
     read = trunk(both, torch.tensor([LENGTHS[2]])).matrix
-    torch.testing.assert_close(head.hidden(tokens, ids), read[:, :, LENGTHS[2] :].mT)
+    torch.testing.assert_close(head.hidden_states(tokens, ids), read[:, :, LENGTHS[2] :].mT)
     torch.testing.assert_close(trunk(tokens).matrix, read[:, :, : LENGTHS[2]])  # the input sees itself alone
 
 
 def test_an_experiment_lends_its_trunk_to_the_head_that_reads_with_it() -> None:
     head, trunk = PrefixHead(VOCABULARY, D), Transformer(D, 1, 2, 10)
-    arm = Arm(GrammarPairs(train=2, val=1, test=1), SubwordTokenizer(VOCABULARY, D), head)
-    Experiment("prefix", trunk, {"arm": arm}, Training(steps=1))
+    task = Task(GrammarPairs(train=2, val=1, test=1), SubwordTokenizer(VOCABULARY, D), head)
+    Experiment("prefix", trunk, {"task": task}, Training(steps=1))
     assert head.trunk is trunk
     assert not set(head.parameters()) & set(trunk.parameters())
     other = Transformer(D, 1, 2, 10)
-    Experiment("joint", other, {"arm": arm}, Training(steps=1))
-    assert head.trunk is other, "arms that are put together read with the trunk they share"
-    head.lend(trunk)
+    Experiment("joint", other, {"task": task}, Training(steps=1))
+    assert head.trunk is other, "tasks that are put together read with the trunk they share"
+    head.attach_trunk(trunk)
     tokens = columns_of()
-    assert head.read(trunk, tokens) is tokens
+    assert head.run_trunk(trunk, tokens) is tokens
     with pytest.raises(InputError, match="by a Transformer alone, and the trunk is a Bag"):
-        Experiment("prefix", Bag(D, 1, 10), {"arm": arm}, Training(steps=1))
+        Experiment("prefix", MeanAttentionTrunk(D, 1, 10), {"task": task}, Training(steps=1))
 
 
 def test_what_a_decoder_cannot_be_is_refused() -> None:
-    with pytest.raises(InputError, match="width=0: a kernel is at least 1 token wide"):
-        ConvolutionalHead(VOCABULARY, D, depth=1, width=0)
+    with pytest.raises(InputError, match="kernel_size=0: a kernel is at least 1 token wide"):
+        ConvDecoderHead(VOCABULARY, D, depth=1, kernel_size=0)
     with pytest.raises(InputError, match=r"window=0.5: at least 1 column"):
-        LuongHead(VOCABULARY, D, depth=1, reach="local", window=0.5)
+        LuongHead(VOCABULARY, D, depth=1, span="local", window=0.5)
     with pytest.raises(InputError, match="score"):
         LuongHead(VOCABULARY, D, depth=1, score="cosine")  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="cell"):
@@ -267,10 +267,12 @@ def test_what_a_decoder_cannot_be_is_refused() -> None:
 
 def test_hard_attention_refuses_r_drop() -> None:
     with pytest.raises(InputError, match=r"r_drop=2.0: hard attention has none"):
-        HardHead(VOCABULARY, D, depth=1, r_drop=2.0)
+        HardAttentionHead(VOCABULARY, D, depth=1, r_drop=2.0)
 
 
-@pytest.mark.parametrize("head", [RecurrentHead, AdditiveHead, ConvolutionalHead, LuongHead, HardHead, TranslationHead])
+@pytest.mark.parametrize(
+    "head", [RecurrentHead, AdditiveHead, ConvDecoderHead, LuongHead, HardAttentionHead, TranslationHead]
+)
 def test_a_decoder_without_layers_would_not_see_its_input(head: Any) -> None:
     with pytest.raises(InputError, match="a depth of 0 is none: take 1 or more"):
-        head(VOCABULARY, D, depth=0, **({"heads": 1, "hidden": 8} if head is TranslationHead else {}))
+        head(VOCABULARY, D, depth=0, **({"heads": 1, "ffn_dim": 8} if head is TranslationHead else {}))

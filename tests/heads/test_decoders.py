@@ -6,23 +6,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unifier.heads.conv_decoder import ConvolutionalHead
-from unifier.heads.generation import beam, greedy
-from unifier.heads.hard_attention import HardHead
-from unifier.heads.head import IGNORED
+from unifier.heads.conv_decoder import ConvDecoderHead
+from unifier.heads.generation import beam_search, greedy_search
+from unifier.heads.hard_attention import HardAttentionHead
+from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.prefix_lm import PrefixHead
 from unifier.heads.rnn_decoders import AdditiveHead, LuongHead, RecurrentHead
-from unifier.heads.text_generation import AttentiveHead, WritingHead
+from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier.trunks.transformer import Transformer
-from unifier_tokenizers import NOWHERE, Tokens, Vocabulary
-from unifier_tokenizers.text import BEGIN, END, PAD
+from unifier_tokenizers import NO_POSITION, Tokens, Vocabulary
+from unifier_tokenizers.text import BOS, EOS, PAD
 
 D, LENGTHS = 12, [9, 3, 5]
 TARGETS = ["ein Mann sieht zwei Hunde", "ein Hund", "zwei Hunde sehen"]
 VOCABULARY = Vocabulary.fit(TARGETS, size=100, level="word")
 
-Build = Callable[[], WritingHead]
+Build = Callable[[], TextGenerationHead]
 RUNGS: dict[str, Build] = {
     "gru": lambda: RecurrentHead(VOCABULARY, D, depth=2, cell="gru"),
     "lstm": lambda: RecurrentHead(VOCABULARY, D, depth=2, cell="lstm"),
@@ -31,21 +31,21 @@ RUNGS: dict[str, Build] = {
     "dot": lambda: LuongHead(VOCABULARY, D, depth=2, score="dot"),
     "general": lambda: LuongHead(VOCABULARY, D, depth=1, cell="gru"),
     "concat": lambda: LuongHead(VOCABULARY, D, depth=1, score="concat"),
-    "local": lambda: LuongHead(VOCABULARY, D, depth=1, reach="local", window=2),
-    "hard": lambda: HardHead(VOCABULARY, D, depth=1),
-    "convolutional": lambda: ConvolutionalHead(VOCABULARY, D, depth=2, width=3),
-    "parameter_free": lambda: TranslationHead(VOCABULARY, D, depth=2, heads=1, hidden=10, projections=False),
-    "single_head": lambda: TranslationHead(VOCABULARY, D, depth=2, heads=1, hidden=10),
+    "local": lambda: LuongHead(VOCABULARY, D, depth=1, span="local", window=2),
+    "hard": lambda: HardAttentionHead(VOCABULARY, D, depth=1),
+    "convolutional": lambda: ConvDecoderHead(VOCABULARY, D, depth=2, kernel_size=3),
+    "parameter_free": lambda: TranslationHead(VOCABULARY, D, depth=2, heads=1, ffn_dim=10, projections=False),
+    "single_head": lambda: TranslationHead(VOCABULARY, D, depth=2, heads=1, ffn_dim=10),
     "prefix": lambda: prefix(),
     "prefix-rotary": lambda: prefix(rotary=True),
-    "transformer": lambda: TranslationHead(VOCABULARY, D, depth=2, heads=2, hidden=10),
+    "transformer": lambda: TranslationHead(VOCABULARY, D, depth=2, heads=2, ffn_dim=10),
 }
 
 
 def prefix(*, rotary: bool = False) -> PrefixHead:
     """A prefix model that has its trunk as a part, as an experiment would see to."""
     head, trunk = PrefixHead(VOCABULARY, D), Transformer(D, 2, 2, 10, rotary=rotary)
-    head.lend(trunk)
+    head.attach_trunk(trunk)
     head.add_module("stack", trunk)
     return head
 
@@ -56,13 +56,13 @@ ATTENTIVE = pytest.mark.parametrize("rung", [name for name in RUNGS if name not 
 
 def columns_of(lengths: list[int] = LENGTHS) -> Tokens:
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    positions = torch.arange(max(lengths)).expand(len(lengths), 1, -1).masked_fill(~mask[:, None], NOWHERE)
+    positions = torch.arange(max(lengths)).expand(len(lengths), 1, -1).masked_fill(~mask[:, None], NO_POSITION)
     return Tokens(torch.randn(len(lengths), D, max(lengths)), mask, positions)
 
 
-def targets_of(head: WritingHead) -> Tensor:
+def targets_of(head: TextGenerationHead) -> Tensor:
     ids = [head.encode(text) for text in TARGETS]
-    return nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=IGNORED)
+    return nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=IGNORE_INDEX)
 
 
 def alone(tokens: Tokens, b: int) -> Tokens:
@@ -70,7 +70,7 @@ def alone(tokens: Tokens, b: int) -> Tokens:
     return Tokens(*(part[b : b + 1, ..., :length] for part in tokens))
 
 
-def loud(rung: str) -> tuple[WritingHead, Tokens]:
+def loud(rung: str) -> tuple[TextGenerationHead, Tokens]:
     """A head that has learned nothing, with weights loud enough for its texts to differ."""
     head = RUNGS[rung]()
     for parameter in head.parameters():
@@ -81,15 +81,15 @@ def loud(rung: str) -> tuple[WritingHead, Tokens]:
 class Uncached:
     """A search's rows that read each text anew from its beginning for every token."""
 
-    def __init__(self, head: WritingHead, tokens: Tokens) -> None:
+    def __init__(self, head: TextGenerationHead, tokens: Tokens) -> None:
         self.head, self.tokens = head, tokens
         self.past = torch.empty(len(tokens.mask), 0, dtype=torch.long)
 
     def step(self, ids: Tensor) -> Tensor:
         self.past = torch.cat([self.past, ids[:, None]], 1)
-        return self.head.upcoming()(self.head.hidden(self.tokens, self.past)[:, -1])
+        return self.head.next_token_log_probs()(self.head.hidden_states(self.tokens, self.past)[:, -1])
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         self.past, self.tokens = self.past[rows], Tokens(*(part[rows] for part in self.tokens))
 
 
@@ -98,7 +98,7 @@ class Uncached:
 @torch.no_grad()
 def test_a_cached_search_is_an_uncached_one(rung: str, width: int) -> None:
     head, tokens = loud(rung)
-    found = beam(Uncached(head, tokens), head.limits(tokens), width)
+    found = beam_search(Uncached(head, tokens), head.max_lengths(tokens), width)
     for one, cached in zip(found, head.search(tokens, width), strict=True):
         assert [text.ids for text in one] == [text.ids for text in cached]
         assert [text.score for text in one] == pytest.approx([text.score for text in cached], abs=1e-4)
@@ -108,8 +108,8 @@ def test_a_cached_search_is_an_uncached_one(rung: str, width: int) -> None:
 @torch.no_grad()
 def test_a_beam_of_one_is_greedy(rung: str) -> None:
     head, tokens = loud(rung)
-    plain = greedy(head.walk(tokens), head.limits(tokens))
-    for (one,), other in zip(beam(head.walk(tokens), head.limits(tokens), 1), plain, strict=True):
+    plain = greedy_search(head.start_search(tokens), head.max_lengths(tokens))
+    for (one,), other in zip(beam_search(head.start_search(tokens), head.max_lengths(tokens), 1), plain, strict=True):
         assert one.ids == other.ids
         assert one.score == pytest.approx(other.score, abs=1e-4)
 
@@ -120,12 +120,12 @@ def test_a_batch_is_searched_as_each_example_alone_and_scored_as_teacher_forcing
     head, tokens = loud(rung)
     together = head.search(tokens, 3)
     assert len({round(found[0].score, 3) for found in together}) == len(LENGTHS), "the columns are not read"
-    for b, limit in enumerate(head.limits(tokens).tolist()):
+    for b, limit in enumerate(head.max_lengths(tokens).tolist()):
         (found,) = head.search(alone(tokens, b), 3)
         assert [each.ids for each in found] == [each.ids for each in together[b]]
         for ids, score in together[b]:
-            written = torch.tensor([BEGIN, *ids, *([] if len(ids) == limit else [END])])
-            logs = head.project(head.hidden(alone(tokens, b), written[None, :-1]))[0].log_softmax(-1)
+            written = torch.tensor([BOS, *ids, *([] if len(ids) == limit else [EOS])])
+            logs = head.project(head.hidden_states(alone(tokens, b), written[None, :-1]))[0].log_softmax(-1)
             assert score == pytest.approx(logs.gather(1, written[1:, None]).mean().item(), abs=1e-3)
 
 
@@ -138,7 +138,7 @@ def test_no_text_is_padded_or_begun_again(rung: str) -> None:
     for texts in (head.search(tokens, len(VOCABULARY)), [head.sample(tokens, draws)]):
         written = {token for found in texts for text in found for token in text.ids}
         assert written
-        assert not written & {PAD, BEGIN}
+        assert not written & {PAD, BOS}
 
 
 @ALL
@@ -148,10 +148,10 @@ def test_a_token_sees_those_before_it_alone(rung: str) -> None:
     ids = torch.randint(4, len(VOCABULARY), (len(LENGTHS), 6))
     other = ids.clone()
     other[:, 3] = (ids[:, 3] - 3) % (len(VOCABULARY) - 4) + 4
-    changed = (head.hidden(tokens, ids) - head.hidden(tokens, other)).abs().amax((0, 2)) > 1e-5
+    changed = (head.hidden_states(tokens, ids) - head.hidden_states(tokens, other)).abs().amax((0, 2)) > 1e-5
     assert not changed[:3].any()
     assert changed[3:].any()
-    assert head.hidden(tokens, ids).shape == (len(LENGTHS), 6, D)
+    assert head.hidden_states(tokens, ids).shape == (len(LENGTHS), 6, D)
 
 
 @ALL
@@ -162,8 +162,10 @@ def test_padding_changes_no_loss_and_gets_no_gradient(rung: str) -> None:
     loss = head.loss(tokens._replace(matrix=matrix), target)
     loss.backward()
     assert matrix.grad is not None
-    assert torch.equal(matrix.grad.abs().amax(1) > 0, tokens.mask if head.visible == "all" else last(tokens.mask))
-    sizes = (target != IGNORED).sum(1)
+    assert torch.equal(
+        matrix.grad.abs().amax(1) > 0, tokens.mask if head.attention_mode == "bidirectional" else last(tokens.mask)
+    )
+    sizes = (target != IGNORE_INDEX).sum(1)
     each = [head.loss(alone(tokens, b), target[b : b + 1, :n]) * n for b, n in enumerate(sizes.tolist())]
     torch.testing.assert_close(loss, torch.stack(each).sum() / sizes.sum())
 
@@ -177,7 +179,7 @@ def last(mask: Tensor) -> Tensor:
 @torch.no_grad()
 def test_attention_is_over_the_real_columns_and_hangs_on_what_was_said(rung: str) -> None:
     head, tokens = loud(rung)
-    assert isinstance(head, AttentiveHead)
+    assert isinstance(head, AttentiveTextHead)
     ids = torch.randint(4, len(VOCABULARY), (len(LENGTHS), 5))
     found = head.alignment(tokens, ids)
     assert found.shape == (len(LENGTHS), 6, max(LENGTHS))

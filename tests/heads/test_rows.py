@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unifier.heads.classification import Pool, Pooling
+from unifier.heads.classification import Pooling, TokenPool
 from unifier_tokenizers import (
+    Audio,
     FrameTokenizer,
     PatchTokenizer,
-    Sound,
     SubwordTokenizer,
     Tokenizer,
     Tokens,
@@ -22,10 +22,10 @@ from unifier_tokenizers import (
     WaveformTokenizer,
     pad_columns,
 )
-from unifier_tokenizers.stems import LinearMap, Stem
+from unifier_tokenizers.stems import LinearProjection, Stem
 
 D, N = 24, 5
-SOUND = Sound(torch.linspace(-1, 1, 8000).sin(), 16000)
+SOUND = Audio(torch.linspace(-1, 1, 8000).sin(), 16000)
 PICTURE = np.arange(8 * 8 * 3, dtype=np.uint8).reshape(8, 8, 3)
 
 
@@ -64,13 +64,13 @@ def test_a_tokenizers_columns_and_their_gradients_lie_one_after_the_other(
     columns = tokenizer.embed(values, positions)
     assert columns.mT.is_contiguous()
     columns.backward(torch.randn(len(columns), columns.shape[2], D).mT)
-    assert set(steps) == ({1} if isinstance(tokenizer.project, (LinearMap, Stem)) else set())
+    assert set(steps) == ({1} if isinstance(tokenizer.project, (LinearProjection, Stem)) else set())
 
 
 @pytest.mark.parametrize("pooling", ["mean", "attention"])
 def test_the_gradients_of_pooled_columns_do_too(pooling: Pooling) -> None:
     rows = torch.randn(2, N, D, requires_grad=True)
-    pooled = Pool(pooling, D)(Tokens(rows.mT, torch.ones(2, N, dtype=torch.bool), torch.zeros(2, 1, N)))
+    pooled = TokenPool(pooling, D)(Tokens(rows.mT, torch.ones(2, N, dtype=torch.bool), torch.zeros(2, 1, N)))
     gradients: list[Tensor] = []
     rows.register_hook(gradients.append)
     pooled.square().sum().backward()

@@ -6,7 +6,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from unifier.heads.text_generation import check_language
-from unifier.heads.text_metrics import bleu_of_few, moses, text_scores
+from unifier.heads.text_metrics import moses, sentence_bleu, text_scores
 from unifier_tokenizers import InputError
 
 WRITTEN = ["Zwei Hunde laufen durch den Schnee.", "ein Mädchen sieht zwei Hunde, die rennen", "Ein rot-weißer Hut", ""]
@@ -59,7 +59,7 @@ def test_texts_without_spaces_or_of_few_words_score_what_they_are_worth(
     assert found.score == pytest.approx(100)
     assert signed in found.signature
     assert 0 < text_scores([texts[0], texts[1][:-2]], texts, language)["bleu"].score < 100
-    assert bleu_of_few(texts, texts, language) == pytest.approx(100)
+    assert sentence_bleu(texts, texts, language) == pytest.approx(100)
 
 
 @pytest.mark.parametrize("language", ["zh", "zho", "ja", "jpn", "lao", "khm", "mya"])

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.generation import beam, sample
-from unifier.heads.head import IGNORED
-from unifier.heads.text_generation import before
+from unifier.heads.generation import beam_search, sample
+from unifier.heads.head import IGNORE_INDEX
+from unifier.heads.text_generation import shift_right
 from unifier.heads.text_metrics import text_scores
 from unifier.heads.transformer_decoder import TranslationHead
-from unifier.nn.attention import Cache
+from unifier.nn.attention import KVCache
 from unifier.nn.block import Activation, Block, Norm
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Vocabulary, pad_columns
-from unifier_tokenizers.text import BEGIN, END
+from unifier_tokenizers.text import BOS, EOS
 
 D, HEADS, HIDDEN = 12, 3, 20
 PAIRS = [
@@ -35,7 +35,7 @@ def head_of(
     norm: Norm = "pre", smoothing: float = 0.1, depth: int = 2, activation: Activation = "gelu", width: int = 1
 ) -> TranslationHead:
     return TranslationHead(
-        VOCABULARY, D, depth=depth, heads=HEADS, hidden=HIDDEN, norm=norm, activation=activation,
+        VOCABULARY, D, depth=depth, heads=HEADS, ffn_dim=HIDDEN, norm=norm, activation=activation,
         label_smoothing=smoothing, beam_width=width,
     )  # fmt: skip
 
@@ -47,7 +47,7 @@ def columns_of(tokenizer: SubwordTokenizer, texts: list[str] | tuple[str, ...] =
 
 def targets_of(head: TranslationHead) -> Tensor:
     ids = [head.encode(text) for text in TARGETS]
-    return nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=IGNORED)
+    return nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=IGNORE_INDEX)
 
 
 def alone(tokens: Tokens, b: int) -> Tokens:
@@ -72,9 +72,9 @@ class Uncached:
 
     def step(self, ids: Tensor) -> Tensor:
         self.past = torch.cat([self.past, ids[:, None]], 1)
-        return self.head.upcoming()(self.head.hidden(self.tokens, self.past)[:, -1])
+        return self.head.next_token_log_probs()(self.head.hidden_states(self.tokens, self.past)[:, -1])
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         self.past, self.tokens = self.past[rows], Tokens(*(part[rows] for part in self.tokens))
 
 
@@ -109,7 +109,7 @@ def test_the_loss_is_teacher_forcing_step_by_step(norm: Norm, smoothing: float) 
     head, tokens = head_of(norm, smoothing), columns_of(SubwordTokenizer(VOCABULARY, D))
     losses: list[Tensor] = []
     for b, text in enumerate(TARGETS):
-        ids = [BEGIN, *VOCABULARY.encode(text), END]
+        ids = [BOS, *VOCABULARY.encode(text), EOS]
         for length in range(1, len(ids)):
             logs = head.logits(alone(tokens, b), torch.tensor([ids[:length]]))[0, -1].log_softmax(-1)
             losses.append(-(1 - smoothing) * logs[ids[length]] - smoothing * logs.mean())
@@ -126,7 +126,7 @@ def test_an_examples_loss_and_text_are_the_same_alone_and_beside_longer_ones(
             ids = head.encode(text)
             total += head.loss(alone(tokens, b), ids[None]) * len(ids)
             assert head.predict(alone(tokens, b)) == head.predict(tokens)[b : b + 1]
-        torch.testing.assert_close(head.loss(tokens, target), total / (target != IGNORED).sum())
+        torch.testing.assert_close(head.loss(tokens, target), total / (target != IGNORE_INDEX).sum())
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -165,15 +165,15 @@ def test_the_blocks_are_torchs_decoder_with_the_same_weights(norm: Norm, activat
 def test_a_cached_decode_is_an_uncached_one_however_it_is_cut(cuts: list[int]) -> None:
     head, tokens = fresh()
     ids = torch.randint(4, len(VOCABULARY), (len(PAIRS), 6))
-    caches = [(Cache(grows=True), Cache(grows=False)) for _ in head.blocks]
-    parts = [head.hidden(tokens, ids[:, start:end], caches, start) for start, end in pairwise(cuts)]
-    torch.testing.assert_close(torch.cat(parts, 1), head.hidden(tokens, ids), atol=1e-4, rtol=1e-4)
+    caches = [(KVCache(grows=True), KVCache(grows=False)) for _ in head.blocks]
+    parts = [head.hidden_states(tokens, ids[:, start:end], caches, start) for start, end in pairwise(cuts)]
+    torch.testing.assert_close(torch.cat(parts, 1), head.hidden_states(tokens, ids), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("width", [1, 3])
 def test_a_cached_search_is_an_uncached_one(width: int) -> None:
     head, tokens = fresh()
-    found = beam(Uncached(head, tokens), head.limits(tokens), width)
+    found = beam_search(Uncached(head, tokens), head.max_lengths(tokens), width)
     for one, cached in zip(found, head.search(tokens, width), strict=True):
         assert [text.ids for text in one] == [text.ids for text in cached]
         assert [text.score for text in one] == pytest.approx([text.score for text in cached], abs=1e-4)
@@ -187,20 +187,20 @@ def test_what_is_sampled_is_each_examples_own_and_scored_as_teacher_forcing_does
 
     found = head.sample(tokens, draws(), temperature=0.8, top_k=10, top_p=0.9)
     assert found == head.sample(tokens, draws(), temperature=0.8, top_k=10, top_p=0.9)
-    uncached = sample(Uncached(head, tokens), head.limits(tokens), draws(), temperature=0.8, top_k=10, top_p=0.9)
+    uncached = sample(Uncached(head, tokens), head.max_lengths(tokens), draws(), temperature=0.8, top_k=10, top_p=0.9)
     assert [text.ids for text in found] == [text.ids for text in uncached]
     for b, (ids, score) in enumerate(found):
         (one,) = head.sample(alone(tokens, b), draws()[b : b + 1], temperature=0.8, top_k=10, top_p=0.9)
         assert one.ids == ids
-        limit = int(head.limits(tokens)[b])
-        written = torch.tensor([BEGIN, *ids, *([] if len(ids) == limit else [END])])
+        limit = int(head.max_lengths(tokens)[b])
+        written = torch.tensor([BOS, *ids, *([] if len(ids) == limit else [EOS])])
         logs = head.logits(alone(tokens, b), written[None, :-1])[0].log_softmax(-1)
         assert score == pytest.approx(logs.gather(1, written[1:, None]).mean().item(), abs=1e-3)
     likeliest = head.sample(tokens, draws(), top_k=1)
     assert [text.ids for text in likeliest] == [texts[0].ids for texts in head.search(tokens, 1)]
 
 
-def test_neighbours_share_a_memory_as_if_each_had_its_own() -> None:
+def test_neighbors_share_a_memory_as_if_each_had_its_own() -> None:
     head, tokens = fresh()
     ids = torch.randint(4, len(VOCABULARY), (3 * len(PAIRS), 6))
     each = Tokens(*(part.repeat_interleave(3, 0) for part in tokens))
@@ -228,7 +228,7 @@ def test_searches_score_as_teacher_forcing_does_and_keep_to_their_limits(
             assert 1 <= len(found) <= width
             for ids, score in found:
                 assert len(ids) <= limit
-                written = torch.tensor([BEGIN, *ids, *([] if len(ids) == limit else [END])])
+                written = torch.tensor([BOS, *ids, *([] if len(ids) == limit else [EOS])])
                 logs = head.logits(alone(tokens, b), written[None, :-1])[0].log_softmax(-1)
                 expected = logs.gather(1, written[1:, None]).sum() / (len(written) - 1) ** penalty
                 assert score == pytest.approx(expected.item(), abs=1e-3)
@@ -249,7 +249,7 @@ def test_a_batch_is_searched_as_each_example_alone(width: int) -> None:
 def test_recorded_attention_is_over_the_real_columns() -> None:
     head, tokens = fresh()
     ids, weights = torch.randint(4, len(VOCABULARY), (len(PAIRS), 5)), list[Tensor]()
-    torch.testing.assert_close(head.hidden(tokens, ids, weights=weights), head.hidden(tokens, ids))
+    torch.testing.assert_close(head.hidden_states(tokens, ids, weights=weights), head.hidden_states(tokens, ids))
     assert [each.shape for each in weights] == [(len(PAIRS), HEADS, 5, tokens.mask.shape[1])] * 2
     for each in weights:
         torch.testing.assert_close(each.sum(-1), torch.ones(len(PAIRS), HEADS, 5))
@@ -257,18 +257,18 @@ def test_recorded_attention_is_over_the_real_columns() -> None:
 
 
 def test_metrics_are_those_of_texts_in_the_heads_language() -> None:
-    head = TranslationHead(VOCABULARY, D, depth=1, heads=HEADS, hidden=HIDDEN, language="fr")
+    head = TranslationHead(VOCABULARY, D, depth=1, heads=HEADS, ffn_dim=HIDDEN, language="fr")
     written, targets = ["l'homme court .", "un chien"], ["l'homme court", "Un chien"]
     found = text_scores(written, targets, "fr")
     assert head.metrics(written, targets) == {name: one.score for name, one in found.items()}
     assert head.signatures == {name: one.signature for name, one in found.items()}
     with pytest.raises(InputError, match="language='french'"):
-        TranslationHead(VOCABULARY, D, depth=1, heads=HEADS, hidden=HIDDEN, language="french")
+        TranslationHead(VOCABULARY, D, depth=1, heads=HEADS, ffn_dim=HIDDEN, language="french")
 
 
 def test_a_shared_embedding_is_one_parameter_in_three_places() -> None:
     tokenizer = SubwordTokenizer(VOCABULARY, D)
-    head = TranslationHead(VOCABULARY, D, depth=1, heads=HEADS, hidden=HIDDEN, embedding=tokenizer.embedding)
+    head = TranslationHead(VOCABULARY, D, depth=1, heads=HEADS, ffn_dim=HIDDEN, embedding=tokenizer.embedding)
     road = deepcopy(nn.ModuleDict({"tokenizer": tokenizer, "head": head}))
     tokenizer, head = road["tokenizer"], road["head"]
     assert isinstance(tokenizer, SubwordTokenizer)
@@ -276,7 +276,7 @@ def test_a_shared_embedding_is_one_parameter_in_three_places() -> None:
     assert head.embedding.weight is tokenizer.embedding.weight
     large = [parameter for parameter in road.parameters() if parameter.shape == (len(VOCABULARY), D)]
     assert len(large) == 1
-    ids, text = torch.tensor([[BEGIN, 5]]), VOCABULARY.decode([5])
+    ids, text = torch.tensor([[BOS, 5]]), VOCABULARY.decode([5])
     memory = Tokens(*(part.detach() for part in columns_of(tokenizer, ["two dogs"])))
     read, written = columns_of(tokenizer, [text]).matrix, head.logits(memory, ids)
     with torch.no_grad():
@@ -288,40 +288,40 @@ def test_a_shared_embedding_is_one_parameter_in_three_places() -> None:
 
 
 def test_an_output_of_its_own_is_one_more_table() -> None:
-    tied, own = head_of(), TranslationHead(VOCABULARY, D, depth=2, heads=HEADS, hidden=HIDDEN, tied=False)
+    tied, own = head_of(), TranslationHead(VOCABULARY, D, depth=2, heads=HEADS, ffn_dim=HIDDEN, tied=False)
     counts = [sum(parameter.numel() for parameter in head.parameters()) for head in (tied, own)]
     assert counts[1] - counts[0] == len(VOCABULARY) * D
     own.load_state_dict({**tied.state_dict(), "output.weight": tied.embedding.weight.flip(0)})
     tokens = columns_of(SubwordTokenizer(VOCABULARY, D))
-    ids = torch.tensor([[BEGIN]] * len(PAIRS))
+    ids = torch.tensor([[BOS]] * len(PAIRS))
     torch.testing.assert_close(own.logits(tokens, ids), tied.logits(tokens, ids).flip(-1))
     target = targets_of(own)
-    logs = own.logits(tokens, before(target))[target != IGNORED].log_softmax(-1)
-    expected = functional.cross_entropy(logs, target[target != IGNORED], label_smoothing=0.1)
+    logs = own.logits(tokens, shift_right(target))[target != IGNORE_INDEX].log_softmax(-1)
+    expected = functional.cross_entropy(logs, target[target != IGNORE_INDEX], label_smoothing=0.1)
     torch.testing.assert_close(own.loss(tokens, target), expected)
 
 
 def test_r_drop_is_the_loss_of_both_readings_and_how_far_they_differ() -> None:
-    head = TranslationHead(VOCABULARY, D, depth=1, heads=HEADS, hidden=HIDDEN, r_drop=3.0)
-    plain = TranslationHead(VOCABULARY, D, depth=1, heads=HEADS, hidden=HIDDEN)
+    head = TranslationHead(VOCABULARY, D, depth=1, heads=HEADS, ffn_dim=HIDDEN, r_drop=3.0)
+    plain = TranslationHead(VOCABULARY, D, depth=1, heads=HEADS, ffn_dim=HIDDEN)
     plain.load_state_dict(head.state_dict())
     first, second = columns_of(SubwordTokenizer(VOCABULARY, D)), columns_of(SubwordTokenizer(VOCABULARY, D))
     both, target = Tokens(*(torch.cat(parts) for parts in zip(first, second, strict=True))), targets_of(head)
-    logs = [plain.logits(read, before(target))[target != IGNORED].log_softmax(-1) for read in (first, second)]
+    logs = [plain.logits(read, shift_right(target))[target != IGNORE_INDEX].log_softmax(-1) for read in (first, second)]
     apart = [functional.kl_div(one, other, reduction="batchmean", log_target=True) for one, other in (logs, logs[::-1])]
     losses = [plain.loss(read, target) for read in (first, second)]
     expected = sum(losses) / 2 + 3.0 / 2 * sum(apart) / 2
     torch.testing.assert_close(head.loss(both, torch.cat([target, target])), expected)
     torch.testing.assert_close(head.eval().loss(first, target), losses[0])
-    assert head.readings == 2
-    assert plain.readings == 1
+    assert head.num_passes == 2
+    assert plain.num_passes == 1
 
 
 def test_what_cannot_be_shared_or_encoded() -> None:
     size = len(VOCABULARY)
     for shape in ((size + 1, D), (size, D + 1)):
         with pytest.raises(InputError) as error:
-            TranslationHead(VOCABULARY, D, depth=1, heads=3, hidden=4, embedding=nn.Embedding(*shape))
+            TranslationHead(VOCABULARY, D, depth=1, heads=3, ffn_dim=4, embedding=nn.Embedding(*shape))
         assert str(error.value) == f"the shared embedding is {shape}, and the head needs {(size, D)}"
     for empty in ("", " \n"):
         with pytest.raises(InputError, match="an empty text has no translation to learn from"):
@@ -330,7 +330,7 @@ def test_what_cannot_be_shared_or_encoded() -> None:
         head_of(smoothing=1.5)
     with pytest.raises(InputError, match="a text is expected, not list"):
         head_of().encode(["a"])  # pyright: ignore[reportArgumentType]
-    assert head_of().encode("two dogs").tolist() == [*VOCABULARY.encode("two dogs"), END]
+    assert head_of().encode("two dogs").tolist() == [*VOCABULARY.encode("two dogs"), EOS]
 
 
 def test_untrained_it_is_no_better_than_chance() -> None:

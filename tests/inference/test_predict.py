@@ -5,15 +5,15 @@ import torch
 from torch import Tensor
 
 from unifier.data.dataloader import Batch, collate
-from unifier.data.dataset import split_of
+from unifier.data.dataset import open_split
 from unifier.data.encoding import encode_split
 from unifier.datasets.digits import Digits
 from unifier.datasets.grammar import GrammarPairs
-from unifier.experiment import Arm, Experiment, Training
+from unifier.experiment import Experiment, Task, Training
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier.network import Network
-from unifier.training.lightning_module import Unifier
+from unifier.training.lightning_module import UnifierModule
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer, SubwordTokenizer, Vocabulary
 
@@ -29,33 +29,33 @@ def experiment() -> Experiment:
     torch.manual_seed(0)
     digits, pairs = Digits(), GrammarPairs(train=30, val=2, test=6)
     vocabulary = Vocabulary.fit((text for pair in pairs.split("train") for text in pair), size=300)
-    arms = {
-        "digits": Arm(digits, PatchTokenizer(D, channels=1), ClassificationHead(digits.labels, D), views=both),
-        "en-fr": Arm(
+    tasks = {
+        "digits": Task(digits, PatchTokenizer(D, channels=1), ClassificationHead(digits.labels, D), tta=both),
+        "en-fr": Task(
             pairs,
             SubwordTokenizer(vocabulary, D, dropout=0.5),
-            TranslationHead(vocabulary, D, depth=1, heads=2, hidden=8, dropout=0.5),
+            TranslationHead(vocabulary, D, depth=1, heads=2, ffn_dim=8, dropout=0.5),
         ),
     }
-    return Experiment("predict", Transformer(D, 1, 2, 12, dropout=0.5), arms, Training(steps=1))
+    return Experiment("predict", Transformer(D, 1, 2, 12, dropout=0.5), tasks, Training(steps=1))
 
 
-@pytest.mark.parametrize("arm", ["digits", "en-fr"])
-def test_predictions_are_those_of_a_test_and_of_each_example_alone(arm: str) -> None:
-    model = Unifier(experiment()).eval()
-    one = model.arms[arm]
-    examples = list(split_of(one.source, "test"))[:6]
+@pytest.mark.parametrize("task", ["digits", "en-fr"])
+def test_predictions_are_those_of_a_test_and_of_each_example_alone(task: str) -> None:
+    model = UnifierModule(experiment()).eval()
+    one = model.tasks[task]
+    examples = list(open_split(one.source, "test"))[:6]
     split, _ = encode_split(examples, one.tokenizer, one.head)
     with torch.no_grad():
-        model.test_step((arm, collate(split, range(6))), 0)
+        model.test_step((task, collate(split, range(6))), 0)
     raws = [example.input for example in examples]
-    network = Network(Experiment("again", model.trunk, model.arms, Training(steps=1))).train()
-    found = network.predict(arm, raws)
+    network = Network(Experiment("again", model.trunk, model.tasks, Training(steps=1))).train()
+    found = network.predict(task, raws)
     assert all(module.training for module in network.modules())
-    alone = [network.predict(arm, [raw])[0] for raw in raws]
+    alone = [network.predict(task, [raw])[0] for raw in raws]
     for place in range(6):
         for prediction in (found[place], alone[place]):
-            said = model.predictions[arm][place]
+            said = model.predictions[task][place]
             if isinstance(said, Tensor):
                 assert not prediction.requires_grad
                 torch.testing.assert_close(prediction, said)
@@ -65,14 +65,14 @@ def test_predictions_are_those_of_a_test_and_of_each_example_alone(arm: str) -> 
 
 def test_a_network_that_fails_is_left_as_it_was() -> None:
     network = Network(experiment()).train()
-    network.arms["digits"].head.predict = lambda tokens: []  # pyright: ignore[reportAttributeAccessIssue]
+    network.tasks["digits"].head.predict = lambda tokens: []  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(InputError, match="predict gives 0 predictions for 1 examples"):
         network.predict("digits", [Digits().split("test")[0].input])
     assert all(module.training for module in network.modules())
 
 
-def test_of_no_examples_nothing_is_said_and_an_arm_that_is_none_is_named() -> None:
+def test_of_no_examples_nothing_is_said_and_an_task_that_is_none_is_named() -> None:
     network = Network(experiment())
     assert network.predict("digits", []) == []
-    with pytest.raises(InputError, match="no arm 'moods': choose one of digits, en-fr"):
+    with pytest.raises(InputError, match="no task 'moods': choose one of digits, en-fr"):
         network.predict("moods", [])

@@ -9,7 +9,7 @@ from unifier.cli import main
 
 EXPERIMENT = '''
 """A translation."""
-from unifier import Arm, Experiment, Training, Transformer
+from unifier import Task, Experiment, Training, Transformer
 from unifier.data.embedded import GrammarPairs
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier_tokenizers import SubwordTokenizer, Vocabulary
@@ -18,10 +18,10 @@ def shown(*, r_drop: float = 0.0, dropout: float = 0.0, frozen: tuple[str, ...] 
     """From English."""
     source = GrammarPairs(train=30, val=3, test=3)
     vocabulary = Vocabulary.fit((text for pair in source.split("train") for text in pair), size=300)
-    head = TranslationHead(vocabulary, 8, depth=1, heads=2, hidden=8, dropout=dropout, r_drop=r_drop)
-    arm = Arm(source, SubwordTokenizer(vocabulary, 8, dropout=dropout), head)
+    head = TranslationHead(vocabulary, 8, depth=1, heads=2, ffn_dim=8, dropout=dropout, r_drop=r_drop)
+    task = Task(source, SubwordTokenizer(vocabulary, 8, dropout=dropout), head)
     training = Training(steps=1, frozen=frozen)
-    return Experiment("shown", Transformer(8, 1, 2, 8, dropout=dropout), {"en-fr": arm}, training)
+    return Experiment("shown", Transformer(8, 1, 2, 8, dropout=dropout), {"en-fr": task}, training)
 '''
 
 
@@ -31,7 +31,7 @@ VARIED = (
 from unifier import Comparison
 
 def several(*, rates: tuple[float, ...] = (0.0, 0.25)) -> Comparison:
-    return Comparison("several", [shown], vary={"dropout": rates, "share": (0.5, 1.0)})
+    return Comparison("several", [shown], grid={"dropout": rates, "share": (0.5, 1.0)})
 """
 )
 
@@ -53,7 +53,7 @@ def test_the_loss_is_that_of_use(file: Path, capsys: pytest.CaptureFixture[str])
 
 
 TORN = """
-from unifier import Arm, Experiment, Training, Transformer
+from unifier import Task, Experiment, Training, Transformer
 from unifier.datasets.image_folder import ImageFolder
 from unifier.data.source import BadExamples
 from unifier.heads.classification import ClassificationHead
@@ -61,8 +61,8 @@ from unifier_tokenizers import PatchTokenizer
 
 def torn(*, folder: str, bad_examples: BadExamples = "stop") -> Experiment:
     source = ImageFolder(folder)
-    arm = Arm(source, PatchTokenizer(8, channels=3), ClassificationHead(source.labels, 8))
-    return Experiment("torn", Transformer(8, 1, 2, 8), {"own": arm}, Training(steps=1, bad_examples=bad_examples))
+    task = Task(source, PatchTokenizer(8, channels=3), ClassificationHead(source.labels, 8))
+    return Experiment("torn", Transformer(8, 1, 2, 8), {"own": task}, Training(steps=1, bad_examples=bad_examples))
 """
 
 
@@ -82,7 +82,7 @@ def test_a_first_example_that_cannot_be_read(tmp_path: Path, capsys: pytest.Capt
 
 SERIES = """
 import torch
-from unifier import Arm, ClassificationHead, Example, Experiment, Training, Transformer
+from unifier import Task, ClassificationHead, Example, Experiment, Training, Transformer
 from unifier_tokenizers import Tokenizer, Units
 
 class Long:
@@ -97,8 +97,8 @@ class Ends(Tokenizer):
         return values.expand(-1, self.dim, -1)
 
 def series() -> Experiment:
-    arm = Arm(Long(), Ends(8), ClassificationHead(("a", "b"), 8))
-    return Experiment("series", Transformer(8, 1, 2, 8), {"own": arm}, Training(steps=1))
+    task = Task(Long(), Ends(8), ClassificationHead(("a", "b"), 8))
+    return Experiment("series", Transformer(8, 1, 2, 8), {"own": task}, Training(steps=1))
 """
 
 

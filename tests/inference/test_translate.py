@@ -20,7 +20,7 @@ from unifier.cli import main
 from unifier.heads.transformer_decoder import TranslationHead
 from unifier.inference import translate as command
 from unifier.inference.load import load
-from unifier.inference.translate import DecodingOptions, arriving, opened, translate
+from unifier.inference.translate import DecodingOptions, open_input, read_as_it_arrives, translate
 from unifier.inference.translator import Translator
 from unifier_tokenizers import InputError
 
@@ -41,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data.write_text("".join(f"{' '.join(one)}\t{' '.join(WORDS[word] for word in one)}\n" for one in sentences))
     settings = {
         "data": data, "target": "de", "vocabulary": 300, "dim": 32, "depth": 1, "decoder_depth": 1, "heads": 2,
-        "hidden": 32, "dropout": 0, "r_drop": 0, "beam_width": 1, "tokens": 60_000, "batch_tokens": 256,
+        "ffn_dim": 32, "dropout": 0, "r_drop": 0, "beam_width": 1, "tokens": 60_000, "batch_tokens": 256,
         "learning_rate": 0.01,
     }  # fmt: skip
     arguments = [f"{name}={value}" for name, value in settings.items()]
@@ -74,7 +74,7 @@ def test_a_run_is_loaded_as_it_was_without_its_data(run: Path, translator: Trans
     assert sum(one["prediction"] == one["target"] for one in samples) > len(samples) / 2, "it has learned something"
     experiment, model = load(run)
     assert not model.training
-    head = experiment.arms["en-de"].head
+    head = experiment.tasks["en-de"].head
     assert isinstance(head, TranslationHead)
     assert head.vocabulary.codec.to_str() == translator.head.vocabulary.codec.to_str()
     kept = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
@@ -98,7 +98,7 @@ def test_lines_are_cut_from_a_file_whatever_its_blocks(monkeypatch: pytest.Monke
     for block, chunk in ((7, 3), (1 << 16, 64), (100, 1000)):
         monkeypatch.setattr(command, "BLOCK", block)
         monkeypatch.setattr(command, "CHUNK", chunk)
-        chunks = list(arriving(io.BytesIO(text.encode()), "input"))
+        chunks = list(read_as_it_arrives(io.BytesIO(text.encode()), "input"))
         lines = [line for one in chunks for line in one]
         assert [number for number, _ in lines] == list(range(1, 502))
         assert [line.decode() for _, line in lines] == text.split("\n")
@@ -110,7 +110,7 @@ def test_a_very_long_line_takes_as_long_as_many_short_ones(monkeypatch: pytest.M
     seconds: list[float] = []
     for line in (b"x" * 63 + b"\n", b"x" * 64):
         start = time.process_time()
-        found = [text for chunk in arriving(io.BytesIO(16_000 * line), "input") for _, text in chunk]
+        found = [text for chunk in read_as_it_arrives(io.BytesIO(16_000 * line), "input") for _, text in chunk]
         seconds.append(time.process_time() - start)
         assert b"".join(found) == 16_000 * line.removesuffix(b"\n")
     assert seconds[1] < 5 * seconds[0]
@@ -247,7 +247,7 @@ def test_alignment_is_the_mean_of_what_the_blocks_record(translator: Translator)
     mask = torch.tensor([[True] * 4, [True, True, False, False]])
     tokens = Tokens(torch.randn(2, 32, 4), mask, torch.arange(4).expand(2, 1, 4))
     weights: list[torch.Tensor] = []
-    head.hidden(tokens, torch.tensor([[2, 5, 6, 7], [2, 8, 5, 5]]), weights=weights)
+    head.hidden_states(tokens, torch.tensor([[2, 5, 6, 7], [2, 8, 5, 5]]), weights=weights)
     torch.testing.assert_close(head.alignment(tokens, ids), sum(weights).mean(1) / len(weights))  # type: ignore[union-attr]
 
 
@@ -283,7 +283,7 @@ def refused(capsys: pytest.CaptureFixture[str], run: Path | str, *arguments: str
 def test_a_closed_standard_input_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(InputError, match="there is no standard input: name a file"):
-        opened(None)
+        open_input(None)
 
 
 def test_what_is_no_run_that_translates_is_said(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -329,4 +329,4 @@ def test_a_run_of_pictures_is_named_as_such(tmp_path: Path, capsys: pytest.Captu
     folder = capsys.readouterr().out.splitlines()[-1]
     error = refused(capsys, folder)
     assert f'{folder} is a run of "pictures"' in error
-    assert "none of its arms (digits) translates texts" in error
+    assert "none of its tasks (digits) translates texts" in error

@@ -8,24 +8,24 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier.nn import attention as module
-from unifier.nn.attention import ROOM, Attention, Cache, attention, plain_attention, visibility
+from unifier.nn.attention import CACHE_STEP, Attention, KVCache, attention, build_attention_mask, plain_attention
 from unifier_tokenizers import InputError
 
 B, H, N, D = 3, 2, 7, 10
 LENGTHS = torch.tensor([7, 3, 5])
 MASK = torch.arange(N) < LENGTHS[:, None]
 PREFIXES = torch.tensor([2, 3, 1])
-KINDS = ["all", "past", "prefix", "unpadded", "none"]
+KINDS = ["bidirectional", "causal", "prefix", "unpadded", "none"]
 
 
 def mask_of(kind: str) -> Tensor | None:
     if kind == "none":
-        return visibility(torch.ones(B, N, dtype=torch.bool), "all")
+        return build_attention_mask(torch.ones(B, N, dtype=torch.bool), "bidirectional")
     if kind == "unpadded":
-        return visibility(torch.ones(B, N, dtype=torch.bool), "past")
+        return build_attention_mask(torch.ones(B, N, dtype=torch.bool), "causal")
     if kind == "prefix":
-        return visibility(MASK, PREFIXES)
-    return visibility(MASK, "past" if kind == "past" else "all")
+        return build_attention_mask(MASK, PREFIXES)
+    return build_attention_mask(MASK, "causal" if kind == "causal" else "bidirectional")
 
 
 def may_see(kind: str, b: int, query: int, key: int) -> bool:
@@ -34,7 +34,7 @@ def may_see(kind: str, b: int, query: int, key: int) -> bool:
         return False
     if kind == "prefix":
         return key < int(PREFIXES[b]) or key <= query
-    return kind in ("all", "none") or key <= query
+    return kind in ("bidirectional", "none") or key <= query
 
 
 def by_hand(query: Tensor, key: Tensor, value: Tensor, kind: str) -> Tensor:
@@ -82,13 +82,13 @@ def test_weights_sum_to_1_and_are_0_where_nothing_is_seen(kind: str) -> None:
 
 
 @pytest.mark.parametrize("columns", [N, 300])
-@pytest.mark.parametrize("visible", ["all", "past", "prefix"])
-def test_recorded_weights_change_no_answer_on_either_kernel(columns: int, visible: str) -> None:
+@pytest.mark.parametrize("mode", ["bidirectional", "causal", "prefix"])
+def test_recorded_weights_change_no_answer_on_either_kernel(columns: int, mode: str) -> None:
     layer = Attention(D, H)
     x, recorded = torch.randn(2, columns, D), list[Tensor]()
     real = torch.arange(columns) < torch.tensor([columns, 4])[:, None]
-    rule = torch.tensor([3, 2]) if visible == "prefix" else "past" if visible == "past" else "all"
-    mask = visibility(real, rule)
+    rule = torch.tensor([3, 2]) if mode == "prefix" else "causal" if mode == "causal" else "bidirectional"
+    mask = build_attention_mask(real, rule)
     torch.testing.assert_close(layer(x, mask=mask, weights=recorded), layer(x, mask=mask))
     assert [weights.shape for weights in recorded] == [(2, H, columns, columns)]
 
@@ -103,15 +103,15 @@ def reference(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) ->
 
 @pytest.mark.parametrize("kernel", ["plain", "fused"])
 @pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
-@pytest.mark.parametrize("visible", ["no mask", "all", "past", "prefix"])
+@pytest.mark.parametrize("mode", ["no mask", "bidirectional", "causal", "prefix"])
 @pytest.mark.parametrize("columns", [7, 130])
-def test_every_path_honours_the_mask_and_is_near_a_float64_reference(
-    kernel: str, dtype: torch.dtype, near: float, visible: str, columns: int, monkeypatch: pytest.MonkeyPatch
+def test_every_path_honors_the_mask_and_is_near_a_float64_reference(
+    kernel: str, dtype: torch.dtype, near: float, mode: str, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(module.PLAIN_BELOW, dtype, 10**9 if kernel == "plain" else 0)
+    monkeypatch.setitem(module.FUSED_MIN_KEYS, dtype, 10**9 if kernel == "plain" else 0)
     real = torch.arange(columns) < torch.tensor([columns, 4])[:, None]
-    rule = torch.tensor([3, 2]) if visible == "prefix" else "past" if visible == "past" else "all"
-    mask = None if visible == "no mask" else visibility(real, rule)
+    rule = torch.tensor([3, 2]) if mode == "prefix" else "causal" if mode == "causal" else "bidirectional"
+    mask = None if mode == "no mask" else build_attention_mask(real, rule)
     torch.manual_seed(0)
     wide = torch.randn(4, 2, 3, columns, 8)
     leaves = query, key, value = [part.to(dtype).requires_grad_() for part in wide[:3]]
@@ -136,7 +136,7 @@ def test_the_rule_picks_by_type_and_number_of_keys(monkeypatch: pytest.MonkeyPat
         return fused(*parts, attn_mask=attn_mask)
 
     monkeypatch.setattr(functional, "scaled_dot_product_attention", recorded)
-    monkeypatch.setitem(module.PLAIN_BELOW, torch.bfloat16, 6)
+    monkeypatch.setitem(module.FUSED_MIN_KEYS, torch.bfloat16, 6)
     for dtype, keys in ((torch.bfloat16, 5), (torch.bfloat16, 6), (torch.float32, 5)):
         one = torch.randn(1, 1, keys, 4, dtype=dtype)
         attention(one, one, one, None)
@@ -172,15 +172,15 @@ def test_multi_head_attention_is_torchs_with_the_same_weights(to_itself: bool) -
 
 
 def test_a_growing_cache_answers_as_one_pass_over_the_past() -> None:
-    columns = 2 * ROOM + 3
-    layer, x, cache = Attention(D, H), torch.randn(B, columns, D), Cache(grows=True)
-    expected = layer(x, mask=visibility(torch.ones(B, columns, dtype=torch.bool), "past"))
+    columns = 2 * CACHE_STEP + 3
+    layer, x, cache = Attention(D, H), torch.randn(B, columns, D), KVCache(grows=True)
+    expected = layer(x, mask=build_attention_mask(torch.ones(B, columns, dtype=torch.bool), "causal"))
     steps = [layer(x[:, n : n + 1], cache=cache) for n in range(columns)]
     torch.testing.assert_close(torch.cat(steps, 1), expected)
 
 
 def test_a_cache_that_does_not_grow_keeps_the_first_memory() -> None:
-    layer, cache = Attention(D, H), Cache(grows=False)
+    layer, cache = Attention(D, H), KVCache(grows=False)
     x, memory = torch.randn(B, 2, D), torch.randn(B, N, D)
     expected = layer(x, memory)
     assert torch.equal(layer(x, memory, cache=cache), expected)
@@ -191,15 +191,15 @@ def test_a_cache_that_does_not_grow_keeps_the_first_memory() -> None:
 def test_a_cache_goes_on_with_selected_rows(grows: bool) -> None:
     layer, rows = Attention(D, H), torch.tensor([2, 0, 2, 1])
     first, second, memory = torch.randn(B, 1, D), torch.randn(4, 1, D), None if grows else torch.randn(B, N, D)
-    one, other = Cache(grows=grows), Cache(grows=grows)
-    one.select(rows)  # nothing held yet: nothing to select
+    one, other = KVCache(grows=grows), KVCache(grows=grows)
+    one.reorder(rows)  # nothing held yet: nothing to select
     layer(first, memory, cache=one)
-    one.select(rows)
+    one.reorder(rows)
     layer(first[rows], None if memory is None else memory[rows], cache=other)
     torch.testing.assert_close(layer(second, cache=one), layer(second, cache=other))
 
 
-def test_normalised_queries_and_keys_bound_every_score() -> None:
+def test_normalized_queries_and_keys_bound_every_score() -> None:
     layer = Attention(D, H, qk_norm=True)
     nn.init.zeros_(layer.query.bias)
     x = 1e3 * torch.randn(B, N, D)
@@ -208,9 +208,9 @@ def test_normalised_queries_and_keys_bound_every_score() -> None:
     odds = weights[0].amax(-1) / weights[0].amin(-1)
     assert odds.max() <= math.exp(2 * math.sqrt(D / H)) * 1.01  # a variance of 1 is a length of sqrt(D/H)
     torch.testing.assert_close(layer(2 * x, x), layer(x, x))
-    cache = Cache(grows=True)
+    cache = KVCache(grows=True)
     steps = [layer(x[:, [n]], mask=None, cache=cache) for n in range(N)]
-    mask = visibility(torch.ones(B, N, dtype=torch.bool), "past")
+    mask = build_attention_mask(torch.ones(B, N, dtype=torch.bool), "causal")
     torch.testing.assert_close(torch.cat(steps, 1), layer(x, mask=mask), rtol=1e-3, atol=1e-2)
 
 

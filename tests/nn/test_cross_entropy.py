@@ -37,7 +37,7 @@ def plain(hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_dr
 def test_loss_and_gradients_are_those_of_torch(
     smoothing: float, r_drop: float, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(cross_entropy.AT_ONCE, "cpu", at_once)
+    monkeypatch.setitem(cross_entropy.CHUNK_TOKENS, "cpu", at_once)
     hidden, weight, target = problem(torch.float32)
     found = projected_cross_entropy(hidden, weight, target, smoothing, r_drop)
     (3 * found).backward()
@@ -91,7 +91,7 @@ def test_no_matrix_of_all_logits_exists(r_drop: float) -> None:
     with torch.profiler.profile(record_shapes=True, acc_events=True) as profile:
         projected_cross_entropy(hidden, weight, torch.randint(words, (rows,)), 0.1, r_drop).backward()
     largest = max(math.prod(shape) for event in profile.events() or [] for shape in event.input_shapes or [] if shape)
-    assert largest <= cross_entropy.CHUNKS * cross_entropy.AT_ONCE["cpu"] < rows * words
+    assert largest <= cross_entropy.CHUNKS_PER_PRODUCT * cross_entropy.CHUNK_TOKENS["cpu"] < rows * words
 
 
 def test_no_gradient_is_found_where_nothing_learns() -> None:

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from unifier.nn import linear as module
-from unifier.nn.linear import Linear, has_onednn, linear, packed, product
-from unifier.training.cost import plain_memory
+from unifier.nn.linear import Linear, has_onednn, linear, matmul, prepacked_linear
+from unifier.training.cost import unprepacked_memory
 
 B, N = 3, 7
 BOTH = [torch.float32, torch.bfloat16]
 
 
-mkl_leaves_avx512 = module.mkl_leaves_avx512.__wrapped__
+mkl_leaves_avx512 = module.mkl_skips_avx512.__wrapped__
 """As it is without the stand-in of these tests, and asked anew each time."""
 
 
@@ -93,9 +93,9 @@ def test_what_is_frozen_has_no_gradient(frozen: str, dtype: torch.dtype, gone: l
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_product_is_near_a_float64_reference(turned: bool, gone: list[tuple[int, ...]]) -> None:
     left, right = (torch.randn(8, N).T, torch.randn(5, 8).T) if turned else (torch.randn(N, 8), torch.randn(8, 5))
-    assert near(product(left, right), left.double() @ right.double(), torch.float32)
+    assert near(matmul(left, right), left.double() @ right.double(), torch.float32)
     assert gone == [(N, 8)] * has_onednn(torch.float32)
-    assert torch.equal(product(left.bfloat16(), right.bfloat16()), left.bfloat16() @ right.bfloat16())
+    assert torch.equal(matmul(left.bfloat16(), right.bfloat16()), left.bfloat16() @ right.bfloat16())
     assert len(gone) == has_onednn(torch.float32), "torch itself asks oneDNN for these"
 
 
@@ -142,7 +142,7 @@ def test_small_products_and_other_types_go_torchs_way(
     assert torch.equal(linear(x.double(), map_.weight.double()), nn.functional.linear(x.double(), map_.weight.double()))
     with torch.autocast("cpu", torch.bfloat16):
         assert map_(x).dtype == torch.bfloat16, "torch casts what comes in float32"
-    with plain_memory():  # as operations are counted
+    with unprepacked_memory():  # as operations are counted
         map_(x)
     with monkeypatch.context() as narrow:
         narrow.setattr(module, "mkl_leaves_avx512", lambda: False)
@@ -163,7 +163,7 @@ def test_small_products_and_other_types_go_torchs_way(
 def test_a_packed_weight_serves_every_number_of_columns(dim: int, out: int, dtype: torch.dtype) -> None:
     weight = torch.randn(out, dim, requires_grad=True)
     with precision(dtype), torch.no_grad():
-        through = packed(weight)
+        through = prepacked_linear(weight)
         for columns in (1, 3, 64, 100):
             x = torch.randn(columns, dim).to(dtype)
             assert near(through(x), x.double() @ weight.double().T, dtype)
@@ -180,7 +180,7 @@ def test_a_compiler_makes_its_own_choice(gone: list[tuple[int, ...]], monkeypatc
 
 def test_a_packed_weight_is_put_in_order_once() -> None:
     weight, x = torch.randn(6, 8), torch.randn(N, 8)
-    through = packed(weight)
+    through = prepacked_linear(weight)
     before = through(x)
     weight.zero_()
     assert torch.equal(through(x), before) == has_onednn(torch.float32), "else each product would turn it anew"

@@ -7,9 +7,9 @@ import torch
 
 from unifier import Experiment, run
 from unifier.datasets.digits import Digits
-from unifier.experiment import Arm, Training
+from unifier.experiment import Task, Training
 from unifier.heads.classification import ClassificationHead
-from unifier.nn.precision import device_here, fast_bfloat16
+from unifier.nn.precision import default_device, has_fast_bfloat16
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
 
@@ -18,9 +18,9 @@ from unifier_tokenizers import PatchTokenizer
 def test_what_is_there_is_computed_on(device: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     found = torch.device(device) if device else None
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *, check_available: found)
-    assert device_here() == (device or "cpu")
+    assert default_device() == (device or "cpu")
     if device == "mps":
-        assert not fast_bfloat16(device_here())
+        assert not has_fast_bfloat16(default_device())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="asks what a processor can do")
@@ -33,8 +33,8 @@ def test_products_are_in_bfloat16_where_the_processor_can_and_weights_in_float32
     def watched() -> Experiment:
         source, trunk = Digits(val=20, test=20), Transformer(8, 1, 2, 8)
         trunk.register_forward_hook(lambda *call: seen.add(call[2].matrix.dtype))
-        arm = Arm(source, PatchTokenizer(8, channels=1), ClassificationHead(source.labels, 8))
-        return Experiment("watched", trunk, {"digits": arm}, Training(steps=2, precision="bf16", validations=1))
+        task = Task(source, PatchTokenizer(8, channels=1), ClassificationHead(source.labels, 8))
+        return Experiment("watched", trunk, {"digits": task}, Training(steps=2, precision="bf16", num_validations=1))
 
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: can)
     monkeypatch.setattr("unifier.training.fit.peak_flops", lambda device, dtype: 1e9)  # emulated, it takes 10 s to find

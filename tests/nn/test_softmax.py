@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from unifier.nn.precision import PARTS_BELOW, softmax_, softmax_backward_, softmax_by_parts_
+from unifier.nn.precision import SHORT_ROW, softmax_, softmax_backward_, softmax_by_parts_
 
 LENGTHS = [1, 7, 15, 16, 31, 32, 50]
 """On either side of what the processor's vectors hold."""
@@ -35,12 +35,12 @@ def test_its_gradient_is_the_exact_one(keys: int, dtype: torch.dtype) -> None:
 
 
 def test_short_rows_never_meet_the_slow_kernel() -> None:
-    for keys in (PARTS_BELOW[torch.bfloat16] - 1, PARTS_BELOW[torch.bfloat16]):
+    for keys in (SHORT_ROW[torch.bfloat16] - 1, SHORT_ROW[torch.bfloat16]):
         weights = torch.randn(6, keys).bfloat16()
         with torch.profiler.profile(acc_events=True) as profile:
             softmax_backward_(torch.randn_like(weights), softmax_(weights))
         kernels = {event.name for event in profile.events() or [] if "_softmax" in event.name}
-        assert bool(kernels) == (keys >= PARTS_BELOW[torch.bfloat16])
+        assert bool(kernels) == (keys >= SHORT_ROW[torch.bfloat16])
 
 
 def test_large_scores_do_not_overflow() -> None:

@@ -40,7 +40,7 @@ def test_words_stand_as_they_are_and_true_cells_are_outlined(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_colour_lies_over_the_patch_that_received_it(channels: int, tmp_path: Path) -> None:
+def test_color_lies_over_the_patch_that_received_it(channels: int, tmp_path: Path) -> None:
     path = tmp_path / "figures" / "picture.svg"
     received = np.zeros((2, 4))
     received[1, 3] = 8.0
@@ -49,7 +49,7 @@ def test_colour_lies_over_the_patch_that_received_it(channels: int, tmp_path: Pa
     heat = images(path)[1].astype(int)
     height, width = heat.shape[:2]
     patches = heat[height // 4 :: height // 2, width // 8 :: width // 4][:2, :4]
-    assert np.array_equal(patches[..., 0] - patches[..., 2] > 100, received > 0)  # orange, or grey
+    assert np.array_equal(patches[..., 0] - patches[..., 2] > 100, received > 0)  # orange, or gray
 
 
 def test_a_long_sound_is_a_small_file(tmp_path: Path) -> None:

@@ -14,30 +14,30 @@ from sklearn.metrics import confusion_matrix
 from torch.nn import functional
 
 from unifier.data.source import Example
-from unifier.experiment import Arm
+from unifier.experiment import Task
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.report.page import report_on
-from unifier.training.artifacts import confusions
+from unifier.training.artifacts import confusion_counts
 from unifier_tokenizers import PatchTokenizer
 
 D = 8
 LABELS = ("dog", "cat", "owl")
 
 
-def arm(head: Any, targets: list[Any]) -> Arm:
+def task(head: Any, targets: list[Any]) -> Task:
     source: Any = SimpleNamespace(split=lambda name: [Example(None, target) for target in targets])
-    return Arm(source, PatchTokenizer(D, channels=1), head)
+    return Task(source, PatchTokenizer(D, channels=1), head)
 
 
 def test_each_example_is_counted_where_it_is_true_and_where_it_was_said() -> None:
     true = ["cat", "dog", "owl", "cat", "cat", "dog"]
     said = {0: "cat", 1: "owl", 3: "dog", 4: "cat", 5: "dog"}  # the third could not be read
     probabilities = {k: functional.one_hot(torch.tensor(LABELS.index(one)), 3).float() for k, one in said.items()}
-    arms = {
-        "animals": arm(ClassificationHead(LABELS, D), true),
-        "moods": arm(TaggingHead(LABELS, D), [(one,) for one in true]),
+    tasks = {
+        "animals": task(ClassificationHead(LABELS, D), true),
+        "moods": task(TaggingHead(LABELS, D), [(one,) for one in true]),
     }
-    found = confusions(arms, {"animals": probabilities, "moods": probabilities})
+    found = confusion_counts(tasks, {"animals": probabilities, "moods": probabilities})
     wanted = confusion_matrix([true[k] for k in said], list(said.values()), labels=LABELS)
     assert found == {"animals": {"labels": list(LABELS), "counts": wanted.tolist()}}
 

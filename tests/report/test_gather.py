@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from unifier.cli import main
-from unifier.report.conditions import conditions, label
-from unifier.report.read_results import read_study
+from unifier.report.conditions import condition_label, group_conditions
+from unifier.report.read_results import read_results
 from unifier.training.result import Result
 from unifier_tokenizers import InputError
 
@@ -23,7 +23,7 @@ Comparison = Callable[..., Path]
 @pytest.fixture
 def runs(tmp_path: Path, row: Rows, comparison: Comparison) -> Path:
     """Four whole runs, and the comparison they belong to."""
-    rows = [row(arm, 80.0 + seed, seed) for arm in ("digits", "music") for seed in (0, 1)]
+    rows = [row(task, 80.0 + seed, seed) for task in ("digits", "music") for seed in (0, 1)]
     comparison(tmp_path / "runs", rows)
     return tmp_path / "runs"
 
@@ -33,11 +33,11 @@ def folders(runs: Path) -> list[Path]:
 
 
 def test_a_comparison_a_run_and_a_folder_of_runs_are_read(runs: Path) -> None:
-    whole = read_study(runs / "study" / "20260101-000000")
+    whole = read_results(runs / "study" / "20260101-000000")
     assert (whole.name, len(whole.rows), whole.problems) == ("study", 4, [])
-    one = read_study(folders(runs)[0])
+    one = read_results(folders(runs)[0])
     assert (one.name, len(one.rows)) == ("genres", 1)
-    every = read_study(runs)
+    every = read_results(runs)
     assert (every.name, len(every.rows), every.problems) == ("runs", 4, [])
 
 
@@ -46,7 +46,7 @@ def test_runs_that_were_started_one_by_one_are_told_apart_by_their_settings(runs
     path = folders(runs)[0] / "result.json"
     result = json.loads(path.read_text())
     path.write_text(json.dumps({**result, "settings": {**result["settings"], "dim": 64}}))
-    found = read_study(runs).rows
+    found = read_results(runs).rows
     assert [row["varied"] for row in found] == [{"dim": 64}, {"dim": 128}, {}, {}]
 
 
@@ -61,7 +61,7 @@ def test_comparisons_under_other_settings_and_runs_by_themselves_are_no_repetiti
         shutil.rmtree(folder.parents[1] / "pictures")  # runs of one id would be one
         shutil.rmtree(folder.parents[1] / "joint")
     shutil.rmtree(comparison(tmp_path / "alone", [row("digits", 99.0)]))
-    found = conditions(read_study(tmp_path).rows)
+    found = group_conditions(read_results(tmp_path).rows)
     assert {one.label: one.score.mean for one in found} == {
         "tokens=40000, comparison=study": 80,
         "joint, tokens=40000, comparison=study": 78,
@@ -71,23 +71,23 @@ def test_comparisons_under_other_settings_and_runs_by_themselves_are_no_repetiti
     }
 
 
-@pytest.mark.parametrize("term", [{"budget": 4000}, {"temperature": 1.0}, {"weighting": "uncertainty"}], ids=str)
-def test_comparisons_that_hold_their_arms_to_other_terms_are_no_repetitions(
+@pytest.mark.parametrize("term", [{"budget": 4000}, {"temperature": 1.0}, {"loss_weighting": "uncertainty"}], ids=str)
+def test_comparisons_that_hold_their_tasks_to_other_terms_are_no_repetitions(
     term: dict[str, Any], tmp_path: Path, row: Rows, comparison: Comparison
 ) -> None:
-    usual = {"budget": 40_000, "temperature": "inf", "weighting": "fixed"}
+    usual = {"budget": 40_000, "temperature": "inf", "loss_weighting": "fixed"}
     for seed, terms in enumerate((usual, usual | term)):
         shutil.move(comparison(tmp_path / "runs", [row("digits", 80.0, seed)], **terms), tmp_path / f"{seed}")
     (name,) = term
-    found = conditions(read_study(tmp_path).rows)
+    found = group_conditions(read_results(tmp_path).rows)
     assert [one.label for one in found] == [f"{name}={usual[name]}", f"{name}={term[name]}"]
 
 
 def test_runs_of_a_comparison_that_lies_elsewhere_say_how_they_were_trained(
     tmp_path: Path, row: Rows, comparison: Comparison
 ) -> None:
-    facts = {"start": None, "shuffled": False, "tuned": "all", "varied": {}, "mode": "solo"}
-    moved = facts | {"mode": "transfer", "start": "genres", "tuned": "none"}
+    facts = {"start": None, "shuffled": False, "trainable": "all", "varied": {}, "mode": "solo"}
+    moved = facts | {"mode": "transfer", "start": "genres", "trainable": "none"}
     trials = [facts, moved, moved | {"shuffled": True}, facts]
     rows = [row("digits", 90.0 - k, **trial) for k, trial in enumerate(trials)]
     comparison(tmp_path, rows)
@@ -96,7 +96,7 @@ def test_runs_of_a_comparison_that_lies_elsewhere_say_how_they_were_trained(
         path.write_text(
             json.dumps(json.loads(path.read_text()) | {"comparison": "study", "trial": trial | {"budget": budget}})
         )
-    found = {one.label: one.scores for one in conditions(read_study(tmp_path / "pictures").rows)}
+    found = {one.label: one.scores for one in group_conditions(read_results(tmp_path / "pictures").rows)}
     assert found == {
         "budget=8": {0: 90},
         "genres, frozen, budget=8": {0: 89},
@@ -104,7 +104,7 @@ def test_runs_of_a_comparison_that_lies_elsewhere_say_how_they_were_trained(
         "budget=16": {0: 87},
     }
     shutil.rmtree(folders(tmp_path)[-1])
-    found = {one.label: one.scores for one in conditions(read_study(tmp_path / "pictures").rows)}
+    found = {one.label: one.scores for one in group_conditions(read_results(tmp_path / "pictures").rows)}
     assert found == {"solo": {0: 90}, "genres, frozen": {0: 89}, "genres shuffled, frozen": {0: 88}}
 
 
@@ -113,19 +113,19 @@ def test_and_where_they_do_not_it_is_said_once_where_the_comparison_is(runs: Pat
     for run in (older, shutil.copytree(older, older.with_name("another"))):
         path = run / "settings.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"comparison": "study"}))
-    study = read_study(runs / "pictures")
+    study = read_results(runs / "pictures")
     assert [row["folder"] for row in study.rows] == [alone]
     (problem,) = study.problems
     assert problem.endswith(f"report {runs / 'study'}")
-    assert len(read_study(runs / "study").rows) == 4, "which tells how"
+    assert len(read_results(runs / "study").rows) == 4, "which tells how"
     with pytest.raises(InputError, match='runs of the comparison "study" do not all say how they were trained'):
-        read_study(older)
+        read_results(older)
 
 
 def test_a_comparison_s_other_seeds_are_repetitions(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
     for seed in range(2):
         comparison(tmp_path / f"{seed}", [row("digits", 80.0 + seed, seed)], settings={"seeds": [seed]})
-    (found,) = conditions(read_study(tmp_path).rows)
+    (found,) = group_conditions(read_results(tmp_path).rows)
     assert (found.label, found.score.size) == ("solo", 2)
 
 
@@ -135,7 +135,7 @@ def test_a_comparison_s_other_seeds_are_repetitions(tmp_path: Path, row: Rows, c
         (lambda path: path.unlink(), "no such file"),
         (lambda path: path.write_text('{"name": "genres", '), "broken"),
         (lambda path: path.write_text("[]"), "an object is expected"),
-        (lambda path: path.write_text('{"name": "genres"}'), "it lacks arms, seed"),
+        (lambda path: path.write_text('{"name": "genres"}'), "it lacks tasks, seed"),
         (lambda path: path.write_text(path.read_text().replace('"metrics"', '"scores"')), "it lacks metrics"),
     ],
     ids=["missing", "torn", "no object", "empty", "no scores"],
@@ -153,7 +153,7 @@ def test_a_missing_or_broken_result_is_named_and_the_rest_reported(
     assert said in told[0]
     page = (runs / "report.html").read_text()
     assert spoiled.name in page
-    assert len(read_study(runs).rows) == 3
+    assert len(read_results(runs).rows) == 3
 
 
 @pytest.mark.parametrize(("kept", "lacking"), [("{", "broken"), ("{}", "it lacks settings, seed")])
@@ -194,13 +194,13 @@ def test_a_diverged_run_is_named_and_kept_out_of_the_means(tmp_path: Path, row: 
     rows.append(row("digits", 1.0, 2, status="failed", error=said))
     folder = comparison(tmp_path, rows)
     for where in (folder, tmp_path):
-        study = read_study(where)
+        study = read_results(where)
         assert [one["seed"] for one in study.rows] == [0, 1]
         (problem,) = study.problems
         assert said in problem
         assert "seed 2" in problem
     rows[-1] = row("digits", float("nan"), 2)
-    (problem,) = read_study(comparison(tmp_path / "again", rows)).problems
+    (problem,) = read_results(comparison(tmp_path / "again", rows)).problems
     assert "a score is not a number" in problem
 
 
@@ -213,7 +213,7 @@ def test_a_score_that_is_not_a_number_is_null_in_the_file_and_named(runs: Path) 
     written = json.loads((folder / "result.json").read_text(), parse_constant=pytest.fail)
     assert written["metrics"][first] is None
     assert math.isnan(Result.read(folder).metrics[first])
-    (problem,) = read_study(runs).problems
+    (problem,) = read_results(runs).problems
     assert "a score is not a number" in problem
 
 
@@ -224,12 +224,12 @@ def test_a_seed_is_left_out_only_for_the_metric_that_it_is_judged_by(
     rows = [row("digits", score, seed) for seed, score in enumerate((80.0, -397.0))]
     rows[1]["result"]["metrics"]["test/digits/other"] = None
     folder = comparison(tmp_path, rows)
-    study = read_study(folder)
-    assert (study.problems, conditions(study.rows)[0].scores) == ([], {0: 80.0, 1: -397.0})
+    study = read_results(folder)
+    assert (study.problems, group_conditions(study.rows)[0].scores) == ([], {0: 80.0, 1: -397.0})
     assert main(["report", str(folder)]) == 0
     for split in ("val", "test"):
         rows[0]["result"]["metrics"][f"{split}/digits/accuracy"] = math.nan
-        (problem,) = read_study(comparison(tmp_path / split, rows)).problems
+        (problem,) = read_results(comparison(tmp_path / split, rows)).problems
         assert "a score is not a number" in problem
         rows[0] = row("digits", 80.0, 0)
 
@@ -237,32 +237,32 @@ def test_a_seed_is_left_out_only_for_the_metric_that_it_is_judged_by(
 def test_a_scale_of_a_metric_that_the_head_has_not_is_named_once(
     tmp_path: Path, row: Rows, comparison: Comparison
 ) -> None:
-    rows = [row(arm, 80.0, seed) for arm in ("digits", "music") for seed in (0, 1)]
+    rows = [row(task, 80.0, seed) for task in ("digits", "music") for seed in (0, 1)]
     for one in rows[:2]:
         one["result"]["data"]["digits"]["scale"]["metric"] = "Accuracy"
-    (problem,) = read_study(comparison(tmp_path, rows)).problems
+    (problem,) = read_results(comparison(tmp_path, rows)).problems
     assert problem.startswith("pictures, digits: its scale is of Accuracy, and it is scored by accuracy, other")
 
 
 def test_a_set_tested_on_what_it_is_trained_on_is_named_once(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
-    rows = [row(arm, 80.0, seed) for arm in ("digits", "music") for seed in (0, 1)]
+    rows = [row(task, 80.0, seed) for task in ("digits", "music") for seed in (0, 1)]
     for one in rows[:2]:
         one["result"]["data"]["digits"]["copies"] = 1234
-    study = read_study(comparison(tmp_path, rows))
+    study = read_results(comparison(tmp_path, rows))
     (problem,) = study.problems
     assert problem.startswith("digits: 1,234 examples of val and test are also in train, byte for byte, and flatter")
     assert len(study.rows) == 4
 
 
 def test_data_that_changed_between_two_seeds_are_named(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
-    rows = [row(arm, 80.0, seed) for arm in ("digits", "music") for seed in (0, 1, 2)]
+    rows = [row(task, 80.0, seed) for task in ("digits", "music") for seed in (0, 1, 2)]
     rows += [row("digits", 80.0, seed, varied={"share": 0.1}) for seed in (0, 1)]  # each seed draws its own
     rows.append(row("digits", 80.0, varied={"data": "others"}))
     for each, one in enumerate(rows):
-        one["result"]["data"][one["arm"]]["sha256"] = "a" if each in (0, 2, 3, 4, 5) else f"{each}"
+        one["result"]["data"][one["task"]]["sha256"] = "a" if each in (0, 2, 3, 4, 5) else f"{each}"
     folder = comparison(tmp_path, rows)
     said = "pictures, digits: its runs read different data, so they are not comparable"
-    assert read_study(folder).problems == [said]
+    assert read_results(folder).problems == [said]
     assert main(["report", str(folder)]) == 0
     assert said in (folder / "report.html").read_text()
 
@@ -270,13 +270,13 @@ def test_data_that_changed_between_two_seeds_are_named(tmp_path: Path, row: Rows
 def test_what_a_comparison_named_already_is_not_named_twice(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
     rows = [row("digits", 80.0, 0), row("digits", 1.0, 1, status="failed", error="diverged")]
     named = "20260101-000001-seed1-0001: diverged"
-    assert read_study(comparison(tmp_path, rows, problems=[named])).problems == [named]
+    assert read_results(comparison(tmp_path, rows, problems=[named])).problems == [named]
 
 
 def test_of_two_runs_with_one_id_the_second_is_left_out(runs: Path) -> None:
     first = folders(runs)[-1]
     shutil.copytree(first, runs / "quarantine" / first.name)
-    study = read_study(runs)
+    study = read_results(runs)
     assert len(study.rows) == 4
     (problem,) = study.problems
     assert str(runs / "quarantine" / first.name) in problem
@@ -291,7 +291,7 @@ def test_runs_are_found_when_all_were_moved(runs: Path, tmp_path: Path) -> None:
     for row in content["rows"]:
         row["folder"] = "runs/" + "/".join(Path(row["folder"]).parts[-2:])
     path.write_text(json.dumps(content))
-    study = read_study(path.parent)
+    study = read_results(path.parent)
     assert study.problems == []
     assert all(row["folder"].is_relative_to(moved) for row in study.rows)
 
@@ -299,7 +299,7 @@ def test_runs_are_found_when_all_were_moved(runs: Path, tmp_path: Path) -> None:
 def test_a_comparison_whose_runs_are_gone_is_reported_without_them(runs: Path) -> None:
     for folder in folders(runs):
         shutil.rmtree(folder)
-    study = read_study(runs / "study" / "20260101-000000")
+    study = read_results(runs / "study" / "20260101-000000")
     assert len(study.rows) == 4
     assert len(study.problems) == 4
     assert "folder is gone" in study.problems[0]
@@ -324,8 +324,8 @@ def test_the_trunks_of_a_fold_are_named_as_its_conditions_are(
     own = row("digits", 80.0, varied={"fold": 1})
     pair = {"a": own, "b": {**own, "mode": "joint"}}
     folder = comparison(tmp_path, [own], representation=[pair])
-    for study in (read_study(folder), read_study(tmp_path)):
-        assert [label(study.representation[0][one]) for one in "ab"] == ["over folds", "joint, over folds"]
+    for study in (read_results(folder), read_results(tmp_path)):
+        assert [condition_label(study.representation[0][one]) for one in "ab"] == ["over folds", "joint, over folds"]
 
 
 @pytest.mark.parametrize("content", ['{"rows": []}', '{"name": "a", "status": "finished", "rows": [{}]}', "{"])
@@ -343,6 +343,6 @@ def test_a_broken_comparison_is_named(
 
 def test_a_folder_with_nothing_to_report(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="gone: no such folder"):
-        read_study(tmp_path / "gone")
+        read_results(tmp_path / "gone")
     with pytest.raises(InputError, match=r"holds no comparison.json and no finished result.json; give a run's folder"):
-        read_study(tmp_path)
+        read_results(tmp_path)

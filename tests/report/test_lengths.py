@@ -14,24 +14,24 @@ import pytest
 from unifier.data.source import Example
 from unifier.datasets.digits import Digits
 from unifier.datasets.grammar import GrammarPairs
-from unifier.experiment import Arm
+from unifier.experiment import Task
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.rnn_decoders import RecurrentHead
 from unifier.heads.text_metrics import text_scores
 from unifier.report.page import report_on
-from unifier.training.artifacts import BUCKETS, by_length
+from unifier.training.artifacts import LENGTH_BUCKETS, scores_by_length
 from unifier_tokenizers import InputError, PatchTokenizer, SubwordTokenizer, Vocabulary
-from unifier_tokenizers.text import WORD
+from unifier_tokenizers.text import WORD_START
 
 D = 8
 PAIRS = GrammarPairs(train=40, val=5, test=120)
 
 
-def arms() -> dict[str, Arm]:
+def tasks() -> dict[str, Task]:
     vocabulary = Vocabulary.fit((text for pair in PAIRS.split("train") for text in pair), size=300)
     return {
-        "en-fr": Arm(PAIRS, SubwordTokenizer(vocabulary, D), RecurrentHead(vocabulary, D, depth=1, language="fr")),
-        "digits": Arm(Digits(), PatchTokenizer(D, patch=2, channels=1), ClassificationHead(Digits.labels, D)),
+        "en-fr": Task(PAIRS, SubwordTokenizer(vocabulary, D), RecurrentHead(vocabulary, D, depth=1, language="fr")),
+        "digits": Task(Digits(), PatchTokenizer(D, patch=2, channels=1), ClassificationHead(Digits.labels, D)),
     }
 
 
@@ -43,19 +43,19 @@ def test_a_test_example_that_was_left_out_is_not_read() -> None:
             return super().__getitem__(index)
 
     pairs = PAIRS.split("test")
-    parts = arms()
+    parts = tasks()
     source: Any = SimpleNamespace(split=lambda name: Torn(pairs))
     torn = {"en-fr": replace(parts["en-fr"], source=source)}
-    (groups,) = by_length(torn, {"en-fr": dict.fromkeys(range(1, len(pairs)), "")}).values()
+    (groups,) = scores_by_length(torn, {"en-fr": dict.fromkeys(range(1, len(pairs)), "")}).values()
     assert sum(one["examples"] for one in groups) == len(pairs) - 1
 
 
 def test_each_text_is_in_the_group_of_its_length_and_scored_there() -> None:
     pairs = list(PAIRS.split("test"))
-    lengths = [len(WORD.findall(pair.input)) for pair in pairs]
+    lengths = [len(WORD_START.findall(pair.input)) for pair in pairs]
     said = {k: pair.target if lengths[k] < 8 else "rien" for k, pair in enumerate(pairs)}
-    (groups,) = by_length(arms(), {"en-fr": said, "digits": {}}).values()
-    assert 3 <= len(groups) <= BUCKETS
+    (groups,) = scores_by_length(tasks(), {"en-fr": said, "digits": {}}).values()
+    assert 3 <= len(groups) <= LENGTH_BUCKETS
     assert sum(one["examples"] for one in groups) == len(pairs)
     for one, other in pairwise(groups):
         assert one["from"] <= one["words"] <= one["to"] < other["from"]
@@ -70,17 +70,19 @@ def test_each_text_is_in_the_group_of_its_length_and_scored_there() -> None:
 
 def test_texts_of_one_word_can_be_right() -> None:
     source: Any = SimpleNamespace(split=lambda name: [Example(f"w{k}", f"m{k}") for k in range(20)])
-    short = {"en-fr": replace(arms()["en-fr"], source=source)}
+    short = {"en-fr": replace(tasks()["en-fr"], source=source)}
     for said, bleu in ((lambda k: f"m{k}", 100), (lambda k: f"m{k}" if k % 2 else "rien", 50), (lambda k: "rien", 0)):
-        (group,) = by_length(short, {"en-fr": {k: said(k) for k in range(20)}})["en-fr"]
+        (group,) = scores_by_length(short, {"en-fr": {k: said(k) for k in range(20)}})["en-fr"]
         assert group["bleu"] == pytest.approx(bleu, abs=3)
 
 
 def test_texts_of_one_length_are_one_group() -> None:
     pairs = list(PAIRS.split("test"))
-    length = len(WORD.findall(pairs[0].input))
-    same = {k: pair.target for k, pair in enumerate(pairs) if len(WORD.findall(pair.input)) == length}
-    assert [(one["from"], one["to"]) for one in by_length(arms(), {"en-fr": same})["en-fr"]] == [(length, length)]
+    length = len(WORD_START.findall(pairs[0].input))
+    same = {k: pair.target for k, pair in enumerate(pairs) if len(WORD_START.findall(pair.input)) == length}
+    assert [(one["from"], one["to"]) for one in scores_by_length(tasks(), {"en-fr": same})["en-fr"]] == [
+        (length, length)
+    ]
 
 
 def test_the_page_draws_a_line_for_each_condition_with_its_mean_over_seeds(

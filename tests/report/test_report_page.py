@@ -15,13 +15,13 @@ import pytest
 from matplotlib.text import Annotation
 
 from unifier.console import print_comparison
-from unifier.report.conditions import conditions
-from unifier.report.estimates import number
+from unifier.report.conditions import group_conditions
+from unifier.report.estimates import format_number
 from unifier.report.page import report_on
-from unifier.report.plot_style import End, label_ends, panel
-from unifier.report.read_results import read_study
-from unifier.report.summary import answer
-from unifier.report.tables import matching
+from unifier.report.plot_style import LineEnd, label_ends, panel
+from unifier.report.read_results import read_results
+from unifier.report.summary import summarize
+from unifier.report.tables import matching_sentence
 
 Rows = Callable[..., dict[str, Any]]
 Comparison = Callable[..., Path]
@@ -43,7 +43,7 @@ def text(page: Path) -> str:
 
 
 def test_it_opens_with_the_question_and_the_answer(page: Path, text: str) -> None:
-    said = answer(conditions(read_study(page.parent).rows))
+    said = summarize(group_conditions(read_results(page.parent).rows))
     body = html.unescape(text)
     question = body.index("What happens when text, pictures and sound share a trunk?")
     assert question < body.index(said[0]) < body.index(said[1]) < body.index("Scores on the test split")
@@ -63,7 +63,7 @@ def test_every_part_is_there(text: str) -> None:
         "the pretraining of transferred trunks is not counted.",
         "diverged: train/music/loss is nan by step 30",
         "Transfer of trained trunks",
-        "Do the arms' gradients agree?",
+        "Do the tasks' gradients agree?",
         "Similarity of the trunks' representations",
         "<caption>linear CKA by layer, calibrated, digits</caption>",
         "<h2>Attention</h2>",
@@ -79,11 +79,11 @@ def test_every_part_is_there(text: str) -> None:
         assert said in text, said
 
 
-def test_a_score_stands_beside_its_normalised_one(page: Path, text: str) -> None:
-    for one in conditions(read_study(page.parent).rows):
-        assert one.normalised_score is not None
-        assert f'<td class="n">{number(one.score.mean)} ± ' in text
-        assert f'<td class="n">{number(one.normalised_score.mean)} ± ' in text
+def test_a_score_stands_beside_its_normalized_one(page: Path, text: str) -> None:
+    for one in group_conditions(read_results(page.parent).rows):
+        assert one.normalized_score is not None
+        assert f'<td class="n">{format_number(one.score.mean)} ± ' in text
+        assert f'<td class="n">{format_number(one.normalized_score.mean)} ± ' in text
 
 
 def test_what_a_set_lost_stands_beside_its_size(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
@@ -108,12 +108,12 @@ def drawn(folder: Path) -> dict[str, list[dict[str, str]]]:
 
 
 def test_the_table_s_legend_tells_what_it_has(text: str, tmp_path: Path, row: Rows, comparison: Comparison) -> None:
-    assert "Normalised: 0 is chance" in text
+    assert "Normalized: 0 is chance" in text
     assert "± is half the width of a 95 % confidence interval" in text
     alone = row("digits", 90.0)
     alone["result"]["data"]["digits"]["scale"]["reference"] = None
     page = report_on(comparison(tmp_path, [alone]))[0].read_text()
-    assert "Normalised: 0" not in page
+    assert "Normalized: 0" not in page
     assert "± is half" not in page
 
 
@@ -122,21 +122,21 @@ def test_figures_lie_beside_their_numbers_and_those_of_scores_say_what_is_not_ma
     for name in tables:
         letters = "".join(ElementTree.parse(page.parent / "figures" / f"{name}.svg").getroot().itertext())
         assert ("different:" in " ".join(letters.split())) == (name in ("scores", "joint-minus-solo")), name
-    scores = {(line["arm"], line["condition"]): line for line in tables["scores"]}
-    found = conditions(read_study(page.parent).rows)
+    scores = {(line["task"], line["condition"]): line for line in tables["scores"]}
+    found = group_conditions(read_results(page.parent).rows)
     for one in found:
-        assert float(scores[one.arm, one.label]["raw"]) == pytest.approx(one.score.mean)
+        assert float(scores[one.task, one.label]["raw"]) == pytest.approx(one.score.mean)
     for name in ("curves-digits-tokens", "curves-music-seconds", "joint-minus-solo", "gradients-blocks.0"):
         assert name in tables
     assert {"raw", "chance", "calibrated"} <= set(tables["representation-digits-cka"][0])
     trunks = {one for line in tables["representation-digits-cka"] for one in line["trunks"].split(" and ")}
     assert trunks == {"solo", "joint", "translation, all trained", "random, frozen"}
-    assert trunks <= {one.label for one in found if one.arm == "digits"}
+    assert trunks <= {one.label for one in found if one.task == "digits"}
     last = [line for line in tables["curves-digits-tokens"] if line["condition"] == "solo"][-1]
     assert float(last["least"]) <= float(last["mean"]) <= float(last["most"])
 
 
-def test_a_joint_run_s_curve_stands_over_its_arm_s_own_tokens(
+def test_a_joint_run_s_curve_stands_over_its_task_s_own_tokens(
     tmp_path: Path, row: Rows, comparison: Comparison
 ) -> None:
     rows = [row("digits", 90.0), row("digits", 91.0, mode="joint", experiment="joint")]
@@ -177,8 +177,8 @@ def test_runs_started_one_by_one_are_repeated_one_by_one(tmp_path: Path, row: Ro
 def test_shares_sweeps_and_grids_are_drawn(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
     shares = [row("digits", 98 - 3 * n**-0.5, varied={"share": n}) for n in (0.01, 0.1, 0.3, 1.0)]
     patches = [
-        row(arm, 80.0 + patch, seed, varied={"patch": patch}, budget={"tokens": 64_000 // patch})
-        for arm in ("digits", "music")
+        row(task, 80.0 + patch, seed, varied={"patch": patch}, budget={"tokens": 64_000 // patch})
+        for task in ("digits", "music")
         for seed in (0, 1)
         for patch in (2, 4)
     ]
@@ -190,7 +190,7 @@ def test_shares_sweeps_and_grids_are_drawn(tmp_path: Path, row: Rows, comparison
     assert float(line["b"]) == pytest.approx(0.5, rel=1e-2)
     tables = drawn(sweep)
     assert [line["setting"] for line in tables["sweep-digits-columns"]] == ["patch=4", "patch=2"]
-    assert [line[""] for line in tables["settings-by-arm"]] == ["patch=2", "patch=4"]
+    assert [line[""] for line in tables["settings-by-task"]] == ["patch=2", "patch=4"]
 
 
 @pytest.mark.parametrize("refused", [1, 2])
@@ -268,9 +268,9 @@ def test_a_browser_finds_nothing_missing(page: Path, tmp_path: Path, width: int,
 
 def test_the_printed_tables_say_what_is_matched_too(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     print_comparison(page.parent)
-    said = matching(row for row in read_study(page.parent).rows if row["arm"] == "digits")
+    said = matching_sentence(row for row in read_results(page.parent).rows if row["task"] == "digits")
     assert "different:" in said
-    assert " ".join(capsys.readouterr().out.split()).count(f"E{said[1:]}.") == 3, "once an arm, whose rows are alike"
+    assert " ".join(capsys.readouterr().out.split()).count(f"E{said[1:]}.") == 3, "once an task, whose rows are alike"
 
 
 def test_the_printed_tables_read_no_markup_in_names(
@@ -288,7 +288,9 @@ def test_the_printed_tables_read_no_markup_in_names(
 def test_long_names_stand_below_one_another_beside_their_lines() -> None:
     _, axes = panel()
     axes.set_ylim(0, 1)
-    label_ends(axes, [End(0.5, "data=/a/very/long/place/of/sounds, tokens=450000", "red"), End(0.5, "solo", "blue")])
+    label_ends(
+        axes, [LineEnd(0.5, "data=/a/very/long/place/of/sounds, tokens=450000", "red"), LineEnd(0.5, "solo", "blue")]
+    )
     long, short = sorted(
         (text for text in axes.texts if isinstance(text, Annotation)), key=lambda one: len(one.get_text())
     )[::-1]

@@ -1,4 +1,4 @@
-"""Experiments whose arms bear one name keep baselines, trunks and gradients of their own; so do comparisons."""
+"""Experiments whose tasks bear one name keep baselines, trunks and gradients of their own; so do comparisons."""
 
 import shutil
 from collections.abc import Callable
@@ -7,33 +7,33 @@ from typing import Any
 
 import pytest
 
-from unifier.files import read_table, write_table
-from unifier.report.conditions import conditions, contrasts
+from unifier.files import read_csv, write_csv
+from unifier.report.conditions import contrasts, group_conditions
 from unifier.report.page import report_on
-from unifier.report.read_results import read_study
+from unifier.report.read_results import read_results
 from unifier.report.tables import score_tables
-from unifier.report.transfer import shares_kept, transfer_grids
+from unifier.report.transfer import retained_scores, transfer_grids
 
 Rows = Callable[..., dict[str, Any]]
 Comparison = Callable[..., Path]
 
 
 def easy_and_hard(row: Rows) -> list[dict[str, Any]]:
-    """Two experiments on the arm "digits", each begun from the other's trunk too."""
+    """Two experiments on the task "digits", each begun from the other's trunk too."""
     rows: list[dict[str, Any]] = []
     for own, other, solo in (("easy", "hard", 90.0), ("hard", "easy", 50.0)):
         moved = {"experiment": own, "mode": "transfer", "start": other}
         rows += [
             row("digits", solo, experiment=own),
-            row("digits", solo - 20, experiment=own, mode="transfer", tuned="none"),
-            row("digits", solo - 5, tuned="none", **moved),
-            row("digits", solo + 1, tuned="all", **moved),
+            row("digits", solo - 20, experiment=own, mode="transfer", trainable="none"),
+            row("digits", solo - 5, trainable="none", **moved),
+            row("digits", solo + 1, trainable="all", **moved),
         ]
     return rows
 
 
 def test_a_trunk_is_held_against_those_of_its_own_experiment(row: Rows) -> None:
-    found = conditions(easy_and_hard(row))
+    found = group_conditions(easy_and_hard(row))
     pairs = [(one.condition.end, one.baseline.end) for one in contrasts(found)]
     assert pairs
     assert all(own == other for own, other in pairs)
@@ -42,8 +42,8 @@ def test_a_trunk_is_held_against_those_of_its_own_experiment(row: Rows) -> None:
 
 
 def test_and_keeps_a_share_of_what_its_own_experiment_reached(row: Rows) -> None:
-    found = conditions(easy_and_hard(row))
-    shares = {one.start: one.share.mean for one in shares_kept(found) if one.share}
+    found = group_conditions(easy_and_hard(row))
+    shares = {one.start: one.share.mean for one in retained_scores(found) if one.share}
     assert shares == {"hard": pytest.approx(100 * 75 / 81), "easy": pytest.approx(100 * 35 / 41)}
     frozen = transfer_grids(found)[0]
     assert frozen.columns == ["easy, digits", "hard, digits"]
@@ -57,11 +57,11 @@ def test_a_joint_trunk_is_held_against_those_of_the_experiments_that_it_was_trai
     joint["result"]["settings"] = {"easy": {"dim": 32}, "genres": {"dim": 32}}
     easy, hard = (row("digits", score, experiment=name) for name, score in (("easy", 90.0), ("hard", 50.0)))
     for rows in ([joint, easy, hard], [joint, hard, easy]):
-        (found,) = contrasts(conditions(rows))
+        (found,) = contrasts(group_conditions(rows))
         assert (found.baseline.end, found.gain.mean) == (("easy", "digits"), 1)
-        told = [line["minus solo, normalised"] for line in score_tables(conditions(rows))["digits"]]
+        told = [line["minus solo, normalized"] for line in score_tables(group_conditions(rows))["digits"]]
         assert told.count("+1.1") == 1
-    assert contrasts(conditions([joint, hard])) == []
+    assert contrasts(group_conditions([joint, hard])) == []
 
 
 def test_and_one_that_does_not_say_against_the_one_with_most_settings_in_common(row: Rows) -> None:
@@ -71,15 +71,15 @@ def test_and_one_that_does_not_say_against_the_one_with_most_settings_in_common(
     near["result"]["settings"] |= {"depth": 2}
     far["result"]["settings"] |= {"depth": 6, "dim": 64}
     for rows in ([joint, near, far], [joint, far, near]):
-        (found,) = contrasts(conditions(rows))
+        (found,) = contrasts(group_conditions(rows))
         assert found.baseline.end == ("near", "digits")
 
 
-def pair(arm: str, a: dict[str, Any], b: dict[str, Any], cka: float) -> dict[str, Any]:
-    told = ("experiment", "mode", "start", "shuffled", "tuned", "varied")
+def pair(task: str, a: dict[str, Any], b: dict[str, Any], cka: float) -> dict[str, Any]:
+    told = ("experiment", "mode", "start", "shuffled", "trainable", "varied")
     sides = {name: {fact: side[fact] for fact in told} for name, side in (("a", a), ("b", b))}
     measured = {"cka": cka, "cka_chance": 0.0, "cka_calibrated": cka, "cka_p": 0.01}
-    return {"arm": arm, "seed": 0, "layer": "blocks.0", **sides, **measured}
+    return {"task": task, "seed": 0, "layer": "blocks.0", **sides, **measured}
 
 
 def test_trunks_of_three_experiments_are_three_and_no_repetitions(
@@ -89,7 +89,7 @@ def test_trunks_of_three_experiments_are_three_and_no_repetitions(
     pairs = [pair("digits", own, other, 0.2), pair("digits", own, third, 0.9)]
     folder = comparison(tmp_path, [own, other, third], representation=pairs)
     report_on(folder)
-    lines = read_table(folder / "figures" / "representation-digits-cka.csv")
+    lines = read_csv(folder / "figures" / "representation-digits-cka.csv")
     assert {line["trunks"]: float(line["raw"]) for line in lines} == {
         "attending and averaging": 0.2,
         "attending and rotating": 0.9,
@@ -105,29 +105,29 @@ def test_trunks_of_two_comparisons_are_told_apart_as_their_scores_are(
         folder = comparison(tmp_path / f"{dim}", [own, joint], settings={"dim": dim}, representation=pairs)
         for name in ("pictures", "joint"):  # runs of one id would be one
             shutil.rmtree(folder.parents[1] / name)
-    found = read_study(tmp_path).representation
+    found = read_results(tmp_path).representation
     assert [(one["a"]["varied"], one["cka"]) for one in found] == [({"dim": 32}, 0.1), ({"dim": 64}, 0.9)]
     report_on(tmp_path)
-    lines = read_table(tmp_path / "figures" / "representation-digits-cka.csv")
+    lines = read_csv(tmp_path / "figures" / "representation-digits-cka.csv")
     assert [line["trunks"] for line in lines] == ["dim=32 and joint, dim=32", "dim=64 and joint, dim=64"]
 
 
 def test_gradients_of_two_ways_of_training_are_two_figures(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
     rows = [
-        row(arm, 90.0, mode="joint", experiment="joint", varied={"dim": dim})
+        row(task, 90.0, mode="joint", experiment="joint", varied={"dim": dim})
         for dim in (32, 64)
-        for arm in ("digits", "music")
+        for task in ("digits", "music")
     ]
     folder = comparison(tmp_path, rows)
     for dim in (32, 64):
         for k, one in enumerate(rows):
             if one["varied"] == {"dim": dim}:
                 at = next((tmp_path / "joint").glob(f"*0{k}-seed0-*")) / "interference.csv"
-                line = {"step": 0, "tokens": 100, "layer": "blocks.0", "arm_a": "digits", "arm_b": "music"}
-                write_table(at, [{**line, "cosine": dim / 100}])
+                line = {"step": 0, "tokens": 100, "layer": "blocks.0", "task_a": "digits", "task_b": "music"}
+                write_csv(at, [{**line, "cosine": dim / 100}])
     report_on(folder)
     for dim in (32, 64):
-        (line,) = read_table(folder / "figures" / f"gradients-blocks.0-joint-dim-{dim}.csv")
+        (line,) = read_csv(folder / "figures" / f"gradients-blocks.0-joint-dim-{dim}.csv")
         assert float(line["cosine"]) == dim / 100
 
 

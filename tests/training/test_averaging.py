@@ -12,13 +12,13 @@ from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 from torch.utils.data import DataLoader, TensorDataset
 
 from unifier.experiment import Training
-from unifier.training.callbacks import Averaging
+from unifier.training.callbacks import WeightAveraging
 from unifier_tokenizers import InputError
 
 STEPS, EACH = 12, 4
 
 pytestmark = [  # Lightning's own, which a run does not meet or silences
-    pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*LeafSpec")
+    pytest.mark.filterwarnings("ignore:.*does not have many num_workers", "ignore:.*LeafSpec")
 ]
 
 
@@ -44,7 +44,7 @@ class Counting(pl.LightningModule):
         return torch.optim.SGD([self.weight], lr=1.0)
 
 
-def fitted(folder: Path, averaging: Averaging) -> Counting:
+def fitted(folder: Path, averaging: WeightAveraging) -> Counting:
     model = Counting()
     best = ModelCheckpoint(folder, filename="best", monitor="score", mode="max")
     trainer = pl.Trainer(
@@ -62,8 +62,10 @@ def fitted(folder: Path, averaging: Averaging) -> Counting:
     return model
 
 
-@pytest.mark.parametrize("averaging", [Averaging(), Averaging(validations=2), Averaging(decay=0.5)])
-def test_training_goes_on_from_the_weights_themselves(averaging: Averaging, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "averaging", [WeightAveraging(), WeightAveraging(num_validations=2), WeightAveraging(decay=0.5)]
+)
+def test_training_goes_on_from_the_weights_themselves(averaging: WeightAveraging, tmp_path: Path) -> None:
     model = fitted(tmp_path, averaging)
     assert model.trained == [step**2 for step in range(STEPS)]
     kept = torch.load(tmp_path / "best.ckpt", weights_only=True)["state_dict"]
@@ -73,7 +75,11 @@ def test_training_goes_on_from_the_weights_themselves(averaging: Averaging, tmp_
 
 def test_the_last_validations_weights_are_averaged(tmp_path: Path) -> None:
     at = [float(step**2) for step in range(EACH, STEPS + 1, EACH)]
-    assert fitted(tmp_path, Averaging(validations=2)).seen == [at[0], (at[0] + at[1]) / 2, (at[1] + at[2]) / 2]
+    assert fitted(tmp_path, WeightAveraging(num_validations=2)).seen == [
+        at[0],
+        (at[0] + at[1]) / 2,
+        (at[1] + at[2]) / 2,
+    ]
 
 
 def test_the_exponential_mean_is_torchs_once_warm(tmp_path: Path) -> None:
@@ -84,21 +90,21 @@ def test_the_exponential_mean_is_torchs_once_warm(tmp_path: Path) -> None:
             part = nn.Linear(1, 1, bias=False)
             part.weight.fill_(step**2)
         reference.update_parameters(part)
-    assert fitted(tmp_path, Averaging(decay=decay)).seen[-1] == pytest.approx(next(reference.parameters()).item())
+    assert fitted(tmp_path, WeightAveraging(decay=decay)).seen[-1] == pytest.approx(next(reference.parameters()).item())
 
 
 def test_a_short_runs_mean_is_not_its_first_weights(tmp_path: Path) -> None:
-    late = fitted(tmp_path, Averaging(decay=0.9999)).seen[-1]
+    late = fitted(tmp_path, WeightAveraging(decay=0.9999)).seen[-1]
     assert STEPS**2 / 4 < late < STEPS**2
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"ema": 1.0}, "ema=1.0: a number from 0 to below 1"),
-        ({"ema": 0.9, "average": 2}, "averaged in one way"),
-        ({"average": 0}, "average=0: at least 1"),
-        ({"accumulate": 0}, "accumulate=0: at least 1"),
+        ({"ema_decay": 1.0}, "ema_decay=1.0: a number from 0 to below 1"),
+        ({"ema_decay": 0.9, "average_last": 2}, "averaged in one way"),
+        ({"average_last": 0}, "average_last=0: at least 1"),
+        ({"grad_accumulation": 0}, "grad_accumulation=0: at least 1"),
     ],
 )
 def test_settings_that_make_no_sense(settings: dict[str, Any], said: str) -> None:

@@ -19,9 +19,9 @@ from torch import nn
 from unifier import Comparison, Experiment, run
 from unifier.cli import main
 from unifier.datasets.digits import Digits
-from unifier.experiment import Arm, Training
+from unifier.experiment import Task, Training
 from unifier.heads.classification import ClassificationHead
-from unifier.training.callbacks import Interruption
+from unifier.training.callbacks import GracefulStop
 from unifier.training.result import Interrupted, RunFailed
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
@@ -45,12 +45,12 @@ def press(trunk: nn.Module, tokens: Any, answer: Any) -> None:
 
 def pictures(*, accumulate: int = 1, ema: float = 0.0, average: int = 1, refit: bool = False) -> Experiment:
     source = Digits(val=480, test=480)
-    arm = Arm(source, PatchTokenizer(8, channels=1), ClassificationHead(source.labels, 8))
+    task = Task(source, PatchTokenizer(8, channels=1), ClassificationHead(source.labels, 8))
     trunk = Transformer(8, 1, 2, 8, dropout=0.2)
     trunk.register_forward_hook(press)
-    means: dict[str, Any] = {"accumulate": accumulate, "ema": ema, "average": average}
-    training = Training(steps=STEPS, batch_tokens=128, validations=3, refit=refit, **means)
-    return Experiment("pictures", trunk, {"digits": arm}, training)
+    means: dict[str, Any] = {"grad_accumulation": accumulate, "ema_decay": ema, "average_last": average}
+    training = Training(steps=STEPS, batch_tokens=128, num_validations=3, refit=refit, **means)
+    return Experiment("pictures", trunk, {"digits": task}, training)
 
 
 def started(out: Path, *at: int, resume: Path | None = None, **settings: Any) -> Any:
@@ -109,8 +109,8 @@ def test_so_does_one_that_a_scheduler_stopped(
 
 @pytest.mark.parametrize(
     "settings",
-    [{"average": 2}, {"accumulate": 2, "ema": 0.9}, {"refit": True}],
-    ids=["average", "accumulate", "refit"],
+    [{"average_last": 2}, {"grad_accumulation": 2, "ema_decay": 0.9}, {"refit": True}],
+    ids=["average_last", "grad_accumulation", "refit"],
 )
 def test_so_does_one_that_averages_weights_or_gradients_or_validates_nothing(
     settings: dict[str, Any], tmp_path: Path
@@ -143,15 +143,15 @@ def the_same(ended: Any, whole: Any) -> None:
 
 
 def only() -> Comparison:
-    return Comparison("only", [pictures], match="steps")
+    return Comparison("only", [pictures], budget_unit="steps")
 
 
 def folded(*, fold: int | None = None) -> Experiment:
     one = pictures()
     source = Digits(val=480, test=480)
     source.folds = (0, 1)  # pyright: ignore[reportAttributeAccessIssue]
-    arm = Arm(source, one.arms["digits"].tokenizer, one.arms["digits"].head)
-    return Experiment("folded", one.trunk, {"digits": arm}, one.training)
+    task = Task(source, one.tasks["digits"].tokenizer, one.tasks["digits"].head)
+    return Experiment("folded", one.trunk, {"digits": task}, one.training)
 
 
 @pytest.mark.parametrize(("what", "given"), [(only, {}), (folded, {"folds": 2})], ids=["trials", "folds"])
@@ -172,7 +172,7 @@ def test_a_comparison_stops_with_its_run_and_goes_on_by_its_own_folder(
 
 def test_a_second_one_does_not_wait_for_the_step(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
-    with Interruption(tmp_path) as interruption:
+    with GracefulStop(tmp_path) as interruption:
         signal.raise_signal(signal.SIGINT)
         assert interruption.asked
         with pytest.raises(Interrupted, match=tmp_path.name):
@@ -215,7 +215,7 @@ def test_what_its_caller_is_told_of_is_left_as_it_was(tmp_path: Path) -> None:
 
 def diverges() -> Experiment:
     one = pictures()
-    return Experiment("diverges", one.trunk, one.arms, Training(steps=STEPS, learning_rate=1e30, warmup=0))
+    return Experiment("diverges", one.trunk, one.tasks, Training(steps=STEPS, learning_rate=1e30, warmup_ratio=0))
 
 
 def test_a_run_that_diverges_is_stopped_and_says_what_may_help(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import torch
 
 from unifier import Experiment, run
 from unifier.datasets.digits import Digits
-from unifier.experiment import Arm, Training
+from unifier.experiment import Task, Training
 from unifier.heads.classification import ClassificationHead
-from unifier.training.callbacks import WholeCheckpoints
+from unifier.training.callbacks import AtomicCheckpointIO
 from unifier.training.checkpoint import read_checkpoint
 from unifier.training.result import Interrupted
 from unifier.trunks.transformer import Transformer
@@ -29,9 +29,9 @@ STEPS = 7
 def fading(*, validations: int = 3) -> Experiment:
     """Pictures, whose score is the worse the more often it is asked for."""
     source = Digits(val=20, test=20)
-    arm = Arm(source, PatchTokenizer(8, channels=1), ClassificationHead(source.labels, 8))
-    training = Training(steps=STEPS, batch_tokens=128, validations=validations, workers=0)
-    return Experiment("fading", Transformer(8, 1, 2, 8), {"digits": arm}, training)
+    task = Task(source, PatchTokenizer(8, channels=1), ClassificationHead(source.labels, 8))
+    training = Training(steps=STEPS, batch_tokens=128, num_validations=validations, num_workers=0)
+    return Experiment("fading", Transformer(8, 1, 2, 8), {"digits": task}, training)
 
 
 @pytest.fixture(autouse=True)
@@ -54,11 +54,11 @@ def steps(folder: Path) -> list[int]:
     return [torch.load(path, weights_only=True)["global_step"] for path in kept]
 
 
-@pytest.mark.parametrize(("validations", "first"), [(8, 1), (4, 2), (3, 3), (1, STEPS)])
+@pytest.mark.parametrize(("num_validations", "first"), [(8, 1), (4, 2), (3, 3), (1, STEPS)])
 def test_the_best_weights_are_kept_however_often_they_are_scored_and_the_last_ones_are(
     validations: int, first: int, tmp_path: Path
 ) -> None:
-    (result,) = run(fading, validations=validations, out=tmp_path, track="off")
+    (result,) = run(fading, num_validations=validations, out=tmp_path, track="off")
     assert steps(result.folder) == [first, STEPS]
     assert result.metrics["test/digits/accuracy"] == 90 - math.ceil(STEPS / first) - 1
 
@@ -67,7 +67,7 @@ def test_the_best_weights_are_kept_however_often_they_are_scored_and_the_last_on
 def test_a_run_that_was_moved_still_knows_its_best_weights(at: int, tmp_path: Path, stop_at: list[int]) -> None:
     stop_at.append(at)
     with pytest.raises(Interrupted):
-        run(fading, validations=3, out=tmp_path / "here", track="off")
+        run(fading, num_validations=3, out=tmp_path / "here", track="off")
     (tmp_path / "here").rename(tmp_path / "there")
     (folder,) = (tmp_path / "there" / "fading").iterdir()
     run(fading, resume=folder, track="off")
@@ -92,7 +92,7 @@ def test_a_score_that_comes_later_is_better_than_none(tmp_path: Path, monkeypatc
 def test_of_equal_scores_the_latest_weights_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([40.0, 50.0, 50.0, 49.0, 50.0, 50.0])
     monkeypatch.setattr(ClassificationHead, "metrics", lambda *_: {"accuracy": next(scores)})
-    (result,) = run(fading, validations=4, out=tmp_path, track="off")
+    (result,) = run(fading, num_validations=4, out=tmp_path, track="off")
     assert steps(result.folder) == [6, STEPS]
 
 
@@ -145,7 +145,7 @@ def test_a_file_that_is_no_checkpoint_of_a_run_is_said_to_lack_what_one_has(tmp_
 def test_a_save_that_fails_half_way_leaves_the_checkpoint_before_it_and_no_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, saved = tmp_path / "checkpoints" / "last.ckpt", WholeCheckpoints()
+    path, saved = tmp_path / "checkpoints" / "last.ckpt", AtomicCheckpointIO()
     saved.save_checkpoint({"global_step": 1}, path)
     written = Path.write_bytes
 

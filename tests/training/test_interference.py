@@ -1,4 +1,4 @@
-"""Gradients of arms that share a trunk are compared layer by layer."""
+"""Gradients of tasks that share a trunk are compared layer by layer."""
 
 import csv
 import resource
@@ -12,10 +12,10 @@ import pytest
 from unifier import Experiment, run
 from unifier.data.source import Example, SplitName
 from unifier.datasets.digits import Digits
-from unifier.experiment import Arm, Training
+from unifier.experiment import Task, Training
 from unifier.heads.classification import ClassificationHead
-from unifier.training.callbacks import Interruption
-from unifier.training.gradient_conflict import Interference
+from unifier.training.callbacks import GracefulStop
+from unifier.training.gradient_conflict import GradientConflict
 from unifier.training.result import Interrupted
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
@@ -37,32 +37,32 @@ class Named:
         return [Example(picture, self.names[label]) for picture, label in some]
 
 
-def arms(other: Mapping[str, str]) -> dict[str, Arm]:
-    """Two arms with one tokenizer and one head: only what they are asked for differs."""
+def tasks(other: Mapping[str, str]) -> dict[str, Task]:
+    """Two tasks with one tokenizer and one head: only what they are asked for differs."""
     same = {label: label for label in Digits.labels}
     tokenizer = PatchTokenizer(D, patch=2, channels=1)
     head = ClassificationHead(Digits.labels, D)
-    return {"one": Arm(Named(same), tokenizer, head), "other": Arm(Named(other), tokenizer, head)}
+    return {"one": Task(Named(same), tokenizer, head), "other": Task(Named(other), tokenizer, head)}
 
 
 def alike(*, steps: int = 40, accumulate: int = 1) -> Experiment:
     """The same task twice."""
-    training = Training(steps=steps, accumulate=accumulate, batch_tokens=512, validations=1, workers=0)
-    return Experiment("alike", Transformer(D, 2, 2, 16), arms({label: label for label in Digits.labels}), training)
+    training = Training(steps=steps, grad_accumulation=accumulate, batch_tokens=512, num_validations=1, num_workers=0)
+    return Experiment("alike", Transformer(D, 2, 2, 16), tasks({label: label for label in Digits.labels}), training)
 
 
 def contrary(*, steps: int = 40, accumulate: int = 1) -> Experiment:
-    """What one arm calls 0 the other calls 9, so that what helps the one harms the other."""
-    training = Training(steps=steps, accumulate=accumulate, batch_tokens=512, validations=1, workers=0)
+    """What one task calls 0 the other calls 9, so that what helps the one harms the other."""
+    training = Training(steps=steps, grad_accumulation=accumulate, batch_tokens=512, num_validations=1, num_workers=0)
     turned = dict(zip(Digits.labels, reversed(Digits.labels), strict=True))
-    return Experiment("contrary", Transformer(D, 2, 2, 16), arms(turned), training)
+    return Experiment("contrary", Transformer(D, 2, 2, 16), tasks(turned), training)
 
 
 def cosines(folder: Path) -> dict[tuple[str, str, str], list[float]]:
     found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     with (folder / "interference.csv").open(newline="") as file:
         for row in csv.DictReader(file):
-            found[row["layer"], row["arm_a"], row["arm_b"]].append(float(row["cosine"]))
+            found[row["layer"], row["task_a"], row["task_b"]].append(float(row["cosine"]))
     return found
 
 
@@ -75,7 +75,7 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def test_each_pair_of_arms_has_a_cosine_for_each_layer_and_window(tmp_path: Path) -> None:
+def test_each_pair_of_tasks_has_a_cosine_for_each_layer_and_window(tmp_path: Path) -> None:
     [result] = run(alike, out=tmp_path, track="off")
     found = cosines(result.folder)
     pairs = {("one", "one"), ("one", "other"), ("other", "other")}
@@ -84,12 +84,12 @@ def test_each_pair_of_arms_has_a_cosine_for_each_layer_and_window(tmp_path: Path
     assert all(len(values) >= 19 and all(-1 <= value <= 1 for value in values) for values in found.values())
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_arms_that_want_the_same_agree_as_one_with_itself_and_arms_that_do_not_disagree(
+@pytest.mark.parametrize("grad_accumulation", [1, 2])
+def test_tasks_that_want_the_same_agree_as_one_with_itself_and_tasks_that_do_not_disagree(
     tmp_path: Path, accumulate: int
 ) -> None:
-    [same] = run(alike, accumulate=accumulate, out=tmp_path, track="off")
-    [other] = run(contrary, accumulate=accumulate, out=tmp_path, track="off")
+    [same] = run(alike, grad_accumulation=accumulate, out=tmp_path, track="off")
+    [other] = run(contrary, grad_accumulation=accumulate, out=tmp_path, track="off")
     agreeing, opposed = cosines(same.folder), cosines(other.folder)
     for layer in ("blocks.0", "blocks.1"):
         assert mean(agreeing[layer, "one", "other"]) > mean(agreeing[layer, "one", "one"]) - 0.2
@@ -98,9 +98,9 @@ def test_arms_that_want_the_same_agree_as_one_with_itself_and_arms_that_do_not_d
 
 def test_its_file_is_whole_though_the_disk_is_full(tmp_path: Path) -> None:
     nobody: Any = None
-    found, path = Interference(tmp_path), tmp_path / "interference.csv"
+    found, path = GradientConflict(tmp_path), tmp_path / "interference.csv"
     found.on_train_end(nobody, nobody)
-    header = "step,tokens,layer,arm_a,arm_b,cosine\n"
+    header = "step,tokens,layer,task_a,task_b,cosine\n"
     assert path.read_bytes() == header.encode()
     found.tokens[0] = 0, 128
     found.sums[0]["blocks.0", ("one", "other")] = [0.25, 0.75]
@@ -121,14 +121,14 @@ def test_its_file_is_whole_though_the_disk_is_full(tmp_path: Path) -> None:
 
 def test_a_run_that_goes_on_finds_what_it_would_have_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [whole] = run(alike, out=tmp_path, track="off")
-    ask = Interruption.on_train_batch_start
+    ask = GracefulStop.on_train_batch_start
 
-    def in_the_middle(self: Interruption, trainer: Any, model: Any, batch: Any, batch_idx: int) -> None:
+    def in_the_middle(self: GracefulStop, trainer: Any, model: Any, batch: Any, batch_idx: int) -> None:
         self.asked = trainer.global_step == 20
         ask(self, trainer, model, batch, batch_idx)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Interruption, "on_train_batch_start", in_the_middle)
+        patch.setattr(GracefulStop, "on_train_batch_start", in_the_middle)
         with pytest.raises(Interrupted) as stop:
             run(alike, out=tmp_path, track="off")
     [ended] = run(alike, resume=Path(str(stop.value)), track="off")

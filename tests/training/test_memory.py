@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unifier.training.memory import forget_peak_memory, keep_freed_memory, peak_memory
+from unifier.training.memory import configure_allocator, peak_memory, reset_peak_memory
 
 PROGRAM = """
 import resource, sys, torch
@@ -63,14 +63,14 @@ def test_tensors_lie_in_huge_pages_and_still_do_when_the_peak_was_forgotten() ->
 
 
 def test_the_peak_of_memory_holds_a_large_allocation_and_can_be_forgotten() -> None:
-    keep_freed_memory()
-    forget_peak_memory("cpu")
+    configure_allocator()
+    reset_peak_memory("cpu")
     before = peak_memory("cpu")
     size = 200 * 2**20
     held = np.ones(size, np.uint8)
     del held
     assert peak_memory("cpu") - before > 0.9 * size
-    forget_peak_memory("cpu")
+    reset_peak_memory("cpu")
     assert peak_memory("cpu") - before < 0.5 * size
 
 
@@ -79,10 +79,10 @@ def test_the_memory_of_a_processor_is_the_process_s_beside_an_accelerator(monkey
     monkeypatch.setattr("torch.cuda.max_memory_allocated", lambda: 7)
     forgotten: list[str] = []
     monkeypatch.setattr("torch.cuda.reset_peak_memory_stats", lambda: forgotten.append("cuda"))
-    forget_peak_memory("cpu")
+    reset_peak_memory("cpu")
     assert peak_memory("cpu") > 10**6
     assert not forgotten
-    forget_peak_memory("cuda")
+    reset_peak_memory("cuda")
     assert peak_memory("cuda") == 7
     assert forgotten
 

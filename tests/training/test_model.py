@@ -1,4 +1,4 @@
-"""The model: every arm reads through one trunk, and a comparison's arms start from the same one."""
+"""The model: every task reads through one trunk, and a comparison's tasks start from the same one."""
 
 import math
 import time
@@ -13,17 +13,17 @@ import pytest
 import torch
 from torch import nn
 
-from unifier.config import experiment as find
+from unifier.config import load_experiment as find
 from unifier.data.dataloader import Batch, collate
-from unifier.data.dataset import split_of
-from unifier.data.encoding import Encoded, encode_split
+from unifier.data.dataset import open_split
+from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.datasets.digits import Digits
 from unifier.datasets.grammar import GrammarPairs
 from unifier.datasets.synthetic_music import SyntheticMusic
-from unifier.experiment import Experiment, Schedule, Training, Weighting
+from unifier.experiment import Experiment, LossWeighting, Schedule, Training
 from unifier.network import Network
-from unifier.training.lightning_module import Unifier
-from unifier.training.optimizers import learning_rate_share
+from unifier.training.lightning_module import UnifierModule
+from unifier.training.optimizers import learning_rate_factor
 from unifier_tokenizers import Tokens
 
 ROOT = Path(__file__).parents[2]
@@ -55,16 +55,16 @@ def seeded(build: Study, seed: int = 0, **settings: Any) -> Experiment:
     return build(**settings)
 
 
-def sent(model: Unifier, arm: str, split: Encoded) -> tuple[str, Batch]:
+def sent(model: UnifierModule, task: str, split: EncodedSplit) -> tuple[str, Batch]:
     """The first five examples, as the trainer hands them to a step."""
-    return model.transfer_batch_to_device((arm, collate(split, range(5))), model.device, 0)
+    return model.transfer_batch_to_device((task, collate(split, range(5))), model.device, 0)
 
 
 def test_the_trunk_starts_the_same_whatever_the_modality(study: Callable[[str], Study]) -> None:
     def weights(name: str, seed: int = 0, **settings: bool) -> dict[str, torch.Tensor]:
         return seeded(study(name), seed, dim=16, depth=2, **settings).trunk.state_dict()
 
-    first = weights("translation", qk_norm=False, quiet=False)
+    first = weights("translation", qk_norm=False, scaled_residual_init=False)
     for name in ("pictures", "genres", "one_trunk"):
         other = weights(name)
         assert list(other) == list(first)
@@ -73,22 +73,22 @@ def test_the_trunk_starts_the_same_whatever_the_modality(study: Callable[[str], 
 
 
 @pytest.mark.parametrize(("name", "tokenizers", "heads"), [("one_trunk", 3, 3), ("genres_and_moods", 1, 2)])
-def test_all_arms_read_through_one_trunk_and_all_of_them_train_it(
+def test_all_tasks_read_through_one_trunk_and_all_of_them_train_it(
     study: Callable[[str], Study], name: str, tokenizers: int, heads: int
 ) -> None:
     experiment = seeded(study(name), dim=16, depth=1)
-    model = Unifier(experiment)
-    assert len({arm.tokenizer for arm in experiment.arms.values()}) == tokenizers
-    assert len({arm.head for arm in experiment.arms.values()}) == heads
-    for arm, one in experiment.arms.items():
-        split, _ = encode_split(list(split_of(one.source, "train")[:4]), one.tokenizer, one.head)
+    model = UnifierModule(experiment)
+    assert len({task.tokenizer for task in experiment.tasks.values()}) == tokenizers
+    assert len({task.head for task in experiment.tasks.values()}) == heads
+    for task, one in experiment.tasks.items():
+        split, _ = encode_split(list(open_split(one.source, "train")[:4]), one.tokenizer, one.head)
         model.zero_grad()
-        model.loss(arm, collate(split, range(4))).backward()
+        model.loss(task, collate(split, range(4))).backward()
         for part, parameter in model.trunk.named_parameters():
             assert parameter.grad is not None, part
             if part != "blocks.0.attention.key_value.bias":  # half of it, the keys', moves no softmax
-                assert parameter.grad.abs().sum() > 0, f"{arm} does not move {part}"
-        others = [other for other in experiment.arms if other != arm]
+                assert parameter.grad.abs().sum() > 0, f"{task} does not move {part}"
+        others = [other for other in experiment.tasks if other != task]
         for other in others:
             assert all(
                 parameter.grad is None or not parameter.grad.any() for parameter in model.heads[other].parameters()
@@ -99,22 +99,22 @@ def test_a_batch_tells_of_each_example_what_it_tells_alone(study: Callable[[str]
     """Padding beside a longer example changes no prediction."""
     for name in ("translation", "genres"):
         experiment = seeded(study(name), dim=16, depth=1)
-        model = Unifier(experiment).eval()
-        ((arm, one),) = experiment.arms.items()
-        examples = [*split_of(one.source, "train")[:3]]
+        model = UnifierModule(experiment).eval()
+        ((task, one),) = experiment.tasks.items()
+        examples = [*open_split(one.source, "train")[:3]]
         split, _ = encode_split(examples, one.tokenizer, one.head)
         with torch.no_grad():
-            together = model.read(arm, collate(split, range(3)))
+            together = model.forward_features(task, collate(split, range(3)))
             for row in range(3):
-                alone = model.read(arm, collate(split, [row]))
+                alone = model.forward_features(task, collate(split, [row]))
                 n = alone.matrix.shape[2]
                 torch.testing.assert_close(together.matrix[row, :, :n], alone.matrix[0], atol=1e-5, rtol=1e-4)
 
 
 def test_predictions_of_an_example_s_views_are_averaged(study: Callable[[str], Study]) -> None:
     experiment = seeded(study("pictures"), dim=16, depth=1)
-    ((arm, one),) = experiment.arms.items()
-    split, _ = encode_split(list(split_of(one.source, "train")[:5]), one.tokenizer, one.head)
+    ((task, one),) = experiment.tasks.items()
+    split, _ = encode_split(list(open_split(one.source, "train")[:5]), one.tokenizer, one.head)
     whole = collate(split, range(5))
 
     def views(batch: Batch) -> list[Batch]:
@@ -122,16 +122,18 @@ def test_predictions_of_an_example_s_views_are_averaged(study: Callable[[str], S
         some = Batch(*(part[3:] for part in batch))
         return [batch, some._replace(values=some.values * 0)]
 
-    once, model = (Unifier(replace(experiment, arms={arm: replace(one, views=seen)})).eval() for seen in (None, views))
+    once, model = (
+        UnifierModule(replace(experiment, tasks={task: replace(one, views=seen)})).eval() for seen in (None, views)
+    )
     with torch.no_grad():
-        once.validation_step((arm, whole), 0)
-        model.validation_step((arm, whole), 0)
-        plain = torch.stack(list(once.predictions[arm].values()))
-        once.validation_step((arm, whole._replace(values=whole.values * 0)), 0)
-    expected = (plain + torch.stack(list(once.predictions[arm].values()))) / 2
+        once.validation_step((task, whole), 0)
+        model.validation_step((task, whole), 0)
+        plain = torch.stack(list(once.predictions[task].values()))
+        once.validation_step((task, whole._replace(values=whole.values * 0)), 0)
+    expected = (plain + torch.stack(list(once.predictions[task].values()))) / 2
     expected[:3] = plain[:3]
-    assert list(model.predictions[arm]) == list(range(5))
-    torch.testing.assert_close(torch.stack(list(model.predictions[arm].values())), expected)
+    assert list(model.predictions[task]) == list(range(5))
+    torch.testing.assert_close(torch.stack(list(model.predictions[task].values())), expected)
 
 
 # What torch itself does as it traces.
@@ -151,22 +153,22 @@ def test_training_alone_is_compiled_and_only_where_asked(
     gradients: list[torch.Tensor] = []
     for asked in (None, "reduce-overhead"):
         experiment = seeded(study(name), dim=16, depth=1, dropout=0, compile=asked, **given)
-        model, ((arm, one),) = Unifier(experiment), experiment.arms.items()
-        split, _ = encode_split(list(split_of(one.source, "train")[:5]), one.tokenizer, one.head)
-        model.prepare({arm: split})
-        model.training_step(sent(model, arm, split), 0).backward()
+        model, ((task, one),) = UnifierModule(experiment), experiment.tasks.items()
+        split, _ = encode_split(list(open_split(one.source, "train")[:5]), one.tokenizer, one.head)
+        model.prepare({task: split})
+        model.training_step(sent(model, task, split), 0).backward()
         gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))  # pyright: ignore
-        model.eval().validation_step((arm, collate(split, range(5))), 0)
+        model.eval().validation_step((task, collate(split, range(5))), 0)
         assert ran == ([] if asked is None else [asked])
     torch.testing.assert_close(*gradients)
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_the_clock_waits_for_an_accelerator_before_a_validation_and_between_arms(
+def test_the_clock_waits_for_an_accelerator_before_a_validation_and_between_tasks(
     together: bool, study: Callable[[str], Study], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = Unifier(seeded(study("genres_and_moods" if together else "pictures"), dim=16, depth=1))
-    model.turn, waited = next(iter(model.arms)), list[float]()
+    model = UnifierModule(seeded(study("genres_and_moods" if together else "pictures"), dim=16, depth=1))
+    model.turn, waited = next(iter(model.tasks)), list[float]()
 
     def synchronize() -> None:
         waited.append(time.perf_counter())
@@ -179,21 +181,21 @@ def test_the_clock_waits_for_an_accelerator_before_a_validation_and_between_arms
         for _ in range(3):
             model.on_after_backward()
         assert len(waited) == steps
-        before = model.ledger.all().seconds
+        before = model.cost_tracker.total().seconds
         model.on_validation_epoch_start()
         model.on_validation_epoch_start()  # of the best weights, after training: no clock runs
         assert len(waited) == steps + validations
-        assert (model.ledger.all().seconds - before >= 0.01) == bool(validations)
+        assert (model.cost_tracker.total().seconds - before >= 0.01) == bool(validations)
 
 
 def test_a_batch_that_is_read_twice_shares_what_it_shared(study: Callable[[str], Study]) -> None:
     experiment = seeded(study("translation"), dim=16, depth=1)
-    network, ((arm, one),) = Network(experiment), experiment.arms.items()
-    pair = next(iter(split_of(one.source, "train")))
+    network, ((task, one),) = Network(experiment), experiment.tasks.items()
+    pair = next(iter(open_split(one.source, "train")))
     split, _ = encode_split([pair] * 3, one.tokenizer, one.head)
     seen = list[Tokens]()
     network.trunk.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    network.train().loss(arm, collate(split, range(3)).to(torch.device("cpu")))
+    network.train().loss(task, collate(split, range(3)).to(torch.device("cpu")))
     assert [len(tokens.mask) for tokens in seen] == [6]
     assert seen[0].mask.stride() == (0, 0)
     assert seen[0].positions.stride(0) == 0
@@ -202,71 +204,71 @@ def test_a_batch_that_is_read_twice_shares_what_it_shared(study: Callable[[str],
 def test_a_loss_whose_memory_is_written_over_stays_as_it_was(study: Callable[[str], Study]) -> None:
     """A CUDA graph gives its answer in the same memory each time."""
     experiment = seeded(study("pictures"), dim=16, depth=1)
-    model, ((arm, one),) = Unifier(experiment), experiment.arms.items()
-    split, _ = encode_split(list(split_of(one.source, "train")[:5]), one.tokenizer, one.head)
-    model.prepare({arm: split})
+    model, ((task, one),) = UnifierModule(experiment), experiment.tasks.items()
+    split, _ = encode_split(list(open_split(one.source, "train")[:5]), one.tokenizer, one.head)
+    model.prepare({task: split})
     answer = torch.zeros(())
-    model.training_loss = lambda arm, batch: answer.add_(1)
+    model.training_loss = lambda task, batch: answer.add_(1)
     for _ in range(3):
-        model.training_step(sent(model, arm, split), 0)
-    assert [loss.item() for loss in model.losses[arm]] == [1, 2, 3]
+        model.training_step(sent(model, task, split), 0)
+    assert [loss.item() for loss in model.losses[task]] == [1, 2, 3]
 
 
-def test_a_loss_is_weighed_by_what_is_learned_and_by_its_arms_weight(study: Callable[[str], Study]) -> None:
+def test_a_loss_is_weighed_by_what_is_learned_and_by_its_tasks_weight(study: Callable[[str], Study]) -> None:
     experiment = seeded(study("pictures"), dim=16, depth=1)
-    ((arm, one),) = experiment.arms.items()
-    fixed = replace(experiment, arms={arm: replace(one, weight=3.0)})
+    ((task, one),) = experiment.tasks.items()
+    fixed = replace(experiment, tasks={task: replace(one, weight=3.0)})
     loss = torch.tensor(1.7)
-    assert Unifier(fixed).weigh(arm, loss).item() == pytest.approx(3 * 1.7)
-    learned = Unifier(replace(fixed, training=replace(fixed.training, weighting="uncertainty")))
-    learned.log_variances[arm].data.fill_(0.7)
-    assert learned.weigh(arm, loss).item() == pytest.approx(3 * (1.7 * math.exp(-0.7) + 0.35))
+    assert UnifierModule(fixed).weighted_loss(task, loss).item() == pytest.approx(3 * 1.7)
+    learned = UnifierModule(replace(fixed, training=replace(fixed.training, loss_weighting="uncertainty")))
+    learned.log_variances[task].data.fill_(0.7)
+    assert learned.weighted_loss(task, loss).item() == pytest.approx(3 * (1.7 * math.exp(-0.7) + 0.35))
 
 
 @pytest.mark.parametrize(("norm", "clipped"), [(100.0, 2.5), (1.5, 1.5)])
 def test_gradients_are_as_long_as_clip_at_most(study: Callable[[str], Study], norm: float, clipped: float) -> None:
     experiment = seeded(study("pictures"), dim=16, depth=1)
-    model = Unifier(replace(experiment, training=replace(experiment.training, clip=2.5)))
+    model = UnifierModule(replace(experiment, training=replace(experiment.training, grad_clip=2.5)))
     entries = sum(parameter.numel() for parameter in model.parameters())
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, norm / math.sqrt(entries))
-    ((arm, _),) = experiment.arms.items()
-    model.ledger.count(arm, torch.ones(1), 1)
+    ((task, _),) = experiment.tasks.items()
+    model.cost_tracker.count(task, torch.ones(1), 1)
     model.configure_gradient_clipping(None)
     found = torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
     assert found.norm().item() == pytest.approx(clipped, rel=1e-3)
 
 
-@pytest.mark.parametrize("weighting", ["fixed", "uncertainty"])
-def test_an_arm_that_has_a_step_to_itself_counts_by_its_weight_where_gradients_are_clipped(
-    study: Callable[[str], Study], weighting: Weighting
+@pytest.mark.parametrize("loss_weighting", ["fixed", "uncertainty"])
+def test_an_task_that_has_a_step_to_itself_counts_by_its_weight_where_gradients_are_clipped(
+    study: Callable[[str], Study], weighting: LossWeighting
 ) -> None:
     experiment = seeded(study("pictures"), dim=16, depth=1)
-    ((_, one),) = experiment.arms.items()
-    training = replace(experiment.training, clip=1e-3, weighting=weighting)
-    model = Unifier(replace(experiment, arms={"a": replace(one, weight=8.0), "b": one}, training=training))
-    for arm, variance in zip(model.log_variances, (math.log(2), 0.0), strict=False):
-        model.log_variances[arm].data.fill_(variance)
-    split, _ = encode_split(list(split_of(one.source, "train")[:5]), one.tokenizer, one.head)
+    ((_, one),) = experiment.tasks.items()
+    training = replace(experiment.training, grad_clip=1e-3, loss_weighting=weighting)
+    model = UnifierModule(replace(experiment, tasks={"a": replace(one, weight=8.0), "b": one}, training=training))
+    for task, variance in zip(model.log_variances, (math.log(2), 0.0), strict=False):
+        model.log_variances[task].data.fill_(variance)
+    split, _ = encode_split(list(open_split(one.source, "train")[:5]), one.tokenizer, one.head)
     norms: list[float] = []
-    for arm in ("a", "b"):
+    for task in ("a", "b"):
         model.zero_grad()
-        model.ledger.count(arm, torch.ones(1), 1)
-        model.weigh(arm, model.loss(arm, collate(split, range(5)))).backward()
+        model.cost_tracker.count(task, torch.ones(1), 1)
+        model.weighted_loss(task, model.loss(task, collate(split, range(5)))).backward()
         model.configure_gradient_clipping(None)
-        model.ledger.step()
+        model.cost_tracker.step()
         norms.append(float(nn.utils.get_total_norm(part.grad for part in model.parameters() if part.grad is not None)))
     assert norms[0] / norms[1] == pytest.approx(8 if weighting == "fixed" else 4, rel=1e-2)
 
 
 def shares(schedule: Schedule, total: int, warmup: float = 0.1) -> list[float]:
-    training = Training(steps=total, schedule=schedule, warmup=warmup)
-    return [learning_rate_share(training, step, total) for step in range(total)]
+    training = Training(steps=total, schedule=schedule, warmup_ratio=warmup)
+    return [learning_rate_factor(training, step, total) for step in range(total)]
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "inverse_sqrt", "constant"])
 @pytest.mark.parametrize("total", [1, 2, 10, 1000])
-@pytest.mark.parametrize("warmup", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("warmup_ratio", [0.0, 0.1, 1.0])
 def test_the_learning_rate_rises_to_its_highest_and_never_again(schedule: Schedule, total: int, warmup: float) -> None:
     found = shares(schedule, total, warmup)
     warm = max(round(warmup * total), 1)
@@ -288,7 +290,7 @@ def test_the_cosine_is_the_one_of_torch_and_ends_at_nothing() -> None:
         optimizer.step()
         reference.step()
     assert shares("cosine", total)[warm:] == pytest.approx(expected, abs=1e-6)
-    assert learning_rate_share(Training(steps=total), total, total) == pytest.approx(0, abs=1e-12)
+    assert learning_rate_factor(Training(steps=total), total, total) == pytest.approx(0, abs=1e-12)
 
 
 def test_the_inverse_square_root_halves_in_four_times_the_steps() -> None:
@@ -302,10 +304,10 @@ def test_the_inverse_square_root_halves_in_four_times_the_steps() -> None:
 def test_an_area_weighs_as_much_as_an_accuracy_where_weights_are_chosen(
     study: Callable[[str], Study], area: float, score: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = Unifier(seeded(study("genres_and_moods"), dim=16, depth=1))
-    for arm, found in (("genre", {"accuracy": 40.0}), ("moods", {"macro_auc": area})):
-        monkeypatch.setattr(model.arms[arm].head, "metrics", lambda *_, found=found: found)
-        model.predictions[arm], model.targets[arm, "val"] = {0: None}, {0: None}
+    model = UnifierModule(seeded(study("genres_and_moods"), dim=16, depth=1))
+    for task, found in (("genre", {"accuracy": 40.0}), ("moods", {"macro_auc": area})):
+        monkeypatch.setattr(model.tasks[task].head, "metrics", lambda *_, found=found: found)
+        model.predictions[task], model.targets[task, "val"] = {0: None}, {0: None}
     monkeypatch.setattr(model, "log", lambda *_: None)
     monkeypatch.setattr(model, "log_dict", lambda *_: None)
     model.on_validation_epoch_end()
@@ -316,7 +318,7 @@ def test_the_random_state_of_an_accelerator_goes_on_too(
     study: Callable[[str], Study], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As there is none here, one that is made up: what it gives when a run is kept is given back when it goes on."""
-    first, second, without = (Unifier(seeded(study("pictures"), dim=16, depth=1)) for _ in range(3))
+    first, second, without = (UnifierModule(seeded(study("pictures"), dim=16, depth=1)) for _ in range(3))
     given: list[torch.Tensor] = []
     checkpoint: dict[str, Any] = {"global_step": 3}
     for model in (first, second):

@@ -13,31 +13,37 @@ import torch
 from torch import nn
 
 from unifier import run
-from unifier.analysis.activations import aligned, batches, by_layer, representations, spread
-from unifier.data.dataset import split_of
-from unifier.data.encoding import Encoded, encode_split
+from unifier.analysis.activations import (
+    align_examples,
+    iterate_batches,
+    layer_activations,
+    representations,
+    spread_indices,
+)
+from unifier.data.dataset import open_split
+from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.data.source import Example, SplitName
 from unifier.datasets.digits import Digits
 from unifier.datasets.grammar import GrammarPairs
 from unifier.datasets.synthetic_music import SyntheticMusic
-from unifier.experiment import Arm, Experiment, Training
+from unifier.experiment import Experiment, Task, Training
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.rnn_decoders import RecurrentHead
 from unifier.heads.transformer_decoder import TranslationHead
-from unifier.nn.attention import Visible
-from unifier.training.lightning_module import Unifier
-from unifier.training.probe import observe
-from unifier.trunks.convolutional import Convolutional
-from unifier.trunks.mean_attention import Bag
-from unifier.trunks.recurrent import Recurrent
+from unifier.nn.attention import AttentionMode
+from unifier.training.lightning_module import UnifierModule
+from unifier.training.probe import probe
+from unifier.trunks.convolutional import ConvolutionalTrunk
+from unifier.trunks.mean_attention import MeanAttentionTrunk
+from unifier.trunks.recurrent import RecurrentTrunk
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import FrameTokenizer, Mixture, PatchTokenizer, Sound, SubwordTokenizer, Tokens, Vocabulary
+from unifier_tokenizers import Audio, FrameTokenizer, Mixture, PatchTokenizer, SubwordTokenizer, Tokens, Vocabulary
 from unifier_tokenizers.text import Level
 
 D, DEPTH = 12, 2
 PAIRS = GrammarPairs(train=40, val=12, test=3)
-MUSIC = SyntheticMusic(train=6, val=6, test=6, seconds=1.0, task="tags")
+MUSIC = SyntheticMusic(train=6, val=6, test=6, seconds=1.0, target="tags")
 NAMES = ("columns", "blocks.0", "blocks.1")
 
 
@@ -54,59 +60,59 @@ class Few:
         return self.examples
 
 
-def text(level: Level = "bpe") -> Arm:
+def text(level: Level = "bpe") -> Task:
     vocabulary = Vocabulary.fit((text for pair in PAIRS.split("train") for text in pair), size=400, level=level)
-    head = TranslationHead(vocabulary, D, depth=2, heads=2, hidden=16, dropout=0.3)
-    return Arm(PAIRS, SubwordTokenizer(vocabulary, D, dropout=0.3), head)
+    head = TranslationHead(vocabulary, D, depth=2, heads=2, ffn_dim=16, dropout=0.3)
+    return Task(PAIRS, SubwordTokenizer(vocabulary, D, dropout=0.3), head)
 
 
-def picture(pooling: Literal["mean", "first"] = "mean") -> Arm:
+def picture(pooling: Literal["mean", "first"] = "mean") -> Task:
     tokenizer = PatchTokenizer(D, patch=2, channels=1, class_token=pooling == "first")
-    return Arm(Digits(), tokenizer, ClassificationHead(Digits.labels, D, pooling=pooling))
+    return Task(Digits(), tokenizer, ClassificationHead(Digits.labels, D, pooling=pooling))
 
 
-def sound(**shape: Any) -> Arm:
-    return Arm(MUSIC, FrameTokenizer(D, rate=8000, **shape), TaggingHead(MUSIC.labels, D))
+def sound(**shape: Any) -> Task:
+    return Task(MUSIC, FrameTokenizer(D, sample_rate=8000, **shape), TaggingHead(MUSIC.labels, D))
 
 
 def transformer() -> Trunk:
     return Transformer(D, DEPTH, 2, 16, dropout=0.3)
 
 
-def model_of(trunk: Trunk, **arms: Arm) -> tuple[Unifier, dict[str, Encoded]]:
-    """An untrained model of these arms, and their validation splits."""
-    model = Unifier(Experiment("seen", trunk, arms, Training(steps=1)))
+def model_of(trunk: Trunk, **tasks: Task) -> tuple[UnifierModule, dict[str, EncodedSplit]]:
+    """An untrained model of these tasks, and their validation splits."""
+    model = UnifierModule(Experiment("seen", trunk, tasks, Training(steps=1)))
     return model, {
-        name: encode_split(split_of(arm.source, "val"), arm.tokenizer, arm.head)[0] for name, arm in arms.items()
+        name: encode_split(open_split(task.source, "val"), task.tokenizer, task.head)[0] for name, task in tasks.items()
     }
 
 
 def test_a_run_leaves_all_of_it(tmp_path: Path) -> None:
     def together() -> Experiment:
-        arms = {"en-fr": text(), "digits": picture(), "music": sound(stack=4)}
-        return Experiment("together", transformer(), arms, Training(steps=3, batch_tokens=256, validations=1))
+        tasks = {"en-fr": text(), "digits": picture(), "music": sound(stack=4)}
+        return Experiment("together", transformer(), tasks, Training(steps=3, batch_tokens=256, num_validations=1))
 
     (result,) = run(together, out=tmp_path, track="off")
     with np.load(result.folder / "representations.npz") as kept:
         sizes = {name: (each.shape, each.dtype.name) for name, each in kept.items()}
     examples = {"en-fr": 12, "digits": 200, "music": 6}
-    assert sizes == {f"{arm}/{name}": ((count, D), "float32") for arm, count in examples.items() for name in NAMES}
+    assert sizes == {f"{task}/{name}": ((count, D), "float32") for task, count in examples.items() for name in NAMES}
     found = json.loads((result.folder / "attention.json").read_text())
-    assert {arm: each["unit"] for arm, each in found.items()} == {
+    assert {task: each["unit"] for task, each in found.items()} == {
         "en-fr": "words",
         "digits": "pixels",
         "music": "seconds",
     }
-    for arm, each in found.items():
+    for task, each in found.items():
         assert len(each["layers"]) == DEPTH
         for layer in each["layers"]:
             assert set(layer) == {"entropy", "distance", "uniform_distance", "agreement"}
             assert 0 < layer["entropy"] <= 1
             assert 0 < layer["agreement"] <= 1
             assert 0 < layer["distance"] < 2 * layer["uniform_distance"]
-        assert ("alignment_error_rate" in each) == ("alignment_error_rate_chance" in each) == (arm == "en-fr")
+        assert ("alignment_error_rate" in each) == ("alignment_error_rate_chance" in each) == (task == "en-fr")
     drawn = {path.name for path in (result.folder / "figures").glob("attention-*")}
-    assert drawn == {f"attention-{arm}-{k}.svg" for arm in examples for k in (0, 1)}
+    assert drawn == {f"attention-{task}-{k}.svg" for task in examples for k in (0, 1)}
     for name in drawn:
         said = "".join(ElementTree.parse(result.folder / "figures" / name).getroot().itertext())
         assert ("seconds" in said) == ("music" in name)
@@ -120,26 +126,26 @@ def test_attention_is_not_kept_of_examples_that_would_take_all_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longest: int
 ) -> None:
     whole = MUSIC.split("val")
-    pieces = [Sound(example.input.waveform[: 8000 if k % 2 else 4000], 8000) for k, example in enumerate(whole)]
+    pieces = [Audio(example.input.waveform[: 8000 if k % 2 else 4000], 8000) for k, example in enumerate(whole)]
     few = Few([Example(piece, example.target) for piece, example in zip(pieces, whole, strict=True)])
     model, splits = model_of(transformer(), music=replace(sound(stack=4), source=few))
     assert sorted(set(splits["music"].lengths()[:, 0].tolist())) == [12, 25]
     monkeypatch.setattr("unifier.training.probe.LONGEST", longest)
     own, read = Transformer.attention, list[int]()
     monkeypatch.setattr(Transformer, "attention", lambda *given: (read.append(given[1].mask.shape[1]), own(*given))[1])  # pyright: ignore
-    observe(model, splits, tmp_path)
+    probe(model, splits, tmp_path)
     assert set(read) == ({12} if longest == 20 else set())
     assert len(np.load(tmp_path / "representations.npz")["music/columns"]) == 6
 
 
 @pytest.mark.parametrize(
     "trunk",
-    [Bag(D, 1, 16), Recurrent(D, 1), Convolutional(D, 1), Transformer(D, 0, 2, 16)],
+    [MeanAttentionTrunk(D, 1, 16), RecurrentTrunk(D, 1), ConvolutionalTrunk(D, 1), Transformer(D, 0, 2, 16)],
     ids=lambda each: type(each).__name__,
 )
 def test_a_trunk_without_attention_leaves_its_representations_alone(trunk: Trunk, tmp_path: Path) -> None:
     model, splits = model_of(trunk, words=text(), digits=picture())
-    observe(model, splits, tmp_path)
+    probe(model, splits, tmp_path)
     with np.load(tmp_path / "representations.npz") as kept:
         assert len(kept.files) == 2 * 2
     found = json.loads((tmp_path / "attention.json").read_text())
@@ -156,14 +162,14 @@ class Torchs(Trunk):
         super().__init__()
         self.dim, self.attention = D, nn.MultiheadAttention(D, 2, batch_first=True)
 
-    def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
+    def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
         x = tokens.matrix.mT
         return tokens._replace(matrix=self.attention(x, x, x, key_padding_mask=~tokens.mask)[0].mT)
 
 
 def test_a_trunk_of_somebody_else_is_not_asked_for_what_it_only_seems_to_have(tmp_path: Path) -> None:
     model, splits = model_of(Torchs(), digits=picture())
-    observe(model, splits, tmp_path)
+    probe(model, splits, tmp_path)
     assert set(np.load(tmp_path / "representations.npz")) == {"digits/columns", "digits/trunk"}
     assert not (tmp_path / "attention.json").exists()
 
@@ -171,13 +177,13 @@ def test_a_trunk_of_somebody_else_is_not_asked_for_what_it_only_seems_to_have(tm
 def test_a_model_is_left_as_it_was(tmp_path: Path) -> None:
     model, splits = model_of(transformer(), words=text(), digits=picture())
     before, random = {name: each.clone() for name, each in model.state_dict().items()}, torch.get_rng_state()
-    observe(model.train(), splits, tmp_path)
+    probe(model.train(), splits, tmp_path)
     assert all(module.training for module in model.modules())
     assert torch.equal(random, torch.get_rng_state())
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     first = (tmp_path / "representations.npz").read_bytes()
-    observe(model.eval(), splits, tmp_path)
+    probe(model.eval(), splits, tmp_path)
     assert not any(module.training for module in model.modules())
     assert (tmp_path / "representations.npz").read_bytes() == first
 
@@ -185,27 +191,27 @@ def test_a_model_is_left_as_it_was(tmp_path: Path) -> None:
 @torch.no_grad()
 def test_a_representation_is_the_mean_of_an_example_alone() -> None:
     model, splits = model_of(transformer(), words=text())
-    arm, split = model.eval().arms["words"], splits["words"]
+    task, split = model.eval().tasks["words"], splits["words"]
     rows = [7, 2, 11, 0]
-    found = representations(model.trunk, arm, split, rows)
+    found = representations(model.trunk, task, split, rows)
     assert tuple(found) == NAMES
     for place, row in enumerate(rows):
-        matrix = arm.tokenizer(PAIRS.split("val")[row].input)
+        matrix = task.tokenizer(PAIRS.split("val")[row].input)
         alone = Tokens(matrix[None], torch.ones(1, matrix.shape[1], dtype=torch.bool), split.units(row).positions[None])
-        for name, columns in by_layer(model.trunk, alone).items():
+        for name, columns in layer_activations(model.trunk, alone).items():
             torch.testing.assert_close(found[name][place], columns[0].mean(0), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [{"stack": 4}, {"patch": (16, 16)}], ids=str)
 def test_sounds_in_frames_and_in_patches_are_drawn(shape: dict[str, Any], tmp_path: Path) -> None:
     model, splits = model_of(transformer(), music=sound(**shape))
-    observe(model, splits, tmp_path)
+    probe(model, splits, tmp_path)
     assert len(list(tmp_path.glob("figures/*.svg"))) == 2
 
 
 def test_a_class_token_asks_and_is_not_drawn(tmp_path: Path) -> None:
     model, splits = model_of(transformer(), digits=picture("first"))
-    observe(model, splits, tmp_path)
+    probe(model, splits, tmp_path)
     assert len(list(tmp_path.glob("figures/*.svg"))) == 2
 
 
@@ -215,8 +221,8 @@ def test_a_mixture_has_statistics_and_no_drawing(tmp_path: Path) -> None:
     both = Few([Example({"text": pair.input, "image": one.input}, one.target) for pair, one in drawn])
     head = ClassificationHead(Digits.labels, D)
     tokenizer = Mixture({"text": words.tokenizer, "image": pictures.tokenizer})
-    model, splits = model_of(transformer(), both=Arm(both, tokenizer, head))
-    observe(model, splits, tmp_path)
+    model, splits = model_of(transformer(), both=Task(both, tokenizer, head))
+    probe(model, splits, tmp_path)
     found = json.loads((tmp_path / "attention.json").read_text())["both"]
     assert found["unit"] == "columns"
     assert all(layer["distance"] > 0 for layer in found["layers"])
@@ -225,16 +231,16 @@ def test_a_mixture_has_statistics_and_no_drawing(tmp_path: Path) -> None:
 
 def test_neither_trunk_nor_head_with_attention_leaves_none(tmp_path: Path) -> None:
     vocabulary = Vocabulary.fit(text for pair in PAIRS.split("train") for text in pair)
-    arm = Arm(PAIRS, SubwordTokenizer(vocabulary, D), RecurrentHead(vocabulary, D, depth=1))
-    model, splits = model_of(Recurrent(D, 1, both_ways=False), words=arm)
-    observe(model, splits, tmp_path)
+    task = Task(PAIRS, SubwordTokenizer(vocabulary, D), RecurrentHead(vocabulary, D, depth=1))
+    model, splits = model_of(RecurrentTrunk(D, 1, bidirectional=False), words=task)
+    probe(model, splits, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["representations.npz"]
 
 
 @torch.no_grad()
 def test_sentences_come_with_their_words_and_links() -> None:
     model, splits = model_of(transformer(), words=text())
-    found = aligned(model.trunk, model.eval().arms["words"], splits["words"], range(12))
+    found = align_examples(model.trunk, model.eval().tasks["words"], splits["words"], range(12))
     assert sorted(found) == list(range(12))
     for row, sentence in found.items():
         said = PAIRS.split("val")[row]
@@ -246,28 +252,28 @@ def test_sentences_come_with_their_words_and_links() -> None:
 @torch.no_grad()
 def test_sentences_that_a_vocabulary_cuts_otherwise_are_left_out() -> None:
     model, splits = model_of(transformer(), words=text("word"))
-    found = aligned(model.trunk, model.eval().arms["words"], splits["words"], range(12))
+    found = align_examples(model.trunk, model.eval().tasks["words"], splits["words"], range(12))
     elided = {row for row, pair in enumerate(PAIRS.split("val")) if "'" in pair.target}
     assert set(found) == set(range(12)) - elided
     assert elided
 
 
-def test_arms_that_translate_nothing_align_nothing() -> None:
+def test_tasks_that_translate_nothing_align_nothing() -> None:
     model, splits = model_of(transformer(), digits=picture())
-    assert aligned(model.trunk, model.arms["digits"], splits["digits"], [0, 1]) == {}
+    assert align_examples(model.trunk, model.tasks["digits"], splits["digits"], [0, 1]) == {}
 
 
 def test_batches_hold_each_row_once_and_few_columns() -> None:
     _, splits = model_of(transformer(), music=sound(stack=1))
-    arm, rows = sound(stack=1), [5, 0, 3, 4, 1, 2] * 9
-    seen = [(part, tokens.mask.numel()) for part, tokens, _ in batches(arm, splits["music"], rows)]
+    task, rows = sound(stack=1), [5, 0, 3, 4, 1, 2] * 9
+    seen = [(part, tokens.mask.numel()) for part, tokens, _ in iterate_batches(task, splits["music"], rows)]
     assert sorted(row for part, _ in seen for row in part) == sorted(rows)
     assert max(columns for _, columns in seen) <= 2048
 
 
 @pytest.mark.parametrize(("length", "most"), [(5, 8), (8, 8), (9, 8), (1000, 256)])
 def test_examples_are_spread_evenly(length: int, most: int) -> None:
-    rows = spread(length, most)
+    rows = spread_indices(length, most)
     assert len(rows) == min(length, most) == len(set(rows))
     assert rows[0] == 0
     gaps = {after - row for row, after in zip(rows, [*rows[1:], length], strict=True)}

@@ -10,7 +10,7 @@ from torch.optim import AdamW, Muon, Optimizer
 from unifier.experiment import Training
 from unifier.heads.prefix_lm import PrefixHead
 from unifier.training import optimizers as module
-from unifier.training.optimizers import make_optimizer, orthogonal
+from unifier.training.optimizers import create_optimizer, orthogonalize
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, Vocabulary
 
@@ -23,7 +23,7 @@ def model() -> nn.ModuleDict:
 
 
 def of(parts: nn.ModuleDict, **settings: Any) -> Optimizer:
-    return make_optimizer(Training(steps=1, weight_decay=0.1, **settings), parts, parts["trunk"])
+    return create_optimizer(Training(steps=1, weight_decay=0.1, **settings), parts, parts["trunk"])
 
 
 def walk(parts: nn.ModuleDict, optimizer: Optimizer, *, first: int = 0, last: int = 3) -> None:
@@ -74,7 +74,7 @@ def test_muon_takes_the_trunks_matrices_and_each_weight_moves_as_its_own_optimiz
 def test_muon_multiplies_in_bfloat16_where_that_is_fast(can: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: can)
     matrices = torch.randn(3, 2 * D, D, generator=torch.Generator().manual_seed(0))
-    found = orthogonal(matrices, (3.4445, -4.775, 2.0315), 5, 1e-7)
+    found = orthogonalize(matrices, (3.4445, -4.775, 2.0315), 5, 1e-7)
     assert found.dtype == (torch.bfloat16 if "avx512_bf16" in can else torch.float32)
     left, values, right = torch.linalg.svd(matrices, full_matrices=False)
     along = (left.mT @ found.float() @ right.mT).diagonal(dim1=1, dim2=2)

@@ -9,7 +9,7 @@ import torch
 from unifier import Comparison, Experiment, run
 from unifier.data.source import Example, SplitName
 from unifier.datasets.digits import Digits
-from unifier.experiment import Arm, Training
+from unifier.experiment import Task, Training
 from unifier.heads.classification import ClassificationHead
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer
@@ -32,9 +32,9 @@ class Few:
 
 def few(*, refit: bool = True, epochs: float = 6.0) -> Experiment:
     tokenizer = PatchTokenizer(D, patch=2, channels=1).fit(one.input for one in Few().split("train"))
-    arm = Arm(Few(), tokenizer, ClassificationHead(Few.labels, D))
-    training = Training(epochs=epochs, batch_tokens=128, validations=3, refit=refit, learning_rate=3e-3)
-    return Experiment("few", Transformer(D, 1, 2, 16, dropout=0.0), {"few": arm}, training)
+    task = Task(Few(), tokenizer, ClassificationHead(Few.labels, D))
+    training = Training(epochs=epochs, batch_tokens=128, num_validations=3, refit=refit, learning_rate=3e-3)
+    return Experiment("few", Transformer(D, 1, 2, 16, dropout=0.0), {"few": task}, training)
 
 
 @pytest.mark.parametrize("refit", [False, True])
@@ -63,7 +63,7 @@ def test_what_it_learns_from_the_validation_split_counts(tmp_path: Path) -> None
 
 
 def test_a_search_refuses_it_for_it_leaves_nothing_to_choose_by(tmp_path: Path) -> None:
-    study = Comparison("study", [few], search=1, match="epochs", vary={"epochs": (1.0, 2.0)})
+    study = Comparison("study", [few], search=1, budget_unit="epochs", grid={"epochs": (1.0, 2.0)})
 
     def searched() -> Comparison:
         return study

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from unifier.training.fit import Place
-from unifier.training.result import Result, commit
+from unifier.training.fit import RunContext
+from unifier.training.result import Result, source_commit
 from unifier_tokenizers import InputError
 
 
@@ -29,16 +29,16 @@ def test_the_commit_is_that_of_the_experiment_s_file_if_there_is_one(
     monkeypatch.chdir(tmp_path / "one")
     file = tmp_path / "other" / "study.py"
     assert one != other
-    assert commit(str(file)) == other
-    assert commit() == commit(str(tmp_path / "gone" / "study.py")) == one
+    assert source_commit(str(file)) == other
+    assert source_commit() == source_commit(str(tmp_path / "gone" / "study.py")) == one
     file.write_text("changed")
-    assert commit(str(file)) == f"{other}-dirty"
+    assert source_commit(str(file)) == f"{other}-dirty"
 
 
 @pytest.mark.parametrize("origin", ["/a/study.py:one", ["/a/study.py:one", "/b/study.py:two"]])
 def test_the_file_is_the_first_experiment_s(origin: str | list[str], tmp_path: Path) -> None:
-    assert Place(tmp_path, "study", origin=origin).file == "/a/study.py"
-    assert Place(tmp_path, "study").file == ""
+    assert RunContext(tmp_path, "study", origin=origin).file == "/a/study.py"
+    assert RunContext(tmp_path, "study").file == ""
 
 
 def test_a_result_whose_scores_are_none_is_broken(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from unifier.config import experiments
+from unifier.config import list_experiments
 from unifier.datasets.digits import Digits
-from unifier.experiment import Arm, Experiment
+from unifier.experiment import Experiment, Task
 from unifier.heads.classification import ClassificationHead
-from unifier.training.loggers import tags_of
+from unifier.training.loggers import run_tags
 from unifier_tokenizers import (
     Mixture,
     PatchTokenizer,
@@ -40,10 +40,10 @@ D = 16
     ],
 )
 def test_our_own_experiments(file: str, name: str, settings: dict[str, Any], tags: list[str]) -> None:
-    build: Callable[..., Any] = experiments(ROOT / f"{file}.py")[name]
+    build: Callable[..., Any] = list_experiments(ROOT / f"{file}.py")[name]
     described = build(dim=D, **settings)
     assert isinstance(described, Experiment)
-    assert tags_of(described.arms.values()) == tags
+    assert run_tags(described.tasks.values()) == tags
 
 
 class Series(Tokenizer):
@@ -58,8 +58,8 @@ class Series(Tokenizer):
 
 def test_a_mixture_is_all_its_members_and_a_kind_of_one_s_own_is_called_as_its_class() -> None:
     text = SubwordTokenizer(Vocabulary.fit(["a text"], size=300), D)
-    members = {"text": text, "picture": PatchTokenizer(D), "sound": WaveformTokenizer(D, rate=8000)}
+    members = {"text": text, "picture": PatchTokenizer(D), "sound": WaveformTokenizer(D, sample_rate=8000)}
     head = ClassificationHead(Digits.labels, D)
-    mixed, own = (Arm(Digits(), tokenizer, head) for tokenizer in (Mixture(members), Series(D)))
-    assert tags_of([mixed]) == ["text", "image", "audio", "classification"]
-    assert tags_of([own, mixed]) == ["Series", "text", "image", "audio", "classification"]
+    mixed, own = (Task(Digits(), tokenizer, head) for tokenizer in (Mixture(members), Series(D)))
+    assert run_tags([mixed]) == ["text", "image", "audio", "classification"]
+    assert run_tags([own, mixed]) == ["Series", "text", "image", "audio", "classification"]

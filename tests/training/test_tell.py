@@ -17,11 +17,11 @@ from unifier import Comparison, Experiment, run
 from unifier.cli import main
 from unifier.data.source import Example, SplitName
 from unifier.datasets.digits import Digits
-from unifier.experiment import Arm, Training
+from unifier.experiment import Task, Training
 from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier.heads.head import Head
-from unifier.report.conditions import conditions
-from unifier.report.read_results import read_study
+from unifier.report.conditions import group_conditions
+from unifier.report.read_results import read_results
 from unifier.report.tables import attention_table
 from unifier.training import artifacts as tell
 from unifier.training import fit
@@ -35,18 +35,18 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 D = 8
 
 
-def trained(name: str, arm: Arm) -> Experiment:
-    training = Training(steps=2, batch_tokens=64, validations=1)
-    return Experiment(name, Transformer(D, 1, 2, 8), {"digits": arm}, training)
+def trained(name: str, task: Task) -> Experiment:
+    training = Training(steps=2, batch_tokens=64, num_validations=1)
+    return Experiment(name, Transformer(D, 1, 2, 8), {"digits": task}, training)
 
 
 def pictures() -> Experiment:
     tokenizer = PatchTokenizer(D, channels=1)
-    return trained("pictures", Arm(Digits(val=100, test=100), tokenizer, ClassificationHead(Digits.labels, D)))
+    return trained("pictures", Task(Digits(val=100, test=100), tokenizer, ClassificationHead(Digits.labels, D)))
 
 
 def alone() -> Comparison:
-    return Comparison("alone", [pictures], match="steps", seeds=(0, 1))
+    return Comparison("alone", [pictures], budget_unit="steps", seeds=(0, 1))
 
 
 def breaks(*_: Any) -> None:
@@ -140,7 +140,7 @@ def test_ctrl_c_while_it_is_told_keeps_the_row_and_closes_the_trackers(
 
     with monkeypatch.context() as patch:
         patch.setattr(tell, "observe", stop)
-        patch.setattr(fit.Tracking, "close", lambda _, *, failed: closed.append(failed))
+        patch.setattr(fit.RunLoggers, "close", lambda _, *, failed: closed.append(failed))
         with pytest.raises(Interrupted) as stopped:
             run(alone, out=tmp_path, track="off")
     assert closed == [True]
@@ -160,10 +160,10 @@ def test_ctrl_c_while_it_is_told_keeps_the_row_and_closes_the_trackers(
 def test_result_json_is_written_when_the_trackers_have_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[tuple[bool, bool]] = []
 
-    def close(tracking: fit.Tracking, *, failed: bool) -> None:
+    def close(tracking: fit.RunLoggers, *, failed: bool) -> None:
         closed.append((failed, (tracking.folder / "result.json").exists()))
 
-    monkeypatch.setattr(fit.Tracking, "close", close)
+    monkeypatch.setattr(fit.RunLoggers, "close", close)
     (result,) = run(pictures, out=tmp_path, track="off")
     assert content(result.folder)["status"] == "finished"
     monkeypatch.setattr(fit, "train_and_test", breaks)
@@ -176,12 +176,12 @@ def test_result_json_is_written_when_the_trackers_have_closed(tmp_path: Path, mo
 def test_a_run_stopped_while_a_tracker_closes_has_its_scores_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slow(_: fit.Tracking, *, failed: bool) -> None:
+    def slow(_: fit.RunLoggers, *, failed: bool) -> None:
         if not failed:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(fit.Tracking, "close", slow)
+        patch.setattr(fit.RunLoggers, "close", slow)
         with pytest.raises(Interrupted) as stopped:
             run(pictures, out=tmp_path, track="off")
     folder = Path(str(stopped.value))
@@ -236,7 +236,7 @@ class Numbers(Head):
 
 
 def counted(*, patch: int = 4) -> Experiment:
-    return trained("counted", Arm(Counted(), PatchTokenizer(D, patch=patch, channels=1), Numbers()))
+    return trained("counted", Task(Counted(), PatchTokenizer(D, patch=patch, channels=1), Numbers()))
 
 
 def test_targets_may_be_numbers_and_a_picture_one_column(
@@ -245,7 +245,7 @@ def test_targets_may_be_numbers_and_a_picture_one_column(
     monkeypatch.setattr(Figure, "savefig", undrawn)
     for patch in (4, 8):
         (result,) = run(counted, out=tmp_path, track="off", patch=patch)
-        (line,) = attention_table(conditions(read_study(result.folder).rows))
+        (line,) = attention_table(group_conditions(read_results(result.folder).rows))
         assert (line["entropy / log N"] == "–") == (patch == 8), "one column sees itself alone"
         assert line["mean distance"].endswith(" pixels")
     drawn = (result.folder / "figures" / "attention-digits-0.svg").read_text()
@@ -254,7 +254,7 @@ def test_targets_may_be_numbers_and_a_picture_one_column(
 
 def test_where_no_tag_tells_examples_apart_nothing_is_trained(tmp_path: Path) -> None:
     def tagged() -> Experiment:
-        return trained("tagged", Arm(Tagged(), PatchTokenizer(D, channels=1), TaggingHead(("even", "odd"), D)))
+        return trained("tagged", Task(Tagged(), PatchTokenizer(D, channels=1), TaggingHead(("even", "odd"), D)))
 
     with pytest.raises(InputError, match="digits, test: of its 1 examples none has a tag that another lacks"):
         run(tagged, out=tmp_path, track="off")

@@ -10,10 +10,10 @@ import pytest
 
 from unifier import Experiment, run
 from unifier.datasets.digits import Digits
-from unifier.experiment import Arm, Training
+from unifier.experiment import Task, Training
 from unifier.heads.classification import ClassificationHead
 from unifier.training import fit
-from unifier.training.loggers import MetricsFile, TensorBoard, Tracking
+from unifier.training.loggers import MetricsFile, RunLoggers, TensorBoard
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
 
@@ -24,9 +24,9 @@ STEPS = 3
 
 def pictures(*, dim: int = 8) -> Experiment:
     source = Digits(val=800, test=900)
-    arm = Arm(source, PatchTokenizer(dim, channels=1), ClassificationHead(source.labels, dim))
-    training = Training(steps=STEPS, batch_tokens=256, validations=1)
-    return Experiment("pictures", Transformer(dim, 1, 2, 8), {"digits": arm}, training)
+    task = Task(source, PatchTokenizer(dim, channels=1), ClassificationHead(source.labels, dim))
+    training = Training(steps=STEPS, batch_tokens=256, num_validations=1)
+    return Experiment("pictures", Transformer(dim, 1, 2, 8), {"digits": task}, training)
 
 
 def test_tensorboard_on_request(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_tracker_that_fails_is_named_and_left_out_and_training_goes_on(
 
 def test_metrics_csv_is_whole_after_each_row_and_gains_columns(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
-    tracking = Tracking(tmp_path, lambda: {"steps": 1, "tokens": 2, "flops": 3, "seconds": 4.0})
+    tracking = RunLoggers(tmp_path, lambda: {"steps": 1, "tokens": 2, "flops": 3, "seconds": 4.0})
     tracking.add(lambda: MetricsFile(path))
     tracking.log_metrics({"train/a/loss": 0.5, "epoch": 0})
     tracking.log_metrics({"val/a/accuracy": 50.0})
@@ -128,7 +128,7 @@ def test_a_resumed_run_writes_anew_what_came_after_its_checkpoint(tmp_path: Path
 
 def test_a_disk_that_is_full_is_no_tracker_s_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "metrics.csv"
-    tracking = Tracking(tmp_path, lambda: {"steps": 1, "tokens": 2, "flops": 3, "seconds": 4.0})
+    tracking = RunLoggers(tmp_path, lambda: {"steps": 1, "tokens": 2, "flops": 3, "seconds": 4.0})
     tracking.add(lambda: MetricsFile(path))
     tracking.log_metrics({"loss": 0.5})
     whole = path.read_text()

@@ -14,9 +14,9 @@ from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttri
 
 from unifier import Comparison, Experiment, Result, run
 from unifier.datasets.digits import Digits
-from unifier.experiment import Arm, Training
+from unifier.experiment import Task, Training
 from unifier.heads.classification import ClassificationHead
-from unifier.training.loggers import Tracking, WandbMode, WeightsAndBiases, wandb_mode
+from unifier.training.loggers import RunLoggers, WandbMode, WeightsAndBiases, wandb_mode
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import PatchTokenizer
 
@@ -28,13 +28,13 @@ STEPS = 3
 def pictures(*, data: str = "embedded", dim: int = 8) -> Experiment:
     """A setting called as one of the things that a run says of itself."""
     source = Digits(val=800, test=900)
-    arm = Arm(source, PatchTokenizer(dim, channels=1), ClassificationHead(source.labels, dim))
-    training = Training(steps=STEPS, batch_tokens=256, validations=1)
-    return Experiment("pictures", Transformer(dim, 1, 2, 8), {"digits": arm}, training)
+    task = Task(source, PatchTokenizer(dim, channels=1), ClassificationHead(source.labels, dim))
+    training = Training(steps=STEPS, batch_tokens=256, num_validations=1)
+    return Experiment("pictures", Transformer(dim, 1, 2, 8), {"digits": task}, training)
 
 
 def alone(*, dim: int = 8) -> Comparison:
-    return Comparison("alone", [pictures], settings={"dim": dim}, match="steps")
+    return Comparison("alone", [pictures], settings={"dim": dim}, budget_unit="steps")
 
 
 @pytest.fixture(autouse=True)
@@ -172,7 +172,12 @@ def test_a_comparison_is_a_group_with_an_evaluation_beside_its_runs(tmp_path: Pa
     (opened,) = (record.run for record in records(result.folder) if record.HasField("run"))
     assert (opened.run_group, opened.job_type) == ("alone", "train")
     trial = json.loads((result.folder / "settings.json").read_text())["trial"]
-    assert (trial["mode"], trial["tuned"], trial["match"], trial["temperature"]) == ("solo", "all", "steps", "inf")
+    assert (trial["mode"], trial["trainable"], trial["budget_unit"], trial["sampling_temperature"]) == (
+        "solo",
+        "all",
+        "steps",
+        "inf",
+    )
     assert config_of(opened)["trial"] == trial
     (folder,) = (tmp_path / "alone").iterdir()
     found = records(folder)
@@ -180,7 +185,9 @@ def test_a_comparison_is_a_group_with_an_evaluation_beside_its_runs(tmp_path: Pa
     assert (opened.run_group, opened.job_type, list(opened.tags)) == ("alone", "evaluate", ["comparison"])
     config = config_of(opened)
     assert (config["dim"], config["seeds"]) == (8, [0])
-    assert config["trial"] == {name: trial[name] for name in ("match", "budget", "temperature", "weighting")}
+    assert config["trial"] == {
+        name: trial[name] for name in ("budget_unit", "budget", "sampling_temperature", "loss_weighting")
+    }
     ran = config["runs"][result.folder.name]
     assert ran == {"parameters": result.parameters, "datasets": result.data, "commit": result.commit}
     assert any(row.get("report/_type") == "html-file" for row in history(found))
@@ -196,7 +203,7 @@ def test_of_validation_the_highest_is_kept_and_of_training_the_lowest(tmp_path: 
     tracker = opened(tmp_path, "offline")
     for accuracy, loss in ((0.1, 3.0), (0.3, 1.0), (0.2, 2.0)):
         tracker.log({"val/a/accuracy": accuracy, "train/a/loss": loss, "budget/tokens": 1}, 1)
-    tracker.keep(tmp_path, {"val/a/accuracy": 0.25, "test/a/accuracy": 0.5})
+    tracker.log_artifacts(tmp_path, {"val/a/accuracy": 0.25, "test/a/accuracy": 0.5})
     tracker.close(failed=False)
     found = summary(records(tmp_path))
     assert (found["val/a/accuracy"], found["train/a/loss"]) == ({"max": 0.3}, {"min": 1.0})
@@ -208,7 +215,7 @@ def test_a_sweep_finds_the_last_validation_as_a_plain_number(tmp_path: Path, mon
     wandb.teardown()  # it reads the environment once
     tracker = opened(tmp_path, "offline")
     tracker.log({"val/score": 0.3, "budget/tokens": 1}, 1)
-    tracker.keep(tmp_path, {"val/score": 0.25})
+    tracker.log_artifacts(tmp_path, {"val/score": 0.25})
     tracker.close(failed=False)
     wandb.teardown()
     assert summary(records(tmp_path))["val/score"] == 0.25
@@ -244,7 +251,7 @@ def test_a_figure_without_numbers_has_no_table(tmp_path: Path) -> None:
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "none.csv").write_text("step,loss\n")
     tracker = opened(tmp_path, "offline")
-    tracker.keep(tmp_path, {"test/digits/accuracy": 0.5})
+    tracker.log_artifacts(tmp_path, {"test/digits/accuracy": 0.5})
     tracker.close(failed=False)
     assert not any(name.startswith("numbers") for row in history(records(tmp_path)) for name in row)
 
@@ -274,7 +281,7 @@ def test_a_server_out_of_reach_is_waited_for_once_and_runs_are_kept_offline(
     monkeypatch.setenv("WANDB_INIT_TIMEOUT", "1")
 
     def tracked_in(folder: Path) -> list[Record]:
-        tracking = Tracking(folder, dict)
+        tracking = RunLoggers(folder, dict)
         tracking.add(partial(opened, folder, mode="online"))
         tracking.close(failed=False)
         return records(folder / "wandb" / "latest-run")
@@ -288,7 +295,7 @@ def test_a_server_out_of_reach_is_waited_for_once_and_runs_are_kept_offline(
     assert asked == ["online", "offline", "offline"]
 
 
-def test_wandb_mode_is_honoured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_wandb_mode_is_honored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("WANDB_MODE", "disabled")
     (result,) = run(pictures, out=tmp_path)
     assert result.status == "finished"

@@ -15,13 +15,13 @@ from scipy import stats
 from unifier import Comparison, Experiment, run
 from unifier.cli import main
 from unifier.datasets.digits import Digits
-from unifier.datasets.factory import picture_source, sound_source
-from unifier.experiment import Arm, Training
+from unifier.datasets.factory import create_audio_dataset, create_image_dataset
+from unifier.experiment import Task, Training
 from unifier.heads.classification import ClassificationHead
-from unifier.report.conditions import conditions
+from unifier.report.conditions import group_conditions
 from unifier.report.estimates import estimate
-from unifier.report.read_results import read_study
-from unifier.report.summary import answer
+from unifier.report.read_results import read_results
+from unifier.report.summary import summarize
 from unifier.report.tables import run_table
 from unifier.trials.plan import cross_validation
 from unifier.trunks.transformer import Transformer
@@ -33,15 +33,15 @@ Rows = Callable[..., dict[str, Any]]
 
 STUDY = '''
 """Pictures of a folder."""
-from unifier import Arm, ClassificationHead, Experiment, Training, Transformer
+from unifier import Task, ClassificationHead, Experiment, Training, Transformer
 from unifier.datasets.image_folder import ImageFolder
 from unifier_tokenizers import PatchTokenizer
 
 def shades(*, data: str, fold: int | None = None, steps: int = 2) -> Experiment:
     """Dark and bright."""
     source = ImageFolder(data, fold=fold)
-    arm = Arm(source, PatchTokenizer(8, patch=4), ClassificationHead(source.labels, 8))
-    return Experiment("shades", Transformer(8, 1, 2, 8), {"shades": arm}, Training(steps=steps, validations=1))
+    task = Task(source, PatchTokenizer(8, patch=4), ClassificationHead(source.labels, 8))
+    return Experiment("shades", Transformer(8, 1, 2, 8), {"shades": task}, Training(steps=steps, num_validations=1))
 '''
 
 
@@ -83,11 +83,11 @@ def test_every_fold_is_tested_on_with_every_seed_and_told_as_one(
     assert [row["result"]["settings"]["fold"] for row in content["rows"]] == [1, 1, 2, 2, 3, 3]
     assert content["settings"] == {"data": str(pictures), "steps": 2, "folds": 3, "seeds": [4, 5]}
     scores = [row["result"]["metrics"]["test/shades/accuracy"] for row in content["rows"]]
-    (found,) = conditions(read_study(folder).rows)
+    (found,) = group_conditions(read_results(folder).rows)
     assert found.score == estimate(np.reshape(scores, (3, 2)).mean(1), "fold")
     assert "over 3 folds" in said
     assert "over 3 folds" in (folder / "report.html").read_text()
-    assert "1 arm · 6 runs · 2 seeds · 3 folds" in (folder / "report.html").read_text()
+    assert "1 task · 6 runs · 2 seeds · 3 folds" in (folder / "report.html").read_text()
 
 
 def test_the_fold_may_be_a_setting_without_a_default(study: Path, pictures: Path, tmp_path: Path) -> None:
@@ -162,8 +162,8 @@ def test_data_without_folds_and_a_fold_that_cuts_a_group(
 
 
 def plain(*, steps: int = 2) -> Experiment:
-    arm = Arm(Digits(), PatchTokenizer(8, channels=1), ClassificationHead(Digits.labels, 8))
-    return Experiment("plain", Transformer(8, 1, 2, 8), {"digits": arm}, Training(steps=steps))
+    task = Task(Digits(), PatchTokenizer(8, channels=1), ClassificationHead(Digits.labels, 8))
+    return Experiment("plain", Transformer(8, 1, 2, 8), {"digits": task}, Training(steps=steps))
 
 
 def pair(*, steps: int = 2) -> Comparison:
@@ -189,13 +189,13 @@ class Drawn:
 def named(*, fold: int = 1, steps: int = 2) -> Experiment:
     described = plain(steps=steps)
     source = Drawn(tuple(np.unique([1, 2])) if fold else ("a", "b"))
-    return replace(described, arms={"digits": replace(described.arms["digits"], source=source)})
+    return replace(described, tasks={"digits": replace(described.tasks["digits"], source=source)})
 
 
 def test_folds_may_be_numpys_numbers_and_are_no_texts(tmp_path: Path) -> None:
     run(named, folds=2, out=tmp_path, track="off")
     (folder,) = (path.parent for path in tmp_path.rglob("comparison.json"))
-    (score,) = conditions(read_study(folder).rows)
+    (score,) = group_conditions(read_results(folder).rows)
     assert (score.score.size, score.score.unit) == (2, "fold")
     with pytest.raises(InputError, match="folds=2: digits calls a fold 'a': number them"):
         cross_validation(lettered, {"folds": 2}, 0)
@@ -208,19 +208,19 @@ def lettered(*, fold: int = 0) -> Experiment:
 def test_a_set_says_which_folds_it_has(tmp_path: Path, pictures: Path) -> None:
     expected = {"emotify": range(5), "esc10": range(1, 6), "esc50": range(1, 6), "fsdd": range(6)}
     for name, folds in expected.items():
-        assert list(getattr(sound_source(name), "folds", ())) == list(folds)
+        assert list(getattr(create_audio_dataset(name), "folds", ())) == list(folds)
         for fold in folds:
-            sound_source(name, fold=fold)
+            create_audio_dataset(name, fold=fold)
     for name in ("embedded", "gtzan"):
-        assert not hasattr(sound_source(name), "folds")
-    assert getattr(picture_source(str(pictures)), "folds", ()) == (1, 2, 3)
+        assert not hasattr(create_audio_dataset(name), "folds")
+    assert getattr(create_image_dataset(str(pictures)), "folds", ()) == (1, 2, 3)
     for column, folds in ((",fold", (2, 4, 7)), ("", ())):
         lines = [f"file,label{column}"]
         for k in range(6):
             soundfile.write(tmp_path / f"{k}.wav", np.zeros(800), 8000)
             lines.append(f"{k}.wav,a" + (f",{(7, 2, 4)[k % 3]}" if column else ""))
         (tmp_path / "sounds.csv").write_text("\n".join(lines))
-        assert getattr(sound_source(str(tmp_path / "sounds.csv")), "folds", None) == folds
+        assert getattr(create_audio_dataset(str(tmp_path / "sounds.csv")), "folds", None) == folds
 
 
 def of_fold(rows: Rows, score: float, seed: int, fold: int | None, **facts: Any) -> dict[str, Any]:
@@ -238,14 +238,14 @@ def test_a_mean_over_folds_counts_folds_and_not_seeds(
         for seed in range(3)
     ]
     rows.append(of_fold(row, 10.0, 0, None, varied={"patch": 0}))  # tested on a split that is no fold
-    study = read_study(comparison(tmp_path / "runs", rows))
-    first, second, apart = conditions(study.rows)
+    study = read_results(comparison(tmp_path / "runs", rows))
+    first, second, apart = group_conditions(study.rows)
     assert [one.label for one in (first, second)] == ["patch=0, over folds", "patch=1, over folds"]
     low, high = stats.ttest_1samp(drawn[0].mean(1), 0).confidence_interval(0.95)
     assert (first.score.low, first.score.high) == (pytest.approx(low), pytest.approx(high))
     assert (first.score.size, first.score.unit) == (4, "fold")
     assert (apart.score.mean, apart.score.unit) == (10.0, "seed")
-    assert "seed" not in answer([first, second])[0]
+    assert "seed" not in summarize([first, second])[0]
     table = run_table(study.rows, {id(one): "" for one in study.rows})
     assert [line["fold"] for line in table] == [str(fold) for _ in range(2) for fold in range(4) for _ in range(3)] + [
         "–"

@@ -14,13 +14,13 @@ import pytest
 from unifier import Comparison, Experiment, run
 from unifier.data.dataset import Subset
 from unifier.datasets.digits import Digits
-from unifier.experiment import Arm, Training
+from unifier.experiment import Task, Training
 from unifier.heads.classification import ClassificationHead
 from unifier.training import fit
 from unifier.training.result import Interrupted
 from unifier.trials import runner as compare
 from unifier.trials.plan import Trial
-from unifier.trials.trials import Trials
+from unifier.trials.trials import TrialRunner
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer
 
@@ -28,9 +28,11 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 def study(name: str, patch: int) -> Experiment:
-    arm = Arm(Subset(Digits(), 0.02), PatchTokenizer(8, patch=patch, channels=1), ClassificationHead(Digits.labels, 8))
-    training = Training(steps=4, batch_tokens=128, validations=1, workers=0)
-    return Experiment(name, Transformer(8, 1, 2, 8), {name: arm}, training)
+    task = Task(
+        Subset(Digits(), 0.02), PatchTokenizer(8, patch=patch, channels=1), ClassificationHead(Digits.labels, 8)
+    )
+    training = Training(steps=4, batch_tokens=128, num_validations=1, num_workers=0)
+    return Experiment(name, Transformer(8, 1, 2, 8), {name: task}, training)
 
 
 def fine() -> Experiment:
@@ -43,11 +45,11 @@ def coarse() -> Experiment:
 
 def twice() -> Experiment:
     one = study("twice", 4)
-    return replace(one, training=replace(one.training, validations=2))
+    return replace(one, training=replace(one.training, num_validations=2))
 
 
 def halved(*, seeds: tuple[int, ...] = (0,)) -> Comparison:
-    return Comparison("halved", [twice, fine], seeds=seeds, match="steps")
+    return Comparison("halved", [twice, fine], seeds=seeds, budget_unit="steps")
 
 
 def content(folder: Path) -> dict[str, Any]:
@@ -56,19 +58,19 @@ def content(folder: Path) -> dict[str, Any]:
 
 def interrupted_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Trial] = []
-    attempt = Trials.attempt
+    attempt = TrialRunner.run
 
-    def stop(self: Trials, trial: Trial, *told: Any) -> None:
+    def stop(self: TrialRunner, trial: Trial, *told: Any) -> None:
         if len(done) == count:
             raise KeyboardInterrupt
         done.append(trial)
         attempt(self, trial, *told)
 
-    monkeypatch.setattr(Trials, "attempt", stop)
+    monkeypatch.setattr(TrialRunner, "attempt", stop)
 
 
 def pair(*, seeds: tuple[int, ...] = (0,)) -> Comparison:
-    return Comparison("pair", [fine, coarse], seeds=seeds, modes=("solo", "joint"), match="steps")
+    return Comparison("pair", [fine, coarse], seeds=seeds, modes=("solo", "joint"), budget_unit="steps")
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +146,7 @@ def test_a_run_that_a_full_disk_or_a_kill_cut_off_goes_on_from_its_checkpoint(
     if killed:
         (began / "result.json").unlink()
     steps = list[int]()
-    fill = fit.fill
+    fill = fit.load_weights
     monkeypatch.setattr(fit, "fill", lambda *given: (steps.append(1), fill(*given)))
     result, *_ = run(halved, out=tmp_path, track="off", resume=folder)
     assert (steps, result.folder, content(folder)["problems"]) == ([1], began, [])
@@ -165,7 +167,7 @@ def test_a_run_that_bad_input_ends_is_begun_anew(tmp_path: Path, monkeypatch: py
         with pytest.raises(InputError, match="cannot be used"):
             run(pair, out=tmp_path, track="off")
     (folder,) = (tmp_path / "pair").iterdir()
-    assert [row["arm"] for row in content(folder)["rows"]] == ["fine"]
+    assert [row["task"] for row in content(folder)["rows"]] == ["fine"]
 
 
 def test_rows_that_a_resumed_comparison_has_not_reached_again_are_kept(
@@ -179,11 +181,11 @@ def test_rows_that_a_resumed_comparison_has_not_reached_again_are_kept(
                 run(pair, out=tmp_path, track="off", resume=finished)
         assert content(finished)["rows"] == before
 
-    def check(self: Trials) -> None:
+    def check(self: TrialRunner) -> None:
         raise InputError("no data")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trials, "check", check)
+        patch.setattr(TrialRunner, "check", check)
         with pytest.raises(InputError, match="no data"):
             run(pair, out=tmp_path, track="off", resume=finished)
     assert content(finished)["rows"] == before
@@ -194,7 +196,7 @@ def lone(*, seeds: tuple[int, ...] = (0,)) -> Experiment:
 
 
 def paired(*, seeds: tuple[int, ...] = (0,)) -> Comparison:
-    return Comparison("paired", [fine, coarse], seeds=seeds, match="steps")
+    return Comparison("paired", [fine, coarse], seeds=seeds, budget_unit="steps")
 
 
 def test_another_comparison_writes_over_nothing(tmp_path: Path, finished: Path) -> None:
@@ -224,12 +226,18 @@ def terms(**given: Any) -> Callable[[], Comparison]:
     ("changed", "said"),
     [
         ({"budget": 8}, "started with budget=None, and cannot resume with budget=8"),
-        ({"match": "tokens", "budget": 8}, "started with match=steps, and cannot resume with match=tokens"),
-        ({"temperature": 2.0}, "started with temperature=inf, and cannot resume with temperature=2.0"),
-        ({"weighting": "uncertainty"}, "started with weighting=fixed, and cannot resume with weighting=uncertainty"),
+        ({"budget_unit": "tokens", "budget": 8}, "started with match=steps, and cannot resume with match=tokens"),
+        (
+            {"sampling_temperature": 2.0},
+            "started with sampling_temperature=inf, and cannot resume with sampling_temperature=2.0",
+        ),
+        (
+            {"loss_weighting": "uncertainty"},
+            "started with loss_weighting=fixed, and cannot resume with loss_weighting=uncertainty",
+        ),
     ],
 )
-def test_one_that_holds_its_arms_to_other_terms_does_not_go_on(
+def test_one_that_holds_its_tasks_to_other_terms_does_not_go_on(
     changed: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupted_after(0, monkeypatch)
@@ -321,7 +329,7 @@ def test_a_row_that_lacks_something_is_named_and_run_again(lost: str, tmp_path: 
 )
 def test_a_row_that_is_no_object_is_named(row: Any, tmp_path: Path) -> None:
     (tmp_path / "comparison.json").write_text(json.dumps({"name": "pair", "rows": [row]}))
-    taken_up = Trials(pair(), fit.Place(tmp_path, "pair"), tmp_path)
+    taken_up = TrialRunner(pair(), fit.RunContext(tmp_path, "pair"), tmp_path)
     assert taken_up.problems == [f"{tmp_path / 'comparison.json'}: broken (a row is no object); run again"]
 
 

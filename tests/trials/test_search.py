@@ -10,19 +10,19 @@ import pytest
 
 from unifier import Comparison, Experiment, Result
 from unifier.trials.plan import Trial, count_trials
-from unifier.trials.runner import searched, validation_score
+from unifier.trials.runner import plan_search, validation_score
 
 GRID = {"dim": (8, 16, 32, 64), "depth": (1, 2, 3), "rate": (0.1, 0.2, 0.3)}
 NOTHING = Result(
     name="made",
-    arms=["digits"],
+    tasks=["digits"],
     seed=0,
     status="finished",
     metrics={},
     signatures={},
     parameters={},
     budget={},
-    arm_budgets={},
+    task_budgets={},
     speed={},
     settings={},
     data={},
@@ -44,17 +44,17 @@ def tried(search: int, grid: dict[str, Any], seeds: tuple[int, ...] = (0,)) -> l
     def result(trial: Trial) -> Result:
         score = trial.varied["dim"] + 10.0 * trial.varied.get("depth", 0)
         metrics = {"val/digits/accuracy": score, "test/digits/accuracy": -score}
-        return replace(NOTHING, metrics=metrics, data={"digits": {"perfect": 100.0}})
+        return replace(NOTHING, metrics=metrics, data={"digits": {"max_score": 100.0}})
 
-    comparison = Comparison("made", [made], seeds=seeds, vary=grid, search=search)
-    trials = list(searched(comparison, result))
+    comparison = Comparison("made", [made], seeds=seeds, grid=grid, search=search)
+    trials = list(plan_search(comparison, result))
     assert count_trials(comparison) == len(trials)
     return trials
 
 
-def test_arms_count_by_what_is_perfect_in_each_and_not_where_there_is_no_number() -> None:
-    perfect = {"digits": {"perfect": 100.0}, "moods": {"perfect": 1.0}}
-    both = replace(NOTHING, arms=["digits", "moods"], data=perfect)
+def test_tasks_count_by_what_is_perfect_in_each_and_not_where_there_is_no_number() -> None:
+    perfect = {"digits": {"max_score": 100.0}, "moods": {"max_score": 1.0}}
+    both = replace(NOTHING, tasks=["digits", "moods"], data=perfect)
     metrics = {
         "test/digits/accuracy": 0.0,
         "val/digits/accuracy": 60.0,
@@ -93,7 +93,7 @@ def test_a_combination_that_at_times_fails_is_no_choice(monkeypatch: pytest.Monk
         failed = trial.varied["dim"] == 32 and trial.seed == 1
         metrics = {"val/digits/accuracy": float(trial.varied["dim"])}
         status = "failed" if failed else "finished"
-        return replace(NOTHING, status=status, metrics=metrics, data={"digits": {"perfect": 100.0}})
+        return replace(NOTHING, status=status, metrics=metrics, data={"digits": {"max_score": 100.0}})
 
-    list(searched(Comparison("made", [made], seeds=(0, 1), vary={"dim": (8, 32)}, search=2), result))
+    list(plan_search(Comparison("made", [made], seeds=(0, 1), grid={"dim": (8, 32)}, search=2), result))
     assert sorted(told, key=str) == [8.0, None]

@@ -14,14 +14,14 @@ from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_com
 from wandb.sdk.lib.config_util import save_config_file_from_dict
 
 from unifier.cli import main, make_parser, parse_settings
-from unifier.config import check_settings, experiment
+from unifier.config import check_settings, load_experiment
 from unifier.training import fit
-from unifier.training.loggers import Tracking
+from unifier.training.loggers import RunLoggers
 from unifier.trials.wandb_sweep import sweep_configuration
 from unifier_tokenizers import InputError
 
 EXPERIMENT = """
-from unifier import Arm, ClassificationHead, Comparison, Experiment, Training, Transformer
+from unifier import Task, ClassificationHead, Comparison, Experiment, Training, Transformer
 from unifier.data.embedded import Digits
 from unifier_tokenizers import PatchTokenizer
 
@@ -37,9 +37,9 @@ def swept(
 ) -> Experiment:
     source = Digits(val=100, test=100)
     tokenizer = PatchTokenizer(dim, patch=patch or 4, channels=1, stem="strided" if stem else None)
-    arm = Arm(source, tokenizer, ClassificationHead(source.labels, dim))
-    training = Training(steps=steps, batch_tokens=128, learning_rate=rate, validations=1)
-    return Experiment("swept", Transformer(dim, 1, 2, 8), {"digits": arm}, training)
+    task = Task(source, tokenizer, ClassificationHead(source.labels, dim))
+    training = Training(steps=steps, batch_tokens=128, learning_rate=rate, num_validations=1)
+    return Experiment("swept", Transformer(dim, 1, 2, 8), {"digits": task}, training)
 
 def pair() -> Comparison:
     return Comparison("pair", [swept])
@@ -100,7 +100,7 @@ def test_what_an_agent_says_is_read_as_what_was_meant(file: Path) -> None:
         options = make_parser().parse_args(agents_command(found, chosen)[2:])
         said = parse_settings(options.settings)
         assert said.pop("seed") == str(7 + k)
-        settings = check_settings(experiment(options.experiment), said)
+        settings = check_settings(load_experiment(options.experiment), said)
         assert {name: settings[name] for name in given if name != "seed"} == {
             name: value for name, value in chosen.items() if name != "seed"
         }
@@ -142,9 +142,9 @@ def test_the_score_swept_for_is_a_plain_number_at_the_end(file: Path, tmp_path: 
     """Of what was logged under val/ W&B keeps the highest under max, where a sweep does not look."""
     seen: list[dict[str, float]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Tracking, "keep", lambda _, folder, metrics: seen.append(metrics))
-        place = fit.Place(tmp_path, "swept", track="off")
-        described: Any = experiment(f"{file}:swept")
+        patch.setattr(RunLoggers, "keep", lambda _, folder, metrics: seen.append(metrics))
+        place = fit.RunContext(tmp_path, "swept", wandb="off")
+        described: Any = load_experiment(f"{file}:swept")
         result = fit.fit(lambda: described(), {}, 0, place)
     assert seen[0]["val/score"] == result.metrics["val/digits/accuracy"]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from unifier.trials.trunk_similarity import MEASURES, NEIGHBOURS, compare_representations
+from unifier.trials.trunk_similarity import ANALYSES, NUM_NEIGHBORS, compare_representations
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -24,12 +24,12 @@ def row(folder: Path, left: Arrays | None, **changed: Any) -> dict[str, Any]:
         np.savez(folder / "representations.npz", **left)  # pyright: ignore[reportArgumentType]
     usual = {
         "experiment": "digits",
-        "arm": "digits",
+        "task": "digits",
         "seed": 0,
         "mode": "solo",
         "start": None,
         "shuffled": False,
-        "tuned": "all",
+        "trainable": "all",
         "varied": {},
     }
     return usual | {"folder": str(folder)} | changed
@@ -38,17 +38,20 @@ def row(folder: Path, left: Arrays | None, **changed: Any) -> dict[str, Any]:
 def test_each_pair_is_measured_at_every_layer_that_both_have(tmp_path: Path) -> None:
     one, other = arrays(0), arrays(1, layers=("columns", "blocks.0", "blocks.1"))
     other["digits/columns"] = one["digits/columns"]
-    frozen = row(tmp_path / "c", arrays(2), mode="transfer", tuned="none")
+    frozen = row(tmp_path / "c", arrays(2), mode="transfer", trainable="none")
     rows = [row(tmp_path / "a", one), row(tmp_path / "b", other, mode="joint"), frozen]
     found, problems = compare_representations(rows)
     assert problems == []
-    solo = {"experiment": "digits", "mode": "solo", "start": None, "shuffled": False, "tuned": "all", "varied": {}}
+    solo = {"experiment": "digits", "mode": "solo", "start": None, "shuffled": False, "trainable": "all", "varied": {}}
     assert all(each["a"] == solo for each in found)
-    assert [each["b"] for each in found[:2]] == [solo | {"mode": "joint"}, solo | {"mode": "transfer", "tuned": "none"}]
+    assert [each["b"] for each in found[:2]] == [
+        solo | {"mode": "joint"},
+        solo | {"mode": "transfer", "trainable": "none"},
+    ]
     assert len(found) == 2 * 2
     same, blocks = (each for each in found if each["b"]["mode"] == "joint")
-    assert (same["layer"], same["arm"], same["seed"]) == ("columns", "digits", 0)
-    for name in ("cka", "neighbours"):
+    assert (same["layer"], same["task"], same["seed"]) == ("columns", "digits", 0)
+    for name in ("cka", "neighbors"):
         assert same[name] == pytest.approx(1, abs=1e-6)
         assert same[f"{name}_calibrated"] == pytest.approx(1, abs=1e-6)
         assert same[f"{name}_p"] == pytest.approx(1 / 201)
@@ -56,22 +59,22 @@ def test_each_pair_is_measured_at_every_layer_that_both_have(tmp_path: Path) -> 
         wanted = (blocks[name] - blocks[f"{name}_chance"]) / (1 - blocks[f"{name}_chance"])
         assert blocks[f"{name}_calibrated"] == pytest.approx(wanted)
     x, y = (torch.from_numpy(each["digits/blocks.0"]) for each in (one, other))
-    for name, relation in MEASURES.items():
+    for name, relation in ANALYSES.items():
         assert blocks[name] == pytest.approx(float((relation(x) * relation(y)).sum()), abs=1e-6)
 
 
-def test_other_arms_seeds_and_settings_are_not_compared(tmp_path: Path) -> None:
+def test_other_tasks_seeds_and_settings_are_not_compared(tmp_path: Path) -> None:
     text = {name.replace("digits", "en-fr"): kept for name, kept in arrays().items()}
     both = {**arrays(), **text}
     rows = [
         row(tmp_path / "a", both),
-        row(tmp_path / "b", both, arm="en-fr"),
+        row(tmp_path / "b", both, task="en-fr"),
         row(tmp_path / "c", both, seed=1),
         row(tmp_path / "d", both, varied={"patch": 4}),
     ]
     assert compare_representations(rows) == ([], [])
-    found, _ = compare_representations([*rows, row(tmp_path / "e", both, arm="en-fr", mode="joint")])
-    assert {(each["arm"], each["a"]["mode"], each["b"]["mode"]) for each in found} == {("en-fr", "solo", "joint")}
+    found, _ = compare_representations([*rows, row(tmp_path / "e", both, task="en-fr", mode="joint")])
+    assert {(each["task"], each["a"]["mode"], each["b"]["mode"]) for each in found} == {("en-fr", "solo", "joint")}
 
 
 def test_rows_that_left_nothing_to_compare_are_named_and_the_rest_compared(tmp_path: Path) -> None:
@@ -79,8 +82,8 @@ def test_rows_that_left_nothing_to_compare_are_named_and_the_rest_compared(tmp_p
         row(tmp_path / "good", arrays()),
         row(tmp_path / "missing", None),
         row(tmp_path / "broken", None),
-        row(tmp_path / "few", arrays(examples=NEIGHBOURS)),
-        row(tmp_path / "another", arrays(), arm="music"),
+        row(tmp_path / "few", arrays(examples=NUM_NEIGHBORS)),
+        row(tmp_path / "another", arrays(), task="music"),
         row(tmp_path / "longer", arrays(examples=40), mode="transfer"),
         row(tmp_path / "fine", arrays(3), mode="joint"),
     ]

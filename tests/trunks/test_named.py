@@ -10,9 +10,9 @@ import soundfile
 import torch
 from PIL import Image
 
-from unifier import Bag, Convolutional, Recurrent, Transformer, Trunk
-from unifier.config import check_settings, experiment
-from unifier.trunks.factory import NAMES, load_timm_trunk, make_trunk
+from unifier import ConvolutionalTrunk, MeanAttentionTrunk, RecurrentTrunk, Transformer, Trunk
+from unifier.config import check_settings, load_experiment
+from unifier.trunks.factory import TRUNK_NAMES, create_trunk, load_timm_trunk
 from unifier_tokenizers import InputError
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -22,22 +22,22 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
     ("name", "direct"),
     [
         ("transformer", lambda: Transformer(12, 2, 3, 20, dropout=0.5)),
-        ("bag", lambda: Bag(12, 2, 20, dropout=0.5)),
-        ("recurrent", lambda: Recurrent(12, 2, dropout=0.5)),
-        ("convolutional", lambda: Convolutional(12, 2, dropout=0.5)),
+        ("bag", lambda: MeanAttentionTrunk(12, 2, 20, dropout=0.5)),
+        ("recurrent", lambda: RecurrentTrunk(12, 2, dropout=0.5)),
+        ("convolutional", lambda: ConvolutionalTrunk(12, 2, dropout=0.5)),
     ],
 )
 def test_a_name_stands_for_the_class(name: str, direct: Callable[[], Trunk]) -> None:
     torch.manual_seed(0)
-    made, wanted = make_trunk(name, 12, 2, 3, 20, 0.5), direct()
+    made, wanted = create_trunk(name, 12, 2, 3, 20, 0.5), direct()
     assert str(made) == str(wanted)  # every part with its shape, and the dropout
     for one, other in zip(made.parameters(), wanted.parameters(), strict=True):
         assert torch.equal(one, other)
 
 
 def test_another_name_is_refused_with_those_there_are() -> None:
-    with pytest.raises(InputError, match=f"no trunk 'lstm': choose one of {', '.join(NAMES)}"):
-        make_trunk("lstm", 12, 2, 3, 20, 0.0)
+    with pytest.raises(InputError, match=f"no trunk 'lstm': choose one of {', '.join(TRUNK_NAMES)}"):
+        create_trunk("lstm", 12, 2, 3, 20, 0.0)
 
 
 def test_a_model_of_timm_s_says_its_own_width(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,26 +46,26 @@ def test_a_model_of_timm_s_says_its_own_width(monkeypatch: pytest.MonkeyPatch) -
         return load_timm_trunk(name, pretrained=False)
 
     monkeypatch.setattr("unifier.trunks.factory.load_timm_trunk", untrained)
-    assert make_trunk("timm:test_vit", 64, 2, 3, 20, 0.0).dim == 64
+    assert create_trunk("timm:test_vit", 64, 2, 3, 20, 0.0).dim == 64
     with pytest.raises(InputError, match="the trunk timm:test_vit reads D = 64, and dim=128: take dim=64"):
-        make_trunk("timm:test_vit", 128, 2, 3, 20, 0.0)
+        create_trunk("timm:test_vit", 128, 2, 3, 20, 0.0)
 
 
 def test_rotary_positions_are_the_transformer_s_alone() -> None:
-    rotary = make_trunk("transformer", 12, 1, 3, 20, 0.0, positions="rotary")
+    rotary = create_trunk("transformer", 12, 1, 3, 20, 0.0, positions="rotary")
     assert isinstance(rotary, Transformer)
     assert rotary.rotary
-    for name in NAMES[1:]:
+    for name in TRUNK_NAMES[1:]:
         with pytest.raises(InputError, match=f"positions=rotary is for trunk=transformer alone, and this is {name}"):
-            make_trunk(name, 12, 1, 3, 20, 0.0, positions="rotary")
+            create_trunk(name, 12, 1, 3, 20, 0.0, positions="rotary")
 
 
 def test_stochastic_depth_is_the_transformer_s_alone() -> None:
-    made = make_trunk("transformer", 12, 2, 3, 20, 0.0, stochastic_depth=0.5)
-    assert str(made) == str(Transformer(12, 2, 3, 20, stochastic_depth=0.5)) != str(Transformer(12, 2, 3, 20))
-    for name in NAMES[1:]:
+    made = create_trunk("transformer", 12, 2, 3, 20, 0.0, drop_path=0.5)
+    assert str(made) == str(Transformer(12, 2, 3, 20, drop_path=0.5)) != str(Transformer(12, 2, 3, 20))
+    for name in TRUNK_NAMES[1:]:
         with pytest.raises(InputError, match=f"stochastic_depth is for trunk=transformer alone, and this is {name}"):
-            make_trunk(name, 12, 1, 3, 20, 0.0, stochastic_depth=0.5)
+            create_trunk(name, 12, 1, 3, 20, 0.0, drop_path=0.5)
 
 
 def texts(folder: Path) -> Path:
@@ -94,16 +94,16 @@ def drawings(folder: Path) -> Path:
 def test_an_experiment_takes_trunk_and_positions_by_name(
     name: str, data: Callable[[Path], Path], tmp_path: Path
 ) -> None:
-    describe: Any = experiment(str(EXPERIMENTS / f"{name}.py"))
+    describe: Any = load_experiment(str(EXPERIMENTS / f"{name}.py"))
     path = str(data(tmp_path))
 
     def described(**given: str) -> tuple[Any, str]:
         """The trunk, and what the tokenizer adds."""
         one = describe(**check_settings(describe, {"data": path, **given}))
-        (arm,) = one.arms.values()
-        return one.trunk, arm.tokenizer.encoding.kind
+        (task,) = one.tasks.values()
+        return one.trunk, task.tokenizer.encoding.kind
 
-    assert isinstance(described(trunk="bag")[0], Bag)
+    assert isinstance(described(trunk="bag")[0], MeanAttentionTrunk)
     for positions in ("none", "learned", "sinusoid"):
         trunk, kind = described(positions=positions)
         assert (trunk.rotary, kind) == (False, positions)

@@ -8,41 +8,41 @@ import torch
 from torch import Tensor, nn
 
 from unifier.heads.classification import ClassificationHead
-from unifier.trunks.convolutional import Convolutional
-from unifier.trunks.mean_attention import Bag
-from unifier.trunks.recurrent import CELLS, Cell, Recurrent, recurrent_layers
+from unifier.trunks.convolutional import ConvolutionalTrunk
+from unifier.trunks.mean_attention import MeanAttentionTrunk
+from unifier.trunks.recurrent import CELLS, Cell, RecurrentTrunk, rnn_layers
 from unifier.trunks.trunk import Trunk
-from unifier_tokenizers import NOWHERE, InputError, Tokens
+from unifier_tokenizers import NO_POSITION, InputError, Tokens
 
 D, N, DEPTH = 12, 9, 2
-View = Literal["all", "past"]
+View = Literal["bidirectional", "causal"]
 Build = Callable[[View], Trunk]
 
 
 def bag(_: View) -> Trunk:
-    return Bag(D, DEPTH, 20)
+    return MeanAttentionTrunk(D, DEPTH, 20)
 
 
 def recurrent(view: View) -> Trunk:
-    return Recurrent(D, DEPTH, both_ways=view == "all")
+    return RecurrentTrunk(D, DEPTH, bidirectional=view == "bidirectional")
 
 
 def gated(view: View) -> Trunk:
-    return Recurrent(D, DEPTH, both_ways=view == "all", cell="gru")
+    return RecurrentTrunk(D, DEPTH, bidirectional=view == "bidirectional", cell="gru")
 
 
 def convolutional(_: View) -> Trunk:
-    return Convolutional(D, DEPTH, width=3)
+    return ConvolutionalTrunk(D, DEPTH, kernel_size=3)
 
 
 TRUNKS: list[Build] = [bag, recurrent, gated, convolutional]
-VIEWS: list[View] = ["all", "past"]
+VIEWS: list[View] = ["bidirectional", "causal"]
 
 
 def tokens_of(lengths: list[int]) -> Tokens:
     columns = max(lengths)
     mask = torch.arange(columns) < torch.tensor(lengths)[:, None]
-    positions = torch.arange(columns).expand(len(lengths), 1, -1).masked_fill(~mask[:, None], NOWHERE)
+    positions = torch.arange(columns).expand(len(lengths), 1, -1).masked_fill(~mask[:, None], NO_POSITION)
     return Tokens(torch.randn(len(lengths), D, columns), mask, positions)
 
 
@@ -74,8 +74,8 @@ def test_padding_changes_nothing_real(build: Build, view: View) -> None:
 @pytest.mark.parametrize("build", [bag, recurrent, gated])
 def test_a_change_reaches_all_or_those_that_come_after(build: Build) -> None:
     tokens = tokens_of([N, 3])
-    assert reaches(build("all"), tokens, "all").all()
-    assert torch.equal(reaches(build("past"), tokens, "past"), torch.ones(N, N, dtype=torch.bool).tril())
+    assert reaches(build("bidirectional"), tokens, "bidirectional").all()
+    assert torch.equal(reaches(build("causal"), tokens, "causal"), torch.ones(N, N, dtype=torch.bool).tril())
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -83,13 +83,13 @@ def test_a_convolution_reaches_as_far_as_it_says(view: View) -> None:
     width, depth = 5, 2
     distance = torch.arange(20)[:, None] - torch.arange(20)
     far = depth * (width - 1)
-    expected = distance.abs() <= far // 2 if view == "all" else (distance >= 0) & (distance <= far)
-    assert torch.equal(reaches(Convolutional(D, depth, width=width), tokens_of([20, 4]), view), expected)
+    expected = distance.abs() <= far // 2 if view == "bidirectional" else (distance >= 0) & (distance <= far)
+    assert torch.equal(reaches(ConvolutionalTrunk(D, depth, kernel_size=width), tokens_of([20, 4]), view), expected)
 
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_recurrent_layer_is_torchs_beside_a_residual_path(cell: Cell) -> None:
-    trunk, tokens = Recurrent(D, 1, cell=cell), tokens_of([N, N])
+    trunk, tokens = RecurrentTrunk(D, 1, cell=cell), tokens_of([N, N])
     peer = {"lstm": nn.LSTM, "gru": nn.GRU}[cell](D, D // 2, batch_first=True, bidirectional=True)
     peer.load_state_dict(trunk.layers[0].state_dict())
     x = tokens.matrix.mT
@@ -97,12 +97,12 @@ def test_a_recurrent_layer_is_torchs_beside_a_residual_path(cell: Cell) -> None:
     torch.testing.assert_close(trunk(tokens).matrix.mT, expected)
 
 
-@pytest.mark.parametrize("both_ways", [True, False])
+@pytest.mark.parametrize("bidirectional", [True, False])
 def test_an_lstm_begins_by_keeping_what_it_holds(both_ways: bool) -> None:
     """Of the four gates in torch's order the second is the one that forgets."""
     biases = {
         name: one.unflatten(0, (4, D))
-        for name, one in recurrent_layers("lstm", 3, D, 2, both_ways=both_ways).named_parameters()
+        for name, one in rnn_layers("lstm", 3, D, 2, bidirectional=both_ways).named_parameters()
         if "bias" in name
     }
     sums = [biases[name] + biases[name.replace("ih", "hh")] for name in biases if "ih" in name]
@@ -113,16 +113,16 @@ def test_an_lstm_begins_by_keeping_what_it_holds(both_ways: bool) -> None:
 
 
 def test_a_bag_knows_no_order_but_that_of_the_past() -> None:
-    trunk, tokens, turned = bag("all"), tokens_of([N]), torch.randperm(N)
+    trunk, tokens, turned = bag("bidirectional"), tokens_of([N]), torch.randperm(N)
     moved = Tokens(*(part[..., turned] for part in tokens))
     torch.testing.assert_close(trunk(moved).matrix, trunk(tokens).matrix[..., turned])
 
 
 def test_a_bag_serves_a_prefix() -> None:
-    trunk, tokens = bag("all"), tokens_of([N, N])
+    trunk, tokens = bag("bidirectional"), tokens_of([N, N])
     some = trunk(tokens, torch.tensor([0, N])).matrix
-    torch.testing.assert_close(some[0], trunk(tokens, "past").matrix[0])
-    torch.testing.assert_close(some[1], trunk(tokens, "all").matrix[1])
+    torch.testing.assert_close(some[0], trunk(tokens, "causal").matrix[0])
+    torch.testing.assert_close(some[1], trunk(tokens, "bidirectional").matrix[1])
 
 
 @pytest.mark.parametrize("build", TRUNKS)
@@ -143,7 +143,7 @@ def test_gradients_reach_every_parameter_and_the_seed_alone_says_where_they_star
 
 @pytest.mark.parametrize("build", TRUNKS)
 def test_bfloat16_answers_nearly_as_float32(build: Build) -> None:
-    trunk, tokens = build("all"), tokens_of([N, 4])
+    trunk, tokens = build("bidirectional"), tokens_of([N, 4])
     with torch.autocast("cpu", torch.bfloat16):
         found = trunk(tokens).matrix.float()
     wanted = trunk(tokens).matrix
@@ -153,7 +153,7 @@ def test_bfloat16_answers_nearly_as_float32(build: Build) -> None:
 @pytest.mark.parametrize("build", TRUNKS)
 def test_each_learns_what_its_columns_hold(build: Build) -> None:
     """Whether some column of five is marked: no trunk needs to know more than its columns."""
-    trunk, head = build("all"), ClassificationHead(["no", "yes"], D)
+    trunk, head = build("bidirectional"), ClassificationHead(["no", "yes"], D)
     marked = torch.arange(64) % 2
     matrix = torch.randn(64, D, 5) / 4
     matrix[torch.arange(64), 0, torch.randint(5, (64,))] += 3 * marked
@@ -170,29 +170,29 @@ def test_each_learns_what_its_columns_hold(build: Build) -> None:
 def test_columns_of_another_width_are_refused(build: Build) -> None:
     tokens = tokens_of([4])
     with pytest.raises(InputError, match=f"columns of D = {2 * D} rows reach a trunk of D = {D}"):
-        build("all")(tokens._replace(matrix=tokens.matrix.repeat(1, 2, 1)))
+        build("bidirectional")(tokens._replace(matrix=tokens.matrix.repeat(1, 2, 1)))
 
 
 def test_what_a_trunk_cannot_show_is_refused_with_the_way_out() -> None:
     tokens = tokens_of([4])
-    with pytest.raises(InputError, match=r"columns see all.*both_ways=False the past"):
-        recurrent("all")(tokens, "past")
+    with pytest.raises(InputError, match=r"columns see all.*bidirectional=False the past"):
+        recurrent("bidirectional")(tokens, "causal")
     with pytest.raises(InputError, match="columns see past"):
-        recurrent("past")(tokens, "all")
+        recurrent("causal")(tokens, "bidirectional")
     with pytest.raises(InputError, match="none a prefix"):
-        recurrent("past")(tokens, torch.tensor([2]))
+        recurrent("causal")(tokens, torch.tensor([2]))
     with pytest.raises(InputError, match="ask for all or the past"):
-        convolutional("all")(tokens, torch.tensor([2]))
+        convolutional("bidirectional")(tokens, torch.tensor([2]))
     with pytest.raises(InputError, match="no cell 'rnn'"):
-        Recurrent(D, 1, cell="rnn")  # pyright: ignore[reportArgumentType]
+        RecurrentTrunk(D, 1, cell="rnn")  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="D = 7 does not split"):
-        Recurrent(7, 1)
+        RecurrentTrunk(7, 1)
     for width in (0, 4):
         with pytest.raises(InputError, match=f"a kernel of {width} columns has no middle"):
-            Convolutional(D, 1, width=width)
+            ConvolutionalTrunk(D, 1, kernel_size=width)
 
 
-@pytest.mark.parametrize("build", [Bag, Convolutional, Recurrent])
+@pytest.mark.parametrize("build", [MeanAttentionTrunk, ConvolutionalTrunk, RecurrentTrunk])
 def test_fewer_layers_than_none(build: Any) -> None:
     with pytest.raises(InputError, match="a depth of -1 is none: take 0 or more"):
-        build(D, -1, **({"hidden": 8} if build is Bag else {}))
+        build(D, -1, **({"ffn_dim": 8} if build is MeanAttentionTrunk else {}))

@@ -79,7 +79,7 @@ def test_every_weight_arrives_once_and_nothing_else_does() -> None:
     assert sum(map(torch.numel, trunk.parameters())) == sum(map(torch.numel, theirs))
     torch.testing.assert_close(*compared(trunk, model.eval()), atol=1e-5, rtol=1e-5)
     with pytest.raises(RuntimeError, match=r"Unexpected key.*blocks\.0\.ls1\.gamma"):
-        trunk.load_state_dict(pretrained.translated({"blocks.0.ls1.gamma": torch.ones(trunk.dim)}, trunk.dim))
+        trunk.load_state_dict(pretrained.convert_weights({"blocks.0.ls1.gamma": torch.ones(trunk.dim)}, trunk.dim))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_model_that_computes_something_else_is_refused_before_it_is_fetched(na
 def test_each_part_is_looked_at(settings: dict[str, Any], reason: str) -> None:
     model = VisionTransformer(embed_dim=32, depth=1, num_heads=2, norm_layer=partial(LayerNorm, eps=1e-6), **settings)
     with pytest.raises(InputError, match=reason):
-        pretrained.refuse_unlike("mine", model)
+        pretrained.check_supported("mine", model)
 
 
 def test_an_unknown_name_brings_those_that_are_like_it() -> None:

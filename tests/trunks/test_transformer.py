@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unifier.nn.attention import Visible
-from unifier.nn.block import Activation, Block, Norm, StochasticDepth
+from unifier.nn.attention import AttentionMode
+from unifier.nn.block import Activation, Block, DropPath, Norm
 from unifier.trunks.transformer import SIZES, Size, Transformer
-from unifier.trunks.trunk import drawn_from_seed_alone
-from unifier_tokenizers import NOWHERE, InputError, Tokens
+from unifier.trunks.trunk import isolated_seed
+from unifier_tokenizers import NO_POSITION, InputError, Tokens
 
 B, D, N, DEPTH, HEADS, HIDDEN = 3, 12, 7, 2, 3, 20
 NORMS: list[Norm] = ["pre", "post"]
@@ -20,7 +20,7 @@ NORMS: list[Norm] = ["pre", "post"]
 def tokens_of(lengths: list[int], axes: int = 1) -> Tokens:
     columns = max(lengths)
     mask = torch.arange(columns) < torch.tensor(lengths)[:, None]
-    positions = torch.arange(columns).expand(len(lengths), axes, -1).masked_fill(~mask[:, None], NOWHERE)
+    positions = torch.arange(columns).expand(len(lengths), axes, -1).masked_fill(~mask[:, None], NO_POSITION)
     return Tokens(torch.randn(len(lengths), D, columns), mask, positions)
 
 
@@ -57,9 +57,9 @@ def test_a_compiler_sees_through_it(lengths: list[int]) -> None:
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("activation", ["gelu", "relu"])
-@pytest.mark.parametrize("visible", ["all", "past"])
+@pytest.mark.parametrize("mode", ["bidirectional", "causal"])
 def test_a_stack_is_torchs_encoder_with_the_same_weights(
-    norm: Norm, activation: Activation, visible: Literal["all", "past"]
+    norm: Norm, activation: Activation, mode: Literal["bidirectional", "causal"]
 ) -> None:
     trunk, tokens = trunk_of(norm, activation), tokens_of([N, 3, 5])
     for parameter in trunk.parameters():  # away from norms of 1 and biases of 0
@@ -68,9 +68,9 @@ def test_a_stack_is_torchs_encoder_with_the_same_weights(
     for block in trunk.blocks:
         peer = nn.TransformerEncoderLayer(D, HEADS, HIDDEN, 0.0, activation, batch_first=True, norm_first=norm == "pre")
         copy_into_torchs(block, peer)
-        future = ~torch.ones(N, N, dtype=torch.bool).tril() if visible == "past" else None
+        future = ~torch.ones(N, N, dtype=torch.bool).tril() if mode == "causal" else None
         x = peer(x, src_mask=future, src_key_padding_mask=~tokens.mask)
-    found = trunk(tokens, visible)
+    found = trunk(tokens, mode)
     assert found.matrix.shape == (B, D, N)
     torch.testing.assert_close(found.matrix, trunk.norm(x).mT, atol=1e-5, rtol=1e-4)
     assert torch.equal(found.mask, tokens.mask)
@@ -94,12 +94,14 @@ def test_rotary_reads_positions_and_not_the_order_of_columns(axes: int) -> None:
     assert (trunk(turned).matrix - answer).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("visible", ["all", "past", "prefix"])
+@pytest.mark.parametrize("mode", ["bidirectional", "causal", "prefix"])
 @pytest.mark.parametrize("rotary", [False, True])
 @pytest.mark.parametrize("norm", NORMS)
-def test_padding_changes_nothing_real(visible: str, rotary: bool, norm: Norm) -> None:
+def test_padding_changes_nothing_real(mode: str, rotary: bool, norm: Norm) -> None:
     trunk, tokens = trunk_of(norm, rotary=rotary), tokens_of([N, 3, 5])
-    rule: Visible = torch.tensor([2, 1, 4]) if visible == "prefix" else "past" if visible == "past" else "all"
+    rule: AttentionMode = (
+        torch.tensor([2, 1, 4]) if mode == "prefix" else "causal" if mode == "causal" else "bidirectional"
+    )
     together = trunk(tokens, rule)
     loud = tokens._replace(matrix=tokens.matrix.masked_fill(~tokens.mask[:, None], 1e3))
     assert torch.equal(trunk(loud, rule).matrix.mT[tokens.mask], together.matrix.mT[tokens.mask])
@@ -110,21 +112,21 @@ def test_padding_changes_nothing_real(visible: str, rotary: bool, norm: Norm) ->
         torch.testing.assert_close(together.matrix[b, :, :length], trunk(alone, own).matrix[0], atol=1e-5, rtol=1e-4)
 
 
-def reaches(trunk: Transformer, tokens: Tokens, visible: Visible) -> list[list[bool]]:
+def reaches(trunk: Transformer, tokens: Tokens, mode: AttentionMode) -> list[list[bool]]:
     """Of the first example: whether a change of column m (inner) alters column n (outer)."""
-    before, table = trunk(tokens, visible).matrix[0], list[Tensor]()
+    before, table = trunk(tokens, mode).matrix[0], list[Tensor]()
     for m in range(N):
         matrix = tokens.matrix.clone()
         matrix[0, :, m] += torch.randn(D)
-        table.append((trunk(tokens._replace(matrix=matrix), visible).matrix[0] != before).any(0))
+        table.append((trunk(tokens._replace(matrix=matrix), mode).matrix[0] != before).any(0))
     return torch.stack(table, 1).tolist()
 
 
 @pytest.mark.parametrize("rotary", [False, True])
 def test_a_change_reaches_those_who_may_see_it_and_nobody_else(rotary: bool) -> None:
     trunk, tokens = trunk_of(rotary=rotary), tokens_of([N, 3])
-    assert all(map(all, reaches(trunk, tokens, "all")))
-    assert reaches(trunk, tokens, "past") == [[m <= n for m in range(N)] for n in range(N)]
+    assert all(map(all, reaches(trunk, tokens, "bidirectional")))
+    assert reaches(trunk, tokens, "causal") == [[m <= n for m in range(N)] for n in range(N)]
     for prefix in (1, 4, N):
         expected = [[m <= n or m < prefix for m in range(N)] for n in range(N)]
         assert reaches(trunk, tokens, torch.tensor([prefix, 2])) == expected
@@ -132,30 +134,30 @@ def test_a_change_reaches_those_who_may_see_it_and_nobody_else(rotary: bool) -> 
 
 def test_a_prefix_of_0_is_the_past_and_one_of_all_is_all() -> None:
     trunk, tokens = trunk_of(), tokens_of([N, 3])
-    torch.testing.assert_close(trunk(tokens, torch.tensor([0, 0])).matrix, trunk(tokens, "past").matrix)
-    whole = trunk(tokens, torch.tensor([N, 3])).matrix, trunk(tokens, "all").matrix
+    torch.testing.assert_close(trunk(tokens, torch.tensor([0, 0])).matrix, trunk(tokens, "causal").matrix)
+    whole = trunk(tokens, torch.tensor([N, 3])).matrix, trunk(tokens, "bidirectional").matrix
     torch.testing.assert_close(whole[0].mT[tokens.mask], whole[1].mT[tokens.mask])
 
 
-@pytest.mark.parametrize("visible", ["all", "past"])
-def test_recorded_attention_comes_with_the_same_answer(visible: Literal["all", "past"]) -> None:
+@pytest.mark.parametrize("mode", ["bidirectional", "causal"])
+def test_recorded_attention_comes_with_the_same_answer(mode: Literal["bidirectional", "causal"]) -> None:
     trunk, tokens = trunk_of(), tokens_of([N, 3, 5])
-    answer, weights = trunk.attention(tokens, visible)
-    torch.testing.assert_close(answer.matrix, trunk(tokens, visible).matrix)
+    answer, weights = trunk.attention(tokens, mode)
+    torch.testing.assert_close(answer.matrix, trunk(tokens, mode).matrix)
     assert [each.shape for each in weights] == [(B, HEADS, N, N)] * DEPTH
     assert not any(each.masked_select(~tokens.mask[:, None, None].expand_as(each)).any() for each in weights)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("rotary", [False, True])
-@pytest.mark.parametrize("visible", ["all", "past"])
+@pytest.mark.parametrize("mode", ["bidirectional", "causal"])
 @pytest.mark.parametrize("depth", [0, 1, DEPTH])
 def test_the_first_column_alone_is_that_of_all(
-    norm: Norm, rotary: bool, visible: Literal["all", "past"], depth: int
+    norm: Norm, rotary: bool, mode: Literal["bidirectional", "causal"], depth: int
 ) -> None:
     trunk, tokens = Transformer(D, depth, HEADS, HIDDEN, norm=norm, rotary=rotary), tokens_of([N, 4, 5])
     tokens.matrix.requires_grad_()
-    whole, first = trunk(tokens, visible), trunk.first(tokens, visible)
+    whole, first = trunk(tokens, mode), trunk.forward_first_token(tokens, mode)
     gradients: list[dict[str, Tensor | None]] = []
     for found in (whole, first):
         trunk.zero_grad()
@@ -178,11 +180,11 @@ def test_depth_0_passes_columns_through_the_norm_alone() -> None:
 
 def test_stochastic_depth_leaves_out_whole_examples_and_keeps_the_mean() -> None:
     x = torch.randn(5000, 2, 3)
-    found = StochasticDepth(0.3)(x)
+    found = DropPath(0.3)(x)
     kept = found.flatten(1).any(1)
     torch.testing.assert_close(found[kept], x[kept] / 0.7)
     assert kept.float().mean().item() == pytest.approx(0.7, abs=0.02)
-    assert StochasticDepth(0.3).eval()(x) is x
+    assert DropPath(0.3).eval()(x) is x
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -190,8 +192,8 @@ def test_deeper_blocks_are_left_out_more_often_and_none_in_evaluation(norm: Norm
     torch.manual_seed(1)
     plain = Transformer(D, 4, HEADS, HIDDEN, norm=norm)
     torch.manual_seed(1)
-    trunk = Transformer(D, 4, HEADS, HIDDEN, norm=norm, stochastic_depth=0.4)
-    shares = [part.dropout.share for part in trunk.modules() if isinstance(part, StochasticDepth)]
+    trunk = Transformer(D, 4, HEADS, HIDDEN, norm=norm, drop_path=0.4)
+    shares = [part.dropout.p for part in trunk.modules() if isinstance(part, DropPath)]
     assert shares == pytest.approx([0.1, 0.2, 0.3, 0.4])
     tokens = tokens_of([N, 3])
     assert not torch.equal(trunk(tokens).matrix, plain(tokens).matrix)
@@ -199,16 +201,16 @@ def test_deeper_blocks_are_left_out_more_often_and_none_in_evaluation(norm: Norm
 
 
 def test_an_example_that_is_left_out_everywhere_passes_as_it_is() -> None:
-    trunk, tokens = Transformer(D, 1, HEADS, HIDDEN, stochastic_depth=0.5), tokens_of([N] * 400)
+    trunk, tokens = Transformer(D, 1, HEADS, HIDDEN, drop_path=0.5), tokens_of([N] * 400)
     untouched = (trunk(tokens).matrix - nn.functional.layer_norm(tokens.matrix.mT, (D,)).mT).abs().amax((1, 2)) < 1e-6
     assert untouched.float().mean().item() == pytest.approx(0.25, abs=0.07)  # attention and feed-forward, each apart
 
 
 def test_what_cannot_be_built_or_read() -> None:
     for share in (-0.1, 1.0):
-        with pytest.raises(InputError, match=f"stochastic_depth={share}: a number from 0"):
-            Transformer(D, 2, HEADS, HIDDEN, stochastic_depth=share)
-    with pytest.raises(InputError, match="hidden=0: at least 1 is needed"):
+        with pytest.raises(InputError, match=f"drop_path={share}: a number from 0"):
+            Transformer(D, 2, HEADS, HIDDEN, drop_path=share)
+    with pytest.raises(InputError, match="ffn_dim=0: at least 1 is needed"):
         Transformer(D, 1, 2, 0)
     with pytest.raises(InputError, match="D = 0: at least 1 is needed"):
         Transformer(0, 1, 2, 8)
@@ -246,7 +248,7 @@ def test_the_base_size_is_that_of_the_2017_transformer() -> None:
 
 def test_quiet_residual_paths_end_in_weights_divided_by_the_root_of_their_number() -> None:
     torch.manual_seed(0)
-    loud, quiet = (Transformer(64, 8, 4, 64, quiet=quiet) for quiet in (False, True))
+    loud, quiet = (Transformer(64, 8, 4, 64, scaled_residual_init=quiet) for quiet in (False, True))
     for (name, one), other in zip(loud.named_parameters(), quiet.parameters(), strict=True):
         ends = name.endswith((".out.weight", "feed_forward.3.weight"))
         if one.ndim == 2:
@@ -278,7 +280,7 @@ def test_drawing_from_the_seed_leaves_every_stream_as_it_was(monkeypatch: pytest
     torch.rand(3)
     stream = torch.get_rng_state()
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
-    with drawn_from_seed_alone():
+    with isolated_seed():
         assert torch.equal(torch.get_rng_state(), fresh)
         torch.rand(3)
     assert torch.equal(torch.get_rng_state(), stream)
@@ -295,7 +297,7 @@ def test_gradients_reach_every_parameter() -> None:
 REFUSED: dict[str, Callable[[], object]] = {
     "norm": lambda: Transformer(D, 1, HEADS, HIDDEN, norm="before"),  # pyright: ignore[reportArgumentType]
     "activation": lambda: Transformer(D, 1, HEADS, HIDDEN, activation="swish"),  # pyright: ignore[reportArgumentType]
-    "visible": lambda: Transformer(D, 1, HEADS, HIDDEN)(tokens_of([3]), "causal"),  # pyright: ignore[reportArgumentType]
+    "mode": lambda: Transformer(D, 1, HEADS, HIDDEN)(tokens_of([3]), "causal"),  # pyright: ignore[reportArgumentType]
     "size": lambda: Transformer.preset("huge"),  # pyright: ignore[reportArgumentType]
 }
 

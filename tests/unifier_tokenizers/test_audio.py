@@ -12,21 +12,21 @@ import torch
 from torch import Tensor
 from torchaudio.transforms import MelSpectrogram
 
-from unifier_tokenizers import FrameTokenizer, InputError, Sound, check_tokenizer
-from unifier_tokenizers.audio import FLOOR, NEAR, TERMS, resampling_ratio
+from unifier_tokenizers import Audio, FrameTokenizer, InputError, check_tokenizer
+from unifier_tokenizers.audio import MAX_RATIO_TERM, POWER_FLOOR, RATIO_TOLERANCE, resampling_ratio
 
 D, F, RATE = 12, 20, 8000
 SHAPE: dict[str, Any] = {"rate": RATE, "window": 0.032, "hop": 0.016, "bands": F}
 """256 samples a window and 128 a hop."""
 
 
-def noise(samples: int, rate: int = RATE, channels: int = 0, seed: int = 0) -> Sound:
+def noise(samples: int, rate: int = RATE, channels: int = 0, seed: int = 0) -> Audio:
     shape = (channels, samples) if channels else (samples,)
-    return Sound(torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 0.1, rate)
+    return Audio(torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 0.1, rate)
 
 
-def tone(frequency: float, rate: int, seconds: float = 0.5) -> Sound:
-    return Sound(torch.sin(2 * math.pi * frequency * torch.arange(int(seconds * rate)) / rate), rate)
+def tone(frequency: float, rate: int, seconds: float = 0.5) -> Audio:
+    return Audio(torch.sin(2 * math.pi * frequency * torch.arange(int(seconds * rate)) / rate), rate)
 
 
 SOUNDS = [
@@ -43,7 +43,7 @@ CONFIGURATIONS: list[dict[str, Any]] = [
     {"positions": "learned"},
     {"stack": 3},
     {"stack": 4, "stem": "strided"},
-    {"stack": 8, "stem": "pooled", "positions": "learned", "normalise": "example"},
+    {"stack": 8, "stem": "pooled", "positions": "learned", "normalize": "example"},
     {"stack": 50, "positions": "learned", "dropout": 0.1},
     {"patch": (4, 5)},
     {"patch": (4, 6), "stride": (2, 4), "positions": "learned"},
@@ -63,7 +63,7 @@ def test_the_defaults_keep_the_contract() -> None:
 def test_the_spectrogram_is_torchaudios() -> None:
     peer = MelSpectrogram(RATE, n_fft=256, win_length=256, hop_length=128, n_mels=F, center=False)
     sound = noise(2000)
-    expected = peer(torch.as_tensor(sound.waveform)).clamp(min=FLOOR).log()
+    expected = peer(torch.as_tensor(sound.waveform)).clamp(min=POWER_FLOOR).log()
     torch.testing.assert_close(FrameTokenizer(D, **SHAPE).spectrogram(sound), expected)
 
 
@@ -77,9 +77,9 @@ def test_columns_are_stacks_and_patches_of_the_spectrogram() -> None:
     assert stacked.shape == (4 * F, math.ceil(len(frames) / 4))
     laid_out = stacked.T.reshape(-1, F)
     assert torch.equal(laid_out[: len(frames)], frames)
-    assert (laid_out[len(frames) :] == math.log(FLOOR)).all(), "the last stack is filled with silence"
+    assert (laid_out[len(frames) :] == math.log(POWER_FLOOR)).all(), "the last stack is filled with silence"
     patches, places = FrameTokenizer(D, **SHAPE, patch=(4, 6), stride=(2, 4)).encode(sound)
-    padded = torch.nn.functional.pad(frames, (0, 6, 0, 4), value=math.log(FLOOR))
+    padded = torch.nn.functional.pad(frames, (0, 6, 0, 4), value=math.log(POWER_FLOOR))
     for patch, (time, band) in zip(patches.T, places.T.tolist(), strict=True):
         assert torch.equal(patch.view(4, 6), padded[time * 2 :, band * 4 :][:4, :6])
     times, bands = (places.amax(1) + 1).tolist()
@@ -99,8 +99,8 @@ def test_common_rates_are_resampled_exactly(new: int) -> None:
 @pytest.mark.parametrize("new", [8000, 16000, 44100])
 def test_any_other_rates_have_a_simple_ratio_near_by(old: int, new: int) -> None:
     ratio = resampling_ratio(old, new)
-    assert abs(ratio / Fraction(old, new) - 1) <= NEAR
-    assert ratio.numerator * ratio.denominator <= TERMS**2
+    assert abs(ratio / Fraction(old, new) - 1) <= RATIO_TOLERANCE
+    assert ratio.numerator * ratio.denominator <= MAX_RATIO_TERM**2
 
 
 @pytest.mark.parametrize("rate", [44101, 96001])
@@ -152,23 +152,23 @@ def test_channels_are_averaged_and_kinds_of_waveforms_agree() -> None:
     fixed.setflags(write=False)
     kinds: list[Any] = [stereo, mono[None], mono.numpy(), fixed, mono.double().numpy(), mono.flip(0).numpy()[::-1]]
     for waveform in kinds:
-        assert torch.equal(tokenizer.encode(Sound(waveform, RATE)).values, tokenizer.encode(Sound(mono, RATE)).values)
+        assert torch.equal(tokenizer.encode(Audio(waveform, RATE)).values, tokenizer.encode(Audio(mono, RATE)).values)
     assert torch.equal(
-        tokenizer.encode(Sound(mono, np.float64(RATE))).values,  # pyright: ignore[reportArgumentType]
-        tokenizer.encode(Sound(mono, RATE)).values,
+        tokenizer.encode(Audio(mono, np.float64(RATE))).values,  # pyright: ignore[reportArgumentType]
+        tokenizer.encode(Audio(mono, RATE)).values,
     )
 
 
 def test_silence_is_the_floor_everywhere() -> None:
-    values = FrameTokenizer(D, **SHAPE).encode(Sound(torch.zeros(1000), RATE)).values
-    assert (values == torch.tensor(FLOOR).log()).all()
+    values = FrameTokenizer(D, **SHAPE).encode(Audio(torch.zeros(1000), RATE)).values
+    assert (values == torch.tensor(POWER_FLOOR).log()).all()
 
 
 @pytest.mark.parametrize("rate", [RATE, 44100])
 @pytest.mark.parametrize("samples", [0, 1, 2, 200])
 def test_a_sound_shorter_than_a_window(samples: int, rate: int) -> None:
     with pytest.raises(InputError, match=r"shorter than one window \(0\.032 s\)|not one of shape \(0,\)") as error:
-        FrameTokenizer(D, **SHAPE).encode(Sound(torch.zeros(samples), rate))
+        FrameTokenizer(D, **SHAPE).encode(Audio(torch.zeros(samples), rate))
     assert "\n" not in str(error.value)
 
 
@@ -180,15 +180,15 @@ def test_one_window_is_one_column() -> None:
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        (Sound(torch.full((1000,), math.nan), RATE), "samples that are not numbers"),
-        (Sound(torch.full((2, 1000), math.inf), RATE), "samples that are not numbers"),
-        (Sound(torch.zeros(1, 2, 1000), RATE), r"not one of shape \(1, 2, 1000\)"),
-        (Sound(np.zeros((1000, 2)), RATE), r"\(channels, samples\) .* not one of shape \(1000, 2\)"),
-        (Sound(torch.zeros(0, 1000), RATE), r"not one of shape \(0, 1000\)"),
-        (Sound(torch.zeros(1000), 0), "at 0 Hz"),
-        (Sound(torch.zeros(1000), -8000), "at -8000 Hz"),
-        (Sound(torch.zeros(1000), 8000.5), "at a whole rate above 0 Hz"),  # pyright: ignore[reportArgumentType]
-        (Sound(np.zeros(1000, np.int16), RATE), "floats in -1 to 1, not torch.int16"),  # pyright: ignore[reportArgumentType]
+        (Audio(torch.full((1000,), math.nan), RATE), "samples that are not numbers"),
+        (Audio(torch.full((2, 1000), math.inf), RATE), "samples that are not numbers"),
+        (Audio(torch.zeros(1, 2, 1000), RATE), r"not one of shape \(1, 2, 1000\)"),
+        (Audio(np.zeros((1000, 2)), RATE), r"\(channels, samples\) .* not one of shape \(1000, 2\)"),
+        (Audio(torch.zeros(0, 1000), RATE), r"not one of shape \(0, 1000\)"),
+        (Audio(torch.zeros(1000), 0), "at 0 Hz"),
+        (Audio(torch.zeros(1000), -8000), "at -8000 Hz"),
+        (Audio(torch.zeros(1000), 8000.5), "at a whole rate above 0 Hz"),  # pyright: ignore[reportArgumentType]
+        (Audio(np.zeros(1000, np.int16), RATE), "floats in -1 to 1, not torch.int16"),  # pyright: ignore[reportArgumentType]
         (torch.zeros(1000), r"a Sound\(waveform, rate\) is expected, not Tensor"),
     ],
     ids=str,
@@ -241,8 +241,8 @@ def test_coordinates_are_the_seconds_that_a_click_is_heard_at(shape: dict[str, A
     tokenizer = FrameTokenizer(D, **SHAPE, **shape)
     waveform = torch.zeros(4000)
     waveform[1000:1008] = 1.0
-    units = tokenizer.encode(Sound(waveform, RATE))
-    (seconds,) = tokenizer.coordinates(units)
+    units = tokenizer.encode(Audio(waveform, RATE))
+    (seconds,) = tokenizer.position_values(units)
     loud = units.values.logsumexp(0)
     heard = (seconds * (loud - loud.min())).sum() / (loud - loud.min()).sum()
     assert abs(float(heard) - 1004 / RATE) < SHAPE["hop"] / 2

@@ -11,20 +11,20 @@ from torch import Tensor, nn
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.testing import ContractError, check_tokenizer
 from unifier_tokenizers.tokenizer import Tokenizer
-from unifier_tokenizers.tokens import NOWHERE, Units
+from unifier_tokenizers.tokens import NO_POSITION, Units
 
 D = 5
 RAWS = [[0.5, -1.0, 2.0], [1.0, 0.0, 3.0, -2.0, 0.5, 1.5], [0.25, 4.0, -0.5]]
 
 
 class Correct(Tokenizer):
-    """Numbers as columns, each of which sees its neighbours; frames (2, N) at positions (1, N)."""
+    """Numbers as columns, each of which sees its neighbors; frames (2, N) at positions (1, N)."""
 
     def __init__(self) -> None:
         super().__init__(D)
         torch.manual_seed(0)
         self.project = nn.Linear(2, D)
-        self.neighbours = nn.Conv1d(D, D, 3, padding=1)
+        self.neighbors = nn.Conv1d(D, D, 3, padding=1)
         self.dropout = nn.Dropout(0.5)
         self.shift = nn.Parameter(torch.zeros(()))
         self.register_buffer("scale", torch.ones(()))
@@ -34,8 +34,8 @@ class Correct(Tokenizer):
         return Units(torch.stack([values, values**2]), torch.arange(len(raw))[None])
 
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
-        columns = self.project(values.mT).mT.masked_fill(positions[:, :1] == NOWHERE, 0)
-        return self.dropout(columns + self.neighbours(columns) + self.shift)
+        columns = self.project(values.mT).mT.masked_fill(positions[:, :1] == NO_POSITION, 0)
+        return self.dropout(columns + self.neighbors(columns) + self.shift)
 
 
 class ClosedGate(Correct):
@@ -83,7 +83,7 @@ class BelowNowhere(Correct):
 class HalfNowhere(Correct):
     def encode(self, raw: Any) -> Units:
         values, positions = super().encode(raw)
-        return Units(values, torch.cat([positions, positions * 0 + NOWHERE]))
+        return Units(values, torch.cat([positions, positions * 0 + NO_POSITION]))
 
 
 class RowsByLength(Correct):
@@ -93,23 +93,23 @@ class RowsByLength(Correct):
 
 
 class CoordinatesOfAnother(Correct):
-    def coordinates(self, units: Units) -> Tensor:
-        return super().coordinates(units)[:, 1:]
+    def position_values(self, units: Units) -> Tensor:
+        return super().position_values(units)[:, 1:]
 
 
 class WholeCoordinates(Correct):
-    def coordinates(self, units: Units) -> Tensor:
+    def position_values(self, units: Units) -> Tensor:
         return units.positions
 
 
 class NoCoordinates(Correct):
-    def coordinates(self, units: Units) -> Tensor:
-        return super().coordinates(units) / 0
+    def position_values(self, units: Units) -> Tensor:
+        return super().position_values(units) / 0
 
 
 class FailsToCount(Correct):
-    def coordinates(self, units: Units) -> Tensor:
-        return super().coordinates(units) * torch.ones(7)
+    def position_values(self, units: Units) -> Tensor:
+        return super().position_values(units) * torch.ones(7)
 
 
 class NowhereHasNone(Correct):
@@ -119,8 +119,8 @@ class NowhereHasNone(Correct):
         values, positions = super().encode(raw)
         return Units(values, positions - 1)
 
-    def coordinates(self, units: Units) -> Tensor:
-        return super().coordinates(units).masked_fill(units.positions == NOWHERE, torch.nan)
+    def position_values(self, units: Units) -> Tensor:
+        return super().position_values(units).masked_fill(units.positions == NO_POSITION, torch.nan)
 
 
 class Transposed(Correct):
@@ -206,7 +206,7 @@ class OnlyFirst(Correct):
 
 class WritesToPositions(Correct):
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
-        return super().embed(values, positions.clamp_(min=NOWHERE))
+        return super().embed(values, positions.clamp_(min=NO_POSITION))
 
 
 class Unused(Correct):

@@ -26,7 +26,7 @@ def test_a_compiler_sees_through_it() -> None:
     assert (found == 0).float().mean().item() == pytest.approx(0.4, abs=0.01)
 
 
-def test_neighbours_are_dropped_independently() -> None:
+def test_neighbors_are_dropped_independently() -> None:
     torch.manual_seed(0)
     kept = (Dropout(0.5)(torch.ones(400_000)) != 0).float() - 0.5
     for lag in range(1, 9):

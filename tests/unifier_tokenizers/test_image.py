@@ -12,7 +12,7 @@ from timm.layers.patch_embed import PatchEmbed
 from torch import Tensor
 from torch.nn import functional
 
-from unifier_tokenizers import NOWHERE, InputError, PatchTokenizer, check_tokenizer, pad_columns
+from unifier_tokenizers import NO_POSITION, InputError, PatchTokenizer, check_tokenizer, pad_columns
 from unifier_tokenizers.stems import StemKind
 
 D = 12
@@ -94,7 +94,7 @@ def test_a_picture_has_the_same_columns_alone_and_beside_a_larger_one(stem: Stem
 def test_the_class_token_stands_first_and_nowhere() -> None:
     tokenizer = PatchTokenizer(D, class_token=True)
     units, other = (tokenizer.encode(picture) for picture in (pictures()[0], pictures()[3]))
-    assert (units.positions[:, 0] == NOWHERE).all()
+    assert (units.positions[:, 0] == NO_POSITION).all()
     assert (units.positions[:, 1:] >= 0).all()
     assert units.values.shape[1] == 2 * 3 + 1
     assert other.values.shape[1] == 5 * 3 + 1
@@ -107,7 +107,7 @@ def test_all_kinds_of_pictures_agree() -> None:
     fixed.setflags(write=False)
     kinds: list[Any] = [
         Image.fromarray(array),
-        Image.fromarray(np.dstack([array, np.full_like(array[:, :, 0], 255)])),  # with opacity beside its colours
+        Image.fromarray(np.dstack([array, np.full_like(array[:, :, 0], 255)])),  # with opacity beside its colors
         torch.from_numpy(array),
         torch.from_numpy(fraction),
         torch.from_numpy(fraction).requires_grad_(),
@@ -121,7 +121,7 @@ def test_all_kinds_of_pictures_agree() -> None:
         assert all(map(torch.equal, tokenizer.encode(picture), tokenizer.encode(array)))
 
 
-def test_what_is_transparent_is_white_whatever_colour_it_hides() -> None:
+def test_what_is_transparent_is_white_whatever_color_it_hides() -> None:
     tokenizer = PatchTokenizer(D)
     hidden = Image.new("RGBA", (8, 8), (255, 0, 0, 0))
     assert (tokenizer.encode(hidden).values == 255).all()
@@ -131,9 +131,9 @@ def test_grey_pictures_agree_with_and_without_an_axis_of_channels() -> None:
     array, tokenizer = pictures(1)[0], PatchTokenizer(D, channels=1)
     for picture in (array[:, :, 0], Image.fromarray(array[:, :, 0]), torch.from_numpy(array[:, :, 0])):
         assert torch.equal(tokenizer.encode(picture).values, tokenizer.encode(array).values)
-    grey = Image.fromarray(array[:, :, 0])
-    colour = PatchTokenizer(D).encode(grey).values.unflatten(0, (3, -1))
-    assert all(torch.equal(channel, tokenizer.encode(array).values) for channel in colour)
+    gray = Image.fromarray(array[:, :, 0])
+    color = PatchTokenizer(D).encode(gray).values.unflatten(0, (3, -1))
+    assert all(torch.equal(channel, tokenizer.encode(array).values) for channel in color)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_fit_holds_one_picture_at_a_time_and_finds_what_all_together_have(channe
         tokenizer.fit(iter(()))
 
 
-def test_pictures_of_one_colour_are_numbers_too() -> None:
+def test_pictures_of_one_color_are_numbers_too() -> None:
     flat = np.full((8, 8), 100, np.uint8)
     assert PatchTokenizer(D, channels=1, patch=4).fit([flat])(flat).isfinite().all()
 
@@ -224,7 +224,7 @@ def test_coordinates_are_pixels_from_middle_to_middle() -> None:
     tokenizer = PatchTokenizer(D, patch=4, stride=2, channels=1, class_token=True)
     units = tokenizer.encode(np.zeros((8, 6), np.uint8))
     middles = [[top + 2, left + 2] for top in (0, 2, 4) for left in (0, 2)]
-    assert tokenizer.coordinates(units)[:, 1:].T.tolist() == middles
+    assert tokenizer.position_values(units)[:, 1:].T.tolist() == middles
 
 
 def test_columns_have_rows() -> None:

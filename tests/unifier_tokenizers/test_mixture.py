@@ -10,7 +10,7 @@ from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.mixture import Mixture
 from unifier_tokenizers.testing import check_tokenizer
 from unifier_tokenizers.tokenizer import Tokenizer
-from unifier_tokenizers.tokens import NOWHERE, Units, pad_columns
+from unifier_tokenizers.tokens import NO_POSITION, Units, pad_columns
 
 D = 7
 
@@ -46,14 +46,14 @@ class Grid(Tokenizer):
     def encode(self, raw: Tensor) -> Units:
         cells = nn.functional.pad(raw.flatten(1), (1, 0)).to(self.dtype)
         places = torch.cartesian_prod(*(torch.arange(side) for side in raw.shape[1:])).T
-        return Units(cells, nn.functional.pad(places, (1, 0), value=NOWHERE))
+        return Units(cells, nn.functional.pad(places, (1, 0), value=NO_POSITION))
 
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
         weight = self.project.weight
         assert values.dtype == (weight.dtype if self.dtype.is_floating_point else self.dtype)
         assert values.shape[1] == 3
         assert positions.shape[1] == 2
-        nowhere = positions[:, :1] == NOWHERE
+        nowhere = positions[:, :1] == NO_POSITION
         columns = self.project(values.to(weight.dtype).mT).mT.masked_fill(nowhere, 0)
         same_row = (positions[:, 0, :, None] == positions[:, 0, None, :]).to(columns.dtype)
         return torch.where(nowhere, self.summary[:, None], columns @ same_row)
@@ -140,10 +140,10 @@ def test_positions_are_the_members_own_with_0_on_axes_they_lack_and_nowhere_kept
     positions = mixture().encode(raw).positions
     image, text = Grid().encode(raw["image"]).positions, Letters().encode(raw["text"]).positions
     assert torch.equal(positions, torch.cat([image, torch.cat([text, torch.zeros_like(text)])], dim=1))
-    assert (positions[:, 0] == NOWHERE).all()
+    assert (positions[:, 0] == NO_POSITION).all()
     # Seen from a member with fewer axes: what stands nowhere does so on the axes of the others too.
     both = Mixture({"line": Line(), "image": Grid()})
-    assert (both.encode({"line": 4, "image": raw["image"]}).positions[:, 0] == NOWHERE).all()
+    assert (both.encode({"line": 4, "image": raw["image"]}).positions[:, 0] == NO_POSITION).all()
 
 
 def test_a_mixture_may_be_a_member() -> None:
@@ -210,7 +210,7 @@ def test_values_that_cannot_travel_are_refused(values: Tensor) -> None:
 def test_coordinates_are_the_order_of_the_columns() -> None:
     tokenizer, (raw, *_) = mixture(), examples()
     units = tokenizer.encode(raw)
-    assert tokenizer.coordinates(units).tolist() == [list(range(units.values.shape[-1]))]
+    assert tokenizer.position_values(units).tolist() == [list(range(units.values.shape[-1]))]
     assert tokenizer.unit == "columns"
 
 

@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from unifier.nn.attention import rotate
+from unifier.nn.attention import apply_rope
 from unifier_tokenizers import positions as module
 from unifier_tokenizers.errors import InputError
-from unifier_tokenizers.positions import PositionalEncoding, PositionKind, rotary_angles, sinusoid
-from unifier_tokenizers.tokens import NOWHERE
+from unifier_tokenizers.positions import PositionalEncoding, PositionKind, rope_frequencies, sinusoidal_encoding
+from unifier_tokenizers.tokens import NO_POSITION
 
 D, N = 12, 7
 
@@ -18,7 +18,7 @@ D, N = 12, 7
 def test_sinusoid_is_the_published_formula_on_each_axis(axes: int) -> None:
     """PE(pos, 2i) = sin(pos / 10000^(2i / d)), PE(pos, 2i + 1) = cos(the same), d = D / A; order is free."""
     positions = torch.randint(0, 500, (2, axes, N))
-    found, depth = sinusoid(positions, D), D // axes
+    found, depth = sinusoidal_encoding(positions, D), D // axes
     assert found.shape == (2, D, N)
     for b in range(2):
         for n in range(N):
@@ -32,7 +32,7 @@ def test_sinusoid_is_the_published_formula_on_each_axis(axes: int) -> None:
 @pytest.mark.parametrize(("dim", "axes"), [(7, 1), (10, 2), (8, 3)])
 def test_a_dim_that_the_axes_do_not_divide(dim: int, axes: int) -> None:
     with pytest.raises(InputError, match=f"on {axes} axes need D divisible by {2 * axes}, and D is {dim}"):
-        sinusoid(torch.zeros(1, axes, N, dtype=torch.long), dim)
+        sinusoidal_encoding(torch.zeros(1, axes, N, dtype=torch.long), dim)
 
 
 def test_no_positions_change_nothing() -> None:
@@ -42,7 +42,7 @@ def test_no_positions_change_nothing() -> None:
 
 def test_learned_positions_are_one_vector_a_place_and_axis() -> None:
     encoding = PositionalEncoding("learned", D, (4, 5))
-    places = torch.tensor([[0, 0, 3, NOWHERE, 0], [0, 4, 4, NOWHERE, 0]])
+    places = torch.tensor([[0, 0, 3, NO_POSITION, 0], [0, 4, 4, NO_POSITION, 0]])
     found = encoding(torch.zeros(1, D, 5), places[None])[0]
     assert torch.equal(found[:, 0], found[:, 4])
     corners = encoding(torch.zeros(1, D, 4), torch.tensor([[[0, 0, 3, 3], [0, 4, 0, 4]]]))[0]
@@ -53,12 +53,12 @@ def test_learned_positions_are_one_vector_a_place_and_axis() -> None:
 @pytest.mark.parametrize("kind", ["sinusoid", "learned"])
 def test_places_that_all_examples_share_are_found_once(kind: PositionKind, monkeypatch: pytest.MonkeyPatch) -> None:
     encoding, columns = PositionalEncoding(kind, D, (5, 5)), torch.randn(3, D, N)
-    positions = torch.randint(NOWHERE, 4, (1, 2, N)).repeat(3, 1, 1)
+    positions = torch.randint(NO_POSITION, 4, (1, 2, N)).repeat(3, 1, 1)
     asked: list[int] = []
 
     def counted(positions: torch.Tensor, dim: int) -> torch.Tensor:
         asked.append(len(positions))
-        return sinusoid(positions, dim)
+        return sinusoidal_encoding(positions, dim)
 
     monkeypatch.setattr(module, "sinusoid", counted)
     for table in encoding.tables:
@@ -66,7 +66,7 @@ def test_places_that_all_examples_share_are_found_once(kind: PositionKind, monke
     alike = encoding(columns, positions)
     assert set(asked) == {1}
     asked.clear()
-    positions[2] = NOWHERE
+    positions[2] = NO_POSITION
     unlike = encoding(columns, positions)
     assert set(asked) == {3}
     assert torch.equal(unlike[:2], alike[:2])
@@ -96,9 +96,9 @@ def test_rotary_scores_depend_on_differences_of_positions_alone(axes: int) -> No
     query, key = torch.randn(2, 2, 3, N, depth).double()
 
     def scores(places: torch.Tensor) -> torch.Tensor:
-        angles = rotary_angles(places, depth)
+        angles = rope_frequencies(places, depth)
         assert angles.shape == (2, N, depth // 2)
-        return rotate(query, angles) @ rotate(key, angles).mT
+        return apply_rope(query, angles) @ apply_rope(key, angles).mT
 
     near, moved = scores(positions), scores(positions + torch.randint(0, 30, (2, axes, 1)))
     torch.testing.assert_close(near, moved, atol=1e-3, rtol=0)
@@ -111,7 +111,7 @@ def test_rotary_scores_depend_on_differences_of_positions_alone(axes: int) -> No
 
 def test_rotation_keeps_lengths_and_place_0_as_it_is() -> None:
     query = torch.randn(1, 3, N, 8)
-    turned = rotate(query, rotary_angles(torch.arange(N)[None, None], 8))
+    turned = apply_rope(query, rope_frequencies(torch.arange(N)[None, None], 8))
     torch.testing.assert_close(turned.norm(dim=-1), query.norm(dim=-1))
     assert torch.equal(turned[:, :, 0], query[:, :, 0])
 
@@ -119,4 +119,4 @@ def test_rotation_keeps_lengths_and_place_0_as_it_is() -> None:
 @pytest.mark.parametrize(("depth", "axes"), [(7, 1), (2, 2)])
 def test_a_head_too_narrow_to_turn(depth: int, axes: int) -> None:
     with pytest.raises(InputError, match=f"an even head depth of at least {2 * axes}, not {depth}"):
-        rotary_angles(torch.zeros(1, axes, N, dtype=torch.long), depth)
+        rope_frequencies(torch.zeros(1, axes, N, dtype=torch.long), depth)

@@ -8,21 +8,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from unifier_tokenizers import FrameTokenizer, InputError, PatchTokenizer, Sound, WaveformTokenizer, pad_columns
+from unifier_tokenizers import Audio, FrameTokenizer, InputError, PatchTokenizer, WaveformTokenizer, pad_columns
 from unifier_tokenizers import stems as module
-from unifier_tokenizers.audio import SoundTokenizer
-from unifier_tokenizers.stems import FrameStem, Halvings, Stem, StemKind
+from unifier_tokenizers.audio import AudioTokenizer
+from unifier_tokenizers.stems import ConvDownsampler, FrameStem, Stem, StemKind
 
 D, F, RATE = 12, 20, 8000
 SHAPE: dict[str, Any] = {"rate": RATE, "window": 0.032, "hop": 0.016, "bands": F, "stack": 4}
 PICTURE = np.random.default_rng(0).integers(0, 256, (8, 12, 3), np.uint8)
 
 
-def noise(samples: int, seed: int = 0) -> Sound:
-    return Sound(torch.randn(samples, generator=torch.Generator().manual_seed(seed)) * 0.1, RATE)
+def noise(samples: int, seed: int = 0) -> Audio:
+    return Audio(torch.randn(samples, generator=torch.Generator().manual_seed(seed)) * 0.1, RATE)
 
 
-def convolved(halve: Halvings, stem: StemKind, grid: Tensor) -> Tensor:
+def convolved(halve: ConvDownsampler, stem: StemKind, grid: Tensor) -> Tensor:
     """What torch finds with the same weights."""
     for layer in halve.layers:
         weight, *rest = layer.parameters()
@@ -47,7 +47,7 @@ def test_the_stem_is_torchs_convolutions_over_the_whole_picture(stem: StemKind) 
 
 @pytest.mark.parametrize("kind", [FrameTokenizer, WaveformTokenizer])
 @pytest.mark.parametrize("stem", ["strided", "pooled"])
-def test_the_stem_is_torchs_convolutions_over_the_whole_sound(stem: StemKind, kind: type[SoundTokenizer]) -> None:
+def test_the_stem_is_torchs_convolutions_over_the_whole_sound(stem: StemKind, kind: type[AudioTokenizer]) -> None:
     tokenizer = kind(D, **SHAPE, stem=stem, positions="none")
     assert isinstance(tokenizer.project, FrameStem)
     sound = noise(256 + 23 * 128)  # 24 frames, so that no stack is filled up
@@ -60,7 +60,9 @@ def test_the_stem_is_torchs_convolutions_over_the_whole_sound(stem: StemKind, ki
 @pytest.mark.parametrize("bands", [20, 21])
 @pytest.mark.parametrize("stem", [None, "strided", "pooled"])
 def test_a_sound_has_the_same_columns_alone_and_beside_a_longer_one(stem: StemKind | None, bands: int) -> None:
-    tokenizer = FrameTokenizer(D, rate=RATE, window=0.032, hop=0.016, bands=bands, stack=4, stem=stem)
+    tokenizer = FrameTokenizer(
+        D, sample_rate=RATE, win_length=0.032, hop_length=0.016, n_mels=bands, stack=4, stem=stem
+    )
     sounds = [noise(2000), noise(9000, seed=1), noise(256, seed=2)]
     values, positions, mask = pad_columns([tokenizer.encode(sound) for sound in sounds])
     for sound, columns, real in zip(sounds, tokenizer.embed(values, positions), mask, strict=True):
@@ -70,17 +72,17 @@ def test_a_sound_has_the_same_columns_alone_and_beside_a_longer_one(stem: StemKi
 @pytest.mark.parametrize(
     ("stem", "left", "right"), [(None, False, False), ("strided", False, True), ("pooled", True, True)]
 )
-def test_a_stems_column_sees_its_neighbours_and_a_patchs_does_not(
+def test_a_stems_column_sees_its_neighbors_and_a_patchs_does_not(
     stem: StemKind | None, left: bool, right: bool
 ) -> None:
     """Whether the patches to the left and to the right of a changed one have other columns."""
     tokenizer = PatchTokenizer(D, stem=stem)
-    for edge, neighbour, seen in ((4, 0, left), (7, 2, right)):  # of the patch in the middle
+    for edge, neighbor, seen in ((4, 0, left), (7, 2, right)):  # of the patch in the middle
         first, second = PICTURE.copy(), PICTURE.copy()
         second[:, edge] ^= 255
         changed = (tokenizer(first) - tokenizer(second)).abs().amax(0).view(2, 3) > 1e-6
         assert changed[:, 1].all()
-        assert changed[:, neighbour].all() == changed[:, neighbour].any() == seen
+        assert changed[:, neighbor].all() == changed[:, neighbor].any() == seen
 
 
 def test_a_stem_that_cannot_be_is_refused() -> None:

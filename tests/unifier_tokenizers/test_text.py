@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unifier_tokenizers import InputError, SubwordTokenizer, Vocabulary, check_tokenizer, load_vectors
 from unifier_tokenizers.positions import PositionKind
-from unifier_tokenizers.text import END, Level
+from unifier_tokenizers.text import EOS, Level
 
 D = 10
 TEXTS = ["two dogs run", "a girl sees two dogs", "a girl", "two girls run and a dog sees two girls", "a dog run"]
@@ -42,7 +42,7 @@ def test_a_column_is_its_row_of_the_table_and_the_end_mark_is_last() -> None:
     words = vocabulary()
     tokenizer = SubwordTokenizer(words, D, positions="none")
     ids, positions = tokenizer.encode("two dogs")
-    assert ids.tolist() == [*words.encode("two dogs"), END]
+    assert ids.tolist() == [*words.encode("two dogs"), EOS]
     assert positions.tolist() == [[0, 1, 2]]
     torch.testing.assert_close(tokenizer("two dogs"), tokenizer.embedding.weight[ids].T * D**0.5)
 
@@ -157,5 +157,5 @@ def test_loaded_vectors_preset_a_tokenizer(tmp_path: Path) -> None:
 
 def test_coordinates_count_words() -> None:
     tokenizer = SubwordTokenizer(Vocabulary.fit(["no merges at all"], level="byte"), D)
-    coordinates = tokenizer.coordinates(tokenizer.encode("ab c."))
+    coordinates = tokenizer.position_values(tokenizer.encode("ab c."))
     assert coordinates.tolist() == [[0, 0, 0, 1, 1, 2, 3]]  # each with the space before it, and the end mark

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from unifier_tokenizers.tokens import NOWHERE, Units, pad_columns
+from unifier_tokenizers.tokens import NO_POSITION, Units, pad_columns
 
 LENGTHS = (3, 1, 6)
 
@@ -12,7 +12,9 @@ LENGTHS = (3, 1, 6)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float32], ids=str)
 @pytest.mark.parametrize("axes", [1, 2])
 def test_every_example_is_found_again_under_its_mask(rows: tuple[int, ...], dtype: torch.dtype, axes: int) -> None:
-    examples = [Units(torch.randint(1, 9, (*rows, n)).to(dtype), torch.randint(NOWHERE, 9, (axes, n))) for n in LENGTHS]
+    examples = [
+        Units(torch.randint(1, 9, (*rows, n)).to(dtype), torch.randint(NO_POSITION, 9, (axes, n))) for n in LENGTHS
+    ]
     values, positions, mask = pad_columns(examples)
     assert values.shape == (len(LENGTHS), *rows, max(LENGTHS))
     assert positions.shape == (len(LENGTHS), axes, max(LENGTHS))
@@ -22,7 +24,7 @@ def test_every_example_is_found_again_under_its_mask(rows: tuple[int, ...], dtyp
         assert torch.equal(values[b][..., mask[b]], units.values)
         assert torch.equal(positions[b][:, mask[b]], units.positions)
         assert not values[b][..., ~mask[b]].any()
-        assert (positions[b][:, ~mask[b]] == NOWHERE).all()
+        assert (positions[b][:, ~mask[b]] == NO_POSITION).all()
         assert not mask[b, len(units.positions[0]) :].any(), "padding stands on the right"
 
 

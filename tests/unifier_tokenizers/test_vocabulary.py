@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unifier_tokenizers.errors import InputError
-from unifier_tokenizers.text import END, SPECIALS, UNKNOWN, WORD, Level, Vocabulary
+from unifier_tokenizers.text import EOS, SPECIALS, UNK, WORD_START, Level, Vocabulary
 
 LEARNED = [
     "A little girl climbs into a wooden playhouse.",
@@ -54,14 +54,14 @@ def test_every_text_comes_back_exactly(level: Level) -> None:
     for text in [*LEARNED, *AWKWARD, *scribbles()]:
         ids = vocabulary.encode(text)
         assert vocabulary.decode(ids) == text
-        assert all(END < i < len(vocabulary) for i in ids)
+        assert all(EOS < i < len(vocabulary) for i in ids)
 
 
 def test_words_come_back_and_unknown_ones_are_left_out() -> None:
     vocabulary = fit("word")
     assert vocabulary.decode(vocabulary.encode("two  dogs run")) == "two dogs run"
     ids = vocabulary.encode("two zebras run")
-    assert ids.count(UNKNOWN) == 1
+    assert ids.count(UNK) == 1
     assert vocabulary.decode(ids) == "two run"
 
 
@@ -69,7 +69,7 @@ def test_words_come_back_and_unknown_ones_are_left_out() -> None:
 @pytest.mark.parametrize("text", SPELLINGS)
 def test_no_text_reaches_a_special_by_its_spelling(level: Level, text: str) -> None:
     vocabulary = Vocabulary.fit([*LEARNED, *SPELLINGS * 20], size=400, level=level)
-    assert min(vocabulary.encode(text)) > END
+    assert min(vocabulary.encode(text)) > EOS
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -79,7 +79,7 @@ def test_ids_are_dense_and_specials_come_first_and_are_never_written(level: Leve
     assert sorted(vocabulary.codec.get_vocab().values()) == list(range(len(vocabulary)))
     assert vocabulary.decode(range(4)) == ""
     ids = vocabulary.encode("two dogs")
-    assert vocabulary.decode([END, *ids, END, 0, 0]) == "two dogs"
+    assert vocabulary.decode([EOS, *ids, EOS, 0, 0]) == "two dogs"
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -158,8 +158,8 @@ def test_the_subwords_of_a_word_spell_it(level: Level) -> None:
     vocabulary = Vocabulary.fit(texts, size=320, level=level)
     for text in texts if level == "word" else [*texts, "unheard çedilla, 日本語 n'était l'un!"]:
         ids = vocabulary.encode(text)
-        *places, end = vocabulary.words([*ids, END])
-        words = WORD.findall(vocabulary.decode(ids))  # level "word" puts spaces between all it knows
+        *places, end = vocabulary.word_ids([*ids, EOS])
+        words = WORD_START.findall(vocabulary.decode(ids))  # level "word" puts spaces between all it knows
         assert end == len(words)
         for n, word in enumerate(words):
             mine = [i for i, place in zip(ids, places, strict=True) if place == n]
@@ -169,4 +169,4 @@ def test_the_subwords_of_a_word_spell_it(level: Level) -> None:
 
 def test_an_unknown_word_keeps_its_place() -> None:
     vocabulary = Vocabulary.fit(["one dog runs ."], level="word")
-    assert vocabulary.words([*vocabulary.encode("one cat runs"), END]) == [0, 1, 2, 3]
+    assert vocabulary.word_ids([*vocabulary.encode("one cat runs"), EOS]) == [0, 1, 2, 3]

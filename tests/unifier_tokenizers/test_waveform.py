@@ -8,21 +8,21 @@ import torch
 from torch import Tensor
 from torchaudio.functional import melscale_fbanks
 
-from unifier_tokenizers import InputError, Sound, WaveformTokenizer, check_tokenizer
-from unifier_tokenizers.audio import FLOOR, filter_bank
+from unifier_tokenizers import Audio, InputError, WaveformTokenizer, check_tokenizer
+from unifier_tokenizers.audio import POWER_FLOOR, mel_filter_bank
 
 D, F, RATE = 12, 20, 8000
 SHAPE: dict[str, Any] = {"rate": RATE, "window": 0.032, "hop": 0.016, "bands": F}
 """256 samples a window and 128 a hop."""
 
 
-def noise(samples: int, rate: int = RATE, channels: int = 0, seed: int = 0) -> Sound:
+def noise(samples: int, rate: int = RATE, channels: int = 0, seed: int = 0) -> Audio:
     shape = (channels, samples) if channels else (samples,)
-    return Sound(torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 0.1, rate)
+    return Audio(torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 0.1, rate)
 
 
-def tone(frequency: float, rate: int = RATE) -> Sound:
-    return Sound(torch.sin(2 * math.pi * frequency * torch.arange(rate // 2) / rate), rate)
+def tone(frequency: float, rate: int = RATE) -> Audio:
+    return Audio(torch.sin(2 * math.pi * frequency * torch.arange(rate // 2) / rate), rate)
 
 
 SOUNDS = [noise(1000), noise(2570, seed=1), noise(1000, seed=2), noise(5000, 16000, seed=3), noise(4410, 11025, 2)]
@@ -60,7 +60,7 @@ def test_pitches_are_the_peaks_of_a_mel_filter_bank() -> None:
 
 
 def test_power_is_that_of_a_fourier_transform() -> None:
-    bank = filter_bank(RATE, 256, F)
+    bank = mel_filter_bank(RATE, 256, F)
     pitches = 700 * torch.expm1(torch.linspace(0, math.log1p(RATE / 2 / 700), F + 2)[1:-1]).double()
     frame = torch.as_tensor(noise(256).waveform).double()
     turning = torch.exp(-2j * math.pi * torch.arange(256)[:, None] * pitches / RATE)
@@ -68,12 +68,14 @@ def test_power_is_that_of_a_fourier_transform() -> None:
     cosine, sine = (frame @ bank.double()).chunk(2)
     torch.testing.assert_close(cosine**2 + sine**2, expected, rtol=1e-3, atol=1e-5)
     found = WaveformTokenizer(D, **SHAPE).spectrogram(noise(256))[:, 0].double()
-    torch.testing.assert_close(found, (expected + FLOOR).log(), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(found, (expected + POWER_FLOOR).log(), rtol=1e-3, atol=1e-3)
 
 
 def test_the_filters_learn() -> None:
     """A bank of one filter, whose pitch lies between two tones, comes to let one of them through alone."""
-    tokenizer = WaveformTokenizer(1, rate=RATE, window=0.032, hop=0.032, bands=1, positions="none")
+    tokenizer = WaveformTokenizer(
+        1, sample_rate=RATE, win_length=0.032, hop_length=0.032, n_filters=1, positions="none"
+    )
     pitch = 700 * (math.sqrt(1 + RATE / 2 / 700) - 1)
     torch.nn.init.ones_(tokenizer.project.out.weight)
     optimizer = torch.optim.Adam([tokenizer.bank], 0.02)
@@ -100,9 +102,9 @@ def test_fit_makes_mean_0_and_std_1() -> None:
     assert normal.std().item() == pytest.approx(1, abs=1e-3)
 
 
-@pytest.mark.parametrize("normalise", ["whole", "band"])
-def test_features_are_as_exact_under_autocast(normalise: Any) -> None:
-    tokenizer, seen = WaveformTokenizer(D, **SHAPE, normalise=normalise).fit(SOUNDS), list[Tensor]()
+@pytest.mark.parametrize("normalize", ["whole", "band"])
+def test_features_are_as_exact_under_autocast(normalize: Any) -> None:
+    tokenizer, seen = WaveformTokenizer(D, **SHAPE, normalize=normalize).fit(SOUNDS), list[Tensor]()
     tokenizer.normal.register_forward_hook(lambda *given: seen.append(given[2].detach()))
     for enabled in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
@@ -114,15 +116,15 @@ def test_coordinates_are_the_seconds_that_a_click_is_heard_at() -> None:
     tokenizer = WaveformTokenizer(D, **SHAPE, stack=2)
     waveform = torch.zeros(4000)
     waveform[1000:1008] = 1.0
-    units = tokenizer.encode(Sound(waveform, RATE))
-    (seconds,) = tokenizer.coordinates(units)
+    units = tokenizer.encode(Audio(waveform, RATE))
+    (seconds,) = tokenizer.position_values(units)
     nearest = int((seconds - 1004 / RATE).abs().argmin())
     assert units.values[:, nearest].abs().sum() == units.values.abs().sum(0).max()
 
 
 def test_silence_is_the_floor_everywhere() -> None:
-    found = WaveformTokenizer(D, **SHAPE).spectrogram(Sound(torch.zeros(1000), RATE))
-    assert (found == torch.tensor(FLOOR).log()).all()
+    found = WaveformTokenizer(D, **SHAPE).spectrogram(Audio(torch.zeros(1000), RATE))
+    assert (found == torch.tensor(POWER_FLOOR).log()).all()
 
 
 @pytest.mark.parametrize(

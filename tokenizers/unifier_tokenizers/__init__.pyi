@@ -1,20 +1,20 @@
 # The public names of the package; `__init__.py` imports each when it is first used.
+from .audio import Audio as Audio
 from .audio import FrameTokenizer as FrameTokenizer
-from .audio import Sound as Sound
 from .audio import WaveformTokenizer as WaveformTokenizer
 from .dropout import Dropout as Dropout
 from .errors import InputError as InputError
 from .image import PatchTokenizer as PatchTokenizer
 from .mixture import Mixture as Mixture
 from .positions import PositionalEncoding as PositionalEncoding
-from .positions import rotary_angles as rotary_angles
+from .positions import rope_frequencies as rope_frequencies
 from .testing import ContractError as ContractError
 from .testing import check_tokenizer as check_tokenizer
 from .text import SubwordTokenizer as SubwordTokenizer
 from .text import Vocabulary as Vocabulary
 from .text import load_vectors as load_vectors
 from .tokenizer import Tokenizer as Tokenizer
-from .tokens import NOWHERE as NOWHERE
+from .tokens import NO_POSITION as NO_POSITION
 from .tokens import Tokens as Tokens
 from .tokens import Units as Units
 from .tokens import pad_columns as pad_columns

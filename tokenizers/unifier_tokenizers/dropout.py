@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier_tokenizers.errors import check_share
-from unifier_tokenizers.tokens import known
+from unifier_tokenizers.errors import check_fraction
+from unifier_tokenizers.tokens import is_host_readable
 
 
 @final
@@ -18,20 +18,20 @@ class Dropout(nn.Module):
     for a share that is a multiple of 1/65536.
     """
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, p: float) -> None:
         super().__init__()
-        self.share = check_share("dropout", share)
+        self.p = check_fraction("dropout", p)
 
     def forward(self, x: Tensor) -> Tensor:
         """x of any shape -> the same shape."""
-        if not self.training or self.share == 0:
+        if not self.training or self.p == 0:
             return x
-        if not known(x):  # what follows is for a CPU alone, and no compiler sees through it
-            return functional.dropout(x, self.share)
+        if not is_host_readable(x):  # what follows is for a CPU alone, and no compiler sees through it
+            return functional.dropout(x, self.p)
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         entries = words.view(torch.int16)[: x.numel()].view(x.shape)
-        kept = entries.ge_(round(self.share * 2**16) - 2**15)  # in place: torch is slow with bools
-        return x * kept.to(x.dtype).mul_(1 / (1 - self.share))
+        kept = entries.ge_(round(self.p * 2**16) - 2**15)  # in place: torch is slow with bools
+        return x * kept.to(x.dtype).mul_(1 / (1 - self.p))
 
     def extra_repr(self) -> str:
-        return f"share={self.share}"
+        return f"share={self.p}"

@@ -19,7 +19,7 @@ def one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def choose(what: str, given: str | int, options: Sequence[Option]) -> Option:
+def check_choice(what: str, given: str | int, options: Sequence[Option]) -> Option:
     """The option that was given; raises InputError that lists the options where it is none of them."""
     for option in options:
         if option == given:
@@ -27,7 +27,7 @@ def choose(what: str, given: str | int, options: Sequence[Option]) -> Option:
     raise InputError(f"no {what} {given!r}: choose one of {', '.join(map(str, options))}")
 
 
-def check_share(name: str, value: float) -> float:
+def check_fraction(name: str, value: float) -> float:
     """The value; raises InputError where it is below 0, or not below 1."""
     if not 0 <= value < 1:
         raise InputError(f"{name}={value}: a number from 0 to below 1 is expected")

@@ -12,30 +12,30 @@ from torch.nn import functional
 
 from unifier_tokenizers.dropout import Dropout
 from unifier_tokenizers.errors import InputError
-from unifier_tokenizers.patches import Pictures, tiles_over, to_patches, to_pictures
+from unifier_tokenizers.patches import ImageBatch, images_to_patches, num_tiles, patches_to_images
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
-from unifier_tokenizers.stems import LinearMap, Stem, StemKind
+from unifier_tokenizers.stems import LinearProjection, Stem, StemKind
 from unifier_tokenizers.tokenizer import Tokenizer
-from unifier_tokenizers.tokens import NOWHERE, Units
+from unifier_tokenizers.tokens import NO_POSITION, Units
 
-Picture = Image.Image | NDArray[np.uint8] | NDArray[np.floating] | Tensor
+RawImage = Image.Image | NDArray[np.uint8] | NDArray[np.floating] | Tensor
 """H x W or H x W x C: uint8 in 0 to 255, or float in 0 to 1. What is transparent in an Image is laid on white."""
 
 
-def on_white(picture: Image.Image, channels: int) -> Image.Image:
-    """A picture of 8 bits a channel in grey (1) or colour (3), what is transparent in it laid on white."""
+def flatten_alpha(picture: Image.Image, channels: int) -> Image.Image:
+    """A picture of 8 bits a channel in gray (1) or color (3), what is transparent in it laid on white."""
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
     return picture.convert("L" if channels == 1 else "RGB")
 
 
-def to_array(picture: Picture, channels: int) -> NDArray[np.uint8]:
+def to_array(picture: RawImage, channels: int) -> NDArray[np.uint8]:
     """Any picture as a uint8 array (H, W, channels); raises InputError where it cannot be read as one."""
     if isinstance(picture, Image.Image):
         if picture.mode.startswith(("I", "F")):  # conversion would cut every value above 255
             raise InputError(f"a picture of 8 bits a channel is expected, not of mode {picture.mode}: scale it first")
-        picture = np.asarray(on_white(picture, channels))
+        picture = np.asarray(flatten_alpha(picture, channels))
     array = picture.numpy(force=True) if isinstance(picture, Tensor) else np.asarray(picture)
     array = array[:, :, None] if array.ndim == 2 else array
     if array.ndim != 3 or array.shape[2] != channels or 0 in array.shape:
@@ -88,14 +88,14 @@ class PatchTokenizer(Tokenizer):
             raise InputError(f"a stride of {stride} skips pixels of the picture: take 1 to {patch}, the patch")
         if stem and self.stride != patch:
             raise InputError("a convolutional stem overlaps by itself: leave stride at the patch")
-        self.project = Stem(stem, channels, dim, patch) if stem else LinearMap(channels * patch * patch, dim)
+        self.project = Stem(stem, channels, dim, patch) if stem else LinearProjection(channels * patch * patch, dim)
         self.class_token = nn.Parameter(torch.randn(dim) * 0.02) if class_token else None
         self.encoding = PositionalEncoding(positions, dim, (length, length))
         self.dropout = Dropout(dropout)
         self.register_buffer("mean", torch.full((channels,), 0.5))
         self.register_buffer("std", torch.full((channels,), 0.25))
 
-    def fit(self, pictures: Iterable[Picture]) -> "PatchTokenizer":
+    def fit(self, pictures: Iterable[RawImage]) -> "PatchTokenizer":
         """Take each channel's mean and standard deviation from pictures, held one at a time; returns itself.
 
         Raises InputError where there is none.
@@ -112,10 +112,10 @@ class PatchTokenizer(Tokenizer):
         self.std.copy_(torch.from_numpy((shares * (values - mean[:, None]) ** 2).sum(1) ** 0.5).clamp(min=1e-3))
         return self
 
-    def encode(self, raw: Picture) -> Units:
+    def encode(self, raw: RawImage) -> Units:
         pixels = torch.from_numpy(to_array(raw, self.channels)).permute(2, 0, 1)
         patch, stride = self.patch, self.stride
-        rows, columns = (tiles_over(side, patch, stride) for side in pixels.shape[1:])
+        rows, columns = (num_tiles(side, patch, stride) for side in pixels.shape[1:])
         height, width = (rows - 1) * stride + patch, (columns - 1) * stride + patch
         pixels = functional.pad(pixels, (0, width - pixels.shape[2], 0, height - pixels.shape[1]))
         windows = pixels.unfold(1, patch, stride).unfold(2, patch, stride)  # C, rows, columns, patch, patch
@@ -123,7 +123,7 @@ class PatchTokenizer(Tokenizer):
         positions = torch.from_numpy(np.indices((rows, columns), np.int64).reshape(2, -1))
         if self.class_token is not None:
             values = functional.pad(values, (1, 0))
-            positions = functional.pad(positions, (1, 0), value=NOWHERE)
+            positions = functional.pad(positions, (1, 0), value=NO_POSITION)
         self.encoding.check(positions)
         return Units(values.contiguous(), positions)
 
@@ -137,14 +137,14 @@ class PatchTokenizer(Tokenizer):
             columns = torch.cat([token, columns.mT], dim=1).mT
         return self.dropout(self.encoding(columns, positions))
 
-    def pictures(self, values: Tensor, positions: Tensor) -> Pictures:
+    def to_images(self, values: Tensor, positions: Tensor) -> ImageBatch:
         """A batch's pictures put together again from values (B, P, N) at positions (B, 2, N)."""
-        return to_pictures(values, positions, self.patch, self.stride)
+        return patches_to_images(values, positions, self.patch, self.stride)
 
-    def patches(self, pixels: Tensor, positions: Tensor) -> Tensor:
+    def to_patches(self, pixels: Tensor, positions: Tensor) -> Tensor:
         """Pictures (B, C, H, W) cut at positions (B, 2, N) as `encode` cuts them: values (B, P, N)."""
-        return to_patches(pixels, positions, self.patch, self.stride)
+        return images_to_patches(pixels, positions, self.patch, self.stride)
 
-    def coordinates(self, units: Units) -> Tensor:
+    def position_values(self, units: Units) -> Tensor:
         """The middle of each patch (2, N), in pixels down and to the right."""
         return units.positions * self.stride + self.patch / 2

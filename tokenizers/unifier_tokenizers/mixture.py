@@ -9,11 +9,11 @@ from torch.nn import functional
 
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.tokenizer import Tokenizer
-from unifier_tokenizers.tokens import NOWHERE, Units, no_units
+from unifier_tokenizers.tokens import NO_POSITION, Units, units_error
 
 # A member's units travel as int32 rows below a header: ids as they are, floats as their bits. So both arrive exact,
 # and a half-precision trainer, which rounds every float of a batch, rounds no id.
-DTYPES = (torch.int64, torch.int32, torch.uint8, torch.float32)
+MIXED_DTYPES = (torch.int64, torch.int32, torch.uint8, torch.float32)
 """What a member's values may be."""
 
 
@@ -53,7 +53,7 @@ class Mixture(Tokenizer):
             raise InputError(f"an example without {_named(missing)}: every one needs {_named(self.members)}")
         units = {name: member.encode(raw[name]) for name, member in self.members.items()}
         for name, each in units.items():
-            if wrong := no_units(each):
+            if wrong := units_error(each):
                 raise InputError(f"member {name!r}: {wrong}")
         values = [_pack(name, index, *each) for index, (name, each) in enumerate(units.items())]
         rows = max(len(each) for each in values)
@@ -75,14 +75,14 @@ class Mixture(Tokenizer):
             _, dtype, rows, axes = packed[:, :HEADER].amax((0, 2)).tolist()
             own = packed[:, HEADER : HEADER + rows] if rows else packed[:, HEADER]
             # Floats take the dtype of the weights, as a half-precision trainer gives it to any other float batch.
-            is_float = DTYPES[dtype].is_floating_point
-            own = own.view(torch.float32).to(weight.dtype) if is_float else own.to(DTYPES[dtype])
+            is_float = MIXED_DTYPES[dtype].is_floating_point
+            own = own.view(torch.float32).to(weight.dtype) if is_float else own.to(MIXED_DTYPES[dtype])
             embedded = member.embed(own, places[:, :axes]) + weight[index, :, None]
             rank = (mine.cumsum(-1) - 1).clamp(min=0)  # which of its member's columns a column is
             columns = torch.where(mine[:, None], _gather_columns(embedded, rank), columns)
         return columns
 
-    def coordinates(self, units: Units) -> Tensor:
+    def position_values(self, units: Units) -> Tensor:
         """The order of the columns (1, N): what members count in has no common measure."""
         return torch.arange(units.values.shape[-1])[None].float()
 
@@ -93,13 +93,13 @@ def _named(names: Iterable[object]) -> str:
 
 def _pack(name: str, index: int, values: Tensor, positions: Tensor) -> Tensor:
     """A member's values (N,) or (P, N) as int32 rows (HEADER + P, N), P = 1 for ids; raises InputError for others."""
-    if values.dtype not in DTYPES or values.dim() > 2:
+    if values.dtype not in MIXED_DTYPES or values.dim() > 2:
         raise InputError(
             f"member {name!r} has {values.dtype} values of {values.dim()} dimensions: "
-            f"a mixture takes (N,) or (P, N) of {', '.join(map(str, DTYPES))}"
+            f"a mixture takes (N,) or (P, N) of {', '.join(map(str, MIXED_DTYPES))}"
         )
     rows = len(values) if values.dim() == 2 else 0
-    header = torch.tensor([index + 1, DTYPES.index(values.dtype), rows, len(positions)], dtype=torch.int32)
+    header = torch.tensor([index + 1, MIXED_DTYPES.index(values.dtype), rows, len(positions)], dtype=torch.int32)
     body = values.view(torch.int32) if values.is_floating_point() else values.int()
     return torch.cat([header[:, None].expand(-1, values.shape[-1]), body.reshape(-1, values.shape[-1])])
 
@@ -107,7 +107,7 @@ def _pack(name: str, index: int, values: Tensor, positions: Tensor) -> Tensor:
 def _with_axes(positions: Tensor, axes: int) -> Tensor:
     """Positions (A, N) with coordinate 0 on further axes, up to (axes, N), and `NOWHERE` there for what is nowhere."""
     further = positions.new_zeros(axes - len(positions), positions.shape[1])
-    return torch.cat([positions, further.masked_fill((positions == NOWHERE).all(0), NOWHERE)])
+    return torch.cat([positions, further.masked_fill((positions == NO_POSITION).all(0), NO_POSITION)])
 
 
 def _pack_left(values: Tensor, positions: Tensor, mine: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,7 +115,7 @@ def _pack_left(values: Tensor, positions: Tensor, mine: Tensor) -> tuple[Tensor,
     order = mine.int().argsort(dim=-1, descending=True, stable=True)[:, : int(mine.sum(-1).max())]
     padding = ~mine.gather(1, order)[:, None]
     packed, places = _gather_columns(values, order), _gather_columns(positions, order)
-    return packed.masked_fill(padding, 0), places.masked_fill(padding, NOWHERE)
+    return packed.masked_fill(padding, 0), places.masked_fill(padding, NO_POSITION)
 
 
 def _gather_columns(matrix: Tensor, order: Tensor) -> Tensor:

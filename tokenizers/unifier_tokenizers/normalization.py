@@ -1,4 +1,4 @@
-"""Log power normalised to mean 0 and standard deviation 1."""
+"""Log power normalized to mean 0 and standard deviation 1."""
 
 from collections.abc import Iterable
 from typing import Literal, final, get_args
@@ -7,15 +7,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier_tokenizers.errors import InputError, choose
-from unifier_tokenizers.tokens import NOWHERE
+from unifier_tokenizers.errors import InputError, check_choice
+from unifier_tokenizers.tokens import NO_POSITION
 
-Normalise = Literal["whole", "band", "example"]
+Normalization = Literal["whole", "band", "example"]
 """Over all bands of all sounds, over each band of all sounds, or by the mean of each band of the example itself."""
 
 
 @final
-class Normal(nn.Module):
+class SpectrogramNorm(nn.Module):
     """Log power less its mean, over its standard deviation, both measured once by `fit`.
 
     With "example", the mean is that of the band in the example, over its columns and the silence that fills the last of
@@ -26,10 +26,10 @@ class Normal(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, kind: Normalise, bands: int, height: int, step: int) -> None:
+    def __init__(self, kind: Normalization, bands: int, height: int, step: int) -> None:
         """Tiles span `height` of the bands, `step` apart; what is above the last band counts as the last."""
         super().__init__()
-        self.kind = choose("normalise", kind, get_args(Normalise))
+        self.kind = check_choice("normalize", kind, get_args(Normalization))
         rows = torch.arange(-(-max(bands - height, 0) // step) + 1)
         within = (rows[:, None] * step + torch.arange(height)).clamp(max=bands - 1)
         self.register_buffer("index", within, persistent=False)
@@ -64,7 +64,7 @@ class Normal(nn.Module):
         mean, std = self.mean[self.index], self.std[self.index]  # rows, height
         row = positions[:, 1].clamp(min=0) if len(mean) > 1 else torch.zeros_like(positions[:, 0])  # B, N
         if self.kind == "example":
-            here = functional.one_hot(row, len(mean)).masked_fill(positions[:, 0, :, None] == NOWHERE, 0)
+            here = functional.one_hot(row, len(mean)).masked_fill(positions[:, 0, :, None] == NO_POSITION, 0)
             total = torch.einsum("bnr,bnh->brh", here.to(power.dtype), power.mean(2))
             mean = total / here.sum(1).clamp(min=1)[:, :, None]  # B, rows, height
             power = power - mean[torch.arange(len(row), device=row.device)[:, None], row][:, :, None]

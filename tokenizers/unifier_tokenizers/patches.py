@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from unifier_tokenizers.tokens import NOWHERE
+from unifier_tokenizers.tokens import NO_POSITION
 
-Count = TypeVar("Count", int, Tensor)
+PerAxis = TypeVar("PerAxis", int, Tensor)
 
 
-def tiles_over(side: Count, patch: int, stride: int) -> Count:
+def num_tiles(side: PerAxis, patch: int, stride: int) -> PerAxis:
     """How many tiles, each a step after the one before it, it takes to reach over a side: one at least."""
     further = -((patch - side) // stride)
     return further * (further > 0) + 1
@@ -39,11 +39,11 @@ class Tiles:
     @property
     def across(self) -> int:
         """How many tiles stand at one time."""
-        return tiles_over(self.bands, self.patch[1], self.stride[1])
+        return num_tiles(self.bands, self.patch[1], self.stride[1])
 
-    def times(self, frames: Count) -> Count:
+    def times(self, frames: PerAxis) -> PerAxis:
         """How many tiles stand one after the other where there are so many frames."""
-        return tiles_over(frames, self.patch[0], self.stride[0])
+        return num_tiles(frames, self.patch[0], self.stride[0])
 
     def frames(self, times: Tensor) -> Tensor:
         """How many frames so many tiles reach over."""
@@ -79,7 +79,7 @@ class Tiles:
         return plane
 
 
-class Pictures(NamedTuple):
+class ImageBatch(NamedTuple):
     """Pictures of a batch, each in the upper left corner of its canvas."""
 
     pixels: Tensor
@@ -88,7 +88,7 @@ class Pictures(NamedTuple):
     """(B, 2) int64: each picture's own height and width, in pixels."""
 
 
-def to_pictures(values: Tensor, positions: Tensor, patch: int, stride: int) -> Pictures:
+def patches_to_images(values: Tensor, positions: Tensor, patch: int, stride: int) -> ImageBatch:
     """Patches (B, C x patch x patch, N) at positions (B, 2, N) put together, with 0 beyond a picture's own size.
 
     A picture is as large as its patches make it: the black that filled up the last ones has become part of it.
@@ -98,10 +98,10 @@ def to_pictures(values: Tensor, positions: Tensor, patch: int, stride: int) -> P
     pixels = values.unflatten(1, (-1, patch * patch)).flatten(2)
     index = _places(positions, patch, stride, height, width)[:, None].expand_as(pixels)
     canvas = pixels.new_zeros(*pixels.shape[:2], height * width + 1).scatter_(2, index, pixels)
-    return Pictures(canvas[..., :-1].unflatten(2, (height, width)), sizes)
+    return ImageBatch(canvas[..., :-1].unflatten(2, (height, width)), sizes)
 
 
-def to_patches(pixels: Tensor, positions: Tensor, patch: int, stride: int) -> Tensor:
+def images_to_patches(pixels: Tensor, positions: Tensor, patch: int, stride: int) -> Tensor:
     """Pictures (B, C, H, W) cut at positions (B, 2, N) into patches (B, C x patch x patch, N); 0 at `NOWHERE`."""
     index = _places(positions, patch, stride, *pixels.shape[2:])[:, None].expand(-1, pixels.shape[1], -1)
     found = functional.pad(pixels.flatten(2), (0, 1)).gather(2, index)
@@ -117,4 +117,4 @@ def _places(positions: Tensor, patch: int, stride: int, height: int, width: int)
     inside = (along[:, None] * width + along).flatten()
     corners = (positions[:, 0] * width + positions[:, 1]) * stride
     places = corners[:, None] + inside[:, None]
-    return places.masked_fill_(positions[:, :1] == NOWHERE, height * width).flatten(1)
+    return places.masked_fill_(positions[:, :1] == NO_POSITION, height * width).flatten(1)

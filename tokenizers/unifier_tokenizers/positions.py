@@ -7,13 +7,13 @@ from typing import Literal, final, get_args
 import torch
 from torch import Tensor, nn
 
-from unifier_tokenizers.errors import InputError, choose
-from unifier_tokenizers.tokens import alike
+from unifier_tokenizers.errors import InputError, check_choice
+from unifier_tokenizers.tokens import is_batch_constant
 
 PositionKind = Literal["none", "sinusoid", "learned"]
 
 
-def sinusoid(positions: Tensor, dim: int) -> Tensor:
+def sinusoidal_encoding(positions: Tensor, dim: int) -> Tensor:
     """Sines and cosines of each coordinate: positions (B, A, N) -> (B, D, N).
 
     Each axis has D / A rows, half of them sines and half cosines, with wavelengths from 2 pi to 20,000 pi
@@ -28,7 +28,7 @@ def sinusoid(positions: Tensor, dim: int) -> Tensor:
     return torch.cat([angle.sin(), angle.cos()], dim=3).flatten(2).mT
 
 
-def rotary_angles(positions: Tensor, depth: int) -> Tensor:
+def rope_frequencies(positions: Tensor, depth: int) -> Tensor:
     """Angles by which rotary attention turns its queries and keys: positions (B, A, N) -> (B, N, depth / 2).
 
     The axes share the pairs of a head's depth in turn (Su et al. 2021, section 3.2.2, one axis).
@@ -48,7 +48,7 @@ class PositionalEncoding(nn.Module):
     def __init__(self, kind: PositionKind, dim: int, lengths: tuple[int, ...]) -> None:
         """`lengths` holds, for each axis, how many places "learned" has a vector for."""
         super().__init__()
-        self.kind = choose("positions", kind, get_args(PositionKind))
+        self.kind = check_choice("positions", kind, get_args(PositionKind))
         self.dim = dim
         self.lengths = lengths
         sizes = lengths if kind == "learned" else ()
@@ -71,10 +71,10 @@ class PositionalEncoding(nn.Module):
         """columns (B, D, N) at positions (B, A, N), or (1, A, N) the same for all -> (B, D, N)."""
         if self.kind == "none":
             return columns
-        if alike(positions):  # as of pictures of one size: looked up once
+        if is_batch_constant(positions):  # as of pictures of one size: looked up once
             positions = positions[:1]
         if self.kind == "sinusoid":
-            places = sinusoid(positions, self.dim).mT
+            places = sinusoidal_encoding(positions, self.dim).mT
         else:
             places = reduce(torch.add, (table(positions[:, axis] + 1) for axis, table in enumerate(self.tables)))
         # In the order they lie in, or what places learn would be summed across it.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from unifier_tokenizers.errors import InputError, one_line
 from unifier_tokenizers.tokenizer import Tokenizer
-from unifier_tokenizers.tokens import NOWHERE, Units, no_units, pad_columns
+from unifier_tokenizers.tokens import NO_POSITION, Units, pad_columns, units_error
 
 PADDING = 4
 """Padding columns that are put after an example, to see that they change nothing."""
@@ -36,7 +36,7 @@ def check_tokenizer(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
         try:
             subject = deepcopy(tokenizer).eval()
         except Exception as error:
-            raise ContractError(_cannot("be copied", error, "data workers hold a copy of it")) from error
+            raise ContractError(_cannot("be copied", error, "data num_workers hold a copy of it")) from error
         check_units(subject, raws)
         check_coordinates(subject, raws)
         check_matrix(subject, raws)
@@ -56,13 +56,13 @@ def check_units(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
     layouts: set[tuple[Any, ...]] = set()
     for i, raw in enumerate(raws):
         encoded = tokenizer.encode(raw)
-        _require(not (wrong := no_units(encoded)), f"{wrong}, for example {i}")
+        _require(not (wrong := units_error(encoded)), f"{wrong}, for example {i}")
         values, positions = encoded
-        nowhere = positions == NOWHERE
+        nowhere = positions == NO_POSITION
         _require(
             bool(((positions >= 0) | nowhere).all()) and torch.equal(nowhere.any(0), nowhere.all(0)),
             f"encode gives example {i} a column that stands nowhere on some axes only, or below 0: "
-            f"coordinates count from 0, and {NOWHERE} is for a column that has no place on any axis",
+            f"coordinates count from 0, and {NO_POSITION} is for a column that has no place on any axis",
         )
         layouts.add((values.dtype, *values.shape[:-1], "A =", len(positions)))
     _require(
@@ -76,7 +76,7 @@ def check_coordinates(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
     for i, raw in enumerate(raws):
         units = tokenizer.encode(raw)
         try:
-            places = tokenizer.coordinates(units)
+            places = tokenizer.position_values(units)
         except Exception as error:
             why = "attention's distances are measured with them"
             raise ContractError(_cannot(f"give the coordinates of example {i}", error, why)) from error
@@ -86,7 +86,7 @@ def check_coordinates(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
         )
         _require(places.is_floating_point(), f"example {i} has {places.dtype} coordinates: they must be floats")
         _require(
-            bool(places[:, units.positions[0] != NOWHERE].isfinite().all()),
+            bool(places[:, units.positions[0] != NO_POSITION].isfinite().all()),
             f"example {i} has coordinates that are NaN or infinite: a column that stands somewhere has finite ones",
         )
 
@@ -157,20 +157,20 @@ def check_padding(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
     """Columns after an example, at position `NOWHERE`, change none of its own, whether they hold 0 or another float."""
     for i, raw in enumerate(raws):
         units, matrix = tokenizer.encode(raw), tokenizer(raw)
-        positions = torch.nn.functional.pad(units.positions, (0, PADDING), value=NOWHERE)
+        positions = torch.nn.functional.pad(units.positions, (0, PADDING), value=NO_POSITION)
         for held in (0.0, 0.5) if units.values.is_floating_point() else (0,):
             padded = Units(torch.nn.functional.pad(units.values, (0, PADDING), value=held), positions)
             try:
                 columns = _embed(tokenizer, padded)
             except Exception as error:
-                why = f"padding holds value 0 at position {NOWHERE}"
+                why = f"padding holds value 0 at position {NO_POSITION}"
                 raise ContractError(_cannot(f"embed example {i} when padded", error, why)) from error
             _require_same_columns(
                 f"padding that holds {held}",
                 i,
                 columns[:, : matrix.shape[1]],
                 matrix,
-                f"embed must not let real columns depend on columns at position {NOWHERE}",
+                f"embed must not let real columns depend on columns at position {NO_POSITION}",
             )
 
 
@@ -199,11 +199,11 @@ def check_batch(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
 @torch.enable_grad()
 def check_gradients(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
     """All examples together move every parameter that requires a gradient."""
-    moved = _perturbed(tokenizer)  # away from an initialisation at 0, which may close a path that training opens
+    moved = _perturbed(tokenizer)  # away from an initialization at 0, which may close a path that training opens
     moved.zero_grad()
     for raw in raws:
         matrix = moved(raw)
-        # Uneven weights: a plain sum is constant over a column that is normalised, and has no gradient there.
+        # Uneven weights: a plain sum is constant over a column that is normalized, and has no gradient there.
         weights = torch.arange(matrix.numel(), device=matrix.device).cos().view_as(matrix)
         if matrix.requires_grad:
             (matrix * weights).sum().backward()
@@ -237,7 +237,7 @@ def check_pickle(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
     try:
         pickled = pickle.loads(pickle.dumps(tokenizer))
     except Exception as error:
-        raise ContractError(_cannot("be pickled", error, "data workers hold a copy of it")) from error
+        raise ContractError(_cannot("be pickled", error, "data num_workers hold a copy of it")) from error
     for i, raw in enumerate(raws):
         _require(
             _same(tokenizer.encode(raw), pickled.encode(raw)),

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import tokenizers as hf
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from unifier_tokenizers.dropout import Dropout
-from unifier_tokenizers.errors import InputError, choose
+from unifier_tokenizers.errors import InputError, check_choice
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind
 from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import Units
@@ -26,18 +26,18 @@ from unifier_tokenizers.tokens import Units
 Level = Literal["bpe", "word", "character", "byte"]
 
 
-LEAST: dict[Level, int] = {"bpe": 260, "byte": 260, "character": 261, "word": 5}
+MIN_VOCABULARY: dict[Level, int] = {"bpe": 260, "byte": 260, "character": 261, "word": 5}
 """The fewest entries at each level: the specials, and the bytes where it has them, else one to learn."""
 
 
-PAD, UNKNOWN, BEGIN, END = range(4)
+PAD, UNK, BOS, EOS = range(4)
 
 
 SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")
 """The first entries of every vocabulary. No text ever encodes to them by its spelling."""
 
 
-WORD = re.compile(r"\w+'?|[^\w\s]")
+WORD_START = re.compile(r"\w+'?|[^\w\s]")
 """Texts are cut at spaces, after an apostrophe and around marks: "Je n'entre." is Je, n', entre, "."."""
 
 
@@ -57,7 +57,7 @@ class Vocabulary:
     @classmethod
     def fit(cls, texts: Iterable[str], *, size: int = 8000, level: Level = "bpe") -> "Vocabulary":
         """Learn at most `size` entries from texts, the four specials and any bytes included."""
-        if size < (least := LEAST[choose("level", level, tuple(LEAST))]):
+        if size < (least := MIN_VOCABULARY[check_choice("level", level, tuple(MIN_VOCABULARY))]):
             raise InputError(f'a vocabulary of {size} entries at level "{level}" is too small: at least {least}')
         texts = iter(texts)  # there may be more of them than fit into memory
         first = next(filter(None, texts), None)
@@ -97,27 +97,27 @@ class Vocabulary:
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; specials are left out."""
-        text = self.codec.decode([i for i in ids if i > END], skip_special_tokens=False)
+        text = self.codec.decode([i for i in ids if i > EOS], skip_special_tokens=False)
         return text.removeprefix(" ")
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Each id as a person would read it, for axes of figures."""
-        return [self.codec.decode([i]).strip() if i > END else SPECIALS[i] for i in ids]
+        return [self.codec.decode([i]).strip() if i > EOS else SPECIALS[i] for i in ids]
 
-    def words(self, ids: Iterable[int]) -> list[int]:
+    def word_ids(self, ids: Iterable[int]) -> list[int]:
         """For each id which `WORD` of the text it belongs to, from 0 on; a special entry counts as a word of its own.
 
         An id that spans two words belongs to the second, and a space to the word after it.
         """
         places: list[int] = []
         before = 0
-        for special, group in groupby(ids, lambda i: i <= END):
+        for special, group in groupby(ids, lambda i: i <= EOS):
             run = list(group)
             if special:
                 places += range(before, before + len(run))
                 before += len(run)
                 continue
-            ends = [word.end() for word in WORD.finditer(self.decode(run))]
+            ends = [word.end() for word in WORD_START.finditer(self.decode(run))]
             # Where each id ends. Part of a character's bytes is read as one character or more: not past its own end.
             lengths = [len(self.decode(run[:n])) for n in range(1, len(run) + 1)]
             lasts = [*accumulate(reversed(lengths), min)][::-1]
@@ -177,14 +177,14 @@ def _characters(texts: Iterable[str], size: int) -> hf.Tokenizer:
 
 
 def _words(texts: Iterable[str], size: int) -> hf.Tokenizer:
-    trained = hf.Tokenizer(models.WordLevel(unk_token=SPECIALS[UNKNOWN]))
+    trained = hf.Tokenizer(models.WordLevel(unk_token=SPECIALS[UNK]))
     trained.pre_tokenizer = pre_tokenizers.Whitespace()
     trained.train_from_iterator(
         texts, trainers.WordLevelTrainer(vocab_size=size - len(SPECIALS), show_progress=False, special_tokens=[])
     )
     learned = trained.get_vocab()
     codec = hf.Tokenizer(
-        models.WordLevel(_numbered(sorted(learned, key=lambda word: learned[word])), unk_token=SPECIALS[UNKNOWN])
+        models.WordLevel(_numbered(sorted(learned, key=lambda word: learned[word])), unk_token=SPECIALS[UNK])
     )
     codec.pre_tokenizer = trained.pre_tokenizer
     return codec
@@ -232,7 +232,7 @@ class SubwordTokenizer(Tokenizer):
             raise InputError(f"a text is expected, not {type(raw).__name__}")
         if not raw.strip():
             raise InputError("an empty text has no tokens")
-        ids = torch.tensor([*self.vocabulary.encode(raw), END])
+        ids = torch.tensor([*self.vocabulary.encode(raw), EOS])
         positions = torch.arange(len(ids))[None]
         self.encoding.check(positions)
         return Units(ids, positions)
@@ -241,9 +241,9 @@ class SubwordTokenizer(Tokenizer):
         columns = self.project(self.embedding(values)) * math.sqrt(self.dim)
         return self.dropout(self.encoding(columns.transpose(1, 2), positions))
 
-    def coordinates(self, units: Units) -> Tensor:
+    def position_values(self, units: Units) -> Tensor:
         """Which word of the text each subword belongs to (1, N); the end mark stands after the last."""
-        return torch.tensor(self.vocabulary.words(units.values.tolist())).float()[None]
+        return torch.tensor(self.vocabulary.word_ids(units.values.tolist())).float()[None]
 
 
 def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:

@@ -52,7 +52,7 @@ class Tokenizer(nn.Module, ABC):
         """
         return None
 
-    def coordinates(self, units: Units) -> Tensor:
+    def position_values(self, units: Units) -> Tensor:
         """Where each column of an example stands, in `unit`: (A, N) float, with as many axes as have that unit.
 
         What a column at `NOWHERE` has here is read by nobody.

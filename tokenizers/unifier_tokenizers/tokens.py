@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-NOWHERE = -1
+NO_POSITION = -1
 """The coordinate of a column that stands at no place: a class token, or padding."""
 
 
@@ -29,14 +29,14 @@ class Units(NamedTuple):
     """(A, N) int64: where each column stands in its own domain; `NOWHERE` for a class token."""
 
 
-CARRIED = frozenset(
+SUPPORTED_DTYPES = frozenset(
     {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
     | {torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128}
 )
 """Types in which examples are kept and padded: NumPy has them all, and torch can fill them."""
 
 
-def no_units(encoded: object) -> str:
+def units_error(encoded: object) -> str:
     """Why something that an `encode` gave cannot be taken for the units of an example; empty where it can."""
     expected = "encode must give Units of two tensors without gradients"
     if not isinstance(encoded, Units):
@@ -54,10 +54,10 @@ def no_units(encoded: object) -> str:
         return f"{shapes}: N and A must be at least 1"
     if positions.dtype != torch.int64:
         return f"encode gives {positions.dtype} positions: coordinates are int64"
-    if values.dtype not in CARRIED:
+    if values.dtype not in SUPPORTED_DTYPES:
         return f"encode gives {values.dtype} values, which no data set is kept in: give float32"
     if not values.device.type == positions.device.type == "cpu":
-        return f"encode gives units on {values.device}: data workers have nothing but the CPU"
+        return f"encode gives units on {values.device}: data num_workers have nothing but the CPU"
     return ""
 
 
@@ -80,7 +80,7 @@ def pad_columns(examples: Sequence[Units]) -> tuple[Tensor, Tensor, Tensor]:
     width = max(units.values.shape[-1] for units in examples)
     first = examples[0]
     values = first.values.new_zeros(len(examples), *first.values.shape[:-1], width)
-    positions = first.positions.new_full((len(examples), first.positions.shape[0], width), NOWHERE)
+    positions = first.positions.new_full((len(examples), first.positions.shape[0], width), NO_POSITION)
     mask = torch.zeros(len(examples), width, dtype=torch.bool)
     for b, units in enumerate(examples):
         n = units.values.shape[-1]
@@ -90,7 +90,7 @@ def pad_columns(examples: Sequence[Units]) -> tuple[Tensor, Tensor, Tensor]:
     return values, positions, mask
 
 
-def known(x: Tensor) -> bool:
+def is_host_readable(x: Tensor) -> bool:
     """Whether a tensor's numbers can be asked for at no cost.
 
     On a CPU alone: an accelerator would have to finish all that it was told before, and a compiler has no answer yet.
@@ -99,12 +99,12 @@ def known(x: Tensor) -> bool:
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def alike(x: Tensor) -> bool:
+def is_batch_constant(x: Tensor) -> bool:
     """Whether it is known that x (B, ...) holds the same for every example."""
-    return len(x) == 1 or x.stride(0) == 0 or (known(x) and bool((x == x[:1]).all()))
+    return len(x) == 1 or x.stride(0) == 0 or (is_host_readable(x) and bool((x == x[:1]).all()))
 
 
-def all_real(mask: Tensor) -> bool:
+def has_no_padding(mask: Tensor) -> bool:
     """Whether it is known that no column of a mask (B, N) is padding."""
     same = all(stride == 0 or side == 1 for stride, side in zip(mask.stride(), mask.shape, strict=True))
-    return same or (known(mask) and bool(mask.all()))  # each example has a real column: the same is True
+    return same or (is_host_readable(mask) and bool(mask.all()))  # each example has a real column: the same is True

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from unifier.nn.attention import Visible, visibility
+from unifier.nn.attention import AttentionMode, build_attention_mask
 
-STATISTICS = ("entropy", "distance", "uniform_distance", "agreement")
+ATTENTION_STATISTICS = ("entropy", "distance", "uniform_distance", "agreement")
 
 
 def attention_statistics(
-    weights: Tensor, mask: Tensor, visible: Visible, coordinates: Tensor, placed: Tensor
+    weights: Tensor, mask: Tensor, mode: AttentionMode, coordinates: Tensor, placed: Tensor
 ) -> dict[str, Tensor]:
     """What each real column of a batch does with attention (B, H, N, N) under mask (B, N): (columns,) for each name.
 
@@ -28,7 +28,7 @@ def attention_statistics(
     NaN stands where there is nothing to say: a column that sees itself alone has no entropy, a lone head no agreement.
     """
     n, heads = weights.shape[-1], weights.shape[1]
-    allowed = visibility(mask, visible)
+    allowed = build_attention_mask(mask, mode)
     seen = mask[:, None, :].expand(-1, n, -1) if allowed is None else allowed[:, 0].expand(-1, n, -1)
     weights = weights.float()
     entropies = torch.special.entr(weights).sum(-1)  # B, H, N
@@ -43,13 +43,13 @@ def attention_statistics(
         (near * between).sum(-1) / near.sum(-1),
         1 - divergence / torch.tensor(float(heads)).log(),
     )
-    found = dict(zip(STATISTICS, found, strict=True))
+    found = dict(zip(ATTENTION_STATISTICS, found, strict=True))
     for name in ("distance", "uniform_distance"):
         found[name] = found[name].masked_fill(~placed, torch.nan)
     return {name: each[mask].where(each[mask].isfinite(), torch.nan) for name, each in found.items()}
 
 
-def received(weights: Tensor, asking: Tensor) -> Tensor:
+def attention_received(weights: Tensor, asking: Tensor) -> Tensor:
     """How much attention each column receives, mean over heads and over the columns that ask: (H, N, N) -> (N,).
 
     `asking` (N,) says which: all real ones before a mean, the first one alone before a class token's head. In units of
@@ -58,7 +58,7 @@ def received(weights: Tensor, asking: Tensor) -> Tensor:
     return weights.float().mean(0)[asking].mean(0) * weights.shape[-1]
 
 
-def between_words(attention: Tensor, target_words: Sequence[int], source_words: Sequence[int]) -> Tensor:
+def word_attention(attention: Tensor, target_words: Sequence[int], source_words: Sequence[int]) -> Tensor:
     """Attention between tokens (L, N) as attention between words (target words, source words).
 
     The places say which word each token is part of; the last one's, the end mark's, is left out. What the tokens of a
@@ -68,7 +68,7 @@ def between_words(attention: Tensor, target_words: Sequence[int], source_words: 
     return (target / target.sum(0).clamp(min=1)).T @ attention.cpu() @ source
 
 
-class Aligned(NamedTuple):
+class AlignedSentence(NamedTuple):
     """A sentence and its translation, word by word."""
 
     source: list[str]
@@ -84,15 +84,15 @@ class Aligned(NamedTuple):
         return {(source, target) for target, source in enumerate(self.attention.argmax(1).tolist())}
 
 
-def alignment_error_rate(sentences: Sequence[Aligned]) -> float:
+def alignment_error_rate(sentences: Sequence[AlignedSentence]) -> float:
     """From 0 to 1, all gold links being sure ones (Och and Ney 2003, section 4)."""
     return _error_rate(sentences, sum(len(one.found & one.gold) for one in sentences))
 
 
-def chance_error_rate(sentences: Sequence[Aligned]) -> float:
+def chance_error_rate(sentences: Sequence[AlignedSentence]) -> float:
     """What is to be expected where each target word is linked to a source word drawn evenly."""
     return _error_rate(sentences, sum(len(one.gold) / len(one.source) for one in sentences))
 
 
-def _error_rate(sentences: Sequence[Aligned], right: float) -> float:
+def _error_rate(sentences: Sequence[AlignedSentence], right: float) -> float:
     return 1 - 2 * right / sum(len(one.target) + len(one.gold) for one in sentences)

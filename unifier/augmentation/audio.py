@@ -10,26 +10,26 @@ from torch import Tensor
 from torch.nn import functional
 
 from unifier.augmentation.mixup import Mixup
-from unifier.data.dataloader import Augment, Batch, Views
-from unifier.data.storage import Piece
-from unifier_tokenizers import NOWHERE, InputError, WaveformTokenizer
-from unifier_tokenizers.audio import SoundTokenizer
-from unifier_tokenizers.errors import check_share
+from unifier.data.dataloader import Augment, Batch, TestTimeAugmentation
+from unifier.data.storage import Crop
+from unifier_tokenizers import NO_POSITION, InputError, WaveformTokenizer
+from unifier_tokenizers.audio import AudioTokenizer
+from unifier_tokenizers.errors import check_fraction
 from unifier_tokenizers.patches import Tiles
 
-KNOTS = 5
-"""Bands, evenly spaced, that `equalise` makes louder or softer by numbers of their own."""
+EQ_KNOTS = 5
+"""Bands, evenly spaced, that `equalize` makes louder or softer by numbers of their own."""
 
 
-def augment_sounds(
-    tokenizer: SoundTokenizer,
+def augment_audio(
+    tokenizer: AudioTokenizer,
     *,
     mixup: Mixup | None = None,
-    stretch: float = 0.0,
+    speed_perturb: float = 0.0,
     crop: float | None = None,
-    shift: float = 0.0,
+    freq_shift: float = 0.0,
     gain: float = 0.0,
-    equalise: float = 0.0,
+    random_eq: float = 0.0,
     time_masks: int = 0,
     time_width: float = 0.1,
     band_masks: int = 0,
@@ -40,69 +40,71 @@ def augment_sounds(
     `mixup` mixes sounds, a shorter one `repeat`ed, and of a long one only what its piece is cut from. `stretch` is the
     share by which a sound is made faster or slower at most, `crop` the seconds that are left of a longer one, `shift`
     the share of the bands by which all it holds is moved up or down at most, as by another throat (after Jaitly and
-    Hinton 2013), `gain` the decibels by which it is made louder or softer at most, `equalise` those by which each of
+    Hinton 2013), `gain` the decibels by which it is made louder or softer at most, `equalize` those by which each of
     `KNOTS` bands is and, in between, the others, as by another microphone (after FilterAugment: Nam et al. 2022).
     So many masks then hide a stretch of at most `time_width` of the sound, or at most `band_width` of the bands
     (SpecAugment: Park et al. 2019, section 2).
     """
     amounts = {
-        "stretch": stretch,
+        "speed_perturb": speed_perturb,
         "gain": gain,
-        "equalise": equalise,
+        "random_eq": random_eq,
         "time_masks": time_masks,
         "band_masks": band_masks,
     }
     for name, value in amounts.items():
         if not 0 <= value < math.inf:
             raise InputError(f"{name}={value}: 0 or more is needed")
-    check_share("shift", shift)
+    check_fraction("shift", freq_shift)
     for name, value in (("time_width", time_width), ("band_width", band_width)):
         if not 0 < value <= 1:
             raise InputError(f"{name}={value}: a share, above 0 and at most 1, is expected")
     if crop is not None and not 0 < crop < math.inf:
         raise InputError(f"crop={crop}: a number of seconds above 0 is needed")
     learned = isinstance(tokenizer, WaveformTokenizer)
-    for name, value in (("band_masks", band_masks), ("shift", shift), ("equalise", equalise)):
+    for name, value in (("band_masks", band_masks), ("shift", freq_shift), ("random_eq", random_eq)):
         if learned and value:
             raise InputError(f"{name}={value}: a waveform has no bands; take a tokenizer of frames")
-    if not (mixup or crop or shift or any(amounts.values())):
+    if not (mixup or crop or freq_shift or any(amounts.values())):
         return None
     tiles = tokenizer.tiles
     least = math.ceil(1e4 / tiles.bands) / 1e4
-    for name, value in (("shift", shift), ("band_width", band_width if band_masks else 0)):
+    for name, value in (("shift", freq_shift), ("band_width", band_width if band_masks else 0)):
         if 0 < value < least:
             raise InputError(f"{name}={value}: less than one of {tiles.bands} bands; take {least} or more")
     side, step = tiles.patch[0], tiles.stride[0]
-    return ChangeSounds(
+    return AudioAugmentation(
         tiles=tiles,
         mean=torch.zeros(1) if learned else tokenizer.normal.mean.cpu().clone(),
         own_mean=not learned and tokenizer.normal.kind == "example",
         logarithmic=not learned,
         mixup=mixup and replace(mixup, repeat=True),
-        stretch=stretch,
+        speed_perturb=speed_perturb,
         longest=None if crop is None else max(round(crop / tokenizer.step) - side, 0) // step * step + side,
-        shift=int(shift * tiles.bands),
+        freq_shift=int(freq_shift * tiles.bands),
         gain=gain,
-        equalise=equalise,
+        random_eq=random_eq,
         time_masks=(time_masks, time_width),
         band_masks=(band_masks, band_width),
     )
 
 
-def view_sounds(
-    tokenizer: SoundTokenizer, count: int, *, crop: float | None = None, shift: float = 0.0
-) -> Views | None:
+def audio_tta(
+    tokenizer: AudioTokenizer, num_crops: int, *, crop: float | None = None, freq_shift: float = 0.0
+) -> TestTimeAugmentation | None:
     """`count` pieces of each sound for evaluation, `crop` seconds each, evenly spaced; None where it is one, the whole.
 
     A sound that is no longer than a piece is each of them. Where training moves sounds by `shift`, each is read as it
     is, and moved up and down by half of that, rounded up to bands. Raises InputError for several pieces of no length.
     """
-    if count < 1 or (count > 1 and crop is None):
-        raise InputError(f"crops={count}: 1 is the whole sound, and several are pieces of crop seconds, such as crop=5")
-    change = augment_sounds(tokenizer, crop=crop, shift=shift)
-    if not isinstance(change, ChangeSounds):
+    if num_crops < 1 or (num_crops > 1 and crop is None):
+        raise InputError(
+            f"crops={num_crops}: 1 is the whole sound, and several are pieces of crop seconds, such as crop=5"
+        )
+    change = augment_audio(tokenizer, crop=crop, freq_shift=freq_shift)
+    if not isinstance(change, AudioAugmentation):
         return None
-    most, half, tiles = change.most if count > 1 else None, (change.shift + 1) // 2, tokenizer.tiles
+    most, half, tiles = change.most if num_crops > 1 else None, (change.freq_shift + 1) // 2, tokenizer.tiles
     if most is None and not half:
         return None
 
@@ -111,8 +113,8 @@ def view_sounds(
             yield batch
             return
         longer = (batch.mask.sum(1) - most).clamp(min=0) // tiles.across
-        for piece in range(count if longer.any() else 1):  # all pieces of short sounds are one
-            yield window(batch, Piece((longer * piece / (count - 1)).round().long() * tiles.across, most))
+        for piece in range(num_crops if longer.any() else 1):  # all pieces of short sounds are one
+            yield random_window(batch, Crop((longer * piece / (num_crops - 1)).round().long() * tiles.across, most))
 
     def seen(batch: Batch) -> Iterator[Batch]:
         for piece in pieces(batch):
@@ -121,18 +123,18 @@ def view_sounds(
                 continue
             plane = tiles.join(piece.values, piece.mask.sum(1) // tiles.across)
             for by in (half, -half):
-                yield piece._replace(values=tiles.cut(move(plane, by)).masked_fill_(~piece.mask[:, None], 0))
+                yield piece._replace(values=tiles.cut(shift_bands(plane, by)).masked_fill_(~piece.mask[:, None], 0))
 
     return seen
 
 
-def move(plane: Tensor, by: Tensor | int) -> Tensor:
+def shift_bands(plane: Tensor, by: Tensor | int) -> Tensor:
     """Planes (B, frames, bands), of which each band takes the one that lies `by` (B, 1) bands above it, or the last."""
     bands = (torch.arange(plane.shape[2], device=plane.device) + by).clamp(0, plane.shape[2] - 1)
     return plane.gather(2, bands.expand(len(plane), -1)[:, None].expand_as(plane))
 
 
-def window(batch: Batch, piece: Piece) -> Batch:
+def random_window(batch: Batch, piece: Crop) -> Batch:
     """A piece of each example's columns."""
     columns = torch.arange(min(piece.most, batch.mask.shape[1]), device=batch.mask.device)
     places = piece.start[:, None] + columns
@@ -141,13 +143,13 @@ def window(batch: Batch, piece: Piece) -> Batch:
     values = batch.values.gather(2, places.expand(-1, batch.values.shape[1], -1))
     positions = batch.positions.gather(2, places.expand(-1, batch.positions.shape[1], -1))
     return batch._replace(
-        values=values.masked_fill_(hidden, 0), positions=positions.masked_fill_(hidden, NOWHERE), mask=mask
+        values=values.masked_fill_(hidden, 0), positions=positions.masked_fill_(hidden, NO_POSITION), mask=mask
     )
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ChangeSounds:
+class AudioAugmentation:
     """Changes to the spectrograms or waveforms that a batch of columns shows, each example's by its own numbers.
 
     No example has more columns than before: one that is slower loses what would reach past its length. Those that are
@@ -156,19 +158,19 @@ class ChangeSounds:
 
     tiles: Tiles
     mean: Tensor
-    """Fill value of masked regions, per band: the tokenizer's mean, which normalisation maps to 0; of a waveform, 0."""
+    """Fill value of masked regions, per band: the tokenizer's mean, which normalization maps to 0; of a waveform, 0."""
     own_mean: bool
     """Whether that is the example's own, as its columns are made normal by theirs."""
     logarithmic: bool
     """Whether the plane holds log power, not samples."""
     mixup: Mixup | None
-    stretch: float
+    speed_perturb: float
     longest: int | None
     """The most frames that are left: whole tiles of them."""
-    shift: int
+    freq_shift: int
     """The most bands by which a spectrogram is moved; what comes in is the outermost band again."""
     gain: float
-    equalise: float
+    random_eq: float
     time_masks: tuple[int, float]
     """How many, and the share of the frames that each hides at most."""
     band_masks: tuple[int, float]
@@ -178,42 +180,42 @@ class ChangeSounds:
         """The columns that are left of an example at most; None where none is cut."""
         return None if self.longest is None else self.tiles.times(self.longest) * self.tiles.across
 
-    def piece(self, columns: Tensor, generator: torch.Generator) -> Piece | None:
+    def piece(self, columns: Tensor, generator: torch.Generator) -> Crop | None:
         """What each example of so many columns (B,) is cut from, all else unread; None where that is all of each."""
         if self.longest is None:
             return None
         tiles = self.tiles
-        frames = math.ceil(self.longest * (1 + self.stretch)) + tiles.stride[0]
+        frames = math.ceil(self.longest * (1 + self.speed_perturb)) + tiles.stride[0]
         most = tiles.times(frames) * tiles.across
         longer = (columns - most).clamp(min=0) // tiles.across
-        return Piece(up_to(longer, generator) * tiles.across, most) if longer.any() else None
+        return Crop(draw_up_to(longer, generator) * tiles.across, most) if longer.any() else None
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
         tiles = self.tiles
         piece = self.piece(batch.mask.sum(1), generator)  # none is left to take where the loader has
         if piece is not None:
-            batch = window(batch, piece)
+            batch = random_window(batch, piece)
         if self.mixup is not None:
             batch = self.mixup(batch, generator)
         times = batch.mask.sum(1) // tiles.across
         plane, lengths = tiles.join(batch.values, times), tiles.frames(times)
         start = torch.zeros_like(lengths)
-        if self.stretch or self.longest:
+        if self.speed_perturb or self.longest:
             longest = self.longest or plane.shape[1]
-            plane, lengths, start = stretch_and_crop(plane, lengths, self.stretch, longest, generator)
+            plane, lengths, start = stretch_and_crop(plane, lengths, self.speed_perturb, longest, generator)
             past = torch.arange(plane.shape[1]) >= lengths[:, None]
             plane = plane.masked_fill_(past[:, :, None], tiles.silence)
-        if self.shift:
-            moved = up_to(torch.full((len(plane), 1), 2 * self.shift), generator) - self.shift
-            plane = move(plane, moved)
+        if self.freq_shift:
+            moved = draw_up_to(torch.full((len(plane), 1), 2 * self.freq_shift), generator) - self.freq_shift
+            plane = shift_bands(plane, moved)
         if self.gain:
             decibels = self.gain * (2 * torch.rand(len(plane), 1, 1, generator=generator) - 1)
             if self.logarithmic:
                 plane = (plane + decibels * (math.log(10) / 10)).clamp_(min=tiles.silence)
             else:
                 plane = plane * 10 ** (decibels / 20)
-        if self.equalise:
-            knots = self.equalise * (2 * torch.rand(len(plane), 1, KNOTS, generator=generator) - 1)
+        if self.random_eq:
+            knots = self.random_eq * (2 * torch.rand(len(plane), 1, EQ_KNOTS, generator=generator) - 1)
             decibels = functional.interpolate(knots, tiles.bands, mode="linear", align_corners=True)
             plane = (plane + decibels * (math.log(10) / 10)).clamp_(min=tiles.silence)
         mean = self.mean
@@ -221,10 +223,10 @@ class ChangeSounds:
             real = (torch.arange(plane.shape[1]) < lengths[:, None])[:, :, None]
             mean = (plane * real).sum(1, keepdim=True) / lengths[:, None, None]
         if self.time_masks[0]:
-            hidden = masks(lengths, plane.shape[1], *self.time_masks, generator)
+            hidden = draw_masks(lengths, plane.shape[1], *self.time_masks, generator)
             plane = mean.where(hidden[:, :, None], plane)
         if self.band_masks[0]:
-            hidden = masks(torch.full_like(lengths, tiles.bands), tiles.bands, *self.band_masks, generator)
+            hidden = draw_masks(torch.full_like(lengths, tiles.bands), tiles.bands, *self.band_masks, generator)
             plane = mean.where(hidden[:, None], plane)
         values, left = tiles.cut(plane), tiles.times(lengths)
         columns = torch.arange(values.shape[-1])
@@ -234,7 +236,7 @@ class ChangeSounds:
         first = (start // tiles.stride[0]).minimum(times - left) * tiles.across
         places = (first[:, None] + columns).clamp(max=batch.mask.shape[1] - 1)
         positions = batch.positions.gather(2, places[:, None].expand(-1, batch.positions.shape[1], -1))
-        positions.masked_fill_(padding[:, None], NOWHERE)
+        positions.masked_fill_(padding[:, None], NO_POSITION)
         return batch._replace(values=values, positions=positions, mask=~padding)
 
 
@@ -250,7 +252,7 @@ def stretch_and_crop(
     )
     last = lengths - 1
     left = ((last / speed).long() + 1).minimum(lengths).clamp(max=longest)
-    start = up_to((last - speed * (left - 1)).long().clamp(min=0), generator)
+    start = draw_up_to((last - speed * (left - 1)).long().clamp(min=0), generator)
     at = start[:, None] + speed[:, None] * torch.arange(int(left.max()))
     each, before = torch.arange(len(plane))[:, None], at.long().minimum(last[:, None])
     found = plane[each, before]
@@ -260,15 +262,15 @@ def stretch_and_crop(
     return found, left, start
 
 
-def masks(lengths: Tensor, size: int, count: int, share: float, generator: torch.Generator) -> Tensor:
+def draw_masks(lengths: Tensor, size: int, count: int, share: float, generator: torch.Generator) -> Tensor:
     """Where `count` stretches lie, each at most a `share` of its example's length (B,): (B, size) bool."""
     most = lengths[:, None].expand(-1, count)
-    width = up_to((most * share).long(), generator)
-    start = up_to(most - width, generator)
+    width = draw_up_to((most * share).long(), generator)
+    start = draw_up_to(most - width, generator)
     place = torch.arange(size)
     return ((place >= start[:, :, None]) & (place < (start + width)[:, :, None])).any(1)
 
 
-def up_to(most: Tensor, generator: torch.Generator) -> Tensor:
+def draw_up_to(most: Tensor, generator: torch.Generator) -> Tensor:
     """Whole numbers from 0 to each of `most`, all equally likely."""
     return (torch.rand(most.shape, dtype=torch.float64, generator=generator) * (most + 1)).long()

@@ -17,23 +17,23 @@ from PIL import Image
 from timm.data.auto_augment import rand_augment_transform
 from torch import Tensor
 
-from unifier.augmentation.mixup import Mixup, chain, mixed_target, one_of, partners, shares
-from unifier.data.dataloader import Augment, Batch, Views
+from unifier.augmentation.mixup import Mixup, compose, draw_partners, draw_shares, mixed_target, random_choice
+from unifier.data.dataloader import Augment, Batch, TestTimeAugmentation
 from unifier_tokenizers import InputError, PatchTokenizer
-from unifier_tokenizers.patches import Pictures
+from unifier_tokenizers.patches import ImageBatch
 
-Change = Callable[[Pictures, torch.Generator], Pictures]
+ImageTransform = Callable[[ImageBatch, torch.Generator], ImageBatch]
 """Makes pictures others of the same sizes."""
 
 
-def augment_pictures(
+def augment_images(
     tokenizer: PatchTokenizer,
     classes: int,
     *,
     crop: int | None = 0,
     flip: bool = False,
     randaugment: int = 0,
-    erase: float = 0.0,
+    random_erasing: float = 0.0,
     mixup: float = 0.0,
     cutmix: float = 0.0,
 ) -> Augment | None:
@@ -43,32 +43,34 @@ def augment_pictures(
     `randaugment` is a magnitude from 1 to 9, `erase` the share of pictures of which a rectangle is lost, and `mixup`
     and `cutmix` are the alphas of their Beta distributions; where both are on, a batch has the one or the other.
     """
-    limited: dict[str, tuple[float, float]] = {"randaugment": (randaugment, 9), "erase": (erase, 1)}
+    limited: dict[str, tuple[float, float]] = {"randaugment": (randaugment, 9), "random_erasing": (random_erasing, 1)}
     for name, (value, most) in limited.items():
         if not 0 <= value <= most:
             raise InputError(f"{name}={value}: 0 to {most} is expected")
     for name, value in {"crop": crop, "mixup": mixup, "cutmix": cutmix}.items():
         if value is not None and not 0 <= value < math.inf:
             raise InputError(f"{name}={value}: 0 or more is needed")
-    changes: list[Change] = []
+    changes: list[ImageTransform] = []
     if crop != 0 or flip:
         changes.append(partial(shift_and_mirror, crop=crop, flip=flip))
     if randaugment:
         pass
 
         changes.append(RandAugment(randaugment, tokenizer.channels))
-    if erase:
-        changes.append(partial(erase_part, share=erase))
-    augments: list[Augment] = [ChangePictures(tokenizer, tuple(changes))] if changes else []
+    if random_erasing:
+        changes.append(partial(erase_rectangle, share=random_erasing))
+    augments: list[Augment] = [ImageAugmentation(tokenizer, tuple(changes))] if changes else []
     mixing: list[Augment] = [Mixup(classes, mixup)] if mixup else []
     if cutmix:
-        mixing.append(Cutmix(tokenizer, classes, cutmix))
+        mixing.append(CutMix(tokenizer, classes, cutmix))
     if mixing:
-        augments.append(one_of(*mixing))
-    return chain(*augments) if augments else None
+        augments.append(random_choice(*mixing))
+    return compose(*augments) if augments else None
 
 
-def view_pictures(tokenizer: PatchTokenizer, count: int, *, crop: int | None = 0, flip: bool = False) -> Views | None:
+def image_tta(
+    tokenizer: PatchTokenizer, num_crops: int, *, crop: int | None = 0, flip: bool = False
+) -> TestTimeAugmentation | None:
     """`count` views of each picture for evaluation; None where that is one, the picture as it is.
 
     The others are its mirror image where training mirrors, and both shifted to four sides by half of what training
@@ -76,39 +78,39 @@ def view_pictures(tokenizer: PatchTokenizer, count: int, *, crop: int | None = 0
     """
     sides = [(0, 0), *([(-1, -1), (1, 1), (-1, 1), (1, -1)] if crop != 0 else [])]
     ways = [(side, mirrored) for side in sides for mirrored in ((False, True) if flip else (False,))]
-    if not 1 <= count <= len(ways):
+    if not 1 <= num_crops <= len(ways):
         raise InputError(
-            f"crops={count}: with crop={crop} and flip={flip} there are 1 to {len(ways)} views of a picture"
+            f"crops={num_crops}: with crop={crop} and flip={flip} there are 1 to {len(ways)} views of a picture"
         )
 
     def seen(batch: Batch) -> Iterator[Batch]:
-        pictures = tokenizer.pictures(batch.values, batch.positions)
-        half = (reach(pictures.sizes, crop) + 1) // 2
-        for side, mirrored in ways[:count]:
-            moved = move(pictures, half * half.new_tensor(side), torch.tensor([mirrored]))
-            yield batch._replace(values=tokenizer.patches(moved.pixels, batch.positions))
+        pictures = tokenizer.to_images(batch.values, batch.positions)
+        half = (max_shift(pictures.sizes, crop) + 1) // 2
+        for side, mirrored in ways[:num_crops]:
+            moved = shift_images(pictures, half * half.new_tensor(side), torch.tensor([mirrored]))
+            yield batch._replace(values=tokenizer.to_patches(moved.pixels, batch.positions))
 
-    return seen if count > 1 else None
+    return seen if num_crops > 1 else None
 
 
 @final
 @dataclass(frozen=True)
-class ChangePictures:
+class ImageAugmentation:
     """Changes to the pictures that a batch of patches shows."""
 
     tokenizer: PatchTokenizer
-    changes: tuple[Change, ...]
+    changes: tuple[ImageTransform, ...]
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
-        pictures = self.tokenizer.pictures(batch.values, batch.positions)
+        pictures = self.tokenizer.to_images(batch.values, batch.positions)
         for change in self.changes:
             pictures = change(pictures, generator)
-        return batch._replace(values=self.tokenizer.patches(pictures.pixels, batch.positions))
+        return batch._replace(values=self.tokenizer.to_patches(pictures.pixels, batch.positions))
 
 
 @final
 @dataclass(frozen=True)
-class Cutmix:
+class CutMix:
     """A rectangle of each picture shows another, whose label has as large a share (Yun et al. 2019, section 3.1).
 
     The rectangle has the picture's own proportions and lies within it wholly; its share is drawn from
@@ -120,23 +122,23 @@ class Cutmix:
     alpha: float
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
-        partner, share = partners(batch, generator), shares(batch, self.alpha, generator)
-        pixels, sizes = self.tokenizer.pictures(batch.values, batch.positions)
+        partner, share = draw_partners(batch, generator), draw_shares(batch, self.alpha, generator)
+        pixels, sizes = self.tokenizer.to_images(batch.values, batch.positions)
         cut = rectangles(pixels, sizes * share.sqrt()[:, None], sizes, generator)
         kept = 1 - cut.flatten(1).sum(1) / sizes.prod(1)
-        values = self.tokenizer.patches(pixels[partner].where(cut[:, None], pixels), batch.positions)
+        values = self.tokenizer.to_patches(pixels[partner].where(cut[:, None], pixels), batch.positions)
         return batch._replace(values=values, target=mixed_target(batch.target, partner, kept, self.classes))
 
 
-def shift_and_mirror(pictures: Pictures, generator: torch.Generator, *, crop: int | None, flip: bool) -> Pictures:
+def shift_and_mirror(pictures: ImageBatch, generator: torch.Generator, *, crop: int | None, flip: bool) -> ImageBatch:
     """Each picture shifted by up to `reach` pixels in both directions, and mirrored half of the time where `flip`."""
-    most = reach(pictures.sizes, crop)
+    most = max_shift(pictures.sizes, crop)
     shift = (torch.rand(most.shape, generator=generator) * (2 * most + 1)).long() - most
     mirrored = torch.rand(len(most), generator=generator) < (0.5 if flip else 0)
-    return move(pictures, shift, mirrored)
+    return shift_images(pictures, shift, mirrored)
 
 
-def reach(sizes: Tensor, crop: int | None) -> Tensor:
+def max_shift(sizes: Tensor, crop: int | None) -> Tensor:
     """The most pixels that pictures of `sizes` (B, 2) are shifted by, down and to the right: (B, 2).
 
     It is `crop`, and never more than half of a picture's own side; None takes an eighth of that.
@@ -144,7 +146,7 @@ def reach(sizes: Tensor, crop: int | None) -> Tensor:
     return sizes // 8 if crop is None else (sizes // 2).clamp(max=crop)
 
 
-def move(pictures: Pictures, shift: Tensor, mirrored: Tensor) -> Pictures:
+def shift_images(pictures: ImageBatch, shift: Tensor, mirrored: Tensor) -> ImageBatch:
     """Pictures mirrored left to right where `mirrored` (B,), then shifted down and right by `shift` (B, 2) pixels.
 
     One of either may stand for all. What comes in from outside of a picture is black.
@@ -158,10 +160,10 @@ def move(pictures: Pictures, shift: Tensor, mirrored: Tensor) -> Pictures:
     columns = torch.where(mirrored[:, None], sizes[:, 1:] - 1 - columns, columns)
     origin = (rows[:, :, None] * width + columns[:, None]).where(shown, 0).flatten(1)
     found = pixels.flatten(2).gather(2, origin[:, None].expand(-1, pixels.shape[1], -1)).view_as(pixels)
-    return Pictures(found * shown[:, None], sizes)
+    return ImageBatch(found * shown[:, None], sizes)
 
 
-def erase_part(pictures: Pictures, generator: torch.Generator, *, share: float) -> Pictures:
+def erase_rectangle(pictures: ImageBatch, generator: torch.Generator, *, share: float) -> ImageBatch:
     """A rectangle of noise in a share of the pictures (Zhong et al. 2020, section 3.1, with random values).
 
     It has 2 to 33 % of a picture's area and is up to 3.3 times as high as wide, or as wide as high.
@@ -204,7 +206,7 @@ class RandAugment:
         black = 0 if channels == 1 else (0,) * channels
         self.change = rand_augment_transform(f"rand-m{magnitude}-n2-mstd0.5-mmax9-inc1", {"img_mean": black})
 
-    def __call__(self, pictures: Pictures, generator: torch.Generator) -> Pictures:
+    def __call__(self, pictures: ImageBatch, generator: torch.Generator) -> ImageBatch:
         arrays = np.array(pictures.pixels.permute(0, 2, 3, 1).numpy(), order="C")
         with _drawing_from(int(torch.randint(2**32, (), generator=generator))):
             for array, (height, width) in zip(arrays, pictures.sizes.tolist(), strict=True):

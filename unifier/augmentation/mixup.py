@@ -13,7 +13,7 @@ from unifier.data.dataloader import Augment, Batch
 from unifier_tokenizers import InputError
 
 
-def chain(*augments: Augment) -> Augment:
+def compose(*augments: Augment) -> Augment:
     """All of them, one after the other."""
 
     def changed(batch: Batch, generator: torch.Generator) -> Batch:
@@ -29,7 +29,7 @@ def chain(*augments: Augment) -> Augment:
     return changed
 
 
-def one_of(*augments: Augment) -> Augment:
+def random_choice(*augments: Augment) -> Augment:
     """One of them for a batch, each as often as the others."""
 
     def changed(batch: Batch, generator: torch.Generator) -> Batch:
@@ -62,8 +62,8 @@ class Mixup:
         """Raises InputError for values that have no mean: ids, and a `Mixture`'s."""
         if batch.values.ndim != 3 or not (batch.values.dtype == torch.uint8 or batch.values.is_floating_point()):
             raise InputError("mixup: only pixels and frames have a mean, and these columns hold something else")
-        partner = partners(batch, generator, alike=not self.repeat)
-        share = shares(batch, self.alpha, generator)
+        partner = draw_partners(batch, generator, alike=not self.repeat)
+        share = draw_shares(batch, self.alpha, generator)
         other = batch.values[partner]
         if self.repeat:
             places = torch.arange(other.shape[-1]) % batch.mask[partner].sum(1, keepdim=True)
@@ -75,7 +75,7 @@ class Mixup:
         return batch._replace(values=values.to(batch.values.dtype), target=target)
 
 
-def partners(batch: Batch, generator: torch.Generator, *, alike: bool = True) -> Tensor:
+def draw_partners(batch: Batch, generator: torch.Generator, *, alike: bool = True) -> Tensor:
     """For each example the one that it is mixed with (B,), each of them once.
 
     Where they are to be `alike` its columns are at the same positions; so an example may be alone with itself.
@@ -89,7 +89,7 @@ def partners(batch: Batch, generator: torch.Generator, *, alike: bool = True) ->
     return others
 
 
-def shares(batch: Batch, alpha: float, generator: torch.Generator) -> Tensor:
+def draw_shares(batch: Batch, alpha: float, generator: torch.Generator) -> Tensor:
     """Numbers from Beta(alpha, alpha), one for each example (B,) float."""
     seed = int(torch.randint(2**32, (), generator=generator))  # torch's own Beta takes no generator
     return torch.from_numpy(np.random.default_rng(seed).beta(alpha, alpha, len(batch.mask))).float()

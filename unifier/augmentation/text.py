@@ -12,20 +12,20 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from unifier.data.dataloader import Batch, collate
-from unifier.data.encoding import Encoded
-from unifier.heads.head import IGNORED
-from unifier_tokenizers import NOWHERE, InputError, Vocabulary
-from unifier_tokenizers.errors import check_share
-from unifier_tokenizers.text import END, PAD
+from unifier.data.encoding import EncodedSplit
+from unifier.heads.head import IGNORE_INDEX
+from unifier_tokenizers import NO_POSITION, InputError, Vocabulary
+from unifier_tokenizers.errors import check_fraction
+from unifier_tokenizers.text import EOS, PAD
 
-Word = tuple[int, ...]
+SegmentedWord = tuple[int, ...]
 
 
-SOME = 512
+GROWTH_SAMPLES = 512
 """Examples that tell how much longer cut texts are."""
 
 
-WAYS = 16
+MAX_SEGMENTATIONS = 16
 """How many ways of cutting a word are drawn, once, for each time it is read to pick one of."""
 
 
@@ -46,7 +46,7 @@ class BpeDropout:
         self.ids: dict[str, int] = model["vocab"]
         self.spelled = {i: token for token, i in self.ids.items()}
         self.ranks = {(left, right): rank for rank, (left, right) in enumerate(model["merges"])}
-        self.dropout = check_share("bpe_dropout", dropout)
+        self.dropout = check_fraction("bpe_dropout", dropout)
         self.ways = lru_cache(maxsize=1 << 16)(self._ways)
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
@@ -55,12 +55,12 @@ class BpeDropout:
         lengths = torch.tensor([len(row) for row in values])
         column = torch.arange(int(lengths.max()))
         mask = column < lengths[:, None]
-        positions = column.where(mask, NOWHERE)[:, None]
-        return Batch(padded(values, PAD), positions, mask, padded(targets, IGNORED), batch.places)
+        positions = column.where(mask, NO_POSITION)[:, None]
+        return Batch(padded(values, PAD), positions, mask, padded(targets, IGNORE_INDEX), batch.example_indices)
 
-    def growth(self, split: Encoded) -> tuple[float, float]:
+    def growth(self, split: EncodedSplit) -> tuple[float, float]:
         """How many times as many columns N and target tokens L it makes of a split's examples, by some of them."""
-        rows = np.linspace(0, len(split) - 1, min(len(split), SOME)).astype(np.int64)
+        rows = np.linspace(0, len(split) - 1, min(len(split), GROWTH_SAMPLES)).astype(np.int64)
         before = collate(split, rows)
         after = self(before, torch.Generator().manual_seed(0))
         columns, tokens = (
@@ -70,29 +70,29 @@ class BpeDropout:
 
     def _cut(self, ids: Sequence[int], generator: torch.Generator) -> Tensor:
         words = self._words(ids)
-        picked = torch.randint(WAYS, (len(words),), generator=generator).tolist()
+        picked = torch.randint(MAX_SEGMENTATIONS, (len(words),), generator=generator).tolist()
         return torch.tensor([i for word, way in zip(words, picked, strict=True) for i in self.ways(word)[way]])
 
-    def _words(self, ids: Sequence[int]) -> list[Word]:
+    def _words(self, ids: Sequence[int]) -> list[SegmentedWord]:
         """The words of a padded text, its end mark the last: nothing is merged across their borders."""
         words: list[list[int]] = []
-        for i in ids[: ids.index(END) + 1]:
-            if not words or i <= END or self.spelled[i].startswith(SPACE):
+        for i in ids[: ids.index(EOS) + 1]:
+            if not words or i <= EOS or self.spelled[i].startswith(SPACE_MARK):
                 words.append([])
             words[-1].append(i)
         return [tuple(word) for word in words]
 
-    def _ways(self, word: Word) -> list[Word]:
+    def _ways(self, word: SegmentedWord) -> list[SegmentedWord]:
         """Ways to cut a word, drawn by its own random numbers: whichever word comes first, they are the same."""
-        if word[0] <= END:
-            return [word] * WAYS
+        if word[0] <= EOS:
+            return [word] * MAX_SEGMENTATIONS
         random = np.random.default_rng(word)
         letters = [*"".join(self.spelled[i] for i in word)]
         pieces = self.codec.pre_tokenizer.pre_tokenize_str(self.codec.decode(word)) if self.codec.pre_tokenizer else ()
         borders = {*accumulate(len(piece) for piece, _ in pieces)}
-        return [self._merged(letters, borders, random) for _ in range(WAYS)]
+        return [self._merged(letters, borders, random) for _ in range(MAX_SEGMENTATIONS)]
 
-    def _merged(self, letters: Sequence[str], borders: Container[int], random: np.random.Generator) -> Word:
+    def _merged(self, letters: Sequence[str], borders: Container[int], random: np.random.Generator) -> SegmentedWord:
         """The letters in pairs, none of which is across a border: a number of letters that ends a piece."""
         parts = [*letters]
         while True:
@@ -105,7 +105,7 @@ class BpeDropout:
             parts[i : i + 2] = ["".join(parts[i : i + 2])]
 
 
-SPACE = "Ġ"
+SPACE_MARK = "Ġ"
 """How byte-level vocabularies spell the space that a word begins with."""
 
 

@@ -24,22 +24,31 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 import unifier_tokenizers
-from unifier.data.dataset import Examples, split_of
-from unifier.data.encoding import Encoded, in_order, readable_of, reason, units_of
+from unifier.data.dataset import Examples, open_split
+from unifier.data.encoding import EncodedSplit, encode_units, failure_reason, ordered_map, yield_readable
 from unifier.data.readers import hash_files
-from unifier.data.source import SPLITS, BadExamples, Example, Source, name_of, readable, user_cache, where
-from unifier.data.storage import Packed
-from unifier.files import say
+from unifier.data.source import (
+    SPLITS,
+    BadExamples,
+    Example,
+    Source,
+    describe_example,
+    name_of,
+    readable_examples,
+    user_cache,
+)
+from unifier.data.storage import RaggedArray
+from unifier.files import print_status
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer
-from unifier_tokenizers.audio import SoundTokenizer
+from unifier_tokenizers.audio import AudioTokenizer
 
-LIMIT = 20 * 2**30
+MAX_CACHE_BYTES = 20 * 2**30
 """Maximum cache size in bytes. When a new folder takes it beyond that, the least recently used ones are deleted; the
 newest is always kept."""
 
 
-DRAFT = "draft-"
+DRAFT_PREFIX = "draft-"
 """What the name of a folder begins with that somebody still writes into, or was stopped while writing."""
 
 
@@ -47,17 +56,17 @@ DAY = 24 * 60 * 60
 """Seconds after which nobody writes into a draft any more."""
 
 
-SEAL = "seal"
+SEAL_FILE = "seal"
 """The file that is written last: a hash of the key and of all other files."""
 
 
-def cache() -> Path | None:
+def cache_folder() -> Path | None:
     """Where they lie: $UNIFIER_CACHE, else the user's cache; None where that says "off", or there is neither."""
     given = os.environ.get("UNIFIER_CACHE") or user_cache()
     return None if given is None or given == "off" else Path(given) / "encoded"
 
 
-def find(root: Path, key: str) -> Path | None:
+def lookup(root: Path, key: str) -> Path | None:
     """The folder stored under this key, or None.
 
     One whose checksum does not match is reported, deleted and treated as missing.
@@ -66,27 +75,27 @@ def find(root: Path, key: str) -> Path | None:
     if not folder.exists():
         return None
     with suppress(OSError, InputError, ValueError):
-        if (folder / SEAL).read_text() == _seal(key, folder):
+        if (folder / SEAL_FILE).read_text() == _seal(key, folder):
             with suppress(OSError):  # where they are only to be read
                 os.utime(folder)
             return folder
-    say(f"{folder}: damaged; rebuilding it", sys.stderr)
+    print_status(f"{folder}: damaged; rebuilding it", sys.stderr)
     rmtree(folder, ignore_errors=True)
     return None
 
 
 @contextmanager
-def making(root: Path, key: str) -> Generator[Path]:
+def open_for_write(root: Path, key: str) -> Generator[Path]:
     """A folder to write files into, which lie under the key once this ends well.
 
     Of two processes that make the same one the first is found later; both may go on reading what they opened.
     """
     root.mkdir(parents=True, exist_ok=True)
-    draft = root / f"{DRAFT}{secrets.token_hex(8)}"
+    draft = root / f"{DRAFT_PREFIX}{secrets.token_hex(8)}"
     draft.mkdir()
     try:
         yield draft
-        (draft / SEAL).write_text(_seal(key, draft))
+        (draft / SEAL_FILE).write_text(_seal(key, draft))
         with suppress(OSError):  # another process was faster
             draft.rename(_place(root, key))
     finally:
@@ -99,7 +108,7 @@ def _place(root: Path, key: str) -> Path:
 
 
 def _seal(key: str, folder: Path) -> str:
-    files = {path.name: path for path in sorted(folder.iterdir()) if path.name != SEAL}
+    files = {path.name: path for path in sorted(folder.iterdir()) if path.name != SEAL_FILE}
     return hashlib.sha256(f"{key} {hash_files(files)}".encode()).hexdigest()
 
 
@@ -108,48 +117,50 @@ def _make_room(root: Path, newest: Path) -> None:
     for folder in root.iterdir():
         with suppress(OSError):  # another process makes room too
             used.append((folder.stat().st_mtime, folder, sum(file.stat().st_size for file in folder.iterdir())))
-    excess = sum(size for _, _, size in used) - LIMIT
+    excess = sum(size for _, _, size in used) - MAX_CACHE_BYTES
     for then, folder, size in sorted(used):
-        written = folder.name.startswith(DRAFT) and time.time() - then < DAY
+        written = folder.name.startswith(DRAFT_PREFIX) and time.time() - then < DAY
         if excess > 0 and folder != newest and not written:
             rmtree(folder, ignore_errors=True)
             excess -= size
 
 
-CODE = (Path(__file__).parent, Path(__file__).parents[1] / "datasets", Path(unifier_tokenizers.__file__).parent)
+CODE_FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "datasets", Path(unifier_tokenizers.__file__).parent)
 """Folders of what reads and encodes: whatever changes there, nothing kept before is used."""
 
 
-LIBRARIES = ("numpy", "pillow", "soundfile", "torch", "torchaudio")
+KEY_LIBRARIES = ("numpy", "pillow", "soundfile", "torch", "torchaudio")
 
 
-MOST = 50
+FIT_SAMPLES = 50
 """Sounds that say a set's mean and spread."""
 
 
-STATISTICS = "buffers.safetensors"
+STATISTICS_FILE = "buffers.safetensors"
 
 
 @final
-class Kept:
+class EncodedCache:
     """The units of all examples of a set, whichever split each one is in."""
 
-    def __init__(self, values: Packed, positions: Packed, rows: Mapping[str, int], bad: Mapping[str, str]) -> None:
+    def __init__(
+        self, values: RaggedArray, positions: RaggedArray, rows: Mapping[str, int], bad: Mapping[str, str]
+    ) -> None:
         """`rows` and `bad` are by an example's identity: its place in the other two, or why it cannot be encoded."""
         self.values, self.positions, self.rows, self.bad = values, positions, rows, bad
 
     def split(
         self, examples: Examples[Any], head: Head, *, bad_examples: BadExamples = "stop", said: str = "examples"
-    ) -> tuple[Encoded, list[str]]:
+    ) -> tuple[EncodedSplit, list[str]]:
         """What `encode_split` gives for these examples, no input read."""
-        encoded = Encoded()
+        encoded = EncodedSplit()
         skipped: dict[int, str] = {}
         found = (self._one(examples, index, own, head) for index, own in enumerate(examples.identities() or ()))
         rows: list[int] = []
-        for index, (row, target) in readable_of(found, skipped, bad_examples, said):
+        for index, (row, target) in yield_readable(found, skipped, bad_examples, said):
             rows.append(row)
             encoded.aim(target, index)
-        encoded.values, encoded.positions = self.values.some(rows), self.positions.some(rows)
+        encoded.values, encoded.positions = self.values.select(rows), self.positions.select(rows)
         return encoded, list(skipped.values())
 
     def _one(self, examples: Examples[Any], index: int, identity: str, head: Head) -> tuple[int, Tensor] | str:
@@ -158,41 +169,41 @@ class Kept:
         try:
             return self.rows[identity], head.encode(examples.target(index))
         except (ValueError, OSError) as error:
-            return reason(examples, index, error)
+            return failure_reason(examples, index, error)
 
 
-def keep_units(
-    source: Source, tokenizer: Tokenizer, *, bad_examples: BadExamples = "stop", workers: int | None = None
-) -> Kept | None:
+def load_or_encode(
+    source: Source, tokenizer: Tokenizer, *, bad_examples: BadExamples = "stop", num_workers: int | None = None
+) -> EncodedCache | None:
     """The units of a source, as an earlier run kept them, or encoded and kept now.
 
     None where they cannot be kept: the tokenizer has no key, the source no hash, an example no identity, the disk no
     room. Raises InputError as `encode_split` does.
     """
-    splits = {name: split_of(source, name) for name in SPLITS}
+    splits = {name: open_split(source, name) for name in SPLITS}
     identities = {name: _identities(examples) for name, examples in splits.items()}
     every = {one for some in identities.values() for one in some}
-    root, key = cache(), _key(source, tokenizer, sorted(every)) if all(identities.values()) else None
+    root, key = cache_folder(), _key(source, tokenizer, sorted(every)) if all(identities.values()) else None
     if root is None or key is None:
         return None
-    if place := find(root, key):
+    if place := lookup(root, key):
         with suppress(OSError):  # another process made room
             kept = _opened(place)
             listed = zip(splits.values(), identities.values(), strict=True)
             if not any(_mended(kept.bad, examples, own, tokenizer) for examples, own in listed):
-                say(f"{name_of(source)}: already encoded, reading {place}")
+                print_status(f"{name_of(source)}: already encoded, reading {place}")
                 return kept
             rmtree(place, ignore_errors=True)
     try:
-        with making(root, key) as folder:
-            values, positions = Packed(folder / "values"), Packed(folder / "positions")
+        with open_for_write(root, key) as folder:
+            values, positions = RaggedArray(folder / "values"), RaggedArray(folder / "positions")
             rows: dict[str, int] = {}
             bad: dict[str, str] = {}
             count = 0  # an example that is listed twice has two places
             for name, examples in splits.items():
                 own, skipped, said = identities[name], dict[int, str](), f"{name_of(source)}, {name}"
-                found = in_order(examples, partial(units_of, tokenizer), workers=workers, said=said)
-                for index, (each, places) in readable_of(found, skipped, bad_examples, said):
+                found = ordered_map(examples, partial(encode_units, tokenizer), num_workers=num_workers, said=said)
+                for index, (each, places) in yield_readable(found, skipped, bad_examples, said):
                     rows[own[index]] = count
                     count += 1
                     values.append(each)
@@ -201,11 +212,11 @@ def keep_units(
             lengths = values.lengths().tolist()
             layout = {"values": _layout(values), "positions": _layout(positions)}
             (folder / "index.json").write_text(json.dumps({"rows": rows, "bad": bad, "lengths": lengths, **layout}))
-            kept = Kept(values, positions, rows, bad)
+            kept = EncodedCache(values, positions, rows, bad)
     except OSError as error:
-        say(f"{name_of(source)}: not kept for later runs in {root}: {error.strerror}", sys.stderr)
+        print_status(f"{name_of(source)}: not kept for later runs in {root}: {error.strerror}", sys.stderr)
         return None
-    say(f"{name_of(source)}: encoded, and kept for later runs in {root}")
+    print_status(f"{name_of(source)}: encoded, and kept for later runs in {root}")
     return kept
 
 
@@ -219,37 +230,39 @@ def _mended(bad: Collection[str], examples: Sequence[Example], identities: Seque
     return False
 
 
-def fit_once(tokenizer: SoundTokenizer, source: Source, *, bad_examples: BadExamples = "stop") -> None:
+def fit_once(tokenizer: AudioTokenizer, source: Source, *, bad_examples: BadExamples = "stop") -> None:
     """Fit a tokenizer to at most `MOST` training examples, evenly spaced; what an earlier run kept of that is read.
 
     Raises InputError at the first example that cannot be read or encoded, unless bad_examples is "skip".
     """
-    examples, buffers = split_of(source, "train"), dict(tokenizer.named_buffers())
-    own, root = _identities(examples), cache()
+    examples, buffers = open_split(source, "train"), dict(tokenizer.named_buffers())
+    own, root = _identities(examples), cache_folder()
     shapes = [f"{name} {tuple(buffer.shape)}" for name, buffer in buffers.items()]
     key = _key(source, tokenizer, [*own, *shapes, bad_examples]) if own else None
-    if root is not None and key is not None and (place := find(root, key)):
-        for name, found in load_file(place / STATISTICS).items():
+    if root is not None and key is not None and (place := lookup(root, key)):
+        for name, found in load_file(place / STATISTICS_FILE).items():
             buffers[name].copy_(found)
         return
-    encodable = Examples(range(len(examples)), partial(_encodable, tokenizer, examples), partial(where, examples))
-    raws = (example.input for example in readable(encodable, bad_examples=bad_examples, most=MOST))
+    encodable = Examples(
+        range(len(examples)), partial(_encodable, tokenizer, examples), partial(describe_example, examples)
+    )
+    raws = (example.input for example in readable_examples(encodable, bad_examples=bad_examples, most=FIT_SAMPLES))
     if (first := next(raws, None)) is None:
         raise InputError(f"{name_of(source)}: none of its training examples can be read")
     tokenizer.fit(chain([first], raws))
     if root is not None and key is not None:
         content = save({name: buffer.contiguous() for name, buffer in buffers.items()})
-        with suppress(OSError), making(root, key) as folder:
-            (folder / STATISTICS).write_bytes(content)
+        with suppress(OSError), open_for_write(root, key) as folder:
+            (folder / STATISTICS_FILE).write_bytes(content)
 
 
-def _encodable(tokenizer: SoundTokenizer, examples: Sequence[Example], index: int) -> Example:
+def _encodable(tokenizer: AudioTokenizer, examples: Sequence[Example], index: int) -> Example:
     """An example; raises InputError with its name where it cannot be read or encoded."""
     try:
         example = examples[index]
         tokenizer.encode(example.input)
     except (ValueError, OSError) as error:
-        raise InputError(reason(examples, index, error)) from error
+        raise InputError(failure_reason(examples, index, error)) from error
     return example
 
 
@@ -268,28 +281,30 @@ def _key(source: Source, tokenizer: Tokenizer, what: Sequence[str]) -> str | Non
         own = {Path(inspect.getfile(one)) for one in classes if one.__module__ not in ("builtins", "abc", "typing")}
     except (OSError, TypeError):  # a class that stands in no file
         return None
-    files = sorted(own.union(*(folder.rglob("*.py") for folder in CODE)))
+    files = sorted(own.union(*(folder.rglob("*.py") for folder in CODE_FOLDERS)))
     about = {
         "data": data,
         "what": hashlib.sha256("\n".join(what).encode()).hexdigest(),
         "tokenizer": f"{type(tokenizer).__module__}.{type(tokenizer).__qualname__}",
         "settings": settings,
         "code": hash_files({str(path): path for path in files}),
-        "libraries": {name: version(name) for name in LIBRARIES} | {"libsndfile": soundfile.__libsndfile_version__},
+        "libraries": {name: version(name) for name in KEY_LIBRARIES} | {"libsndfile": soundfile.__libsndfile_version__},
     }
     return json.dumps(about, sort_keys=True)
 
 
-def _layout(packed: Packed) -> dict[str, Any]:
+def _layout(packed: RaggedArray) -> dict[str, Any]:
     first = packed[0].movedim(-1, 0).numpy()
     return {"dtype": first.dtype.str, "sides": first.shape[1:]}
 
 
-def _opened(place: Path) -> Kept:
+def _opened(place: Path) -> EncodedCache:
     index = json.loads((place / "index.json").read_text())
 
-    def packed(name: str) -> Packed:
+    def packed(name: str) -> RaggedArray:
         dtype, sides = index[name]["dtype"], index[name]["sides"]
-        return Packed.over(np.memmap(place / name, dtype, "r", shape=(sum(index["lengths"]), *sides)), index["lengths"])
+        return RaggedArray.from_array(
+            np.memmap(place / name, dtype, "r", shape=(sum(index["lengths"]), *sides)), index["lengths"]
+        )
 
-    return Kept(packed("values"), packed("positions"), index["rows"], index["bad"])
+    return EncodedCache(packed("values"), packed("positions"), index["rows"], index["bad"])

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from unifier.data.encoding import Encoded
-from unifier.data.storage import Piece
-from unifier.heads.head import IGNORED
-from unifier_tokenizers import NOWHERE
-from unifier_tokenizers.tokens import alike, all_real
+from unifier.data.encoding import EncodedSplit
+from unifier.data.storage import Crop
+from unifier.heads.head import IGNORE_INDEX
+from unifier_tokenizers import NO_POSITION
+from unifier_tokenizers.tokens import has_no_padding, is_batch_constant
 
 
 class _Parts(NamedTuple):
@@ -28,13 +28,13 @@ class _Parts(NamedTuple):
     """(B, N) bool, True on real columns."""
     target: Tensor
     """(B,) or (B, ..., L), padded with `IGNORED`."""
-    places: Tensor
+    example_indices: Tensor
     """(B,) int64: each example's place in its split, by which what is said of it is kept."""
 
 
 @final
 class Batch(_Parts):
-    """Examples of one arm, padded to the longest of them; those that are of no split have their places in the batch."""
+    """Examples of one task, padded to the longest of them; those that are of no split have their places in the batch."""
 
     __slots__ = ()
 
@@ -52,7 +52,9 @@ class Batch(_Parts):
         columns = self.mask.sum(1).cpu()
         if self.target.ndim == 1 or self.target.is_floating_point():
             return columns, torch.ones_like(columns)
-        return columns, (self.target.reshape(len(columns), -1, self.target.shape[-1])[:, 0] != IGNORED).sum(1).cpu()
+        return columns, (self.target.reshape(len(columns), -1, self.target.shape[-1])[:, 0] != IGNORE_INDEX).sum(
+            1
+        ).cpu()
 
     def to(self, device: torch.device) -> "Batch":
         """The same on a device; what is known of it here is known there. "cuda" is not waited for."""
@@ -61,8 +63,8 @@ class Batch(_Parts):
         sent = Batch(*(part.to(device, non_blocking=pinned) for part in parts))
         mask, positions = sent.mask, sent.positions
         return sent._replace(
-            mask=mask[:1, :1].expand_as(mask) if all_real(self.mask) else mask,
-            positions=positions[:1].expand_as(positions) if alike(self.positions) else positions,
+            mask=mask[:1, :1].expand_as(mask) if has_no_padding(self.mask) else mask,
+            positions=positions[:1].expand_as(positions) if is_batch_constant(self.positions) else positions,
         )
 
 
@@ -78,19 +80,19 @@ in the whole's place.
 """
 
 
-Views = Callable[[Batch], Iterable[Batch]]
+TestTimeAugmentation = Callable[[Batch], Iterable[Batch]]
 """Shows the examples of an evaluation batch in several ways, each example in one or more of the batches it gives.
 
 An example's predictions are averaged, so they must be tensors, such as probabilities.
 """
 
 
-def collate(split: Encoded, rows: Sequence[int] | NDArray[np.int64], piece: Piece | None = None) -> Batch:
+def collate(split: EncodedSplit, indices: Sequence[int] | NDArray[np.int64], piece: Crop | None = None) -> Batch:
     """The batch of a split's examples, or of a piece of each."""
-    values, mask = split.values.padded(rows, 0, piece)
-    positions, _ = split.positions.padded(rows, NOWHERE, piece)
-    target, _ = split.targets.padded(rows, IGNORED)
-    places = torch.from_numpy(split.indices[rows])
+    values, mask = split.values.padded(indices, 0, piece)
+    positions, _ = split.positions.padded(indices, NO_POSITION, piece)
+    target, _ = split.targets.padded(indices, IGNORE_INDEX)
+    places = torch.from_numpy(split.indices[indices])
     return Batch(values, positions, mask, target[:, 0] if split.scalar else target, places)
 
 
@@ -98,7 +100,7 @@ Lengths = NDArray[np.int32]
 """(n, 2): N and L of each example of a split."""
 
 
-def lengths_read(split: Encoded, augment: Augment | None) -> Lengths:
+def trained_lengths(split: EncodedSplit, augment: Augment | None) -> Lengths:
     """N and L of each example as training reads it: what is always left out is not counted."""
     lengths = split.lengths()
     most: int | None = getattr(augment, "most", None)
@@ -107,21 +109,23 @@ def lengths_read(split: Encoded, augment: Augment | None) -> Lengths:
     return lengths
 
 
-def lengths_planned(split: Encoded, augment: Augment | None) -> Lengths:
+def planned_lengths(split: EncodedSplit, augment: Augment | None) -> Lengths:
     """The same as they will be on average, where training makes more or fewer of them."""
-    lengths = lengths_read(split, augment)
-    growth: Callable[[Encoded], tuple[float, float]] | None = getattr(augment, "growth", None)
+    lengths = trained_lengths(split, augment)
+    growth: Callable[[EncodedSplit], tuple[float, float]] | None = getattr(augment, "growth", None)
     return lengths if growth is None else np.ceil(lengths * growth(split)).astype(lengths.dtype)
 
 
-def cut(order: NDArray[np.int64], lengths: Lengths, columns: int) -> list[NDArray[np.int64]]:
+def batch_by_tokens(order: NDArray[np.int64], lengths: Lengths, columns: int) -> list[NDArray[np.int64]]:
     """Cut examples in the order given into batches of at most `columns` columns and targets, padding included.
 
     An example that is longer by itself is a batch of one.
     """
     starts: list[int] = []
     longest = start = place = 0
-    for some in np.array_split(order, len(order) // BLOCK + 1):  # never many of Python's own numbers at once
+    for some in np.array_split(
+        order, len(order) // PERMUTATION_BLOCK + 1
+    ):  # never many of Python's own numbers at once
         for width in lengths[some].max(1).tolist():
             longest = max(longest, width)
             if place == 0 or longest * (place - start + 1) > columns:
@@ -131,18 +135,18 @@ def cut(order: NDArray[np.int64], lengths: Lengths, columns: int) -> list[NDArra
     return np.split(order, starts[1:])
 
 
-BLOCK = 1 << 16
+PERMUTATION_BLOCK = 1 << 16
 
 
-LEAST = 1e-9
+MIN_BATCHES = 1e-9
 """The least share of a budget that a temperature gives, beside the largest."""
 
 
-BUCKET = 100
+BUCKET_BATCHES = 100
 """How many batches' worth of shuffled examples are sorted by length together."""
 
 
-def by_length(lengths: Lengths) -> NDArray[np.int64]:
+def sort_by_length(lengths: Lengths) -> NDArray[np.int64]:
     """An order of examples that brings alike N and alike L together.
 
     N counts in twos, and where it steps up L turns from rising to falling or back, so that it never jumps. On Multi30k
@@ -152,37 +156,37 @@ def by_length(lengths: Lengths) -> NDArray[np.int64]:
     return np.lexsort([np.where(n // 2 % 2, length, -length), n // 2])
 
 
-def epoch(lengths: Lengths, columns: int, generator: torch.Generator) -> Iterator[NDArray[np.int64]]:
+def epoch_batches(lengths: Lengths, columns: int, generator: torch.Generator) -> Iterator[NDArray[np.int64]]:
     """One pass over a split in random order, examples of like length side by side so that little is padded."""
     order = torch.randperm(len(lengths), generator=generator).numpy()
-    bucket = max(int(BUCKET * columns / lengths.max(1).mean()), 1)
+    bucket = max(int(BUCKET_BATCHES * columns / lengths.max(1).mean()), 1)
     for start in range(0, len(order), bucket):
         some = order[start : start + bucket]
-        order[start : start + bucket] = some[by_length(lengths[some])]
-    batches = cut(order, lengths, columns)
+        order[start : start + bucket] = some[sort_by_length(lengths[some])]
+    batches = batch_by_tokens(order, lengths, columns)
     for i in torch.randperm(len(batches), generator=generator).tolist():
         yield batches[i]
 
 
-def epochs(lengths: Lengths, columns: int, seed: int) -> Iterator[NDArray[np.int64]]:
+def endless_epochs(lengths: Lengths, columns: int, seed: int) -> Iterator[NDArray[np.int64]]:
     """Passes over a split without end; the seed alone decides them."""
     generator = torch.Generator().manual_seed(seed)
     while True:
-        yield from epoch(lengths, columns, generator)
+        yield from epoch_batches(lengths, columns, generator)
 
 
-Cost = Callable[[ArrayLike, ArrayLike], NDArray[np.float64]]
+CostFn = Callable[[ArrayLike, ArrayLike], NDArray[np.float64]]
 """Operations, forward and backward, of examples of so many columns N and targets of so many tokens L."""
 
 
-Unit = Literal["tokens", "flops", "steps", "epochs"]
+BudgetUnit = Literal["tokens", "flops", "steps", "epochs"]
 """What a plan of batches can count: columns that are no padding, operations, batches, passes over a split."""
 
 
 Item = TypeVar("Item")
 
 
-def ahead(items: Iterator[Item]) -> Iterator[Item]:
+def prefetch(items: Iterator[Item]) -> Iterator[Item]:
     """The items, each made by a thread while the one before it is in use."""
     with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as thread:
         coming = thread.submit(next, items, None)
@@ -192,40 +196,42 @@ def ahead(items: Iterator[Item]) -> Iterator[Item]:
 
 
 @final
-class TrainingBatches:
-    """The batches of a whole training run, in order: which arm's turn it is, and which of its examples.
+class TrainDataLoader:
+    """The batches of a whole training run, in order: which task's turn it is, and which of its examples.
 
-    The turn is the arm's that has had the least of its share, in the unit of the budget. Shares are equal, or at a
+    The turn is the task's that has had the least of its share, in the unit of the budget. Shares are equal, or at a
     finite temperature T as the numbers of examples to the power 1 / T (Arivazhagan et al. 2019, section 4.2): T = 1 is
     in proportion. The seed decides all.
     """
 
     def __init__(
         self,
-        splits: Mapping[str, Encoded],
+        splits: Mapping[str, EncodedSplit],
         *,
-        columns: int,
+        max_tokens: int,
         seed: int,
-        budget: Mapping[Unit, float],
-        costs: Mapping[str, Cost] | None = None,
+        budget: Mapping[BudgetUnit, float],
+        costs: Mapping[str, CostFn] | None = None,
         temperature: float = math.inf,
         augment: Mapping[str, Augment] | None = None,
         together: int = 1,
     ) -> None:
-        """`budget` is what all arms together may use, whatever unit is reached first; an empty one has no end.
+        """`budget` is what all tasks together may use, whatever unit is reached first; an empty one has no end.
 
-        `costs` says what an arm's examples cost, for a budget in operations or seconds; `augment` what is done to its
+        `costs` says what an task's examples cost, for a budget in operations or seconds; `augment` what is done to its
         batches, which the budget counts as `lengths_planned` has them. There are a multiple of `together` batches: a
         step takes so many.
         """
         self.splits = splits
         self.augment = augment or {}
         self.together = together
-        self.lengths = {arm: lengths_planned(split, self.augment.get(arm)) for arm, split in splits.items()}
-        self.columns, self.seed, self.budget = columns, seed, budget
+        self.lengths = {task: planned_lengths(split, self.augment.get(task)) for task, split in splits.items()}
+        self.columns, self.seed, self.budget = max_tokens, seed, budget
         self.costs = costs or {}
         largest = max(map(len, splits.values()))
-        self.shares = {arm: max((len(split) / largest) ** (1 / temperature), LEAST) for arm, split in splits.items()}
+        self.shares = {
+            task: max((len(split) / largest) ** (1 / temperature), MIN_BATCHES) for task, split in splits.items()
+        }
         self.done = 0
         """Batches already trained on, which iterating leaves out: a resumed run sets it."""
         self.seconds = 0.0
@@ -235,24 +241,24 @@ class TrainingBatches:
         self.total = sum(1 for _ in self._plan()) if budget else None
 
     def _plan(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
-        streams = {arm: epochs(lengths, self.columns, self.seed) for arm, lengths in self.lengths.items()}
-        had: dict[str, dict[Unit, float]] = {arm: dict.fromkeys(get_args(Unit), 0) for arm in streams}
+        streams = {task: endless_epochs(lengths, self.columns, self.seed) for task, lengths in self.lengths.items()}
+        had: dict[str, dict[BudgetUnit, float]] = {task: dict.fromkeys(get_args(BudgetUnit), 0) for task in streams}
         examples = dict.fromkeys(streams, 0)
-        # seconds are nobody's to repeat: arms have like shares of them by their operations
-        counted: Unit = next(iter(self.budget)) if self.budget else "flops" if self.costs else "tokens"
+        # seconds are nobody's to repeat: tasks have like shares of them by their operations
+        counted: BudgetUnit = next(iter(self.budget)) if self.budget else "flops" if self.costs else "tokens"
         for number in count():
             ended = any(sum(own[unit] for own in had.values()) >= most for unit, most in self.budget.items())
             if ended and number % self.together == 0:
                 return
-            arm = min(had, key=lambda name: had[name][counted] / self.shares[name])
-            rows = next(streams[arm])
-            had[arm]["tokens"] += int(self.lengths[arm][rows, 0].sum())
-            had[arm]["steps"] += 1
-            examples[arm] += len(rows)
-            had[arm]["epochs"] = examples[arm] / len(self.lengths[arm])
+            task = min(had, key=lambda name: had[name][counted] / self.shares[name])
+            rows = next(streams[task])
+            had[task]["tokens"] += int(self.lengths[task][rows, 0].sum())
+            had[task]["steps"] += 1
+            examples[task] += len(rows)
+            had[task]["epochs"] = examples[task] / len(self.lengths[task])
             if "flops" in {counted, *self.budget}:
-                had[arm]["flops"] += float(self.costs[arm](*self.lengths[arm][rows].T).sum())
-            yield arm, rows
+                had[task]["flops"] += float(self.costs[task](*self.lengths[task][rows].T).sum())
+            yield task, rows
 
     def __len__(self) -> int:
         if self.total is None:  # as Lightning asks of what has no end
@@ -261,21 +267,21 @@ class TrainingBatches:
 
     def __iter__(self) -> Iterator[tuple[str, Batch]]:
         start = time.perf_counter()
-        for arm, rows, batch in ahead(self._batches()):
-            lengths = self.lengths[arm][rows, : 1 if self.splits[arm].scalar else 2]
+        for task, rows, batch in prefetch(self._batches()):
+            lengths = self.lengths[task][rows, : 1 if self.splits[task].scalar else 2]
             self.real += int(lengths.sum())
             self.computed += len(rows) * int(lengths.max(0).sum())
             self.seconds += time.perf_counter() - start
-            yield arm, batch
+            yield task, batch
             start = time.perf_counter()
 
     def _batches(self) -> Iterator[tuple[str, NDArray[np.int64], Batch]]:
-        for step, (arm, rows) in enumerate(self._plan()):
+        for step, (task, rows) in enumerate(self._plan()):
             if step >= self.done:
-                yield arm, rows, self._batch(arm, rows, step)
+                yield task, rows, self._batch(task, rows, step)
 
-    def _batch(self, arm: str, rows: NDArray[np.int64], step: int) -> Batch:
-        split, augment = self.splits[arm], self.augment.get(arm)
+    def _batch(self, task: str, rows: NDArray[np.int64], step: int) -> Batch:
+        split, augment = self.splits[task], self.augment.get(task)
         if augment is None:
             return collate(split, rows)
         own = np.random.SeedSequence((self.seed, step)).generate_state(1).item()  # so that a resumed run draws the same
@@ -285,20 +291,20 @@ class TrainingBatches:
 
 
 @final
-class EvaluationBatches:
-    """Every example of each arm's split once, longest first."""
+class EvalDataLoader:
+    """Every example of each task's split once, longest first."""
 
-    def __init__(self, splits: Mapping[str, Encoded], *, columns: int) -> None:
+    def __init__(self, splits: Mapping[str, EncodedSplit], *, max_tokens: int) -> None:
         self.splits = splits
         self.batches: list[tuple[str, NDArray[np.int64]]] = []
-        for arm, split in splits.items():
+        for task, split in splits.items():
             lengths = split.lengths()
             order = np.lexsort([-lengths[:, 1], -lengths[:, 0]])
-            self.batches += [(arm, rows) for rows in cut(order, lengths, columns)]
+            self.batches += [(task, rows) for rows in batch_by_tokens(order, lengths, max_tokens)]
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[tuple[str, Batch]]:
-        for arm, rows in self.batches:
-            yield arm, collate(self.splits[arm], rows)
+        for task, rows in self.batches:
+            yield task, collate(self.splits[task], rows)

@@ -14,27 +14,37 @@ import numpy as np
 from numpy.random import RandomState  # the one whose stream no version of NumPy may change
 from numpy.typing import NDArray
 
-from unifier.data.source import Example, Scale, Source, Split, SplitName, example_of, method_of, name_of, where
+from unifier.data.source import (
+    Example,
+    ScoreRange,
+    Source,
+    Split,
+    SplitName,
+    describe_example,
+    example_of,
+    name_of,
+    optional_method,
+)
 from unifier_tokenizers import InputError
 
-Entry = TypeVar("Entry")
+EntryT = TypeVar("EntryT")
 """What is known of an example before it is read: a file and its label, a line of text."""
 
 
 @final
-class Examples(Sequence[Example], Generic[Entry]):
+class Examples(Sequence[Example], Generic[EntryT]):
     """Entries, and how one of them becomes an example; a slice is again such a sequence.
 
-    It travels into data workers where `read` and `locate` are functions of a module, or partial ones.
+    It travels into data num_workers where `read` and `locate` are functions of a module, or partial ones.
     """
 
     def __init__(
         self,
-        entries: Sequence[Entry],
-        read: Callable[[Entry], Example],
-        locate: Callable[[Entry], str],
-        target: Callable[[Entry], Any] | None = None,
-        origin: Callable[[Entry], Any] | None = None,
+        entries: Sequence[EntryT],
+        read: Callable[[EntryT], Example],
+        locate: Callable[[EntryT], str],
+        target: Callable[[EntryT], Any] | None = None,
+        origin: Callable[[EntryT], Any] | None = None,
     ) -> None:
         """`locate` names an entry's file and line.
 
@@ -49,8 +59,8 @@ class Examples(Sequence[Example], Generic[Entry]):
     @overload
     def __getitem__(self, index: int) -> Example: ...
     @overload
-    def __getitem__(self, index: slice) -> "Examples[Entry]": ...
-    def __getitem__(self, index: int | slice) -> "Example | Examples[Entry]":
+    def __getitem__(self, index: slice) -> "Examples[EntryT]": ...
+    def __getitem__(self, index: int | slice) -> "Example | Examples[EntryT]":
         if isinstance(index, slice):
             return Examples(self._entries[index], self._read, self._locate, self._target, self._origin)
         return example_of(self._read(self._entries[index]))
@@ -74,7 +84,7 @@ class Examples(Sequence[Example], Generic[Entry]):
             return None
         return [hashlib.sha256(read.digest() + entry).hexdigest() for entry in entries]
 
-    def where(self, index: int) -> str:
+    def example_id(self, index: int) -> str:
         """The file of an example, and its place in there."""
         return self._locate(self._entries[index])
 
@@ -104,7 +114,7 @@ class _AsExamples(Sequence[Example]):
         return getattr(self._items, name)
 
 
-def split_of(source: Source, name: SplitName) -> Sequence[Example]:
+def open_split(source: Source, name: SplitName) -> Sequence[Example]:
     """A split of anyone's source as Examples, none of which is read before it is asked for.
 
     Raises InputError where it is no map-style data set.
@@ -118,16 +128,16 @@ def split_of(source: Source, name: SplitName) -> Sequence[Example]:
     return items if isinstance(items, Examples) else _AsExamples(items)
 
 
-class Labelled(NamedTuple):
+class LabeledFile(NamedTuple):
     """A file that is one example's input, and its target."""
 
     path: Path
     target: Any
 
 
-def from_files(files: Sequence[Labelled], read: Callable[[Path], Any]) -> Examples[Labelled]:
+def from_files(files: Sequence[LabeledFile], read: Callable[[Path], Any]) -> Examples[LabeledFile]:
     """Examples of one file each, opened with `read`."""
-    return Examples(files, partial(_open, read), _place, _labelled, _place)
+    return Examples(files, partial(_open, read), _place, _labeled, _place)
 
 
 def from_pixels(file: Path, pixels: NDArray[np.uint8], targets: Sequence[Any], kept: Sequence[int]) -> Examples[int]:
@@ -161,15 +171,15 @@ def _numbered(file: Path, index: int) -> str:
     return f"{file}, picture {index + 1}"
 
 
-def _open(read: Callable[[Path], Any], file: Labelled) -> Example:
+def _open(read: Callable[[Path], Any], file: LabeledFile) -> Example:
     return Example(read(file.path), file.target)
 
 
-def _labelled(file: Labelled) -> Any:
+def _labeled(file: LabeledFile) -> Any:
     return file.target
 
 
-def _place(file: Labelled) -> str:
+def _place(file: LabeledFile) -> str:
     return str(file.path)
 
 
@@ -192,12 +202,12 @@ class Subset:
 
     def split(self, name: SplitName) -> Sequence[Example]:
         """The examples of one split; those to train on still know their places."""
-        whole = split_of(self._source, name)
+        whole = open_split(self._source, name)
         if name != "train":
             return whole
         count = max(1, round(self._share * len(whole)))
         kept = sorted(RandomState(self._seed).permutation(len(whole))[:count].tolist())
-        return Examples(kept, whole.__getitem__, partial(where, whole), method_of(whole, "target"))
+        return Examples(kept, whole.__getitem__, partial(describe_example, whole), optional_method(whole, "target"))
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -205,7 +215,7 @@ class Subset:
         return self._source.labels
 
     @property
-    def scale(self) -> Scale | None:
+    def scale(self) -> ScoreRange | None:
         """The whole's."""
         return getattr(self._source, "scale", None)
 

@@ -20,19 +20,19 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
 from unifier.data.source import data_folder
-from unifier.data.text_files import open_plain
+from unifier.data.text_files import open_decompressed
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
 
-TIMEOUT = 30
+TIMEOUT_SECONDS = 30
 """Seconds a home may be silent."""
 
 
-CHUNK = 1 << 16
+CHUNK_BYTES = 1 << 16
 """Bytes between two steps of the progress bar."""
 
 
-class Remote(NamedTuple):
+class RemoteFile(NamedTuple):
     """What a file must be, once it is here."""
 
     size: int
@@ -40,7 +40,7 @@ class Remote(NamedTuple):
     sha256: str
 
 
-def obtain(name: str, home: str, files: Mapping[str, Remote], data: str | Path | None = None) -> Path:
+def ensure_files(name: str, home: str, files: Mapping[str, RemoteFile], data: str | Path | None = None) -> Path:
     """The folder of the data set `name`, with all `files` in it.
 
     `home` is the address that a file's name follows. Files that lack are downloaded into the user's cache; a folder
@@ -67,7 +67,7 @@ def obtain(name: str, home: str, files: Mapping[str, Remote], data: str | Path |
     return folder
 
 
-def download(address: str, path: Path, expected: Remote) -> None:
+def download(address: str, path: Path, expected: RemoteFile) -> None:
     """Bring one file to `path`, with a progress bar where standard error is a terminal.
 
     It appears there whole and checked, or not at all. Raises OSError, HTTPException, and ValueError for other contents
@@ -79,13 +79,13 @@ def download(address: str, path: Path, expected: Remote) -> None:
     with (
         TemporaryDirectory(dir=path.parent, prefix=".download-") as temporary,
         Progress(*columns, console=Console(stderr=True), transient=True, disable=unseen) as progress,
-        urlopen(address, timeout=TIMEOUT) as response,
+        urlopen(address, timeout=TIMEOUT_SECONDS) as response,
     ):
         task = progress.add_task(path.name, total=expected.size)
         part = Path(temporary) / path.name
         digest, size = sha256(), 0
         with part.open("wb") as file:
-            while size <= expected.size and (chunk := response.read(CHUNK)):
+            while size <= expected.size and (chunk := response.read(CHUNK_BYTES)):
                 file.write(chunk)
                 digest.update(chunk)
                 size += len(chunk)
@@ -95,21 +95,21 @@ def download(address: str, path: Path, expected: Remote) -> None:
         part.replace(path)
 
 
-def require(name: str, folder: Path, files: Sequence[str], advice: str) -> None:
+def require_file(name: str, folder: Path, files: Sequence[str], advice: str) -> None:
     """Raise InputError with `advice` where the folder of a data set that has no home to download from lacks files."""
     if lacking := [file for file in files if not (folder / file).exists()]:
         raise InputError(f"{name}: {folder} has no {', '.join(lacking)}; {advice}")
 
 
-Array = NDArray[np.uint8]
+IdxArray = NDArray[np.uint8]
 
 
-def read_idx(path: Path) -> Array:
+def read_idx(path: Path) -> IdxArray:
     """An idx file of bytes as an array: two zeros, the type (8 is uint8), the number of axes, their lengths, the data.
 
     Source: the description of the format at the home of MNIST (LeCun, Cortes, Burges). Raises InputError.
     """
-    with open_plain(path) as file:
+    with open_decompressed(path) as file:
         content = file.read()
     if len(content) < 4 or content[:3] != b"\0\0\x08":
         raise InputError(f"{path} is no idx file of bytes")
@@ -120,7 +120,7 @@ def read_idx(path: Path) -> Array:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def read_pair(pictures: Path, labels: Path, names: Sequence[str]) -> tuple[Array, list[str]]:
+def read_idx_pair(pictures: Path, labels: Path, names: Sequence[str]) -> tuple[IdxArray, list[str]]:
     """Pictures (count, H, W) and the name of each one's label; raises InputError where the two files do not fit."""
     pixels, indices = read_idx(pictures), read_idx(labels)
     if pixels.ndim != 3 or indices.ndim != 1 or len(pixels) != len(indices):

@@ -15,33 +15,33 @@ from rich.progress import track
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from unifier.data.source import BadExamples, Example, where
-from unifier.data.storage import Mapped, Packed
+from unifier.data.source import BadExamples, Example, describe_example
+from unifier.data.storage import MemmapArray, RaggedArray
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer, Units
 from unifier_tokenizers.errors import one_line
-from unifier_tokenizers.tokens import CARRIED, no_units
+from unifier_tokenizers.tokens import SUPPORTED_DTYPES, units_error
 
 CHUNK, CHUNK_BYTES = 128, 4 * 2**20
 """The most examples, and about the most memory, that travel between processes together."""
 
 
-WORTH_WORKERS = 4.0  # seconds; starting worker processes costs about one
+MIN_SECONDS_FOR_WORKERS = 4.0  # seconds; starting worker processes costs about one
 
 
-UNSIGNED = frozenset({torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64})
+UNSIGNED_TO_SIGNED = frozenset({torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64})
 """Types without negative numbers, one of which targets are padded with."""
 
 
 @final
-class Encoded:
+class EncodedSplit:
     """The examples of a split that could be read: their columns, their targets, and their places in the split."""
 
     def __init__(
         self, units: Iterable[Units] = (), targets: Iterable[Tensor] = (), indices: Iterable[int] = ()
     ) -> None:
-        self._indices = Mapped(np.int64)
-        self.values, self.positions, self.targets = Packed(), Packed(), Packed()
+        self._indices = MemmapArray(np.int64)
+        self.values, self.positions, self.targets = RaggedArray(), RaggedArray(), RaggedArray()
         self.scalar = False
         """Whether a target is one number."""
         self._last = 1
@@ -64,7 +64,7 @@ class Encoded:
         if len(self) and self.scalar != (target.ndim == 0):
             raise InputError("a target of one number stands beside one of several: encode all alike")
         self.scalar, length = target.ndim == 0, target.shape[-1] if target.ndim else 1
-        if target.dtype in UNSIGNED and len(self) and length != self._last:
+        if target.dtype in UNSIGNED_TO_SIGNED and len(self) and length != self._last:
             raise InputError(
                 f"targets of {self._last} and of {length} {target.dtype} cannot be padded: encode them as torch.int64"
             )
@@ -96,9 +96,9 @@ class Encoded:
         return lengths
 
 
-def joined(*splits: Encoded) -> Encoded:
+def concat(*splits: EncodedSplit) -> EncodedSplit:
     """Their examples one after the other, each under its place in its own split."""
-    whole = Encoded()
+    whole = EncodedSplit()
     for split in splits:
         for index, place in enumerate(split.indices.tolist()):
             whole.add(split.units(index), split.target(index), place)
@@ -120,12 +120,12 @@ class _Encoding(Dataset[Arrays | str]):
         try:
             return tuple(tensor.numpy() for tensor in self.encode(self.examples[index]))
         except (ValueError, OSError) as error:
-            return reason(self.examples, index, error)
+            return failure_reason(self.examples, index, error)
 
 
-def reason(examples: Sequence[Example], index: int, error: Exception) -> str:
+def failure_reason(examples: Sequence[Example], index: int, error: Exception) -> str:
     """Why an example could not be encoded, beginning with its place."""
-    name = where(examples, index)
+    name = describe_example(examples, index)
     said = one_line(error)
     return said if name in said else f"{name}: {said}"
 
@@ -136,53 +136,53 @@ def encode_split(
     head: Head,
     *,
     bad_examples: BadExamples = "stop",
-    workers: int | None = None,
+    num_workers: int | None = None,
     said: str = "examples",
-) -> tuple[Encoded, list[str]]:
+) -> tuple[EncodedSplit, list[str]]:
     """Encode every example once; returns also what was skipped, and why.
 
     An example that cannot be read stops it with an InputError that names file and line, or is skipped and said.
-    `workers` is as in `in_order`.
+    `num_workers` is as in `in_order`.
     """
-    encoded = Encoded()
+    encoded = EncodedSplit()
     skipped: dict[int, str] = {}
-    found = in_order(examples, partial(_both, tokenizer, head), workers=workers, said=said)
-    for index, (values, positions, target) in readable_of(found, skipped, bad_examples, said):
+    found = ordered_map(examples, partial(_both, tokenizer, head), num_workers=num_workers, said=said)
+    for index, (values, positions, target) in yield_readable(found, skipped, bad_examples, said):
         try:
             encoded.add(Units(values, positions), target, index)
         except InputError as error:
-            raise InputError(f"{said}: {reason(examples, index, error)}") from error
+            raise InputError(f"{said}: {failure_reason(examples, index, error)}") from error
     return encoded, list(skipped.values())
 
 
-def units_of(tokenizer: Tokenizer, example: Example) -> Units:
+def encode_units(tokenizer: Tokenizer, example: Example) -> Units:
     """What a tokenizer makes of an example; raises InputError where that is no units."""
     units = tokenizer.encode(example.input)
-    if wrong := no_units(units):
+    if wrong := units_error(units):
         raise InputError(f"{type(tokenizer).__name__}.{wrong}")
     return units
 
 
 def _both(tokenizer: Tokenizer, head: Head, example: Example) -> tuple[Tensor, ...]:
-    units, target = units_of(tokenizer, example), head.encode(example.target)
+    units, target = encode_units(tokenizer, example), head.encode(example.target)
     if not isinstance(target, Tensor) or target.requires_grad:  # pyright: ignore[reportUnnecessaryIsInstance]
         said = "a tensor with a gradient" if isinstance(target, Tensor) else f"a {type(target).__name__}"  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"{type(head).__name__}.encode gives {said}: a tensor without one is expected")
-    if target.dtype not in CARRIED:
+    if target.dtype not in SUPPORTED_DTYPES:
         raise InputError(f"{type(head).__name__}.encode gives {target.dtype}, which no data set is kept in")
     return *units, target
 
 
-def in_order(
+def ordered_map(
     examples: Sequence[Example],
     encode: Callable[[Example], tuple[Tensor, ...]],
     *,
-    workers: int | None = None,
+    num_workers: int | None = None,
     said: str = "examples",
 ) -> Iterator[tuple[Tensor, ...] | str]:
     """Every example encoded, or why it could not be; in worker processes where that saves time.
 
-    `workers` None takes a process for each thread of torch's where the first examples say that the rest takes long;
+    `num_workers` None takes a process for each thread of torch's where the first examples say that the rest takes long;
     0 takes none.
     """
     encoding = _Encoding(examples, encode)
@@ -194,18 +194,18 @@ def in_order(
     if not (left := max(len(examples) - CHUNK, 0)):
         return
     expected = (time.perf_counter() - began) * left / CHUNK
-    if workers is None:
-        workers = torch.get_num_threads() if expected > WORTH_WORKERS else 0
+    if num_workers is None:
+        num_workers = torch.get_num_threads() if expected > MIN_SECONDS_FOR_WORKERS else 0
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # or that library warns of every fork
     rest = DataLoader(
         encoding,
         batch_size=min(max(CHUNK * CHUNK_BYTES // size, 1), CHUNK),
         sampler=range(CHUNK, len(examples)),
-        num_workers=workers,
+        num_workers=num_workers,
         collate_fn=list,
         generator=torch.Generator(),  # or a run that has its data already would draw other random numbers
     )
-    hidden = expected < WORTH_WORKERS or not sys.stdout.isatty()
+    hidden = expected < MIN_SECONDS_FOR_WORKERS or not sys.stdout.isatty()
     shown = track(rest, f"reading {said}", transient=True, disable=hidden)
     yield from map(_read, chain.from_iterable(shown))
 
@@ -214,12 +214,12 @@ def _read(one: Arrays | str) -> tuple[Tensor, ...] | str:
     return one if isinstance(one, str) else tuple(map(torch.from_numpy, one))
 
 
-Found = TypeVar("Found")
+ResultT = TypeVar("ResultT")
 
 
-def readable_of(
-    found: Iterable[Found | str], skipped: dict[int, str], bad_examples: BadExamples, said: str
-) -> Iterator[tuple[int, Found]]:
+def yield_readable(
+    found: Iterable[ResultT | str], skipped: dict[int, str], bad_examples: BadExamples, said: str
+) -> Iterator[tuple[int, ResultT]]:
     """What was found, with its place; where there is a reason instead it goes to `skipped`, or stops.
 
     Raises InputError too where nothing was found.

@@ -11,55 +11,64 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from unifier.data.cache import keep_units
-from unifier.data.dataset import Examples, split_of
-from unifier.data.encoding import Encoded, encode_split
-from unifier.data.source import SPLITS, UNREADABLE, BadExamples, Source, SplitName, name_of, scale_of, target_of
-from unifier.files import say
+from unifier.data.cache import load_or_encode
+from unifier.data.dataset import Examples, open_split
+from unifier.data.encoding import EncodedSplit, encode_split
+from unifier.data.source import (
+    SPLITS,
+    UNREADABLE_MARK,
+    BadExamples,
+    Source,
+    SplitName,
+    name_of,
+    score_range_of,
+    target_of,
+)
+from unifier.files import print_status
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer
 
 
 @final
 @dataclass(frozen=True)
-class EncodedArm:
-    """An arm's splits, encoded, and what result.json says of its data."""
+class EncodedTask:
+    """An task's splits, encoded, and what result.json says of its data."""
 
-    splits: Mapping[SplitName, Encoded]
+    splits: Mapping[SplitName, EncodedSplit]
     data: Mapping[str, Any]
 
 
 def prepare_task(
-    source: Source, tokenizer: Tokenizer, head: Head, *, bad_examples: BadExamples, workers: int | None
-) -> EncodedArm:
+    source: Source, tokenizer: Tokenizer, head: Head, *, bad_examples: BadExamples, num_workers: int | None
+) -> EncodedTask:
     """Encode a task's three splits, or load them from the cache.
 
     Raises InputError for an example that cannot be encoded and for splits that are laid out differently.
     """
-    splits: dict[SplitName, Encoded] = {}
+    splits: dict[SplitName, EncodedSplit] = {}
     skipped: dict[str, int] = {}
-    kept = keep_units(source, tokenizer, bad_examples=bad_examples, workers=workers)
+    kept = load_or_encode(source, tokenizer, bad_examples=bad_examples, num_workers=num_workers)
     for split in SPLITS:
-        examples, said = split_of(source, split), f"{name_of(source)}, {split}"
+        examples, said = open_split(source, split), f"{name_of(source)}, {split}"
         if kept is not None and isinstance(examples, Examples):
             splits[split], bad = kept.split(examples, head, bad_examples=bad_examples, said=said)
         else:
             splits[split], bad = encode_split(
-                examples, tokenizer, head, bad_examples=bad_examples, workers=workers, said=said
+                examples, tokenizer, head, bad_examples=bad_examples, num_workers=num_workers, said=said
             )
             _check_again(source, head, split, splits[split])
         _check_alike(said, splits[split], splits["train"])
         skipped[split] = len(bad)
         if bad:
-            say(f"{said}: {len(bad)} examples skipped, such as {bad[0]}", sys.stderr)
+            print_status(f"{said}: {len(bad)} examples skipped, such as {bad[0]}", sys.stderr)
     data = describe_data(source, skipped)
     if copies := data.get("copies"):
         said = f"{copies} examples of val and test are also in train, byte for byte"
-        say(f"{name_of(source)}: {said}", sys.stderr)
-    return EncodedArm(splits, data)
+        print_status(f"{name_of(source)}: {said}", sys.stderr)
+    return EncodedTask(splits, data)
 
 
-def _check_alike(said: str, encoded: Encoded, trained_on: Encoded) -> None:
+def _check_alike(said: str, encoded: EncodedSplit, trained_on: EncodedSplit) -> None:
     """Raise InputError where the examples of a split are not laid out as those of training are."""
     for part in ("values", "positions", "targets"):
         own, other = (getattr(split, part).layout for split in (encoded, trained_on))
@@ -67,14 +76,14 @@ def _check_alike(said: str, encoded: Encoded, trained_on: Encoded) -> None:
             raise InputError(f"{said}: its {part} are {own}, and those to train on {other}: encode all alike")
 
 
-SOME = 32
+NUM_CHECKED = 32
 """Examples that tell whether a split is the same again."""
 
 
-def _check_again(source: Source, head: Head, split: SplitName, encoded: Encoded) -> None:
+def _check_again(source: Source, head: Head, split: SplitName, encoded: EncodedSplit) -> None:
     """Raise InputError where a source draws a split anew each time: its examples would be scored by others' targets."""
-    again = split_of(source, split)
-    for row in range(0, len(encoded), max(len(encoded) // SOME, 1)):
+    again = open_split(source, split)
+    for row in range(0, len(encoded), max(len(encoded) // NUM_CHECKED, 1)):
         place, own = int(encoded.indices[row]), encoded.target(row)
         if place < len(again):
             other = head.encode(target_of(again, place))
@@ -91,8 +100,8 @@ def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
 
     And, where there are any, how many were left out (`dropped`), or are held out and trained on too (`copies`).
     """
-    sizes = {split: len(split_of(source, split)) for split in SPLITS}
-    scale = scale_of(source)
+    sizes = {split: len(open_split(source, split)) for split in SPLITS}
+    scale = score_range_of(source)
     noted = {name: found for name in ("dropped", "copies") if (found := getattr(source, name, None))}
     return {
         "name": name_of(source),
@@ -111,12 +120,12 @@ def sha256_of(source: Source) -> str:
         return str(known)
     hashed = hashlib.sha256()
     for split in SPLITS:
-        examples = split_of(source, split)
+        examples = open_split(source, split)
         for i in range(len(examples)):
             try:
                 hashed.update(_pickled(*examples[i]))
             except (ValueError, OSError):  # one that was skipped
-                hashed.update(UNREADABLE.encode())
+                hashed.update(UNREADABLE_MARK.encode())
     return hashed.hexdigest()
 
 

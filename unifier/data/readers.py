@@ -27,10 +27,10 @@ import soundfile
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from unifier.data.text_files import Lines, open_plain
-from unifier_tokenizers import InputError, Sound
+from unifier.data.text_files import LineIndex, open_decompressed
+from unifier_tokenizers import Audio, InputError
 from unifier_tokenizers.errors import one_line
-from unifier_tokenizers.image import on_white
+from unifier_tokenizers.image import flatten_alpha
 
 _UNREADABLE = (OSError, EOFError, RuntimeError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error)
 
@@ -72,7 +72,7 @@ _AFTER = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"ID3")
 """What may follow the last frame."""
 
 
-def with_length(data: bytes) -> bytes:
+def add_mp3_length(data: bytes) -> bytes:
     """An MP3 whose first frame says how many follow: itself, where one does so already or they cannot be counted."""
     began = at = _after_tag(data)
     frames = 0
@@ -111,25 +111,25 @@ def _size(data: bytes, at: int) -> int:
 _JPEG = (".jfif", ".jpe", ".jpeg", ".jpg")
 
 
-PICTURE_SUFFIXES = frozenset(
+IMAGE_SUFFIXES = frozenset(
     {*_JPEG, ".avif", ".bmp", ".gif", ".jp2", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tga", ".tif", ".tiff", ".webp"}
 )
 """The endings of the files that `read_picture` reads."""
 
 
-SOUND_SUFFIXES = frozenset(
+AUDIO_SUFFIXES = frozenset(
     {".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".w64", ".wav", ".wave"}
 )
 """The endings of the files that are sounds in a folder; `read_sound` reads more."""
 
 
-Pixels = NDArray[np.uint8]
+PixelArray = NDArray[np.uint8]
 
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a UTF-8 text, as `Lines` are; raises InputError, naming file and line, where one is no UTF-8."""
     texts: list[str] = []
-    for number, line in enumerate(Lines(open_plain(path)), start=1):
+    for number, line in enumerate(LineIndex(open_decompressed(path)), start=1):
         try:
             texts.append(line.decode())
         except UnicodeDecodeError as error:
@@ -137,7 +137,7 @@ def read_lines(path: Path) -> list[str]:
     return texts
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row of a table."""
 
     line: int
@@ -146,7 +146,7 @@ class Row(NamedTuple):
     """Its cells by the name of their column."""
 
 
-def read_table(path: Path, columns: Sequence[str]) -> list[Row]:
+def read_labels_table(path: Path, columns: Sequence[str]) -> list[TableRow]:
     """The rows of a CSV file that has at least these columns, all rows as wide as the header.
 
     Raises InputError that names the columns there are, one that is there twice, or the line that is too short or long.
@@ -157,20 +157,20 @@ def read_table(path: Path, columns: Sequence[str]) -> list[Row]:
         raise InputError(f"{path} has no column {', '.join(lacking)}; its columns are {', '.join(there) or 'none'}")
     if twice := next((column for column in there if column and there.count(column) > 1), None):
         raise InputError(f"{path} has two columns {twice}: rename or remove one; its columns are {', '.join(there)}")
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     try:
         for cells in table:
             if None in cells or None in cells.values():
                 raise InputError(
                     f"{path}, line {table.line_num}: {len(there)} cells are expected, as in the first line"
                 )
-            rows.append(Row(table.line_num, cells))
+            rows.append(TableRow(table.line_num, cells))
     except csv.Error as error:  # a quotation mark that is never closed makes the rest of the file one cell
         raise InputError(f"{path}, line {table.line_num}: {error}") from error
     return rows
 
 
-def read_groups(rows: Sequence[Row]) -> list[str] | None:
+def read_groups(rows: Sequence[TableRow]) -> list[str] | None:
     """The cells of the column group without spaces around them, an empty one as a group of its own.
 
     None where there is no such column.
@@ -180,7 +180,7 @@ def read_groups(rows: Sequence[Row]) -> list[str] | None:
     return [row.cells["group"].strip() or f" {row.line}" for row in rows]  # a name that no stripped cell has
 
 
-def read_number(cell: str, place: str) -> float:
+def parse_number(cell: str, place: str) -> float:
     """A cell of a table as a finite number; `place` names its file and line in the InputError."""
     try:
         number = float(cell)
@@ -191,9 +191,9 @@ def read_number(cell: str, place: str) -> float:
     return number
 
 
-def read_whole(cell: str, place: str) -> int:
+def parse_integer(cell: str, place: str) -> int:
     """A cell of a table as a whole number; `place` names its file and line in the InputError."""
-    number = read_number(cell, place)
+    number = parse_number(cell, place)
     if number != int(number):
         raise InputError(f"{place}: a whole number is expected, not {cell!r}")
     return int(number)
@@ -210,8 +210,8 @@ Archive = Mapping[Path, bytes]
 """The contents of files that lie in an archive, by the paths that stand for them."""
 
 
-def read_picture(path: Path, channels: int = 3, packed: Archive | None = None, size: int | None = None) -> Pixels:
-    """A picture as uint8 H x W x `channels`, colour (3) or grey (1), upright as its EXIF orientation says.
+def read_image(path: Path, channels: int = 3, packed: Archive | None = None, size: int | None = None) -> PixelArray:
+    """A picture as uint8 H x W x `channels`, color (3) or gray (1), upright as its EXIF orientation says.
 
     Transparency is laid on white; 16 bits become 8, and pixels of more or of fractions are refused. What is in
     `packed` is read from there. One whose longer side is above `size` pixels is shrunk to it, antialiased.
@@ -230,9 +230,9 @@ def read_picture(path: Path, channels: int = 3, packed: Archive | None = None, s
             image: Image.Image = file
             if image.mode == "F" or (image.mode == "I" and file.format == "TIFF"):
                 raise InputError(f"pixels of mode {image.mode} have no known range; save it with 8 or 16 bits")
-            if image.mode.startswith("I"):  # 16-bit grey, of which Pillow's own conversion keeps the low byte
+            if image.mode.startswith("I"):  # 16-bit gray, of which Pillow's own conversion keeps the low byte
                 image = _eight_bits(image)
-            image = on_white(image, channels)
+            image = flatten_alpha(image, channels)
             if size is not None:
                 image.thumbnail((size, size))
             pixels = np.array(image)
@@ -246,12 +246,12 @@ def read_picture(path: Path, channels: int = 3, packed: Archive | None = None, s
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """16-bit grey as L, or as LA where one of its values is transparent."""
+    """16-bit gray as L, or as LA where one of its values is transparent."""
     levels = np.asarray(image).clip(0, 65535)
-    grey = Image.fromarray((levels / 257).round().astype(np.uint8))
+    gray = Image.fromarray((levels / 257).round().astype(np.uint8))
     if "transparency" in image.info:
-        grey.putalpha(Image.fromarray(np.where(levels == image.info["transparency"], 0, 255).astype(np.uint8)))
-    return grey
+        gray.putalpha(Image.fromarray(np.where(levels == image.info["transparency"], 0, 255).astype(np.uint8)))
+    return gray
 
 
 _CUT = re.compile(r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE)
@@ -260,31 +260,31 @@ _CUT = re.compile(r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILIN
 _UNKNOWN_SIZE = 0x7FFFF000  # so much, or more, a program promises that does not know the length of its stream
 
 
-UNSTATED = 2**62
+UNKNOWN_FRAMES = 2**62
 """libsndfile says that a FLAC has so many samples, or more, where that does not say how many."""
 
 
-LOUDEST = 2.0**31
+MAX_AMPLITUDE = 2.0**31
 """A sample beyond this is damaged: full scale is 1, or in floats that were integers once what 32 bits hold."""
 
 
-def open_sound(path: Path, packed: Archive | None = None) -> soundfile.SoundFile:
+def open_audio(path: Path, packed: Archive | None = None) -> soundfile.SoundFile:
     """A sound's file, or what is in `packed` of that name; of an MP3 with the length that its frames tell."""
     known = packed[path] if packed and path in packed else None
     if path.suffix.lower() == ".mp3":
-        known = with_length(path.read_bytes() if known is None else known)
+        known = add_mp3_length(path.read_bytes() if known is None else known)
     return soundfile.SoundFile(path if known is None else BytesIO(known))
 
 
-def read_sound(path: Path, packed: Archive | None = None) -> Sound:
+def read_audio(path: Path, packed: Archive | None = None) -> Audio:
     """A sound as float32 (samples,) where it has one channel, else (channels, samples), at its own rate in Hz.
 
     A file that was cut off is refused, though its beginning could be read. What is in `packed` is read from there.
     """
     try:
-        with open_sound(path, packed) as file:
+        with open_audio(path, packed) as file:
             promised, log, rate = file.frames, file.extra_info, file.samplerate
-            if promised >= UNSTATED:
+            if promised >= UNKNOWN_FRAMES:
                 raise InputError(f"{path} does not say how long it is, as a stream does not: save it as a file")
             samples = np.asarray(file.read(dtype="float32", always_2d=True), np.float32)
     except (soundfile.LibsndfileError, OSError, MemoryError) as error:
@@ -297,9 +297,9 @@ def read_sound(path: Path, packed: Archive | None = None) -> Sound:
         raise InputError(f"{path} cannot be read as a sound: the file is cut off")
     if not samples.size:
         raise InputError(f"{path} cannot be read as a sound: it has no samples")
-    if not -LOUDEST <= samples.min() <= samples.max() <= LOUDEST:
+    if not -MAX_AMPLITUDE <= samples.min() <= samples.max() <= MAX_AMPLITUDE:
         raise InputError(f"{path} cannot be read as a sound: it has samples that are not numbers, or beyond any sound")
-    return Sound(samples[:, 0].copy() if samples.shape[1] == 1 else np.ascontiguousarray(samples.T), rate)
+    return Audio(samples[:, 0].copy() if samples.shape[1] == 1 else np.ascontiguousarray(samples.T), rate)
 
 
 def hash_each(files: Mapping[str, Path], *, unreadable: str | None = None) -> dict[str, str]:

@@ -19,7 +19,7 @@ BadExamples = Literal["stop", "skip"]
 """Whether an example that cannot be read is an error, or is left out."""
 
 
-UNREADABLE = "unreadable"
+UNREADABLE_MARK = "unreadable"
 """Placeholder hash of an unreadable file, so that a set can be hashed; `bad_examples` says whether it is an error."""
 
 
@@ -27,9 +27,9 @@ class Example(NamedTuple):
     """One raw example, before any tokenizer or head has seen it."""
 
     input: Any
-    """What the arm's tokenizer encodes: a text, a picture, a `Sound`, or for a mixture a dictionary of them."""
+    """What the task's tokenizer encodes: a text, a picture, a `Sound`, or for a mixture a dictionary of them."""
     target: Any
-    """What the arm's head encodes: a text, a label, a list of tags."""
+    """What the task's head encodes: a text, a label, a list of tags."""
 
 
 def example_of(item: object) -> Example:
@@ -59,7 +59,7 @@ class Split(Protocol):
 
 @final
 @dataclass(frozen=True)
-class Scale:
+class ScoreRange:
     """What scores on a set mean, so that sets can share an axis: (score - chance) / (reference - chance).
 
     Raises InputError for a reference that is not above chance.
@@ -82,15 +82,15 @@ class Scale:
             )
 
 
-def scale_of_accuracy(labels: Sequence[str], reference: float | None, origin: str) -> Scale:
-    """The scale of a set of classes, in per cent.
+def accuracy_range(labels: Sequence[str], reference: float | None, origin: str) -> ScoreRange:
+    """The scale of a set of classes, in percent.
 
     Chance is what guessing every class equally often scores, whether or not the set is balanced.
     """
-    return Scale("accuracy", 100 / len(labels), reference, origin)
+    return ScoreRange("accuracy", 100 / len(labels), reference, origin)
 
 
-UNKNOWN = "no reference is known"
+NO_SCORE_RANGE = "no reference is known"
 """The origin of none."""
 
 
@@ -111,7 +111,7 @@ class Source(Protocol):
         ...
 
 
-class LabelledSource(Source, Protocol):
+class LabeledSource(Source, Protocol):
     """A data set of Examples whose targets are labels, or tuples of them."""
 
     name: str
@@ -129,34 +129,36 @@ def name_of(source: Source) -> str:
     return getattr(source, "name", None) or getattr(source, "__name__", type(source).__name__)
 
 
-def scale_of(source: Source) -> Scale | None:
+def score_range_of(source: Source) -> ScoreRange | None:
     """A source's scale, None where it says none; raises InputError where what it says is no Scale."""
     scale = getattr(source, "scale", None)
-    if scale is not None and not isinstance(scale, Scale):
+    if scale is not None and not isinstance(scale, ScoreRange):
         said = "give it as unifier.Scale(metric, chance, reference, origin)"
         raise InputError(f"{name_of(source)}: its scale is a {type(scale).__name__}: {said}")
     return scale
 
 
-def where(examples: Sequence[Example], index: int) -> str:
+def describe_example(examples: Sequence[Example], index: int) -> str:
     """Name one example for an error message, by its file and line where the split knows them."""
-    name = method_of(examples, "where")
+    name = optional_method(examples, "where")
     return name(index) if name else f"example {index}"
 
 
 def target_of(examples: Sequence[Example], index: int) -> Any:
     """One example's target, without its input where the split can do that: to read one may mean to decode a sound."""
-    own = method_of(examples, "target")
+    own = optional_method(examples, "target")
     return own(index) if own else examples[index].target
 
 
-def method_of(examples: Sequence[Example], name: str) -> Callable[[int], Any] | None:
+def optional_method(examples: Sequence[Example], name: str) -> Callable[[int], Any] | None:
     """What a split can do beyond its items, if it can: anyone's may hold all its targets under that name."""
     own = getattr(examples, name, None)
     return own if callable(own) else None
 
 
-def readable(examples: Split, *, bad_examples: BadExamples = "stop", most: int | None = None) -> Iterator[Example]:
+def readable_examples(
+    examples: Split, *, bad_examples: BadExamples = "stop", most: int | None = None
+) -> Iterator[Example]:
     """Examples to learn a vocabulary or a mean from: all that can be read, or at most `most` of them, evenly spaced.
 
     Raises InputError at the first that cannot be read, unless bad_examples is "skip".
@@ -188,8 +190,8 @@ def data_folder(name: str, data: str | Path | None = None) -> Path:
 
 
 @contextmanager
-def reading_from(data: str | Path | None) -> Generator[None]:
-    """Within it, the folder of data sets is `data` where given, for workers too."""
+def use_data_folder(data: str | Path | None) -> Generator[None]:
+    """Within it, the folder of data sets is `data` where given, for num_workers too."""
     before = os.environ.get("UNIFIER_DATA")
     if data is not None:
         os.environ["UNIFIER_DATA"] = str(Path(data).resolve())

@@ -9,20 +9,20 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unifier.data.source import SPLITS, UNREADABLE, SplitName
+from unifier.data.source import SPLITS, UNREADABLE_MARK, SplitName
 from unifier_tokenizers import InputError
-from unifier_tokenizers.errors import choose
+from unifier_tokenizers.errors import check_choice
 
-Entry = TypeVar("Entry")
+ItemT = TypeVar("ItemT")
 
 
-ONE_IN = 10
+HELD_OUT_ONE_IN = 10
 """One example in so many is held out for a split, where nothing else is asked for."""
 
 
-def pick(entries: Sequence[Entry], parts: Sequence[SplitName], name: SplitName) -> list[Entry]:
+def select_part(entries: Sequence[ItemT], parts: Sequence[SplitName], name: SplitName) -> list[ItemT]:
     """The entries whose part is the split `name`, in their order."""
-    choose("split", name, SPLITS)
+    check_choice("split", name, SPLITS)
     return list(compress(entries, (part == name for part in parts)))
 
 
@@ -32,7 +32,7 @@ def hold_out(
     parts: Sequence[SplitName],
     *,
     groups: Sequence[str] | None = None,
-    one_in: int = ONE_IN,
+    one_in: int = HELD_OUT_ONE_IN,
 ) -> list[SplitName]:
     """The split of each example: every part named in `parts` gets one example in `one_in`, training keeps the rest.
 
@@ -44,11 +44,11 @@ def hold_out(
     splits = _by_label(labels, parts, one_in) if groups is None else _by_group(labels, groups, parts, one_in)
     if len(set(splits)) <= len(parts):
         unit = "examples of one class" if groups is None else "groups that share their classes with others"
-        raise InputError(too_few(what, parts, unit))
+        raise InputError(check_counts(what, parts, unit))
     return splits
 
 
-def too_few(what: str, parts: Sequence[SplitName], unit: str) -> str:
+def check_counts(what: str, parts: Sequence[SplitName], unit: str) -> str:
     """How many of the `unit` are needed to hold out those parts."""
     return (
         f"{what}: too few examples to hold out {' and '.join(parts)}; "
@@ -70,8 +70,8 @@ def hold_out_rows(
     (pairs that occur once) may be drawn.
     """
     if count <= len(parts):
-        raise InputError(too_few(what, parts, "examples"))
-    size = min(max(1, round(count / ONE_IN)), most or count)
+        raise InputError(check_counts(what, parts, "examples"))
+    size = min(max(1, round(count / HELD_OUT_ONE_IN)), most or count)
     drawn = np.random.RandomState(0).permutation(np.arange(count, dtype=np.int32))
     if alone is not None:
         drawn = drawn[alone[drawn]]
@@ -111,7 +111,7 @@ def _by_group(labels: Sequence[str], groups: Sequence[str], parts: Sequence[Spli
     staying = set[str]()
     while True:  # a draw that holds out all of a label is drawn again, with one of the label's groups in training
         splits = _draw_groups(labels, groups, staying, parts, one_in)
-        lost = set(labels) - set(pick(labels, splits, "train"))
+        lost = set(labels) - set(select_part(labels, splits, "train"))
         if not lost:
             return splits
         last = {label: group for label, group in zip(labels, groups, strict=True) if label in lost}
@@ -156,26 +156,26 @@ def rotate_folds(
     folds (it calls them by the word `unit`), or one of the `labels` in none that trains.
     """
     if groups is not None:
-        refuse_leak(f"{what}: {unit}", groups, [f"fold {fold}" for fold in folds])
+        check_no_leak(f"{what}: {unit}", groups, [f"fold {fold}" for fold in folds])
     names = sorted(set(folds))
-    test = choose("fold", names[0] if test is None else test, names)
+    test = check_choice("fold", names[0] if test is None else test, names)
     if len(names) < len(SPLITS):
         raise InputError(f"{what} has {len(names)} folds: train, val and test take at least three")
     val = names[(names.index(test) + 1) % len(names)]
     splits: dict[int, SplitName] = {test: "test", val: "val"}
     parts: list[SplitName] = [splits.get(fold, "train") for fold in folds]
     if labels is not None:
-        refuse_untrained(f"{what}, fold {test}", labels, parts)
+        check_trained_labels(f"{what}, fold {test}", labels, parts)
     return parts
 
 
-def copies(contents: Sequence[str], parts: Sequence[SplitName]) -> int:
+def count_copies(contents: Sequence[str], parts: Sequence[SplitName]) -> int:
     """How many examples of val and test are in train too, where equal hashes say that their contents are equal."""
-    trained = set(pick(contents, parts, "train")) - {UNREADABLE}
+    trained = set(select_part(contents, parts, "train")) - {UNREADABLE_MARK}
     return sum(part != "train" and own in trained for own, part in zip(contents, parts, strict=True))
 
 
-def refuse_leak(what: str, groups: Sequence[str], parts: Sequence[str]) -> None:
+def check_no_leak(what: str, groups: Sequence[str], parts: Sequence[str]) -> None:
     """Raise InputError, naming the group, where one is in two parts: a test would flatter who was trained on it."""
     seen: dict[str, str] = {}
     for group, part in zip(groups, parts, strict=True):
@@ -183,9 +183,9 @@ def refuse_leak(what: str, groups: Sequence[str], parts: Sequence[str]) -> None:
             raise InputError(f"{what} {group!r} is in {seen[group]} and in {part}: it may be in one only")
 
 
-def refuse_untrained(what: str, labels: Sequence[str], parts: Sequence[SplitName]) -> None:
+def check_trained_labels(what: str, labels: Sequence[str], parts: Sequence[SplitName]) -> None:
     """Raise InputError, naming them, where val or test have labels that no training example has."""
-    trained = set(pick(labels, parts, "train"))
+    trained = set(select_part(labels, parts, "train"))
     lacking = sorted(set(labels) - trained)
     if trained and lacking:
         more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""

@@ -8,26 +8,26 @@ from statistics import median
 
 import soundfile
 
-from unifier.data.dataset import split_of
-from unifier.data.readers import UNSTATED, open_sound
-from unifier.data.source import SPLITS, Example, Source, SplitName, where
+from unifier.data.dataset import open_split
+from unifier.data.readers import UNKNOWN_FRAMES, open_audio
+from unifier.data.source import SPLITS, Example, Source, SplitName, describe_example
 
 Measure = Callable[[Sequence[Example], int], float]
 """What is measured of the example at that place in a split; ValueError or OSError where it cannot be read."""
 
 
-def usual_side(source: Source, *, most: int = 200) -> float:
+def median_side(source: Source, *, most: int = 200) -> float:
     """The median of pictures' longer sides, in pixels; see `usual`."""
-    return usual(source, lambda split, index: max(split[index].input.shape[:2]), most)
+    return statistic_of(source, lambda split, index: max(split[index].input.shape[:2]), most)
 
 
-def usual_seconds(source: Source, *, most: int = 50) -> float:
+def median_duration(source: Source, *, most: int = 50) -> float:
     """The median length of sounds, read from files' headers where there are any; see `usual`."""
     known: float | None = getattr(source, "seconds", None)
-    return usual(source, _seconds, most) if known is None else known
+    return statistic_of(source, _seconds, most) if known is None else known
 
 
-def longest_seconds(source: Source, *, most: int = 50) -> float:
+def max_duration(source: Source, *, most: int = 50) -> float:
     """The longest sound among the largest files of all splits, read as `usual_seconds` reads it; 0 if none can be."""
     known: float | None = getattr(source, "seconds", None)
     if known is not None:
@@ -37,7 +37,7 @@ def longest_seconds(source: Source, *, most: int = 50) -> float:
     return max(_measured(splits, _seconds, largest), default=0.0)
 
 
-def usual(source: Source, measure: Measure, most: int) -> float:
+def statistic_of(source: Source, measure: Measure, most: int) -> float:
     """The median over at most so many examples of all splits, evenly spaced by their places; 0 if none can be read."""
     splits = _splits(source)
     places = _places(splits)
@@ -53,11 +53,13 @@ _Place = tuple[str, SplitName, int]
 
 
 def _splits(source: Source) -> _Splits:
-    return {name: split_of(source, name) for name in SPLITS}
+    return {name: open_split(source, name) for name in SPLITS}
 
 
 def _places(splits: _Splits) -> list[_Place]:
-    return sorted((where(split, index), name, index) for name, split in splits.items() for index in range(len(split)))
+    return sorted(
+        (describe_example(split, index), name, index) for name, split in splits.items() for index in range(len(split))
+    )
 
 
 def _measured(splits: _Splits, measure: Measure, places: Sequence[_Place]) -> list[float]:
@@ -79,8 +81,8 @@ def _size(name: str) -> int:
 
 def _seconds(split: Sequence[Example], index: int) -> float:
     # Where there is no file of its own, or none that can be read, the set may read it all the same.
-    with suppress(soundfile.LibsndfileError, OSError), open_sound(Path(where(split, index))) as file:
-        if file.frames < UNSTATED:
+    with suppress(soundfile.LibsndfileError, OSError), open_audio(Path(describe_example(split, index))) as file:
+        if file.frames < UNKNOWN_FRAMES:
             return file.frames / file.samplerate
     waveform, rate = split[index].input
     return waveform.shape[-1] / rate

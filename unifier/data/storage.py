@@ -18,7 +18,7 @@ from unifier_tokenizers import InputError
 
 
 @final
-class Packed:
+class RaggedArray:
     """Tensors (..., n) of unlike n, one after the other in a file: `file`, or one that lives as long as they do.
 
     They take memory only while they are read, so a split may be larger than memory. n comes first in the file: a
@@ -27,26 +27,26 @@ class Packed:
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
-        self._written: tuple[Mapped, Mapped] | None = None
+        self._written: tuple[MemmapArray, MemmapArray] | None = None
         """All columns, and where each tensor's begin, with where the last one ends."""
         self._held: _Held | None = None
 
     @staticmethod
-    def over(columns: NDArray[Any], lengths: Sequence[int] | NDArray[np.int64]) -> "Packed":
+    def from_array(columns: NDArray[Any], lengths: Sequence[int] | NDArray[np.int64]) -> "RaggedArray":
         """Tensors that lie in an array already, n first, of these lengths."""
         bounds = np.cumsum([0, *lengths], dtype=np.int64)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # and nobody writes
-            return Packed._of(_Held(torch.from_numpy(columns), bounds[:-1], bounds[1:]))
+            return RaggedArray._of(_Held(torch.from_numpy(columns), bounds[:-1], bounds[1:]))
 
-    def some(self, indices: Sequence[int] | NDArray[np.int64]) -> "Packed":
+    def select(self, indices: Sequence[int] | NDArray[np.int64]) -> "RaggedArray":
         """Those of them, in this order, where they lie."""
         rows, held = np.asarray(indices, np.int64), self._read()
-        return Packed._of(held._replace(starts=held.starts[rows], ends=held.ends[rows]))
+        return RaggedArray._of(held._replace(starts=held.starts[rows], ends=held.ends[rows]))
 
     @staticmethod
-    def _of(held: "_Held") -> "Packed":
-        packed = Packed()
+    def _of(held: "_Held") -> "RaggedArray":
+        packed = RaggedArray()
         packed._held = held
         return packed
 
@@ -57,7 +57,7 @@ class Packed:
         """
         array = part.movedim(-1, 0).contiguous().numpy()
         if self._written is None:
-            self._written = Mapped(array.dtype, array.shape[1:], self._file), Mapped(np.int64)
+            self._written = MemmapArray(array.dtype, array.shape[1:], self._file), MemmapArray(np.int64)
             self._written[1].append(np.zeros(1, np.int64))
         first, bounds = self._written
         if (array.dtype, array.shape[1:]) != (first.dtype, first.sides):
@@ -84,7 +84,7 @@ class Packed:
         return (ends[indices] - starts[indices]).astype(np.int32)
 
     def padded(
-        self, indices: Sequence[int] | NDArray[np.int64], fill: float, piece: "Piece | None" = None
+        self, indices: Sequence[int] | NDArray[np.int64], fill: float, piece: "Crop | None" = None
     ) -> tuple[Tensor, Tensor]:
         """Some of them side by side (B, ..., n), padded to the longest with `fill`; and where they are real (B, n).
 
@@ -111,7 +111,7 @@ class Packed:
         return self._held
 
 
-class Piece(NamedTuple):
+class Crop(NamedTuple):
     """A stretch of each of some tensors (..., n): from `start` (B,) on, `most` of n or as many as there are."""
 
     start: Tensor
@@ -131,7 +131,7 @@ def _said(dtype: np.dtype[np.generic], sides: tuple[int, ...]) -> str:
 
 
 @final
-class Mapped:
+class MemmapArray:
     """Rows (n, ...) that are written one after the other to a file, and read from there.
 
     They take memory only while they are read, and the system takes that back where it is short. The file is `file`, or
@@ -147,9 +147,9 @@ class Mapped:
         self._array: NDArray[Any] | None = None
 
     @staticmethod
-    def of(rows: NDArray[Any]) -> NDArray[Any]:
+    def from_array(rows: NDArray[Any]) -> NDArray[Any]:
         """The same rows, which take no memory any more."""
-        mapped = Mapped(rows.dtype, rows.shape[1:])
+        mapped = MemmapArray(rows.dtype, rows.shape[1:])
         mapped.append(rows)
         return mapped.read()
 

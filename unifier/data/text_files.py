@@ -21,15 +21,15 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from unifier.data.storage import Mapped
+from unifier.data.storage import MemmapArray
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
 
-BLOCK = 1 << 20
+INDEX_BLOCK = 1 << 20
 """Bytes that are searched for ends of lines at a time."""
 
 
-def open_plain(path: Path) -> BinaryIO:
+def open_decompressed(path: Path) -> BinaryIO:
     """A file to read from anywhere; one whose name ends in .gz is unpacked into a temporary file.
 
     Raises InputError where there is none, or it cannot be read.
@@ -39,7 +39,7 @@ def open_plain(path: Path) -> BinaryIO:
             return path.open("rb")
         with ExitStack() as closing, gzip.open(path) as packed:
             plain = closing.enter_context(TemporaryFile())
-            shutil.copyfileobj(packed, plain, BLOCK)
+            shutil.copyfileobj(packed, plain, INDEX_BLOCK)
             plain.seek(0)
             closing.pop_all()
     except FileNotFoundError:
@@ -50,7 +50,7 @@ def open_plain(path: Path) -> BinaryIO:
 
 
 @final
-class Lines:
+class LineIndex:
     """The lines of a text as bytes; only a line feed ends one, and a carriage return before it is no part of it.
 
     Cut at the separators that may stand inside a sentence, aligned files would slip out of step.
@@ -62,10 +62,10 @@ class Lines:
         finalize(self, file.close)
         file.seek(0)
         position = 3 if file.read(3) == b"\xef\xbb\xbf" else 0
-        starts = Mapped(np.int64)
+        starts = MemmapArray(np.int64)
         starts.append(np.array([position]))
         end = file.seek(position)
-        while block := file.read(BLOCK):
+        while block := file.read(INDEX_BLOCK):
             starts.append(end + 1 + np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")))
             end += len(block)
         if end > position and not _ends_with_line_feed(file, end):
@@ -92,7 +92,7 @@ def _ends_with_line_feed(file: BinaryIO, end: int) -> bool:
     return file.read(1) == b"\n"
 
 
-CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
+CODE_ELEMENTS = frozenset({"bpt", "ept", "it", "ph", "ut"})
 """Elements inside a text that hold the formatting of whatever program it came from."""
 
 
@@ -103,26 +103,26 @@ SPACES = re.compile(r"[ \t\r\n]+")
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
-class Memory(NamedTuple):
+class TranslationMemory(NamedTuple):
     """The units of a translation memory that have both languages."""
 
     source: BinaryIO
     """One text a line."""
     target: BinaryIO
-    numbers: Mapped
+    numbers: MemmapArray
     """Each one's number in the file, from 1."""
     lacking: int
     """How many units have not both languages."""
 
 
-def read_memory(path: Path, languages: tuple[str, str]) -> Memory:
+def read_tmx(path: Path, languages: tuple[str, str]) -> TranslationMemory:
     """The texts of two languages, from a .tmx or .tmx.gz, which is read unit by unit.
 
     A language also stands for its variants: en for en-GB. Of several texts in one language, the first is taken.
     Raises InputError for what is no XML, and where no unit has both.
     """
-    numbers, number = Mapped(np.int64), 0
-    with ExitStack() as closing, open_plain(path) as file:
+    numbers, number = MemmapArray(np.int64), 0
+    with ExitStack() as closing, open_decompressed(path) as file:
         source, target = (closing.enter_context(TemporaryFile()) for _ in languages)
         try:
             body: ElementTree.Element | None = None
@@ -143,7 +143,7 @@ def read_memory(path: Path, languages: tuple[str, str]) -> Memory:
         if not len(numbers):
             raise InputError(f"{path}: none of its {number:,} units has both {' and '.join(languages)}")
         closing.pop_all()
-    return Memory(source, target, numbers, number - len(numbers))
+    return TranslationMemory(source, target, numbers, number - len(numbers))
 
 
 def _name(element: ElementTree.Element) -> str:
@@ -169,7 +169,7 @@ def _texts(unit: ElementTree.Element) -> list[tuple[str, str]]:
 
 def _spoken(element: ElementTree.Element) -> Iterator[str]:
     """The pieces of a text without its codes."""
-    if _name(element) not in CODES:
+    if _name(element) not in CODE_ELEMENTS:
         yield element.text or ""
         for inner in element:
             yield from _spoken(inner)
@@ -180,7 +180,7 @@ Duplicates = Literal["keep", "drop"]
 """Whether a pair stays that has occurred before, both sides of it."""
 
 
-def too_unlike(pairs: Iterable[tuple[bytes, bytes]], ratio: float) -> NDArray[np.bool_]:
+def length_outliers(pairs: Iterable[tuple[bytes, bytes]], ratio: float) -> NDArray[np.bool_]:
     """Of which pairs the longer text has more than `ratio` times the characters of the shorter; a bool a pair."""
     return np.fromiter((_unlike(*pair, ratio) for pair in pairs), np.bool_)
 
@@ -190,13 +190,13 @@ def _unlike(source: bytes, target: bytes, ratio: float) -> bool:
     return longer > ratio * shorter
 
 
-def repeated(pairs: Iterable[tuple[bytes, bytes]], *, first_too: bool = False) -> NDArray[np.bool_]:
+def duplicate_pairs(pairs: Iterable[tuple[bytes, bytes]], *, first_too: bool = False) -> NDArray[np.bool_]:
     """Which pairs have occurred before, or also occur again (`first_too`); a bool a pair.
 
     Eight bytes a pair are kept, in a mapped array: a hash of 64 bits; sorting takes some twenty for a moment. Of ten
     million unlike pairs, two have the same hash with a chance of 3 in a million.
     """
-    hashes = Mapped(np.uint64)
+    hashes = MemmapArray(np.uint64)
     for source, target in pairs:
         digest = blake2b(b"%d\t%b%b" % (len(source), source, target), digest_size=8).digest()
         hashes.append(np.frombuffer(digest, np.uint64))

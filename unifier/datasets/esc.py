@@ -5,20 +5,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, final
 
-from unifier.data.dataset import Examples, Labelled, from_files
-from unifier.data.download import require
-from unifier.data.readers import hash_files, read_sound, read_table, read_whole
-from unifier.data.source import UNKNOWN, Scale, SplitName, data_folder, scale_of_accuracy
-from unifier.data.splits import pick, rotate_folds
-from unifier_tokenizers.errors import choose
+from unifier.data.dataset import Examples, LabeledFile, from_files
+from unifier.data.download import require_file
+from unifier.data.readers import hash_files, parse_integer, read_audio, read_labels_table
+from unifier.data.source import NO_SCORE_RANGE, ScoreRange, SplitName, accuracy_range, data_folder
+from unifier.data.splits import rotate_folds, select_part
+from unifier_tokenizers.errors import check_choice
 
-ORIGIN = "support vector machine on means and deviations of MFCCs, mean of the five folds, by the keepers of this copy"
+ESC_REFERENCE = (
+    "support vector machine on means and deviations of MFCCs, mean of the five folds, by the keepers of this copy"
+)
 
 
-FOLDS = (1, 2, 3, 4, 5)
+ESC_FOLDS = (1, 2, 3, 4, 5)
 
 
-FOLDERS = {
+ESC_FOLDERS = {
     "001 - Dog bark": "dog",
     "002 - Rain": "rain",
     "003 - Sea waves": "sea_waves",
@@ -33,13 +35,13 @@ FOLDERS = {
 """The folders of ESC-10, and what ESC-50 calls the same ten classes."""
 
 
-CLIP = re.compile(r"(?P<fold>\d)-(?P<origin>\d+)-[A-Z]\.ogg")
+ESC_CLIP = re.compile(r"(?P<fold>\d)-(?P<origin>\d+)-[A-Z]\.ogg")
 
 
-class Clip(NamedTuple):
+class ESCClip(NamedTuple):
     """A sound, the recording it was cut from, and the fold it is in."""
 
-    sound: Labelled
+    sound: LabeledFile
     origin: str
     fold: int
 
@@ -58,13 +60,13 @@ class ESC:
     3.0 (ESC-50).
     """
 
-    folds = FOLDS
+    folds = ESC_FOLDS
 
     def __init__(
         self, name: Literal["esc10", "esc50"] = "esc10", *, fold: int = 1, data: str | Path | None = None
     ) -> None:
-        self.name: str = choose("set", name, ("esc10", "esc50"))
-        self.fold = choose("fold", fold, FOLDS)
+        self.name: str = check_choice("set", name, ("esc10", "esc50"))
+        self.fold = check_choice("fold", fold, ESC_FOLDS)
         self._data = data
 
     @property
@@ -73,15 +75,17 @@ class ESC:
         return tuple(sorted({clip.sound.target for clip in self._clips}))
 
     @property
-    def scale(self) -> Scale:
+    def scale(self) -> ScoreRange:
         """Against statistics of cepstral coefficients; of ESC-50 no reference is known."""
-        return scale_of_accuracy(self.labels, *((78.5, ORIGIN) if self.name == "esc10" else (None, UNKNOWN)))
+        return accuracy_range(self.labels, *((78.5, ESC_REFERENCE) if self.name == "esc10" else (None, NO_SCORE_RANGE)))
 
-    def split(self, name: SplitName) -> Examples[Labelled]:
+    def split(self, name: SplitName) -> Examples[LabeledFile]:
         """The clips of one split. Raises InputError where clips of one recording are in two folds."""
         origins, folds = [clip.origin for clip in self._clips], [clip.fold for clip in self._clips]
-        clips = pick(self._clips, rotate_folds(self.name, folds, self.fold, groups=origins, unit="recording"), name)
-        return from_files([clip.sound for clip in clips], read_sound)
+        clips = select_part(
+            self._clips, rotate_folds(self.name, folds, self.fold, groups=origins, unit="recording"), name
+        )
+        return from_files([clip.sound for clip in clips], read_audio)
 
     @cached_property
     def sha256(self) -> str:
@@ -90,27 +94,30 @@ class ESC:
         return hash_files({path.relative_to(self._folder).as_posix(): path for path in paths})
 
     @cached_property
-    def _clips(self) -> list[Clip]:
+    def _clips(self) -> list[ESCClip]:
         return self._listed() if self._table.exists() else self._found()
 
-    def _listed(self) -> list[Clip]:
+    def _listed(self) -> list[ESCClip]:
         """The clips of ESC-50's table."""
-        clips: list[Clip] = []
-        for line, cells in read_table(self._table, ("filename", "fold", "category", "esc10", "src_file")):
+        clips: list[ESCClip] = []
+        for line, cells in read_labels_table(self._table, ("filename", "fold", "category", "esc10", "src_file")):
             place = f"{self._table}, line {line}"
-            fold = choose(f"fold ({place})", read_whole(cells["fold"], place), FOLDS)
+            fold = check_choice(f"fold ({place})", parse_integer(cells["fold"], place), ESC_FOLDS)
             if self.name == "esc50" or cells["esc10"] == "True":
-                sound = Labelled(self._folder / "audio" / cells["filename"], cells["category"])
-                clips.append(Clip(sound, cells["src_file"], fold))
+                sound = LabeledFile(self._folder / "audio" / cells["filename"], cells["category"])
+                clips.append(ESCClip(sound, cells["src_file"], fold))
         return clips
 
-    def _found(self) -> list[Clip]:
+    def _found(self) -> list[ESCClip]:
         """The clips in ESC-10's folders, whose names tell fold and recording."""
         advice = f"put there what is in github.com/karolpiczak/{self.name.replace('esc', 'ESC-')}"
-        require(self.name, self._folder, ["meta/esc50.csv"] if self.name == "esc50" else list(FOLDERS), advice)
-        paths = [path for folder in FOLDERS for path in sorted((self._folder / folder).iterdir())]
-        found = [(path, match) for path in paths if (match := CLIP.fullmatch(path.name))]
-        return [Clip(Labelled(path, FOLDERS[path.parent.name]), one["origin"], int(one["fold"])) for path, one in found]
+        require_file(self.name, self._folder, ["meta/esc50.csv"] if self.name == "esc50" else list(ESC_FOLDERS), advice)
+        paths = [path for folder in ESC_FOLDERS for path in sorted((self._folder / folder).iterdir())]
+        found = [(path, match) for path in paths if (match := ESC_CLIP.fullmatch(path.name))]
+        return [
+            ESCClip(LabeledFile(path, ESC_FOLDERS[path.parent.name]), one["origin"], int(one["fold"]))
+            for path, one in found
+        ]
 
     @property
     def _table(self) -> Path:

@@ -5,15 +5,15 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple, final
 
-from unifier.data.dataset import Examples, Labelled, from_files
-from unifier.data.download import require
-from unifier.data.readers import hash_files, read_archive, read_sound
-from unifier.data.source import SplitName, data_folder, scale_of_accuracy
-from unifier.data.splits import pick, rotate_folds
+from unifier.data.dataset import Examples, LabeledFile, from_files
+from unifier.data.download import require_file
+from unifier.data.readers import hash_files, read_archive, read_audio
+from unifier.data.source import SplitName, accuracy_range, data_folder
+from unifier.data.splits import rotate_folds, select_part
 from unifier_tokenizers import InputError
-from unifier_tokenizers.errors import choose
+from unifier_tokenizers.errors import check_choice
 
-ORIGIN = (
+FSDD_REFERENCE = (
     "support vector machine on means and deviations of MFCCs, each speaker tested in turn, by the keepers of this copy"
 )
 
@@ -31,7 +31,7 @@ TEST, VALIDATION = 5, 10
 class Recording(NamedTuple):
     """A sound, who speaks it, and which of the speaker's recordings of that digit it is."""
 
-    sound: Labelled
+    sound: LabeledFile
     speaker: str
     number: int
 
@@ -53,15 +53,15 @@ class FSDD:
     """As experiments number the speakers."""
 
     def __init__(self, *, speaker: str | None = None, data: str | Path | None = None) -> None:
-        self.speaker = speaker if speaker is None else choose("speaker", speaker, SPEAKERS)
+        self.speaker = speaker if speaker is None else check_choice("speaker", speaker, SPEAKERS)
         self._data = data
-        reference = (99.3, "GLaSS-CNN, 2025, by its abstract") if speaker is None else (60.0, ORIGIN)
-        self.scale = scale_of_accuracy(self.labels, *reference)
+        reference = (99.3, "GLaSS-CNN, 2025, by its abstract") if speaker is None else (60.0, FSDD_REFERENCE)
+        self.scale = accuracy_range(self.labels, *reference)
 
-    def split(self, name: SplitName) -> Examples[Labelled]:
+    def split(self, name: SplitName) -> Examples[LabeledFile]:
         """The recordings of one split, by their names."""
-        recordings = pick(self._recordings, self._parts, name)
-        return from_files([one.sound for one in recordings], partial(read_sound, packed=self._packed))
+        recordings = select_part(self._recordings, self._parts, name)
+        return from_files([one.sound for one in recordings], partial(read_audio, packed=self._packed))
 
     @cached_property
     def sha256(self) -> str:
@@ -86,8 +86,8 @@ class FSDD:
             raise InputError(f"{self._folder} has no recordings such as 7_theo_49.wav")
         return [
             Recording(
-                Labelled(path, match["digit"]),
-                choose(f"speaker ({path})", match["speaker"], SPEAKERS),
+                LabeledFile(path, match["digit"]),
+                check_choice(f"speaker ({path})", match["speaker"], SPEAKERS),
                 int(match["number"]),
             )
             for path, match in found
@@ -106,5 +106,5 @@ class FSDD:
         folder = data_folder(self.name, self._data)
         advice = "put there the folder recordings of github.com/Jakobovski/free-spoken-digit-dataset, or a zip of it"
         if not (folder / "recordings").is_dir():
-            require(self.name, folder, ("recordings.zip",), advice)
+            require_file(self.name, folder, ("recordings.zip",), advice)
         return folder

@@ -17,9 +17,9 @@ from itertools import islice
 from random import Random
 from typing import Literal, NamedTuple, final, overload
 
-from unifier.data.source import SPLITS, Example, Scale, SplitName
+from unifier.data.source import SPLITS, Example, ScoreRange, SplitName
 from unifier_tokenizers import InputError
-from unifier_tokenizers.errors import choose
+from unifier_tokenizers.errors import check_choice
 
 
 class Noun(NamedTuple):
@@ -223,39 +223,39 @@ BEFORE_VOWEL = {
 CONTRACTED = {("de", "le"): "du", ("de", "les"): "des", ("de", "des"): "de", ("de", "de"): "de", ("de", "d'"): "d'"}
 
 
-PATIENCE = 10_000
+MAX_REDRAWS = 10_000
 """Sentences drawn in vain before a size is called impossible."""
 
 
-class Word(NamedTuple):
+class LinkedWord(NamedTuple):
     """A word of one language, and the names of the links that tie it to words of the other."""
 
     text: str
     links: frozenset[str]
 
 
-class Pair(NamedTuple):
+class WordPair(NamedTuple):
     """The same said in both languages."""
 
-    english: list[Word]
-    french: list[Word]
+    english: list[LinkedWord]
+    french: list[LinkedWord]
 
 
 class Subject(NamedTuple):
     """Who does it: `person` chooses the verb's form, `form` the adjective's, `kind` what can be said of it."""
 
-    pair: Pair
+    pair: WordPair
     person: int
     form: int
     kind: str
 
 
-def _say(text: str, link: str) -> list[Word]:
-    return [Word(word, frozenset([link])) for word in text.split()]
+def _say(text: str, link: str) -> list[LinkedWord]:
+    return [LinkedWord(word, frozenset([link])) for word in text.split()]
 
 
-def _pair(english: str, french: str, link: str) -> Pair:
-    return Pair(_say(english, link), _say(french, link))
+def _pair(english: str, french: str, link: str) -> WordPair:
+    return WordPair(_say(english, link), _say(french, link))
 
 
 def _noun_phrase(rng: Random, role: str, kinds: Sequence[str], denied: bool = False) -> Subject:
@@ -265,7 +265,7 @@ def _noun_phrase(rng: Random, role: str, kinds: Sequence[str], denied: bool = Fa
     form = 2 * plural + noun.feminine
     determiner = rng.choice([determiner for determiner in DETERMINERS if determiner.english[plural] != "-"])
     english, french = determiner.english[plural], determiner.french[2 if plural else noun.feminine]
-    adjectives = {"before": Pair([], []), "after": Pair([], [])}
+    adjectives = {"before": WordPair([], []), "after": WordPair([], [])}
     for place in adjectives:
         fitting = [adjective for adjective in ADJECTIVES if adjective.place == place and noun.kind in adjective.kinds]
         if fitting and rng.random() < 0.3:
@@ -278,7 +278,7 @@ def _noun_phrase(rng: Random, role: str, kinds: Sequence[str], denied: bool = Fa
         french = "de"
     article = _pair(english, french, f"{role} determiner")
     name = _pair(noun.english[plural], noun.french[plural], f"{role} noun")
-    pair = Pair(
+    pair = WordPair(
         article.english + before.english + after.english + name.english,
         article.french + before.french + name.french + after.french,
     )
@@ -293,7 +293,7 @@ def _subject(rng: Random) -> Subject:
     return _noun_phrase(rng, "subject", ("person", "animal"))
 
 
-def _finite(verb: Verb, person: int, adverb: str, denied: bool) -> Pair:
+def _finite(verb: Verb, person: int, adverb: str, denied: bool) -> WordPair:
     """The verb with its adverb and negation; English denies with "do", save for "to be"."""
     often, souvent = _say(adverb, "adverb"), _say(ADVERBS.get(adverb, ""), "adverb")
     singular = person == THIRD_PERSON[0]
@@ -306,10 +306,10 @@ def _finite(verb: Verb, person: int, adverb: str, denied: bool) -> Pair:
     french = _say(verb.french[person], "verb")
     if denied:
         french = [*_say("ne", "negation"), *french, *_say("pas", "negation")]
-    return Pair(english, french + souvent)
+    return WordPair(english, french + souvent)
 
 
-def _derive(rng: Random) -> Pair:
+def _derive(rng: Random) -> WordPair:
     """Draw one sentence: a subject that is something, or does something, to someone, somewhere."""
     subject = _subject(rng)
     denied, adverb = rng.random() < 0.3, rng.choice([*ADVERBS, "", "", ""])
@@ -327,18 +327,18 @@ def _derive(rng: Random) -> Pair:
             phrases.append(_pair(preposition.english, preposition.french, "preposition"))
             phrases.append(_noun_phrase(rng, "place", preposition.kinds).pair)
     phrases.append(_pair(".", ".", "stop"))
-    return Pair(
+    return WordPair(
         _settle([word for phrase in phrases for word in phrase.english], "en"),
         _settle([word for phrase in phrases for word in phrase.french], "fr"),
     )
 
 
-def _settle(phrase: list[Word], language: Language) -> list[Word]:
+def _settle(phrase: list[LinkedWord], language: Language) -> list[LinkedWord]:
     """Fit each word to the one after it, by contraction and elision, and give the first its capital."""
-    settled: list[Word] = []
+    settled: list[LinkedWord] = []
     for word in reversed(phrase):
         if settled and (contracted := CONTRACTED.get((word.text, settled[0].text))):
-            word = Word(contracted, word.links | settled.pop(0).links)
+            word = LinkedWord(contracted, word.links | settled.pop(0).links)
         if settled and settled[0].text[0] in VOWELS[language]:
             word = word._replace(text=BEFORE_VOWEL[language].get(word.text, word.text))
         settled.insert(0, word)
@@ -346,17 +346,17 @@ def _settle(phrase: list[Word], language: Language) -> list[Word]:
     return [first._replace(text=first.text[0].upper() + first.text[1:]), *settled[1:]]
 
 
-def _write(phrase: list[Word]) -> str:
+def _write(phrase: list[LinkedWord]) -> str:
     return re.sub(r"(?<=') | (?=\.)", "", " ".join(word.text for word in phrase))
 
 
-def _fresh(rng: Random, seen: set[str], known: set[str]) -> Iterator[Pair]:
+def _fresh(rng: Random, seen: set[str], known: set[str]) -> Iterator[WordPair]:
     """Draw pairs that repeat no sentence in `seen` and, once there is a vocabulary `known`, use no word beyond it.
 
     Adds to `seen`, and ends when `PATIENCE` draws in a row gave nothing.
     """
     vain = 0
-    while vain < PATIENCE:
+    while vain < MAX_REDRAWS:
         vain += 1
         pair = _derive(rng)
         sentences = {_write(pair.english), _write(pair.french)}
@@ -372,7 +372,7 @@ def _fresh(rng: Random, seen: set[str], known: set[str]) -> Iterator[Pair]:
 class SentencePairs(Sequence[Example]):
     """One split: sentences with their translations and their gold alignment."""
 
-    def __init__(self, pairs: Sequence[Pair], reverse: bool) -> None:
+    def __init__(self, pairs: Sequence[WordPair], reverse: bool) -> None:
         self._phrases = [(pair.french, pair.english) if reverse else (pair.english, pair.french) for pair in pairs]
         self._examples = [Example(_write(source), _write(target)) for source, target in self._phrases]
 
@@ -403,7 +403,7 @@ class GrammarPairs:
     """
 
     name = "grammar"
-    scale = Scale("bleu", 0.0, 100.0, "the grammar itself, in which each sentence has one translation")
+    scale = ScoreRange("bleu", 0.0, 100.0, "the grammar itself, in which each sentence has one translation")
 
     def __init__(
         self,
@@ -424,7 +424,7 @@ class GrammarPairs:
 
     def split(self, name: SplitName) -> SentencePairs:
         """The pairs of one split: the input in the source language, the target in the other."""
-        return self._splits[choose("split", name, SPLITS)]
+        return self._splits[check_choice("split", name, SPLITS)]
 
     @property
     def sha256(self) -> str:

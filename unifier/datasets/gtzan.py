@@ -6,14 +6,14 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import final
 
-from unifier.data.dataset import Examples, Labelled, from_files
-from unifier.data.download import require
-from unifier.data.readers import hash_files, read_lines, read_sound
-from unifier.data.source import SPLITS, UNKNOWN, SplitName, data_folder, scale_of_accuracy
-from unifier.data.splits import pick, refuse_leak
+from unifier.data.dataset import Examples, LabeledFile, from_files
+from unifier.data.download import require_file
+from unifier.data.readers import hash_files, read_audio, read_lines
+from unifier.data.source import NO_SCORE_RANGE, SPLITS, SplitName, accuracy_range, data_folder
+from unifier.data.splits import check_no_leak, select_part
 from unifier_tokenizers import InputError
 
-FOLDERS = ("genres_original", "genres")
+GTZAN_FOLDERS = ("genres_original", "genres")
 
 
 LISTS: dict[SplitName, str] = {
@@ -23,7 +23,7 @@ LISTS: dict[SplitName, str] = {
 }
 
 
-CLIP = re.compile(r"[a-z]+\.\d{5}\.(wav|au)")
+GTZAN_CLIP = re.compile(r"[a-z]+\.\d{5}\.(wav|au)")
 
 
 VALIDATION, TEST = 80, 90
@@ -47,26 +47,28 @@ class GTZAN:
 
     name = "gtzan"
     labels = ("blues", "classical", "country", "disco", "hiphop", "jazz", "metal", "pop", "reggae", "rock")
-    scale = scale_of_accuracy(labels, None, UNKNOWN)
+    scale = accuracy_range(labels, None, NO_SCORE_RANGE)
 
     def __init__(self, *, data: str | Path | None = None) -> None:
         self._data = data
 
-    def split(self, name: SplitName) -> Examples[Labelled]:
+    def split(self, name: SplitName) -> Examples[LabeledFile]:
         """The clips of one split. Raises InputError where genres or lists lack, or a list names a clip that does."""
         clips, parts = self._divided
-        return from_files(pick(clips, parts, name), read_sound)
+        return from_files(select_part(clips, parts, name), read_audio)
 
     @cached_property
     def sha256(self) -> str:
         """The hash of the clips of all three splits, in their order."""
-        clips = [(name, clip.path) for name in SPLITS for clip in pick(*self._divided, name)]
+        clips = [(name, clip.path) for name in SPLITS for clip in select_part(*self._divided, name)]
         return hash_files({f"{name}/{path.name}": path for name, path in clips})
 
     @cached_property
-    def _clips(self) -> dict[str, Labelled]:
-        genres = self._folder / next((name for name in FOLDERS if (self._folder / name).is_dir()), FOLDERS[0])
-        require(
+    def _clips(self) -> dict[str, LabeledFile]:
+        genres = self._folder / next(
+            (name for name in GTZAN_FOLDERS if (self._folder / name).is_dir()), GTZAN_FOLDERS[0]
+        )
+        require_file(
             self.name,
             genres,
             self.labels,
@@ -74,10 +76,10 @@ class GTZAN:
             "blues/blues.00000.wav and so on",
         )
         paths = [path for genre in self.labels for path in sorted((genres / genre).iterdir())]
-        return {path.stem: Labelled(path, path.parent.name) for path in paths if CLIP.fullmatch(path.name)}
+        return {path.stem: LabeledFile(path, path.parent.name) for path in paths if GTZAN_CLIP.fullmatch(path.name)}
 
     @cached_property
-    def _divided(self) -> tuple[list[Labelled], list[SplitName]]:
+    def _divided(self) -> tuple[list[LabeledFile], list[SplitName]]:
         lists: dict[SplitName, Path] = {part: self._folder / file for part, file in LISTS.items()}
         if not any(path.exists() for path in lists.values()):
             warnings.warn(
@@ -86,7 +88,7 @@ class GTZAN:
                 stacklevel=2,
             )
             return list(self._clips.values()), [_by_number(stem) for stem in self._clips]
-        listed: list[Labelled] = []
+        listed: list[LabeledFile] = []
         parts: list[SplitName] = []
         for part, path in lists.items():
             for number, line in enumerate(read_lines(path), start=1):
@@ -97,7 +99,7 @@ class GTZAN:
                     raise InputError(f"{path}, line {number}: there is no clip {line.strip()!r}")
                 listed.append(clip)
                 parts.append(part)
-        refuse_leak("clip", [clip.path.name for clip in listed], [LISTS[part] for part in parts])
+        check_no_leak("grad_clip", [clip.path.name for clip in listed], [LISTS[part] for part in parts])
         return listed, parts
 
     @cached_property

@@ -4,11 +4,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, final
 
-from unifier.data.dataset import Examples, Labelled, from_files
-from unifier.data.readers import PICTURE_SUFFIXES, Row, hash_all, hash_each, read_groups, read_picture, read_whole
-from unifier.data.source import UNKNOWN, UNREADABLE, Scale, SplitName, scale_of_accuracy
-from unifier.data.splits import copies, pick, rotate_folds
-from unifier.datasets.class_folders import by_class, folds_of, parts_of
+from unifier.data.dataset import Examples, LabeledFile, from_files
+from unifier.data.readers import IMAGE_SUFFIXES, TableRow, hash_all, hash_each, parse_integer, read_groups, read_image
+from unifier.data.source import NO_SCORE_RANGE, UNREADABLE_MARK, ScoreRange, SplitName, accuracy_range
+from unifier.data.splits import count_copies, rotate_folds, select_part
+from unifier.datasets.class_folders import files_by_class, folds_of, split_folders
 from unifier_tokenizers import InputError
 
 
@@ -38,7 +38,7 @@ class ImageFolder:
         size: int | None = None,
         fold: int | None = None,
     ) -> None:
-        """`channels` is 3 for colour, 1 for grey, whatever the files hold."""
+        """`channels` is 3 for color, 1 for gray, whatever the files hold."""
         if size is not None and size < 1:
             raise InputError(f"size={size}: at least 1 pixel is needed")
         self._folder, self._channels, self._size, self._fold = Path(folder), channels, size, fold
@@ -54,14 +54,14 @@ class ImageFolder:
         return tuple(sorted(set(self._numbers)))
 
     @property
-    def scale(self) -> Scale:
+    def scale(self) -> ScoreRange:
         """Chance alone: of your own pictures no reference is known."""
-        return scale_of_accuracy(self.labels, None, UNKNOWN)
+        return accuracy_range(self.labels, None, NO_SCORE_RANGE)
 
-    def split(self, name: SplitName) -> Examples[Labelled]:
+    def split(self, name: SplitName) -> Examples[LabeledFile]:
         """The pictures of one split, by class and file name. A picture that cannot be read raises InputError."""
-        read = partial(read_picture, channels=self._channels, size=self._size)
-        return from_files(pick(self._pictures, self._parts, name), read)
+        read = partial(read_image, channels=self._channels, size=self._size)
+        return from_files(select_part(self._pictures, self._parts, name), read)
 
     @cached_property
     def sha256(self) -> str:
@@ -72,21 +72,21 @@ class ImageFolder:
     @property
     def copies(self) -> int:
         """How many pictures of val and test are in train too, byte for byte."""
-        return copies(list(self._hashes.values()), self._parts)
+        return count_copies(list(self._hashes.values()), self._parts)
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
         """Each picture's own, in their order."""
         files = {self._inside(picture.path): picture.path for picture in self._pictures}
-        return hash_each(files, unreadable=UNREADABLE)
+        return hash_each(files, unreadable=UNREADABLE_MARK)
 
     @cached_property
-    def _found(self) -> dict[SplitName, list[Labelled]]:
+    def _found(self) -> dict[SplitName, list[LabeledFile]]:
         """The pictures by the split whose folder they are in; they train where there are no such folders."""
-        return by_class(self._folder, PICTURE_SUFFIXES, "pictures", "cat/1.png")
+        return files_by_class(self._folder, IMAGE_SUFFIXES, "pictures", "cat/1.png")
 
     @cached_property
-    def _pictures(self) -> list[Labelled]:
+    def _pictures(self) -> list[LabeledFile]:
         return [picture for found in self._found.values() for picture in found]
 
     @cached_property
@@ -95,15 +95,15 @@ class ImageFolder:
         if self._rows is not None:
             labels = [picture.target for picture in self._pictures]
             return rotate_folds(str(self._table), self._numbers, self._fold, groups=self._groups, labels=labels)
-        return parts_of(self._folder, self._found)
+        return split_folders(self._folder, self._found)
 
     @cached_property
     def _numbers(self) -> list[int]:
         """The fold of each picture."""
-        return [read_whole(row.cells["fold"], f"{self._table}, line {row.line}") for row in self._rows or ()]
+        return [parse_integer(row.cells["fold"], f"{self._table}, line {row.line}") for row in self._rows or ()]
 
     @cached_property
-    def _rows(self) -> list[Row] | None:
+    def _rows(self) -> list[TableRow] | None:
         """The row of each picture in the table of folds, where there is one."""
         files = [self._inside(picture.path) for picture in self._pictures]
         if self._fold is None and not self._table.exists():

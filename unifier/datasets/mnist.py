@@ -1,15 +1,15 @@
-"""MNIST and Fashion-MNIST: grey pictures of handwritten digits, and of clothes."""
+"""MNIST and Fashion-MNIST: gray pictures of handwritten digits, and of clothes."""
 
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, final
 
 from unifier.data.dataset import Examples, from_pixels
-from unifier.data.download import Remote, obtain, read_pair
+from unifier.data.download import RemoteFile, ensure_files, read_idx_pair
 from unifier.data.readers import hash_files
-from unifier.data.source import SPLITS, UNKNOWN, SplitName, scale_of_accuracy
-from unifier.data.splits import hold_out, pick
-from unifier_tokenizers.errors import choose
+from unifier.data.source import NO_SCORE_RANGE, SPLITS, SplitName, accuracy_range
+from unifier.data.splits import hold_out, select_part
+from unifier_tokenizers.errors import check_choice
 
 HOMES = {
     "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",  # the page of its authors no longer serves it
@@ -18,25 +18,33 @@ HOMES = {
 
 
 DIGITS = {
-    "t10k-images-idx3-ubyte.gz": Remote(1648877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
-    "t10k-labels-idx1-ubyte.gz": Remote(4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
-    "train-images-idx3-ubyte.gz": Remote(9912422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
-    "train-labels-idx1-ubyte.gz": Remote(28881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+    "t10k-images-idx3-ubyte.gz": RemoteFile(
+        1648877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"
+    ),
+    "t10k-labels-idx1-ubyte.gz": RemoteFile(4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+    "train-images-idx3-ubyte.gz": RemoteFile(
+        9912422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"
+    ),
+    "train-labels-idx1-ubyte.gz": RemoteFile(28881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
 }
 
 
 CLOTHES = {
-    "t10k-images-idx3-ubyte.gz": Remote(4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
-    "t10k-labels-idx1-ubyte.gz": Remote(5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
-    "train-images-idx3-ubyte.gz": Remote(26421880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
-    "train-labels-idx1-ubyte.gz": Remote(29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+    "t10k-images-idx3-ubyte.gz": RemoteFile(
+        4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"
+    ),
+    "t10k-labels-idx1-ubyte.gz": RemoteFile(5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
+    "train-images-idx3-ubyte.gz": RemoteFile(
+        26421880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"
+    ),
+    "train-labels-idx1-ubyte.gz": RemoteFile(29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
 }
 
 
-KINDS = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+MNIST_KINDS = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
 
-ORIGIN = "two convolutions of fewer than 100,000 parameters, among the benchmarks that come with the set"
+MNIST_REFERENCE = "two convolutions of fewer than 100,000 parameters, among the benchmarks that come with the set"
 
 
 PER_VALIDATION = 12
@@ -56,20 +64,22 @@ class MNIST:
     """
 
     def __init__(self, name: Literal["mnist", "fashion_mnist"] = "mnist", *, data: str | Path | None = None) -> None:
-        self.name: str = choose("set", name, ("mnist", "fashion_mnist"))
-        self.labels = tuple("0123456789") if name == "mnist" else KINDS
-        self.scale = scale_of_accuracy(self.labels, *((None, UNKNOWN) if name == "mnist" else (92.5, ORIGIN)))
+        self.name: str = check_choice("set", name, ("mnist", "fashion_mnist"))
+        self.labels = tuple("0123456789") if name == "mnist" else MNIST_KINDS
+        self.scale = accuracy_range(
+            self.labels, *((None, NO_SCORE_RANGE) if name == "mnist" else (92.5, MNIST_REFERENCE))
+        )
         self._files = DIGITS if name == "mnist" else CLOTHES
         self._data = data
 
     def split(self, name: SplitName) -> Examples[int]:
         """The pictures of one split, in the order of the file."""
-        stem = "t10k" if choose("split", name, SPLITS) == "test" else "train"
+        stem = "t10k" if check_choice("split", name, SPLITS) == "test" else "train"
         pictures = self._folder / f"{stem}-images-idx3-ubyte.gz"
-        pixels, targets = read_pair(pictures, self._folder / f"{stem}-labels-idx1-ubyte.gz", self.labels)
+        pixels, targets = read_idx_pair(pictures, self._folder / f"{stem}-labels-idx1-ubyte.gz", self.labels)
         kept = range(len(targets))
         if name != "test":
-            kept = pick(kept, hold_out(self.name, targets, ("val",), one_in=PER_VALIDATION), name)
+            kept = select_part(kept, hold_out(self.name, targets, ("val",), one_in=PER_VALIDATION), name)
         return from_pixels(pictures, pixels, targets, kept)
 
     @cached_property
@@ -79,4 +89,4 @@ class MNIST:
 
     @cached_property
     def _folder(self) -> Path:
-        return obtain(self.name, HOMES[self.name], self._files, self._data)
+        return ensure_files(self.name, HOMES[self.name], self._files, self._data)

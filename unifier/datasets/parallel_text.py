@@ -12,22 +12,31 @@ from typing import Any, cast, final, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from unifier.data.dataset import Examples, split_of
+from unifier.data.dataset import Examples, open_split
 from unifier.data.readers import hash_files
-from unifier.data.source import SPLITS, UNKNOWN, Example, Scale, Source, SplitName, name_of, where
+from unifier.data.source import (
+    NO_SCORE_RANGE,
+    SPLITS,
+    Example,
+    ScoreRange,
+    Source,
+    SplitName,
+    describe_example,
+    name_of,
+)
 from unifier.data.splits import hold_out_rows
-from unifier.data.storage import Mapped
-from unifier.data.text_files import Duplicates, Lines, open_plain, read_memory, repeated, too_unlike
-from unifier.files import say
+from unifier.data.storage import MemmapArray
+from unifier.data.text_files import Duplicates, LineIndex, duplicate_pairs, length_outliers, open_decompressed, read_tmx
+from unifier.files import print_status
 from unifier_tokenizers import InputError
-from unifier_tokenizers.errors import choose
+from unifier_tokenizers.errors import check_choice
 
 Texts = str | Path | tuple[str | Path, str | Path]
 """One file of two columns with a tab between, a translation memory (.tmx), or a source file and a target file whose
 lines correspond."""
 
 
-HELD_OUT = 2000
+MAX_HELD_OUT = 2000
 """The most pairs that are held out for a split: all of them are translated in each validation."""
 
 
@@ -41,7 +50,7 @@ class ParallelText:
     Pairs stay on disk until they are read: a few bytes are kept of each.
     """
 
-    scale = Scale("bleu", 0.0, None, UNKNOWN)
+    scale = ScoreRange("bleu", 0.0, None, NO_SCORE_RANGE)
 
     def __init__(
         self,
@@ -62,7 +71,7 @@ class ParallelText:
         if length_ratio is not None and not length_ratio >= 1:
             raise InputError(f"length_ratio={length_ratio}: at least 1 is needed, that of texts of like length")
         self.name, self._languages, self._length_ratio = name, languages, length_ratio
-        self._duplicates = choose("duplicates", duplicates, get_args(Duplicates))
+        self._duplicates = check_choice("duplicates", duplicates, get_args(Duplicates))
         given: dict[SplitName, Texts | None] = {"train": train, "val": val, "test": test}
         self._files: dict[SplitName, tuple[Path, ...]] = {
             part: tuple(map(Path, texts if isinstance(texts, tuple) else (texts,)))
@@ -75,7 +84,7 @@ class ParallelText:
 
         Raises InputError for a file that lacks, cannot be read or is empty, and for two files of unlike length.
         """
-        choose("split", name, SPLITS)
+        check_choice("split", name, SPLITS)
         read = self._pairs[name if name in self._files else "train"]
         return Examples(self._rows[name], read, read.where)
 
@@ -83,7 +92,9 @@ class ParallelText:
     def whole(self) -> Examples[int]:
         """All pairs of `train` that cleaning leaves, none held out."""
         read = self._pairs["train"]
-        return Examples(cast("Sequence[int]", Mapped.of(np.flatnonzero(self._cleaned[0]))), read, read.where)
+        return Examples(
+            cast("Sequence[int]", MemmapArray.from_array(np.flatnonzero(self._cleaned[0]))), read, read.where
+        )
 
     @cached_property
     def sha256(self) -> str:
@@ -107,14 +118,14 @@ class ParallelText:
         if pairs.numbers is not None:
             dropped["untranslated"] = pairs.lacking
         if self._length_ratio is not None:
-            unlike = too_unlike(pairs.raw(), self._length_ratio)
+            unlike = length_outliers(pairs.raw(), self._length_ratio)
             stays, dropped["length_ratio"] = stays & ~unlike, int(unlike.sum())
         if self._duplicates == "drop":
-            again = repeated(pairs.raw()) & stays
+            again = duplicate_pairs(pairs.raw()) & stays
             stays, dropped["duplicates"] = stays & ~again, int(again.sum())
         if any(dropped.values()):
             said = ", ".join(f"{count:,} ({reason})" for reason, count in dropped.items())
-            say(f"{self.name}: of {len(pairs) + pairs.lacking:,} pairs to train, dropped {said}", sys.stderr)
+            print_status(f"{self.name}: of {len(pairs) + pairs.lacking:,} pairs to train, dropped {said}", sys.stderr)
         return stays, dropped
 
     @cached_property
@@ -125,15 +136,15 @@ class ParallelText:
         if lacking:
             whole, what = rows["train"], f"{self._files['train'][0]}, {len(rows['train']):,} pairs"
             raw = self._pairs["train"].raw()
-            alone = None if self._duplicates == "drop" else ~repeated(raw, first_too=True)[whole]
-            held = hold_out_rows(what, len(whole), lacking, most=HELD_OUT, alone=alone)
+            alone = None if self._duplicates == "drop" else ~duplicate_pairs(raw, first_too=True)[whole]
+            held = hold_out_rows(what, len(whole), lacking, most=MAX_HELD_OUT, alone=alone)
             rows |= {part: whole[some] for part, some in held.items()}
-        return {part: cast("Sequence[int]", Mapped.of(np.asarray(one))) for part, one in rows.items()}
+        return {part: cast("Sequence[int]", MemmapArray.from_array(np.asarray(one))) for part, one in rows.items()}
 
 
 @final
 class _Pairs:
-    """The pairs of some files by row, each read when it is asked for; it can go into data workers."""
+    """The pairs of some files by row, each read when it is asked for; it can go into data num_workers."""
 
     def __init__(self, files: tuple[Path, ...], languages: tuple[str, str] | None) -> None:
         self.files, self.languages = files, languages
@@ -145,11 +156,11 @@ class _Pairs:
                 raise InputError(f"{files[0]} holds both languages, and {files[1]} stands beside it: give one of them")
             if languages is None:
                 raise InputError(f"{files[0]}: a translation memory has many languages; say which two are meant")
-            memory = read_memory(files[0], languages)
-            self.sides = [Lines(memory.source), Lines(memory.target)]
+            memory = read_tmx(files[0], languages)
+            self.sides = [LineIndex(memory.source), LineIndex(memory.target)]
             self.numbers, self.lacking = memory.numbers.read(), memory.lacking
         else:
-            self.sides = [Lines(open_plain(file)) for file in files]
+            self.sides = [LineIndex(open_decompressed(file)) for file in files]
         if len(self.sides[0]) != len(self.sides[-1]):
             raise InputError(
                 f"{files[0]} has {len(self.sides[0]):,} lines and {files[-1]} {len(self.sides[-1]):,}: "
@@ -193,7 +204,7 @@ class _Pairs:
 
 
 @final
-class Extended:
+class WithExtraPairs:
     """A source whose training examples are followed by all pairs of `extra`; val and test are its own."""
 
     def __init__(self, source: Source, extra: ParallelText) -> None:
@@ -202,7 +213,7 @@ class Extended:
 
     def split(self, name: SplitName) -> Sequence[Example]:
         """The examples of one split; those to train on still know their places."""
-        own = split_of(self._source, name)
+        own = open_split(self._source, name)
         if name != "train":
             return own
         extra = self._extra.whole
@@ -226,4 +237,4 @@ def _read(own: Sequence[Example], extra: Sequence[Example], index: int) -> Examp
 
 
 def _place(own: Sequence[Example], extra: Sequence[Example], index: int) -> str:
-    return where(own, index) if index < len(own) else where(extra, index - len(own))
+    return describe_example(own, index) if index < len(own) else describe_example(extra, index - len(own))

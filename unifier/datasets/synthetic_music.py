@@ -13,17 +13,17 @@ import numpy as np
 from numpy.random import RandomState  # the one whose stream no version of NumPy may change
 from numpy.typing import NDArray
 
-from unifier.data.source import SPLITS, Example, Scale, SplitName, scale_of_accuracy
-from unifier_tokenizers import InputError, Sound
-from unifier_tokenizers.errors import choose
+from unifier.data.source import SPLITS, Example, ScoreRange, SplitName, accuracy_range
+from unifier_tokenizers import Audio, InputError
+from unifier_tokenizers.errors import check_choice
 
 Wave = NDArray[np.float64]
 
 
-Task = Literal["genre", "tags"]
+MusicTarget = Literal["genre", "tags"]
 
 
-TASKS: tuple[Task, ...] = ("genre", "tags")
+MUSIC_TARGETS: tuple[MusicTarget, ...] = ("genre", "tags")
 
 
 class Instrument(NamedTuple):
@@ -93,11 +93,11 @@ GENRES = {
 MAJOR, MINOR = (0, 2, 4, 5, 7, 9, 11), (0, 2, 3, 5, 7, 8, 10)
 
 
-FAST = 120.0
+PLAYBACK_RATE = 120.0
 """Beats a minute from which a piece counts as fast."""
 
 
-TABLE = 2048
+WAVE_TABLE_SIZE = 2048
 """Samples of one period in a wave table."""
 
 
@@ -136,11 +136,11 @@ class Score(NamedTuple):
         held = {
             "bass": self.bass,
             "drums": self.drums,
-            "fast": self.tempo >= FAST,
+            "fast": self.tempo >= PLAYBACK_RATE,
             "major": not self.minor,
             "minor": self.minor,
             "plucked": plucked,
-            "slow": self.tempo < FAST,
+            "slow": self.tempo < PLAYBACK_RATE,
             "sustained": not plucked,
             "syncopated": 2 * sum(beat % 1 > 0 for beat in rules.chords) > len(rules.chords),
             "triple": rules.beats == 3,
@@ -171,12 +171,12 @@ def _tone(pitch: int, seconds: float, instrument: Instrument, rate: int) -> Wave
     """A note of MIDI number `pitch`, read from a wave table that holds no overtone above half the rate."""
     frequency = 440 * 2 ** ((pitch - 69) / 12)
     partials = np.array(instrument.partials[: max(1, int(rate / 2 / frequency))])
-    turns = np.outer(np.arange(1, len(partials) + 1), np.arange(TABLE) / TABLE)
+    turns = np.outer(np.arange(1, len(partials) + 1), np.arange(WAVE_TABLE_SIZE) / WAVE_TABLE_SIZE)
     table = partials @ np.sin(2 * np.pi * turns) / partials.sum()
     time = np.arange(int(seconds * rate)) / rate
     envelope = np.minimum(time / instrument.attack, 1) * np.exp(-instrument.decay * time)
     release = np.minimum((seconds - time) / 0.02, 1)
-    return table[(time * frequency * TABLE).astype(np.int64) % TABLE] * envelope * release
+    return table[(time * frequency * WAVE_TABLE_SIZE).astype(np.int64) % WAVE_TABLE_SIZE] * envelope * release
 
 
 def _drums(rng: RandomState, rate: int) -> tuple[Wave, Wave, Wave]:
@@ -189,7 +189,7 @@ def _drums(rng: RandomState, rate: int) -> tuple[Wave, Wave, Wave]:
     return kick, snare, hat
 
 
-def render(score: Score, seconds: float, rate: int) -> Sound:
+def render(score: Score, seconds: float, rate: int) -> Audio:
     """Play the first `seconds` of a piece."""
     rules, instrument = GENRES[score.genre], INSTRUMENTS[score.instrument]
     rng, beat = RandomState(score.seed), 60 / score.tempo
@@ -225,7 +225,7 @@ def render(score: Score, seconds: float, rate: int) -> Sound:
     wave /= np.sqrt(np.mean(wave**2))
     wave += 10 ** (score.noise / 20) * rng.standard_normal(len(wave))
     wave = np.clip(wave * 10 ** (score.loudness / 20), -1, 1)
-    return Sound((np.round(wave * FULL_SCALE) / FULL_SCALE).astype(np.float32), rate)
+    return Audio((np.round(wave * FULL_SCALE) / FULL_SCALE).astype(np.float32), rate)
 
 
 @final
@@ -249,7 +249,7 @@ class SyntheticMusic:
         test: int = 200,
         seconds: float = 3.0,
         rate: int = 8000,
-        task: Task = "genre",
+        target: MusicTarget = "genre",
         seed: int = 0,
     ) -> None:
         if min(train, val, test) < 1:
@@ -258,21 +258,26 @@ class SyntheticMusic:
             raise InputError(f"no rhythm is heard in {seconds} s at {rate} Hz: give at least 1 s and 4000 Hz")
         self._sizes: dict[SplitName, int] = {"train": train, "val": val, "test": test}
         self._kept: dict[SplitName, list[Example]] = {}
-        self.seconds, self._rate, self._task, self._seed = seconds, rate, choose("task", task, TASKS), seed
-        self.labels = tuple(GENRES) if task == "genre" else TAGS
+        self.seconds, self._rate, self._task, self._seed = (
+            seconds,
+            rate,
+            check_choice("task", target, MUSIC_TARGETS),
+            seed,
+        )
+        self.labels = tuple(GENRES) if target == "genre" else TAGS
         known = "the generator, which knows what it played"
         self.scale = (
-            scale_of_accuracy(self.labels, 100.0, known) if task == "genre" else Scale("macro_auc", 0.5, 1.0, known)
+            accuracy_range(self.labels, 100.0, known) if target == "genre" else ScoreRange("macro_auc", 0.5, 1.0, known)
         )
 
     def scores(self, name: SplitName) -> list[Score]:
         """What the pieces of one split are made of, in order: the truth about tempo, key and the rest."""
-        return _composed(self._seed, choose("split", name, SPLITS), self._sizes[name])
+        return _composed(self._seed, check_choice("split", name, SPLITS), self._sizes[name])
 
     def split(self, name: SplitName) -> Sequence[Example]:
         """The pieces of one split, played once and kept."""
         if name not in self._kept:
-            size = self._sizes[choose("split", name, SPLITS)]
+            size = self._sizes[check_choice("split", name, SPLITS)]
             self._kept[name] = _played(self._seed, name, size, self.seconds, self._rate, self._task)
         return self._kept[name]
 
@@ -293,7 +298,7 @@ def _composed(seed: int, name: SplitName, size: int) -> list[Score]:
 
 
 @lru_cache(maxsize=len(SPLITS))  # each run of a comparison asks for the same pieces
-def _played(seed: int, name: SplitName, size: int, seconds: float, rate: int, task: Task) -> list[Example]:
+def _played(seed: int, name: SplitName, size: int, seconds: float, rate: int, task: MusicTarget) -> list[Example]:
     return [
         Example(render(score, seconds, rate), score.genre if task == "genre" else score.tags())
         for score in _composed(seed, name, size)

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier.heads.head import Head, check_labels
-from unifier.nn.precision import exactly
+from unifier.nn.precision import in_float32
 from unifier_tokenizers import Dropout, InputError, Tokens
-from unifier_tokenizers.errors import check_share, choose
+from unifier_tokenizers.errors import check_choice, check_fraction
 
 Pooling = Literal["mean", "first", "attention"]
 
 
 @final
-class Pool(nn.Module):
+class TokenPool(nn.Module):
     """The mean of the real columns, or the first one (a class token), or a mean that weighs them by what they hold.
 
     The weights of the last are the softmax of a linear map (sequence pooling, Hassani et al. 2021, section 3.2).
@@ -29,7 +29,7 @@ class Pool(nn.Module):
 
     def __init__(self, pooling: Pooling, dim: int) -> None:
         super().__init__()
-        self.pooling: Pooling = choose("pooling", pooling, get_args(Pooling))
+        self.pooling: Pooling = check_choice("pooling", pooling, get_args(Pooling))
         self.weigh = nn.Linear(dim, 1, bias=False) if pooling == "attention" else None
 
     def forward(self, tokens: Tokens) -> Tensor:
@@ -37,12 +37,12 @@ class Pool(nn.Module):
         if self.pooling == "first":
             return tokens.matrix[:, :, 0]
         if self.weigh is None:
-            return mean(tokens)
+            return masked_mean(tokens)
         scores = self.weigh(tokens.matrix.mT)[..., 0].float()
         return _total(tokens, scores.masked_fill(~tokens.mask, -torch.inf).softmax(1))
 
 
-def mean(tokens: Tokens) -> Tensor:
+def masked_mean(tokens: Tokens) -> Tensor:
     """The mean of the real columns: Tokens (B, D, N) -> (B, D)."""
     return _total(tokens, tokens.mask) / tokens.mask.sum(1, keepdim=True)
 
@@ -74,9 +74,9 @@ class ClassificationHead(Head):
         self.index = {label: i for i, label in enumerate(self.labels)}
         if len(self.index) != len(self.labels) or len(self.labels) < 2:
             raise InputError(f"two or more different labels are needed to classify, not {list(self.labels)}")
-        self.pool = Pool(pooling, dim)
-        self.reads = "first" if pooling == "first" else "all"
-        self.label_smoothing = check_share("label_smoothing", label_smoothing)
+        self.pool = TokenPool(pooling, dim)
+        self.trunk_output = "cls" if pooling == "first" else "sequence"
+        self.label_smoothing = check_fraction("label_smoothing", label_smoothing)
         self.dropout = Dropout(dropout)
         self.out = nn.Linear(dim, len(self.labels))
 
@@ -91,7 +91,7 @@ class ClassificationHead(Head):
 
     def logits(self, tokens: Tokens) -> Tensor:
         """Tokens (B, D, N) -> (B, C)."""
-        return exactly(self.out, self.dropout(self.pool(tokens)))
+        return in_float32(self.out, self.dropout(self.pool(tokens)))
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         """Cross-entropy with labels (B,), or with distributions over them (B, C, 1), as mixed examples have."""
@@ -102,7 +102,7 @@ class ClassificationHead(Head):
         return list(self.logits(tokens).softmax(-1).cpu())
 
     def metrics(self, predictions: Sequence[Tensor], targets: Sequence[str | SupportsIndex]) -> dict[str, float]:
-        """Accuracy and macro F1 (the mean over classes of each one's F1), both in per cent."""
+        """Accuracy and macro F1 (the mean over classes of each one's F1), both in percent."""
         # Here, since for scores alone it takes 250 MB.
         from torchmetrics.functional.classification import multiclass_f1_score
 
@@ -120,7 +120,7 @@ class ClassificationHead(Head):
 class TaggingHead(Head):
     """A yes or no for each of C tags; a target is a collection of tags, a prediction C probabilities."""
 
-    perfect = 1.0
+    max_score = 1.0
 
     def __init__(self, labels: Sequence[str], dim: int, *, pooling: Pooling = "mean") -> None:
         super().__init__()
@@ -128,8 +128,8 @@ class TaggingHead(Head):
         self.index = {label: i for i, label in enumerate(self.labels)}
         if len(self.index) != len(self.labels) or not self.labels:
             raise InputError(f"one or more different tags are needed, not {list(self.labels)}")
-        self.pool = Pool(pooling, dim)
-        self.reads = "first" if pooling == "first" else "all"
+        self.pool = TokenPool(pooling, dim)
+        self.trunk_output = "cls" if pooling == "first" else "sequence"
         self.out = nn.Linear(dim, len(self.labels))
 
     def encode(self, target: Iterable[str]) -> Tensor:
@@ -144,7 +144,7 @@ class TaggingHead(Head):
 
     def logits(self, tokens: Tokens) -> Tensor:
         """Tokens (B, D, N) -> (B, C)."""
-        return exactly(self.out, self.pool(tokens))
+        return in_float32(self.out, self.pool(tokens))
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(self.logits(tokens), target)
@@ -161,16 +161,16 @@ class TaggingHead(Head):
 
         found = torch.stack([*predictions])
         wanted = torch.stack([self.encode(target) for target in targets]).long()
-        both = told_apart(wanted)
+        both = varying_labels(wanted)
         if not both:
             return {"macro_auc": float("nan"), "map": float("nan")}
         auc = [binary_auroc(found[:, c], wanted[:, c]).item() for c in both]
         precision = [binary_average_precision(found[:, c], wanted[:, c]).item() for c in both]
         return {"macro_auc": sum(auc) / len(both), "map": sum(precision) / len(both)}
 
-    def check(self, targets: Iterable[Iterable[str]]) -> None:
+    def check_targets(self, targets: Iterable[Iterable[str]]) -> None:
         wanted = [self.encode(target) for target in targets]
-        if not wanted or not told_apart(torch.stack(wanted)):
+        if not wanted or not varying_labels(torch.stack(wanted)):
             raise InputError(
                 f"of its {len(wanted)} examples none has a tag that another lacks, so no score is known: "
                 f"give it more, by splits or folds of your own"
@@ -180,6 +180,6 @@ class TaggingHead(Head):
         return ", ".join(f"{self.labels[c]} ({p:.0%})" for c, p in enumerate(prediction.tolist()) if p >= 0.5) or "none"
 
 
-def told_apart(wanted: Tensor) -> list[int]:
+def varying_labels(wanted: Tensor) -> list[int]:
     """The tags that some of the targets (B, C) have and some have not."""
     return [c for c, count in enumerate(wanted.sum(0).tolist()) if 0 < count < len(wanted)]

@@ -6,16 +6,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.rnn_decoders import LookingHead, State
-from unifier.heads.text_generation import WritingOptions
-from unifier.nn.block import initialise
-from unifier.nn.precision import LayerNorm, working
+from unifier.heads.rnn_decoders import AttentiveIncrementalHead, State
+from unifier.heads.text_generation import TextGenerationOptions
+from unifier.nn.block import init_weights
+from unifier.nn.precision import LayerNorm, to_compute_dtype
 from unifier.trunks.trunk import check_depth
 from unifier_tokenizers import Dropout, InputError, PositionalEncoding, Tokens, Vocabulary
 
 
 @final
-class ConvolutionalHead(LookingHead):
+class ConvDecoderHead(AttentiveIncrementalHead):
     """The decoder of Gehring et al. 2017, sections 3.2 and 3.3: gated convolutions, each with attention of its own.
 
     It differs in what keeps the sums in bounds: norms, as the trunk `Convolutional` has, and 1 / sqrt(D) before the
@@ -28,36 +28,36 @@ class ConvolutionalHead(LookingHead):
         dim: int,
         *,
         depth: int,
-        width: int = 3,
+        kernel_size: int = 3,
         dropout: float = 0.0,
-        **options: Unpack[WritingOptions],
+        **options: Unpack[TextGenerationOptions],
     ) -> None:
-        """`width` is that of a kernel, in tokens."""
+        """`kernel_size` is that of a kernel, in tokens."""
         super().__init__(vocabulary, dim, **options)
         check_depth(depth, 1)
-        if width < 1:
-            raise InputError(f"width={width}: a kernel is at least 1 token wide")
-        self.width = width
+        if kernel_size < 1:
+            raise InputError(f"kernel_size={kernel_size}: a kernel is at least 1 token wide")
+        self.kernel_size = kernel_size
         self.encoding = PositionalEncoding("sinusoid", dim, ())
         self.dropout = Dropout(dropout)
-        self.layers = nn.ModuleList(nn.Conv1d(dim, 2 * dim, width) for _ in range(depth))
+        self.layers = nn.ModuleList(nn.Conv1d(dim, 2 * dim, kernel_size) for _ in range(depth))
         self.queries = nn.ModuleList(nn.Linear(dim, dim) for _ in range(depth))
         self.norms = nn.ModuleList(LayerNorm(dim) for _ in range(depth))
         self.norm = LayerNorm(dim)
-        initialise(self)
+        init_weights(self)
 
-    def start(self, tokens: Tokens) -> State:
+    def start_decoding(self, tokens: Tokens) -> State:
         """The columns (B, N, D), their mask (B, 1, N), how long the texts are (B,), and each layer's last inputs."""
         columns = tokens.matrix.transpose(1, 2)
-        nothing = columns.new_zeros(len(columns), self.width - 1, self.dim)
+        nothing = columns.new_zeros(len(columns), self.kernel_size - 1, self.dim)
         length = torch.zeros(len(columns), dtype=torch.long, device=columns.device)
         return columns, tokens.mask[:, None], length, *[nothing] * len(self.layers)
 
-    def look(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
+    def step_with_attention(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
         columns, mask, length, *windows = state
         places = length[:, None] + torch.arange(ids.shape[1], device=ids.device)
         words = self.encoding(self.embed(ids).transpose(1, 2), places[:, None])
-        words = self.dropout(working(words)).transpose(1, 2)
+        words = self.dropout(to_compute_dtype(words)).transpose(1, 2)
         x, kept, looks = words, list[Tensor](), list[Tensor]()
         for layer, query, norm, window in zip(self.layers, self.queries, self.norms, windows, strict=True):
             near = torch.cat([window, norm(x)], 1)

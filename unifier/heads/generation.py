@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from unifier_tokenizers import InputError
-from unifier_tokenizers.text import BEGIN, END
+from unifier_tokenizers.text import BOS, EOS
 
 
 class Decoder(Protocol):
@@ -21,7 +21,7 @@ class Decoder(Protocol):
         """Append ids (R,) to the rows; returns the log-probabilities (R, V) of what comes next."""
         ...
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         """Go on with rows (R',), in that order and with repeats."""
         ...
 
@@ -42,22 +42,22 @@ def check_length_penalty(power: float) -> float:
     return power
 
 
-STRIPE = 64
-"""Neighbouring scores of which the highest is found first."""
+TOPK_STRIPE = 64
+"""Neighboring scores of which the highest is found first."""
 
 
-def highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k highest of each row, or all where there are fewer, and their places: scores (R, M) -> (R, k) and (R, k).
 
     As `topk`, and several times as fast: the k highest lie in the k stripes whose own highest are highest, and to find
     a maximum alone is cheap.
     """
-    whole = scores.shape[1] // STRIPE * STRIPE
-    stripes = scores[:, :whole].unflatten(1, (-1, STRIPE))
+    whole = scores.shape[1] // TOPK_STRIPE * TOPK_STRIPE
+    stripes = scores[:, :whole].unflatten(1, (-1, TOPK_STRIPE))
     if stripes.shape[1] <= k:
         return scores.topk(min(k, scores.shape[1]), dim=1)
-    starts = stripes.amax(-1).topk(k, dim=1).indices[:, :, None] * STRIPE
-    places = (starts + torch.arange(STRIPE, device=scores.device)).flatten(1)
+    starts = stripes.amax(-1).topk(k, dim=1).indices[:, :, None] * TOPK_STRIPE
+    places = (starts + torch.arange(TOPK_STRIPE, device=scores.device)).flatten(1)
     rest = torch.arange(whole, scores.shape[1], device=scores.device).expand(len(scores), -1)
     places = torch.cat([places, rest], dim=1)
     values, chosen = scores.gather(1, places).topk(k, dim=1)
@@ -69,7 +69,7 @@ Pick = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 the tokens picked, and these (R,)."""
 
 
-def one_by_one(decoder: Decoder, limits: Tensor, pick: Pick, *, length_penalty: float = 1.0) -> list[Hypothesis]:
+def decode_loop(decoder: Decoder, limits: Tensor, pick: Pick, *, length_penalty: float = 1.0) -> list[Hypothesis]:
     """One text for each of the limits (R,), the most tokens a text may have, written token by token as `pick` says.
 
     A row that has reached its end mark or its limit is dropped from the batch.
@@ -77,7 +77,7 @@ def one_by_one(decoder: Decoder, limits: Tensor, pick: Pick, *, length_penalty: 
     texts: list[list[int]] = [[] for _ in range(len(limits))]
     scores = [0.0] * len(limits)
     rows = torch.arange(len(limits), device=limits.device)
-    ids, totals = torch.full_like(rows, BEGIN), torch.zeros(len(rows), device=limits.device)
+    ids, totals = torch.full_like(rows, BOS), torch.zeros(len(rows), device=limits.device)
     length = 0
     while len(rows):
         values, ids = pick(decoder.step(ids), rows)
@@ -85,26 +85,26 @@ def one_by_one(decoder: Decoder, limits: Tensor, pick: Pick, *, length_penalty: 
         length += 1
         for row, token, total in zip(rows.tolist(), ids.tolist(), totals.tolist(), strict=True):
             scores[row] = total / length**length_penalty
-            if token != END:
+            if token != EOS:
                 texts[row].append(token)
-        going = ((ids != END) & (length < limits[rows])).nonzero()[:, 0]
+        going = ((ids != EOS) & (length < limits[rows])).nonzero()[:, 0]
         if len(going) < len(rows):
             rows, ids, totals = rows[going], ids[going], totals[going]
-            decoder.select(going)
+            decoder.reorder(going)
     return [Hypothesis(text, score) for text, score in zip(texts, scores, strict=True)]
 
 
-def greedy(decoder: Decoder, limits: Tensor, *, length_penalty: float = 1.0) -> list[Hypothesis]:
+def greedy_search(decoder: Decoder, limits: Tensor, *, length_penalty: float = 1.0) -> list[Hypothesis]:
     """The likeliest token each time."""
-    return one_by_one(decoder, limits, _likeliest, length_penalty=length_penalty)
+    return decode_loop(decoder, limits, _likeliest, length_penalty=length_penalty)
 
 
 def _likeliest(logs: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    values, tokens = highest(logs, 1)
+    values, tokens = topk(logs, 1)
     return values[:, 0], tokens[:, 0]
 
 
-def beam(decoder: Decoder, limits: Tensor, width: int, *, length_penalty: float = 1.0) -> list[list[Hypothesis]]:
+def beam_search(decoder: Decoder, limits: Tensor, width: int, *, length_penalty: float = 1.0) -> list[list[Hypothesis]]:
     """The `width` best texts found for each of the limits (R,), best first, by log-probability / length ** penalty.
 
     Each row keeps `width` partial texts. It is done when as many have ended and no partial one scores better, at its
@@ -115,10 +115,10 @@ def beam(decoder: Decoder, limits: Tensor, width: int, *, length_penalty: float 
     rows = torch.arange(len(limits), device=device)
     scores = torch.zeros(len(rows), 1, device=device)  # of one text each, from which the first step makes `width`
     texts = torch.empty(len(rows), 1, 0, dtype=torch.long, device=device)
-    ids = torch.full((len(rows),), BEGIN, device=device)
+    ids = torch.full((len(rows),), BOS, device=device)
     while len(rows):
         # Twice the width: were all of one half end marks, the other half still fills the beam.
-        logs, tokens = highest(decoder.step(ids), 2 * width)
+        logs, tokens = topk(decoder.step(ids), 2 * width)
         beams = scores.shape[1]
         totals = (scores[:, :, None] + logs.view(len(rows), beams, -1)).flatten(1)
         totals = functional.pad(totals, (0, max(2 * width - totals.shape[1], 0)), value=-torch.inf)
@@ -127,7 +127,7 @@ def beam(decoder: Decoder, limits: Tensor, width: int, *, length_penalty: float 
         origin, token = place // tokens.shape[1], tokens.view(len(rows), -1).gather(1, place)
         texts = torch.cat([texts.gather(1, origin[:, :, None].expand(-1, -1, texts.shape[2])), token[:, :, None]], 2)
         length = texts.shape[2]
-        ends = token == END
+        ends = token == EOS
         numbers, gained = rows.tolist(), set[int]()
         for r, k in (ends[:, :width] & best[:, :width].isfinite()).nonzero().tolist():
             found = Hypothesis(texts[r, k, :-1].tolist(), best[r, k].item() / length**length_penalty)
@@ -148,7 +148,7 @@ def beam(decoder: Decoder, limits: Tensor, width: int, *, length_penalty: float 
             if not cut and (len(ended[row]) < width or likeliest / length**length_penalty > ended[row][-1].score):
                 going.append(r)
         keep = torch.tensor(going, dtype=torch.long, device=device)
-        decoder.select((keep[:, None] * beams + origin[keep]).flatten())
+        decoder.reorder((keep[:, None] * beams + origin[keep]).flatten())
         rows, scores, texts = rows[keep], scores[keep], texts[keep]
         ids = texts[:, :, -1].flatten() if len(keep) else ids[:0]
     return ended
@@ -157,7 +157,7 @@ def beam(decoder: Decoder, limits: Tensor, width: int, *, length_penalty: float 
 def sample(
     decoder: Decoder,
     limits: Tensor,
-    draws: Sequence[torch.Generator],
+    num_samples: Sequence[torch.Generator],
     *,
     temperature: float = 1.0,
     top_k: int | None = None,
@@ -179,17 +179,17 @@ def sample(
         raise InputError(f"top_p={top_p}: a share of the probability is expected, above 0 and at most 1")
 
     def pick(logs: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        kept, tokens = probabilities(logs, temperature, top_k, top_p)
-        numbers = torch.stack([torch.rand((), generator=draws[row]) for row in rows.tolist()]).to(logs.device)
+        kept, tokens = sampling_probabilities(logs, temperature, top_k, top_p)
+        numbers = torch.stack([torch.rand((), generator=num_samples[row]) for row in rows.tolist()]).to(logs.device)
         reached = kept.cumsum(1)
         place = (reached < numbers[:, None] * reached[:, -1:]).sum(1, keepdim=True)
         chosen = tokens.gather(1, place)
         return logs.gather(1, chosen)[:, 0], chosen[:, 0]
 
-    return one_by_one(decoder, limits, pick, length_penalty=length_penalty)
+    return decode_loop(decoder, limits, pick, length_penalty=length_penalty)
 
 
-def probabilities(logs: Tensor, temperature: float, top_k: int | None, top_p: float) -> tuple[Tensor, Tensor]:
+def sampling_probabilities(logs: Tensor, temperature: float, top_k: int | None, top_p: float) -> tuple[Tensor, Tensor]:
     """What is drawn from: log-probabilities (R, V) to probabilities (R, K), highest first, and their tokens (R, K).
 
     Logits are divided by the temperature. Of the `top_k` likeliest tokens (Fan et al. 2018, section 5.1; None: of all),

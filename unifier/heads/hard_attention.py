@@ -6,19 +6,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.classification import mean
-from unifier.heads.head import IGNORED
-from unifier.heads.rnn_decoders import AttentionScore, LookingHead, Reader, State
-from unifier.heads.text_generation import WritingOptions, before
+from unifier.heads.classification import masked_mean
+from unifier.heads.head import IGNORE_INDEX
+from unifier.heads.rnn_decoders import AttentionScore, AttentiveIncrementalHead, RNNDecoder, State
+from unifier.heads.text_generation import TextGenerationOptions, shift_right
 from unifier.trunks.recurrent import Cell
 from unifier_tokenizers import Dropout, InputError, Tokens, Vocabulary
 
-DRAWS = 2
+NUM_SAMPLES = 2
 """Columns drawn for each token: each one's reward is measured by the other's."""
 
 
 @final
-class HardHead(LookingHead):
+class HardAttentionHead(AttentiveIncrementalHead):
     """Luong's decoder with hard attention (Xu et al. 2015, section 4.1): a state sees one column, drawn by its weight.
 
     In use it is the likeliest. The draws are taught by REINFORCE (Williams 1992), whose baseline is the loss of another
@@ -34,14 +34,14 @@ class HardHead(LookingHead):
         depth: int,
         cell: Cell = "lstm",
         dropout: float = 0.0,
-        **options: Unpack[WritingOptions],
+        **options: Unpack[TextGenerationOptions],
     ) -> None:
         """Raises InputError for R-Drop, whose two readings would draw unlike columns."""
         super().__init__(vocabulary, dim, **options)
         if self.r_drop:
             raise InputError(f"r_drop={self.r_drop}: hard attention has none; leave it out")
         self.score = AttentionScore("general", dim)
-        self.reader = Reader(dim, dim, cell=cell, depth=depth, dropout=dropout)
+        self.reader = RNNDecoder(dim, dim, cell=cell, depth=depth, dropout=dropout)
         self.out = nn.Linear(2 * dim, dim)
         self.dropout = Dropout(dropout)
 
@@ -49,21 +49,21 @@ class HardHead(LookingHead):
         """In training the mean loss of some draws, whose gradient is on average that of the expected loss."""
         if not self.training:
             return super().loss(tokens, target)
-        real = target != IGNORED
-        past, columns, keys, mask = self.start(tokens)
-        states = self.reader(self.dropout(self.embed(before(target))), past)[0]
+        real = target != IGNORE_INDEX
+        past, columns, keys, mask = self.start_decoding(tokens)
+        states = self.reader(self.dropout(self.embed(shift_right(target))), past)[0]
         weights = self.score(states, keys, mask)[real]
-        places = weights.multinomial(DRAWS, replacement=True)
+        places = weights.multinomial(NUM_SAMPLES, replacement=True)
         seen = columns[real.nonzero()[:, :1], places]
         logits = self.project(self._say(seen, states[real][:, None].expand_as(seen))).float()
         words = target[real][:, None].expand_as(places)
         losses = functional.cross_entropy(logits.mT, words, reduction="none", label_smoothing=self.label_smoothing)
         return reinforce(losses, weights.gather(1, places).log())
 
-    def start(self, tokens: Tokens) -> State:
-        return self.reader.start(mean(tokens)), *self.score.remember(tokens)
+    def start_decoding(self, tokens: Tokens) -> State:
+        return self.reader.start(masked_mean(tokens)), *self.score.precompute_keys(tokens)
 
-    def look(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
+    def step_with_attention(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
         past, columns, keys, mask = state
         states, past = self.reader(self.dropout(self.embed(ids)), past)
         weights = self.score(states, keys, mask)

@@ -7,11 +7,11 @@ from typing import Any, Literal, final
 
 from torch import Tensor, nn
 
-from unifier.nn.attention import Visible
+from unifier.nn.attention import AttentionMode
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, Tokens
 
-IGNORED = -100
+IGNORE_INDEX = -100
 """The target value that no loss counts; targets of unlike length are padded with it."""
 
 
@@ -30,23 +30,23 @@ class Head(nn.Module, ABC):
     A head with a `dim` accepts only columns of that size; `Experiment` checks it against the trunk's before training.
     """
 
-    visible: Visible = "all"
+    attention_mode: AttentionMode = "bidirectional"
     """What the trunk's columns may see under this head."""
 
-    reads: Literal["all", "first", "none"] = "all"
+    trunk_output: Literal["sequence", "cls", "input"] = "sequence"
     """Which of the trunk's columns this head reads: the first is a class token's. One that reads none is given the
     columns as they enter the trunk, and puts that, which it is lent, to a use of its own."""
 
-    perfect: float | None = 100.0
-    """The best possible value of the first metric, above 0. Arms trained together are scored as a percentage of it, and
-    errors are measured from it. None if the metric has no upper bound; such an arm can only be trained alone."""
+    max_score: float | None = 100.0
+    """The best possible value of the first metric, above 0. Tasks trained together are scored as a percentage of it, and
+    errors are measured from it. None if the metric has no upper bound; such an task can only be trained alone."""
 
-    readings: int = 1
+    num_passes: int = 1
     """How many copies of a training batch, concatenated along B, the trunk reads for this loss (2 with R-Drop)."""
 
     @abstractmethod
     def encode(self, target: Any) -> Tensor:
-        """One raw target as a tensor; runs in data workers and reads no parameter.
+        """One raw target as a tensor; runs in data num_workers and reads no parameter.
 
         Raises InputError where the target is none of this task.
         """
@@ -74,28 +74,28 @@ class Head(nn.Module, ABC):
         except (TypeError, ValueError) as error:
             raise InputError(f"{name}.metrics gives something else than numbers: {found}") from error
 
-    def lend(self, trunk: Trunk) -> None:
+    def attach_trunk(self, trunk: Trunk) -> None:
         """Take note of the experiment's trunk, whose parameters are not this head's; most heads have no use for it.
 
         Raises InputError where it cannot be put to the use that this one has.
         """
 
     @final
-    def read(self, trunk: Trunk, tokens: Tokens) -> Tokens:
+    def run_trunk(self, trunk: Trunk, tokens: Tokens) -> Tokens:
         """Columns (B, D, N) as `loss` and `predict` take them: what the trunk makes of them, as far as it is read."""
-        if self.reads == "none":
+        if self.trunk_output == "input":
             return tokens
-        read = (trunk.first if self.reads == "first" else trunk)(tokens, self.visible)
+        read = (trunk.forward_first_token if self.trunk_output == "cls" else trunk)(tokens, self.attention_mode)
         if not isinstance(read, Tokens):
             raise InputError(f"{type(trunk).__name__} gives a {type(read).__name__}: it must give Tokens")
-        if self.reads == "all" and read.matrix.shape != tokens.matrix.shape:
+        if self.trunk_output == "sequence" and read.matrix.shape != tokens.matrix.shape:
             raise InputError(
                 f"{type(trunk).__name__} makes columns {tuple(read.matrix.shape)} of {tuple(tokens.matrix.shape)}: "
                 "it must give as many as it reads, of the same D"
             )
         return read
 
-    def check(self, targets: Iterable[Any]) -> None:
+    def check_targets(self, targets: Iterable[Any]) -> None:
         """Raise InputError where a split with these raw targets cannot be scored; most heads can score any."""
 
     def describe(self, prediction: Any) -> str:
@@ -108,8 +108,8 @@ class Head(nn.Module, ABC):
         return {}
 
 
-def mean_share(scores: Iterable[tuple[float, float | None]]) -> float:
-    """What several arms' scores are together: the mean of each in per cent of what is perfect, which stands beside it.
+def mean_score_percent(scores: Iterable[tuple[float, float | None]]) -> float:
+    """What several tasks' scores are together: the mean of each in percent of what is perfect, which stands beside it.
 
     One that is no number does not count, as an area under a curve is none where all targets are alike; one without a
     perfect score is as it is.

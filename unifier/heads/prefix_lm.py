@@ -6,25 +6,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unifier.heads.text_generation import AttentiveHead, WritingOptions
-from unifier.nn.attention import Cache
+from unifier.heads.text_generation import AttentiveTextHead, TextGenerationOptions
+from unifier.nn.attention import KVCache
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import Dropout, InputError, PositionalEncoding, Tokens, Vocabulary
 
 
 @final
-class PrefixHead(AttentiveHead):
+class PrefixHead(AttentiveTextHead):
     """One stack for both texts (Raffel et al. 2020, section 3.2.1, the prefix language model).
 
     The columns of the text so far stand beside those of the input, and the trunk reads them together: the input sees
     itself, and the text sees the input and what comes before. The head adds embeddings, and no layer.
     """
 
-    reads = "none"
+    trunk_output = "input"
 
     def __init__(
-        self, vocabulary: Vocabulary, dim: int, *, dropout: float = 0.0, **options: Unpack[WritingOptions]
+        self, vocabulary: Vocabulary, dim: int, *, dropout: float = 0.0, **options: Unpack[TextGenerationOptions]
     ) -> None:
         super().__init__(vocabulary, dim, **options)
         self.encoding = PositionalEncoding("sinusoid", dim, ())
@@ -33,7 +33,7 @@ class PrefixHead(AttentiveHead):
         self.dropout = Dropout(dropout)
         self._lent: list[Transformer] = []  # in a list, or its parameters would be this head's too
 
-    def lend(self, trunk: Trunk) -> None:
+    def attach_trunk(self, trunk: Trunk) -> None:
         if not isinstance(trunk, Transformer):
             raise InputError(f"a prefix is read on by a Transformer alone, and the trunk is a {type(trunk).__name__}")
         self._lent = [trunk]
@@ -44,11 +44,11 @@ class PrefixHead(AttentiveHead):
         assert self._lent, "the head was lent no trunk"
         return self._lent[0]
 
-    def hidden(self, tokens: Tokens, ids: Tensor) -> Tensor:
+    def hidden_states(self, tokens: Tokens, ids: Tensor) -> Tensor:
         both, prefix = self._beside(tokens, ids)
         return self.trunk(both, prefix).matrix[:, :, tokens.mask.shape[1] :].transpose(1, 2)
 
-    def walk(self, tokens: Tokens) -> "_Walk":
+    def start_search(self, tokens: Tokens) -> "_Walk":
         return _Walk(self, tokens)
 
     def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
@@ -59,11 +59,11 @@ class PrefixHead(AttentiveHead):
 
     def _beside(self, tokens: Tokens, ids: Tensor) -> tuple[Tokens, Tensor]:
         """The columns of both texts, and how many of them are the input's (B,)."""
-        parts = zip(tokens, self.columns(tokens, ids, 0), strict=True)
+        parts = zip(tokens, self.prefix_and_text(tokens, ids, 0), strict=True)
         prefix = torch.full((len(ids),), tokens.mask.shape[1], device=ids.device)
         return Tokens(*(torch.cat(part, -1) for part in parts)), prefix
 
-    def columns(self, tokens: Tokens, ids: Tensor, start: int) -> Tokens:
+    def prefix_and_text(self, tokens: Tokens, ids: Tensor, start: int) -> Tokens:
         """Ids (B, L), the first at place `start` of the text, as columns of the kind that the trunk reads."""
         places = torch.arange(start, start + ids.shape[1], device=ids.device).expand(len(ids), 1, -1)
         matrix = self.dropout(self.encoding(self.embed(ids).transpose(1, 2), places) + self.side[:, None])
@@ -76,18 +76,18 @@ class _Walk:
 
     def __init__(self, head: PrefixHead, tokens: Tokens) -> None:
         self.head, self.tokens, self.length = head, tokens, 0
-        self.seen, self.upcoming = tokens.mask, head.upcoming()
-        self.caches = [Cache(grows=True) for _ in head.trunk.blocks]
-        head.trunk.go_on(tokens, self.seen, self.caches)
+        self.seen, self.upcoming = tokens.mask, head.next_token_log_probs()
+        self.caches = [KVCache(grows=True) for _ in head.trunk.blocks]
+        head.trunk.forward_cached(tokens, self.seen, self.caches)
 
     def step(self, ids: Tensor) -> Tensor:
-        columns = self.head.columns(self.tokens, ids[:, None], self.length)
+        columns = self.head.prefix_and_text(self.tokens, ids[:, None], self.length)
         self.length += 1
         self.seen = functional.pad(self.seen, (0, 1), value=True)
-        hidden = self.head.trunk.go_on(columns, self.seen, self.caches).matrix[:, :, 0]
+        hidden = self.head.trunk.forward_cached(columns, self.seen, self.caches).matrix[:, :, 0]
         return self.upcoming(hidden)
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         self.seen = self.seen[rows]
         for cache in self.caches:
-            cache.select(rows)
+            cache.reorder(rows)

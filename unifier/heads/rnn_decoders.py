@@ -16,14 +16,14 @@ from typing import Literal, Unpack, final, get_args
 import torch
 from torch import Tensor, nn
 
-from unifier.heads.classification import mean
-from unifier.heads.text_generation import AttentiveHead, WritingHead, WritingOptions
-from unifier.trunks.recurrent import Cell, recurrent_layers
+from unifier.heads.classification import masked_mean
+from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead, TextGenerationOptions
+from unifier.trunks.recurrent import Cell, rnn_layers
 from unifier.trunks.trunk import check_depth
 from unifier_tokenizers import Dropout, InputError, Tokens, Vocabulary
-from unifier_tokenizers.errors import choose
+from unifier_tokenizers.errors import check_choice
 
-Kind = Literal["dot", "general", "concat"]
+ScoreFunction = Literal["dot", "general", "concat"]
 
 
 @final
@@ -33,14 +33,14 @@ class AttentionScore(nn.Module):
     The last one is Bahdanau et al. 2015, appendix A.1.2: W falls into a part for states and one for columns.
     """
 
-    def __init__(self, kind: Kind, dim: int) -> None:
+    def __init__(self, kind: ScoreFunction, dim: int) -> None:
         super().__init__()
-        self.added = choose("score", kind, get_args(Kind)) == "concat"
+        self.added = check_choice("score", kind, get_args(ScoreFunction)) == "concat"
         self.key = nn.Identity() if kind == "dot" else nn.Linear(dim, dim, bias=self.added)
         self.query = nn.Linear(dim, dim, bias=False) if self.added else nn.Identity()
         self.vector = nn.Linear(dim, 1, bias=False) if self.added else nn.Identity()
 
-    def remember(self, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
+    def precompute_keys(self, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         """Of Tokens (B, D, N) the columns (B, N, D), their part of the score (B, N, D), and their mask (B, 1, N)."""
         columns = tokens.matrix.transpose(1, 2)
         return columns, self.key(columns), tokens.mask[:, None]
@@ -59,59 +59,59 @@ State = tuple[Tensor, ...]
 """What R texts so far have left in a decoder: tensors (R, ...)."""
 
 
-class WalkingHead(WritingHead):
+class IncrementalHead(TextGenerationHead):
     """A head whose tokens in training and in a search come from one function of the past."""
 
     @abstractmethod
-    def start(self, tokens: Tokens) -> State:
+    def start_decoding(self, tokens: Tokens) -> State:
         """The state of B texts of nothing."""
 
     @abstractmethod
-    def advance(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """Of ids (R, L), read after a state, what `hidden` gives of them (R, L, D), and the state they leave."""
 
-    def hidden(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        return self.advance(ids, self.start(tokens))[0]
+    def hidden_states(self, tokens: Tokens, ids: Tensor) -> Tensor:
+        return self.step(ids, self.start_decoding(tokens))[0]
 
-    def walk(self, tokens: Tokens) -> "Walk":
-        return Walk(self, self.start(tokens))
+    def start_search(self, tokens: Tokens) -> "DecodingState":
+        return DecodingState(self, self.start_decoding(tokens))
 
 
-class LookingHead(WalkingHead, AttentiveHead):
+class AttentiveIncrementalHead(IncrementalHead, AttentiveTextHead):
     """One that looks at the columns as it goes on."""
 
     @abstractmethod
-    def look(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
+    def step_with_attention(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
         """As `advance`, with each layer's weights of the columns (R, L, N), float32, between the two."""
 
     @final
-    def advance(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        hidden, _, state = self.look(ids, state)
+    def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        hidden, _, state = self.step_with_attention(ids, state)
         return hidden, state
 
     @final
     def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        weights = torch.stack(self.look(ids, self.start(tokens))[1]).mean(0)
+        weights = torch.stack(self.step_with_attention(ids, self.start_decoding(tokens))[1]).mean(0)
         return weights / weights.sum(-1, keepdim=True)  # Luong's local ones sum to less than 1
 
 
 @final
-class Walk:
+class DecodingState:
     """A search's rows, one state for all."""
 
-    def __init__(self, head: WalkingHead, state: State) -> None:
-        self.head, self.state, self.upcoming = head, state, head.upcoming()
+    def __init__(self, head: IncrementalHead, state: State) -> None:
+        self.head, self.state, self.upcoming = head, state, head.next_token_log_probs()
 
     def step(self, ids: Tensor) -> Tensor:
-        hidden, self.state = self.head.advance(ids[:, None], self.state)
+        hidden, self.state = self.head.step(ids[:, None], self.state)
         return self.upcoming(hidden[:, 0])
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         self.state = tuple(part[rows] for part in self.state)
 
 
 @final
-class Reader(nn.Module):
+class RNNDecoder(nn.Module):
     """Layers of LSTM or GRU; a state is one tensor (B, S, D), of S vectors for each text, the hidden ones first."""
 
     def __init__(self, inputs: int, dim: int, *, cell: Cell, depth: int, dropout: float) -> None:
@@ -120,7 +120,7 @@ class Reader(nn.Module):
         check_depth(depth, 1)
         self.dim, self.depth = dim, depth
         self.pair = cell == "lstm"
-        self.layers = recurrent_layers(cell, inputs, dim, depth, dropout=dropout)
+        self.layers = rnn_layers(cell, inputs, dim, depth, dropout=dropout)
         self.first = nn.Linear(dim, dim * depth * (2 if self.pair else 1))
 
     def start(self, vector: Tensor) -> Tensor:
@@ -140,14 +140,14 @@ class Reader(nn.Module):
 
 
 @final
-class RecurrentHead(WalkingHead):
+class RecurrentHead(IncrementalHead):
     """Layers of LSTM (Sutskever et al. 2014) or GRU whose first state is a learned map of the trunk's last real column.
 
     They read that column again beside each token (Cho et al. 2014, section 2.2), and no other column. Since the trunk
     sees the past, the last column has seen the whole input.
     """
 
-    visible = "past"
+    attention_mode = "causal"
 
     def __init__(
         self,
@@ -157,18 +157,18 @@ class RecurrentHead(WalkingHead):
         depth: int,
         cell: Cell = "gru",
         dropout: float = 0.0,
-        **options: Unpack[WritingOptions],
+        **options: Unpack[TextGenerationOptions],
     ) -> None:
         super().__init__(vocabulary, dim, **options)
-        self.reader = Reader(2 * dim, dim, cell=cell, depth=depth, dropout=dropout)
+        self.reader = RNNDecoder(2 * dim, dim, cell=cell, depth=depth, dropout=dropout)
         self.dropout = Dropout(dropout)
 
-    def start(self, tokens: Tokens) -> State:
+    def start_decoding(self, tokens: Tokens) -> State:
         rows = torch.arange(len(tokens.mask), device=tokens.mask.device)
         last = tokens.matrix[rows, :, tokens.mask.sum(1) - 1]
         return self.reader.start(last), last
 
-    def advance(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         past, last = state
         words = self.dropout(self.embed(ids))
         states, after = self.reader(torch.cat([words, last[:, None].expand_as(words)], 2), past)
@@ -176,7 +176,7 @@ class RecurrentHead(WalkingHead):
 
 
 @final
-class AdditiveHead(LookingHead):
+class AdditiveHead(AttentiveIncrementalHead):
     """The decoder of Bahdanau et al. 2015: the last state attends to the columns before each token is read.
 
     The recurrent layers read the token beside the weighted mean of the columns; their first state is a learned map of
@@ -192,18 +192,18 @@ class AdditiveHead(LookingHead):
         depth: int,
         cell: Cell = "gru",
         dropout: float = 0.0,
-        **options: Unpack[WritingOptions],
+        **options: Unpack[TextGenerationOptions],
     ) -> None:
         super().__init__(vocabulary, dim, **options)
         self.score = AttentionScore("concat", dim)
-        self.reader = Reader(2 * dim, dim, cell=cell, depth=depth, dropout=dropout)
+        self.reader = RNNDecoder(2 * dim, dim, cell=cell, depth=depth, dropout=dropout)
         self.out = nn.Linear(3 * dim, dim)
         self.dropout = Dropout(dropout)
 
-    def start(self, tokens: Tokens) -> State:
-        return self.reader.start(mean(tokens)), *self.score.remember(tokens)
+    def start_decoding(self, tokens: Tokens) -> State:
+        return self.reader.start(masked_mean(tokens)), *self.score.precompute_keys(tokens)
 
-    def look(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
+    def step_with_attention(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
         past, columns, keys, mask = state
         heard, looks = list[Tensor](), list[Tensor]()
         for word in self.dropout(self.embed(ids)).split(1, dim=1):
@@ -216,11 +216,11 @@ class AdditiveHead(LookingHead):
         return hidden, [torch.cat(looks, 1)], (past, columns, keys, mask)
 
 
-Reach = Literal["global", "local"]
+AttentionSpan = Literal["global", "local"]
 
 
 @final
-class LuongHead(LookingHead):
+class LuongHead(AttentiveIncrementalHead):
     """The decoder of Luong et al. 2015, section 3: the recurrent layers read the text alone, and each state attends.
 
     It attends to all columns, or to those around a place that it predicts ("local-p"). What it attended to is not fed
@@ -234,11 +234,11 @@ class LuongHead(LookingHead):
         *,
         depth: int,
         cell: Cell = "lstm",
-        score: Kind = "general",
-        reach: Reach = "global",
+        score: ScoreFunction = "general",
+        span: AttentionSpan = "global",
         window: float = 10.0,
         dropout: float = 0.0,
-        **options: Unpack[WritingOptions],
+        **options: Unpack[TextGenerationOptions],
     ) -> None:
         """Local attention reaches `window` columns to each side, and falls off with half of that (D and sigma there).
 
@@ -249,16 +249,16 @@ class LuongHead(LookingHead):
             raise InputError(f"window={window}: at least 1 column to each side must be seen")
         self.window = window
         self.score = AttentionScore(score, dim)
-        local = choose("reach", reach, get_args(Reach)) == "local"
+        local = check_choice("reach", span, get_args(AttentionSpan)) == "local"
         self.place = nn.Sequential(nn.Linear(dim, dim, bias=False), nn.Tanh(), nn.Linear(dim, 1)) if local else None
-        self.reader = Reader(dim, dim, cell=cell, depth=depth, dropout=dropout)
+        self.reader = RNNDecoder(dim, dim, cell=cell, depth=depth, dropout=dropout)
         self.out = nn.Linear(2 * dim, dim)
         self.dropout = Dropout(dropout)
 
-    def start(self, tokens: Tokens) -> State:
-        return self.reader.start(mean(tokens)), *self.score.remember(tokens)
+    def start_decoding(self, tokens: Tokens) -> State:
+        return self.reader.start(masked_mean(tokens)), *self.score.precompute_keys(tokens)
 
-    def look(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
+    def step_with_attention(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
         past, columns, keys, mask = state
         states, past = self.reader(self.dropout(self.embed(ids)), past)
         weights = self._weights(states, keys, mask)

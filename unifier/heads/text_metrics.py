@@ -14,14 +14,14 @@ _CHINESE = ("zh", "zho", "chi", "cmn", "yue", "wuu")
 _BY_CHARACTER = ("ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur", "bo", "bod", "tib")
 
 
-UNSPACED: dict[str, str] = {**dict.fromkeys(_CHINESE, "zh"), **dict.fromkeys(_BY_CHARACTER, "char")}
+UNSPACED_LANGUAGES: dict[str, str] = {**dict.fromkeys(_CHINESE, "zh"), **dict.fromkeys(_BY_CHARACTER, "char")}
 """How sacreBLEU cuts texts of languages that put no spaces between words, by their codes of two and three letters.
 
 By 13a each text would be one word, or a few, and by Moses too.
 """
 
 
-ORDER = 4
+MAX_NGRAM = 4
 """The longest n-grams that BLEU counts."""
 
 
@@ -34,7 +34,7 @@ class TextScore(NamedTuple):
 
 
 def moses(texts: Sequence[str], language: str) -> list[str]:
-    """Texts in small letters, their punctuation normalised, cut into tokens with spaces between.
+    """Texts in small letters, their punctuation normalized, cut into tokens with spaces between.
 
     These are the three steps, in that order, with the defaults of Moses (Koehn et al. 2007), that made Multi30k's
     "lc.norm.tok" files: words with a hyphen stay whole. What Moses escapes for its own files' sake is left.
@@ -50,9 +50,9 @@ def text_scores(predictions: Sequence[str], references: Sequence[str], language:
     of `moses`, and left out for `UNSPACED`. Where no reference has 4 tokens, BLEU is of the n-grams that there are, and
     its signature says so.
     """
-    cased = _bleu(references, tokenize=UNSPACED.get(language, "13a"))
+    cased = _bleu(references, tokenize=UNSPACED_LANGUAGES.get(language, "13a"))
     found = {"bleu": _scored(cased, predictions, references), "chrf": _scored(CHRF(), predictions, references)}
-    if language not in UNSPACED:
+    if language not in UNSPACED_LANGUAGES:
         cut, cut_references = moses(predictions, language), moses(references, language)
         lower = _scored(_bleu(cut_references, lowercase=True, tokenize="none", force=True), cut, cut_references)
         tokens = f"tok:moses-norm-{language}-sacremoses-{version('sacremoses')}"
@@ -65,13 +65,13 @@ def _scored(scorer: BLEU | CHRF, predictions: Sequence[str], references: Sequenc
     return TextScore(score, str(scorer.get_signature()))  # which says how many references there are once it has scored
 
 
-def bleu_of_few(predictions: Sequence[str], references: Sequence[str], language: str) -> float:
+def sentence_bleu(predictions: Sequence[str], references: Sequence[str], language: str) -> float:
     """The "bleu" of `text_scores`, but where no prediction has 4 tokens either, of the n-grams that there are."""
-    scorer = BLEU(tokenize=UNSPACED.get(language, "13a"), effective_order=True)
+    scorer = BLEU(tokenize=UNSPACED_LANGUAGES.get(language, "13a"), effective_order=True)
     return scorer.corpus_score(predictions, [references]).score
 
 
 def _bleu(references: Sequence[str], **options: Any) -> BLEU:
     scorer = BLEU(**options)
-    long = any(len(scorer.tokenizer(text).split()) >= ORDER for text in references)
+    long = any(len(scorer.tokenizer(text).split()) >= MAX_NGRAM for text in references)
     return scorer if long else BLEU(**options, effective_order=True)

@@ -9,13 +9,13 @@ from typing import Any
 from torch import Tensor
 
 from unifier.comparison import SHARE
-from unifier.config import check_settings, describe, split_reference
-from unifier.config import experiment as find
-from unifier.experiment import Experiment, remembering
+from unifier.config import build_described, check_settings, split_reference
+from unifier.config import load_experiment as find
+from unifier.experiment import Experiment, recording_fitted
 from unifier.files import read_json
 from unifier.network import Network
-from unifier.training.checkpoint import fill, read_checkpoint
-from unifier.trials.joint import limit, together
+from unifier.training.checkpoint import load_weights, read_checkpoint
+from unifier.trials.joint import merge_experiments, with_budget
 from unifier_tokenizers import InputError
 
 
@@ -32,14 +32,14 @@ def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, 
     kept = read_json(folder / "settings.json", name=str, settings=dict)
     weights: dict[str, Tensor] = read_checkpoint(checkpoint := folder / "checkpoints" / "best.ckpt")["state_dict"]
     references = kept.get("study")
-    with remembering(folder):
+    with recording_fitted(folder):
         if isinstance(references, list):
             if reference:
                 references = [f"{split_reference(reference)[0]}:{split_reference(one)[1]}" for one in references]
             parts = [_described(folder, one, kept["settings"][split_reference(one)[1]])[0] for one in references]
             # As in training, when their comparison had given them one.
-            alike = [limit(part, "steps", 1) for part in parts]
-            experiment, reference = together(alike), " and ".join(references)
+            alike = [with_budget(part, "steps", 1) for part in parts]
+            experiment, reference = merge_experiments(alike), " and ".join(references)
         elif reference := reference or references:
             experiment, called = _described(folder, reference, kept["settings"])
             if called == kept["name"]:  # as a comparison calls its runs
@@ -51,7 +51,7 @@ def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, 
     model = Network(experiment)
     # What weighs several losses against each other is of their training alone.
     own = {name: part for name, part in weights.items() if not name.startswith("log_variances.")}
-    fill(model, own, checkpoint, reference)
+    load_weights(model, own, checkpoint, reference)
     return experiment, model.eval()
 
 
@@ -63,4 +63,4 @@ def _described(folder: Path, reference: str, settings: Mapping[str, Any]) -> tup
     # A comparison may have varied the share of the training split, which is none of the experiment's own settings.
     known = inspect.signature(function).parameters
     own = {name: value for name, value in settings.items() if name != SHARE or name in known}
-    return describe(function, check_settings(function, own), Experiment), function.__name__
+    return build_described(function, check_settings(function, own), Experiment), function.__name__

@@ -16,14 +16,14 @@ from typing import Any, Literal, TextIO, final, get_args
 import numpy as np
 import torch
 
-from unifier.files import say
+from unifier.files import print_status
 from unifier.heads.generation import Hypothesis, check_length_penalty
-from unifier.heads.text_generation import WritingHead
+from unifier.heads.text_generation import TextGenerationHead
 from unifier.inference.translator import Translation, Translator
 from unifier_tokenizers import InputError, Tokens, Units
-from unifier_tokenizers.errors import choose, one_line
+from unifier_tokenizers.errors import check_choice, one_line
 
-HEAD = """<!doctype html>
+PAGE_START = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
@@ -41,7 +41,7 @@ td { width: 1.6rem; height: 1.6rem; border: 1px solid color-mix(in srgb, CanvasT
      print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 </style>
 <h1>Alignments</h1>
-<p>A row for each token of a translation, a column for each of its source; the stronger a cell's colour, the more the
+<p>A row for each token of a translation, a column for each of its source; the stronger a cell's color, the more the
 one looked at the other. Each row sums to 1; point at a cell to read its share.</p>
 """
 
@@ -79,7 +79,7 @@ class AlignmentPage:
             self._file = self._part.open("w", encoding="utf-8")
         except OSError as error:
             raise InputError(f"{self.path} cannot be written: {error.strerror}") from error
-        self._file.write(HEAD)
+        self._file.write(PAGE_START)
         return self
 
     def __exit__(
@@ -91,15 +91,15 @@ class AlignmentPage:
         self._part.replace(self.path)
 
 
-Long = Literal["translate", "refuse"]
+LongInput = Literal["translate", "refuse"]
 """What is done with a line that is longer than any text the model was trained on."""
 
 
-BLOCK = 1 << 16
+LINES_PER_BLOCK = 1 << 16
 """The most bytes that are read at a time."""
 
 
-CHUNK = 64
+MAX_BATCH_LINES = 64
 """The most lines that wait for each other."""
 
 
@@ -119,10 +119,10 @@ class DecodingOptions:
     top_p: float | None = None
     seed: int | None = None
     """None is 0."""
-    long: Long = "translate"
+    long: LongInput = "translate"
 
     def __post_init__(self) -> None:
-        choose("long", self.long, get_args(Long))
+        check_choice("long", self.long, get_args(LongInput))
         for name in ("n_best", "beam"):
             if (count := getattr(self, name)) is not None and count < 1:
                 raise InputError(f"{name}={count}: at least 1 is needed")
@@ -144,7 +144,7 @@ class DecodingOptions:
         said = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
         return {name: value for name, value in said.items() if value is not None}
 
-    def search(self, head: WritingHead, tokens: Tokens, numbers: Sequence[int]) -> list[list[Hypothesis]]:
+    def search(self, head: TextGenerationHead, tokens: Tokens, numbers: Sequence[int]) -> list[list[Hypothesis]]:
         """The texts for B lines of these numbers, best first."""
         count, penalty = self.n_best or 1, self.length_penalty
         if not self.sample:
@@ -163,7 +163,7 @@ Line = tuple[int, bytes]
 """A line's number, from 1, and what it holds without its end."""
 
 
-def opened(path: str | None) -> BufferedIOBase:
+def open_input(path: str | None) -> BufferedIOBase:
     """A file to read, unpacked where its name ends in .gz, or standard input."""
     if path is None:
         if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  it was closed
@@ -175,12 +175,12 @@ def opened(path: str | None) -> BufferedIOBase:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def arriving(file: BufferedIOBase, name: str) -> Iterator[list[Line]]:
+def read_as_it_arrives(file: BufferedIOBase, name: str) -> Iterator[list[Line]]:
     """The lines of a file, as many together as have come and are no more than `CHUNK`; only a line feed ends one."""
     number, rest = 0, list[bytes]()
     while True:
         try:
-            block = file.read1(BLOCK)
+            block = file.read1(LINES_PER_BLOCK)
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(f"{name} cannot be read: {one_line(error)}") from error
         *lines, last = block.split(b"\n")
@@ -189,8 +189,8 @@ def arriving(file: BufferedIOBase, name: str) -> Iterator[list[Line]]:
         rest.append(last)
         if not block and any(rest):
             lines = [b"".join(rest)]
-        for start in range(0, len(lines), CHUNK):
-            chunk = [line.removesuffix(b"\r") for line in lines[start : start + CHUNK]]
+        for start in range(0, len(lines), MAX_BATCH_LINES):
+            chunk = [line.removesuffix(b"\r") for line in lines[start : start + MAX_BATCH_LINES]]
             if not number:
                 chunk[0] = chunk[0].removeprefix(b"\xef\xbb\xbf")
             yield list(enumerate(chunk, start=number + 1))
@@ -213,7 +213,7 @@ def translate(
     first, and an empty line the row of its number alone. A line that cannot be read, or is refused, is an InputError
     that names it; what stands before it is translated.
     """
-    for chunk in arriving(file, name):
+    for chunk in read_as_it_arrives(file, name):
         trouble: InputError | None = None
         lines: dict[int, Units | None] = {}
         for number, line in chunk:
@@ -241,7 +241,7 @@ def translate(
             raise trouble
 
 
-def _encode(translator: Translator, line: bytes, place: str, long: Long) -> Units | None:
+def _encode(translator: Translator, line: bytes, place: str, long: LongInput) -> Units | None:
     try:
         text = line.decode()
         if not text.strip():
@@ -270,4 +270,4 @@ def _rows(number: int, found: Translation | None, *, nbest: bool) -> list[str]:
 
 
 def _warn(said: str) -> None:
-    say(f"warning: {said}", sys.stderr)
+    print_status(f"warning: {said}", sys.stderr)

@@ -12,24 +12,24 @@ from torch.nn import functional
 from unifier.nn.linear import Linear, linear
 from unifier.nn.precision import LayerNorm, softmax_, softmax_backward_
 from unifier_tokenizers import InputError
-from unifier_tokenizers.errors import choose
-from unifier_tokenizers.tokens import all_real
+from unifier_tokenizers.errors import check_choice
+from unifier_tokenizers.tokens import has_no_padding
 
-Visible = Literal["all", "past"] | Tensor
+AttentionMode = Literal["bidirectional", "causal"] | Tensor
 """Which columns each column may see: all (BERT, ViT), itself and those before it (GPT), or lengths (B,) of a prefix
 that all columns see, with the past seen after it (one stack that translates)."""
 
 
-def visibility(mask: Tensor, visible: Visible) -> Tensor | None:
+def build_attention_mask(mask: Tensor, mode: AttentionMode) -> Tensor | None:
     """Which column may see which: mask (B, N) -> (B, 1, 1 or N, N) bool, or None where all are known to see all."""
     n = mask.shape[1]
-    if isinstance(visible, Tensor):
+    if isinstance(mode, Tensor):
         column = torch.arange(n, device=mask.device)
         past = column[:, None] >= column
-        return mask[:, None, None, :] & (past | (column < visible[:, None, None]))[:, None]
-    if choose("visible", visible, ("all", "past")) == "past":
+        return mask[:, None, None, :] & (past | (column < mode[:, None, None]))[:, None]
+    if check_choice("mode", mode, ("bidirectional", "causal")) == "causal":
         return mask[:, None, None, :] & torch.ones(n, n, dtype=torch.bool, device=mask.device).tril()
-    return None if all_real(mask) else mask[:, None, None, :]
+    return None if has_no_padding(mask) else mask[:, None, None, :]
 
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -78,7 +78,7 @@ class PlainAttention(Function):
         return to_query.unflatten(0, heads), to_key.unflatten(0, heads), to_value.unflatten(0, heads), None
 
 
-PLAIN_BELOW = {torch.bfloat16: 1024}
+FUSED_MIN_KEYS = {torch.bfloat16: 1024}
 """On a CPU, for each type, the number of keys below which two products and a softmax beat the fused kernel.
 
 `python -m benchmarks.attention` measures it again. In bfloat16 the fused kernel took 1.9 to 3.6 times as long from 32
@@ -89,13 +89,13 @@ with it (`python -m benchmarks.scaling`), for it keeps no weights for the backwa
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """query (B, H, N, D/H), key and value (B, H, M, D/H), mask broadcast to (B, H, N, M) -> (B, H, N, D/H)."""
-    if query.device.type == "cpu" and key.shape[2] < PLAIN_BELOW.get(query.dtype, 0):
+    if query.device.type == "cpu" and key.shape[2] < FUSED_MIN_KEYS.get(query.dtype, 0):
         answer: Tensor = PlainAttention.apply(query, key, value, mask)  # pyright: ignore[reportAssignmentType]
         return answer
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
 
-def rotate(x: Tensor, angles: Tensor) -> Tensor:
+def apply_rope(x: Tensor, angles: Tensor) -> Tensor:
     """Turn pairs of rows of queries or keys (B, H, N, D/H) by angles (B, N, D/H/2) (Su et al. 2021, section 3.4.2)."""
     cos, sin = angles.cos()[:, None].to(x.dtype), angles.sin()[:, None].to(x.dtype)
     left, right = x.chunk(2, dim=-1)
@@ -103,7 +103,7 @@ def rotate(x: Tensor, angles: Tensor) -> Tensor:
 
 
 @final
-class Cache:
+class KVCache:
     """The keys and values that one attention has seen, so that a decoder computes each column once."""
 
     def __init__(self, *, grows: bool) -> None:
@@ -113,12 +113,12 @@ class Cache:
         self.held: Tensor | None = None
         """(B, 2, H, M, D/H), keys and values; a cache that grows has room for some more than its length."""
 
-    def extend(self, key: Tensor, value: Tensor) -> None:
+    def update(self, key: Tensor, value: Tensor) -> None:
         """Append columns (B, H, M', D/H)."""
         length = self.length + key.shape[2]
         if self.held is None or length > self.held.shape[3]:
             rows, heads, _, depth = key.shape
-            roomier = key.new_empty(rows, 2, heads, length + (ROOM if self.grows else 0), depth)
+            roomier = key.new_empty(rows, 2, heads, length + (CACHE_STEP if self.grows else 0), depth)
             if self.held is not None:
                 roomier[:, :, :, : self.length] = self.held[:, :, :, : self.length]
             self.held = roomier
@@ -132,13 +132,13 @@ class Cache:
         key, value = self.held[:, :, :, : self.length].unbind(1)
         return key, value
 
-    def select(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         """Keep examples rows (B',), in that order and with repeats."""
         if self.held is not None:
             self.held = self.held.index_select(0, rows)
 
 
-ROOM = 16
+CACHE_STEP = 16
 """Columns that a growing cache makes room for at a time."""
 
 
@@ -172,7 +172,7 @@ class Attention(nn.Module):
         *,
         mask: Tensor | None = None,
         angles: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
         weights: list[Tensor] | None = None,
     ) -> Tensor:
         """x (B, N, D), memory (B, M, D), mask broadcast to (B, H, N, M), angles (B, M, D/H/2) -> (B, N, D).
@@ -195,9 +195,9 @@ class Attention(nn.Module):
                 (query,), (key, value) = self._heads(self.query(x)), self._heads(self.key_value(memory), 2)
             query, key = self.query_norm(query), self.key_norm(key)
             if angles is not None:
-                query, key = rotate(query, angles[:, : query.shape[2]]), rotate(key, angles)
+                query, key = apply_rope(query, angles[:, : query.shape[2]]), apply_rope(key, angles)
             if cache is not None:
-                cache.extend(key, value)
+                cache.update(key, value)
                 key, value = cache.read()
         if weights is None:
             answer = attention(query, key, value, mask)

@@ -5,11 +5,11 @@ from typing import Literal, final, get_args
 
 from torch import Tensor, nn
 
-from unifier.nn.attention import Attention, Cache
+from unifier.nn.attention import Attention, KVCache
 from unifier.nn.linear import Linear
 from unifier.nn.precision import LayerNorm
 from unifier_tokenizers import Dropout, InputError
-from unifier_tokenizers.errors import choose
+from unifier_tokenizers.errors import check_choice
 
 Norm = Literal["pre", "post"]
 
@@ -22,15 +22,15 @@ class FeedForward(nn.Sequential):
     """D -> hidden -> D, each column by itself."""
 
     def __init__(self, dim: int, hidden: int, activation: Activation, dropout: float) -> None:
-        choose("activation", activation, get_args(Activation))
+        check_choice("activation", activation, get_args(Activation))
         if hidden < 1:
-            raise InputError(f"hidden={hidden}: at least 1 is needed")
+            raise InputError(f"ffn_dim={hidden}: at least 1 is needed")
         nonlinearity = nn.GELU() if activation == "gelu" else nn.ReLU()
         super().__init__(Linear(dim, hidden), nonlinearity, Dropout(dropout), Linear(hidden, dim))
 
 
 @final
-class StochasticDepth(nn.Module):
+class DropPath(nn.Module):
     """Leaves a part of a layer out for a share of the examples in training, and scales it for the rest to keep the mean
     (Huang et al. 2016, section 3)."""
 
@@ -40,7 +40,7 @@ class StochasticDepth(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, ...) -> the same shape; all of an example is 0, or nothing of it."""
-        if not self.training or self.dropout.share == 0:
+        if not self.training or self.dropout.p == 0:
             return x
         return x * self.dropout(x.new_ones(len(x), *[1] * (x.ndim - 1)))
 
@@ -63,12 +63,12 @@ class Block(nn.Module):
         activation: Activation = "gelu",
         dropout: float = 0.0,
         qk_norm: bool = False,
-        stochastic_depth: float = 0.0,
+        drop_path: float = 0.0,
         projections: bool = True,
     ) -> None:
-        """`stochastic_depth` is the share of examples for which each part is left out in training."""
+        """`drop_path` is the share of examples for which each part is left out in training."""
         super().__init__()
-        self.norm = choose("norm", norm, get_args(Norm))
+        self.norm = check_choice("norm", norm, get_args(Norm))
         options = {"qk_norm": qk_norm, "projections": projections}
         self.attention = Attention(dim, heads, **options)
         self.attention_norm = LayerNorm(dim)
@@ -77,8 +77,8 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(dim, hidden, activation, dropout)
         self.feed_forward_norm = LayerNorm(dim)
         self.dropout = Dropout(dropout)
-        self.skip = StochasticDepth(stochastic_depth)
-        initialise(self)
+        self.drop_path = DropPath(drop_path)
+        init_weights(self)
 
     def forward(
         self,
@@ -88,7 +88,7 @@ class Block(nn.Module):
         angles: Tensor | None = None,
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
-        caches: tuple[Cache, Cache | None] | None = None,
+        caches: tuple[KVCache, KVCache | None] | None = None,
         weights: list[Tensor] | None = None,
         columns: int | None = None,
     ) -> Tensor:
@@ -116,7 +116,7 @@ class Block(nn.Module):
             ).view_as(x)
         return self._add(x, self.feed_forward_norm, self.feed_forward)
 
-    def ends(self) -> list[nn.Linear]:
+    def residual_projections(self) -> list[nn.Linear]:
         """The linear maps that end its residual paths."""
         parts = [part.out for part in (self.attention, self.cross) if part is not None and part.projections]
         last = self.feed_forward[-1]
@@ -126,11 +126,11 @@ class Block(nn.Module):
     def _add(self, x: Tensor, norm: LayerNorm, part: Callable[[Tensor], Tensor], columns: int | None = None) -> Tensor:
         rest = x if columns is None else x[:, :columns]
         if self.norm == "pre":
-            return rest + self.skip(self.dropout(part(norm(x))))
-        return norm(rest + self.skip(self.dropout(part(x))))
+            return rest + self.drop_path(self.dropout(part(norm(x))))
+        return norm(rest + self.drop_path(self.dropout(part(x))))
 
 
-def initialise(module: nn.Module) -> None:
+def init_weights(module: nn.Module) -> None:
     """Xavier-uniform weights (Glorot and Bengio 2010) and zero biases for every linear map and convolution inside."""
     for part in module.modules():
         if isinstance(part, (nn.Linear, nn.Conv1d)):
@@ -139,9 +139,9 @@ def initialise(module: nn.Module) -> None:
                 nn.init.zeros_(part.bias)
 
 
-def quieten(blocks: nn.ModuleList) -> None:
+def scale_residual_init(blocks: nn.ModuleList) -> None:
     """Redraw the weights that end each residual path with Xavier gain 1 / sqrt(number of such weights), as GPT-2 scales
     its residual layers (Radford et al. 2019, section 2.3)."""
-    ends = [end for block in blocks if isinstance(block, Block) for end in block.ends()]
+    ends = [end for block in blocks if isinstance(block, Block) for end in block.residual_projections()]
     for end in ends:
         nn.init.xavier_uniform_(end.weight, gain=len(ends) ** -0.5)

@@ -7,13 +7,13 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from unifier.nn.linear import product
+from unifier.nn.linear import matmul
 
-AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 27}
+CHUNK_TOKENS = {"cpu": 1 << 21, "cuda": 1 << 27}
 """How many logits exist at a time: on a processor 8 MiB of float32, which its cache holds."""
 
 
-CHUNKS = 2
+CHUNKS_PER_PRODUCT = 2
 """Of so many such chunks at a time are the gradients found, by one product each, and added to those before."""
 
 
@@ -45,9 +45,9 @@ class _ProjectedCrossEntropy(Function):
             loss = torch.zeros((), device=hidden.device)
             to_words = weight.new_zeros(weight.T.shape, dtype=torch.float32)  # (D, V): the faster product
             to_hidden: list[Tensor] = []
-            chunk = max(AT_ONCE.get(hidden.device.type, 1 << 24) // len(weight) // readings, 1)
+            chunk = max(CHUNK_TOKENS.get(hidden.device.type, 1 << 24) // len(weight) // readings, 1)
             both = hidden.unflatten(0, (readings, -1)), target.unflatten(0, (readings, -1))
-            for rows, ids in zip(*(part.split(CHUNKS * chunk, 1) for part in both), strict=True):
+            for rows, ids in zip(*(part.split(CHUNKS_PER_PRODUCT * chunk, 1) for part in both), strict=True):
                 errors = rows.new_empty(*ids.shape, len(words))
                 for some, their_ids, their_errors in zip(
                     *(part.split(chunk, 1) for part in (rows, ids, errors)), strict=True
@@ -59,9 +59,9 @@ class _ProjectedCrossEntropy(Function):
                 if learning:
                     flat, errors = rows.flatten(0, 1), errors.flatten(0, 1)
                     to_hidden.append(
-                        (product(errors, words).float() - smoothing * mean_word).unflatten(0, (readings, -1))
+                        (matmul(errors, words).float() - smoothing * mean_word).unflatten(0, (readings, -1))
                     )
-                    to_words += product(flat.T, errors)
+                    to_words += matmul(flat.T, errors)
             if learning:
                 to_words -= smoothing / len(weight) * hidden.sum(0, dtype=torch.float32)[:, None]
                 whole = torch.cat(to_hidden, 1).flatten(0, 1)
@@ -84,7 +84,7 @@ def _loss(
     """The summed loss of rows (readings, r, D) of ids (readings, r), and its gradient on their logits
     (readings * r, V), but for what smoothing wants of all words alike."""
     flat, places = rows.flatten(0, 1), ids.flatten()[:, None]
-    logits = product(flat, words.T)
+    logits = matmul(flat, words.T)
     above_mean = logits.gather(1, places)[:, 0].float() - flat.float() @ mean_word
     logs = logits.float()
     torch.log_softmax(logs, -1, out=logs)

@@ -10,7 +10,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from unifier.nn.precision import working
+from unifier.nn.precision import to_compute_dtype
 
 
 @final
@@ -35,13 +35,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     if _large(x, len(weight)):
         if torch.is_grad_enabled():
-            answer: Tensor = OneDnn.apply(x, weight, bias)  # pyright: ignore[reportAssignmentType]
+            answer: Tensor = OneDnnLinear.apply(x, weight, bias)  # pyright: ignore[reportAssignmentType]
             return answer
         return _by_onednn(x, weight, bias)
     return functional.linear(x, weight, bias)
 
 
-def product(left: Tensor, right: Tensor) -> Tensor:
+def matmul(left: Tensor, right: Tensor) -> Tensor:
     """left (R, K) @ right (K, M), by the same rule."""
     if left.dtype == torch.float32 and _large(left, right.shape[1]):  # in bfloat16 torch asks oneDNN by itself
         if not (right.is_contiguous() or right.T.is_contiguous()):
@@ -50,24 +50,24 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     return left @ right
 
 
-def packed(weight: Tensor) -> Callable[[Tensor], Tensor]:
+def prepacked_linear(weight: Tensor) -> Callable[[Tensor], Tensor]:
     """`linear` without a bias, for many x (R, D) and no gradients, by a weight (L, D) that stays as it is meanwhile.
 
     oneDNN puts a weight into an order of its own for each product; here it is put there once.
     """
-    cast = working(weight.detach())
+    cast = to_compute_dtype(weight.detach())
     dtype = cast.dtype
     if cast.device.type != "cpu" or not has_onednn(dtype):
         return partial(linear, weight=weight)
-    own = torch.ops.mkldnn._reorder_linear_weight(cast, ROWS)
+    own = torch.ops.mkldnn._reorder_linear_weight(cast, MIN_ROWS)
     return lambda x: _by_onednn(x, own) if x.dtype == dtype else linear(x, weight)
 
 
-ROWS = 64
+MIN_ROWS = 64
 """For about so many columns is the order of a packed weight the best; it serves all."""
 
 
-LARGE = {torch.bfloat16: 1 << 20, torch.float32: 1 << 21}
+MIN_PRODUCT = {torch.bfloat16: 1 << 20, torch.float32: 1 << 21}
 """Below these, Python's part costs more: in bfloat16 numbers of the answer, which fill more than a core's own cache; in
 float32 multiplications."""
 
@@ -79,21 +79,21 @@ def _large(x: Tensor, out: int) -> bool:
         return False
     numbers = x.numel() // x.shape[-1] * out
     if x.dtype == torch.bfloat16:
-        return numbers >= LARGE[x.dtype]
+        return numbers >= MIN_PRODUCT[x.dtype]
     wanted = not torch.is_autocast_enabled("cpu") and bool(torch.backends.mkldnn.enabled)
-    return wanted and mkl_leaves_avx512() and numbers * x.shape[-1] >= LARGE[x.dtype]
+    return wanted and mkl_skips_avx512() and numbers * x.shape[-1] >= MIN_PRODUCT[x.dtype]
 
 
 @cache
 def has_onednn(dtype: torch.dtype) -> bool:
     """Whether oneDNN is here, and multiplies this type on this processor."""
-    if dtype not in LARGE or not torch.backends.mkldnn.is_available():
+    if dtype not in MIN_PRODUCT or not torch.backends.mkldnn.is_available():
         return False
     return dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 @cache
-def mkl_leaves_avx512() -> bool:
+def mkl_skips_avx512() -> bool:
     """Whether this processor has vectors of 512 bits that MKL does not use, as it does on Intel's own."""
     known = torch.cpu.get_capabilities()
     return known.get("avx512_f", False) and not known.get("cpu_name", "").startswith("Intel")
@@ -105,7 +105,7 @@ def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 @final
-class OneDnn(Function):
+class OneDnnLinear(Function):
     """The large one, with its gradients written out."""
 
     @staticmethod
@@ -124,7 +124,7 @@ class OneDnn(Function):
         to_x, to_weight, to_bias = ctx.needs_input_grad
         wide = len(weight) > weight.shape[1]
         return (
-            product(errors, weight).view_as(x) if to_x else None,
-            (product(columns.T, errors).T if wide else product(errors.T, columns)) if to_weight else None,
+            matmul(errors, weight).view_as(x) if to_x else None,
+            (matmul(columns.T, errors).T if wide else matmul(errors.T, columns)) if to_weight else None,
             errors.sum(0) if to_bias else None,
         )

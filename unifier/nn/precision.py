@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-def working(x: Tensor) -> Tensor:
+def to_compute_dtype(x: Tensor) -> Tensor:
     """x in the type that products are computed in: bfloat16 under autocast, else its own.
 
     Cast once where columns enter a stack, residual sums and norms read half the memory; the norms' statistics, softmax
@@ -21,19 +21,19 @@ def working(x: Tensor) -> Tensor:
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
-def exactly(layer: nn.Module, x: Tensor) -> Tensor:
+def in_float32(layer: nn.Module, x: Tensor) -> Tensor:
     """What a layer makes of x in float32: scores by which examples are ranked tie in bfloat16."""
     with torch.autocast(x.device.type, enabled=False):
         return layer(x.float())
 
 
-def device_here() -> str:
+def default_device() -> str:
     """What this machine computes on: "cuda", "mps" (Apple's), or "cpu"."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     return accelerator.type if accelerator else "cpu"
 
 
-def fast_bfloat16(device: str) -> bool:
+def has_fast_bfloat16(device: str) -> bool:
     """Whether products of bfloat16 are fast on "cuda" or on this processor; without instructions of their own they take
     many times as long as those of float32. On "mps" nobody has measured them: there they are not."""
     if device == "cuda":
@@ -62,7 +62,7 @@ class LayerNorm(nn.LayerNorm):
             return functional.layer_norm(input, self.normalized_shape, eps=self.eps, **own)
 
 
-PARTS_BELOW = {torch.bfloat16: 32}
+SHORT_ROW = {torch.bfloat16: 32}
 """On a CPU, for each type, the length of rows below which the parts beat torch's kernel, which there fills no vector.
 
 `python -m benchmarks.attention` measures it again: see its page. In float32 the fused kernel of attention has all rows.
@@ -101,4 +101,4 @@ def softmax_backward_by_parts_(errors: Tensor, weights: Tensor) -> Tensor:
 
 def _short(rows: Tensor) -> bool:
     # A compiler writes kernels of its own, and is to know of no such length.
-    return not torch.compiler.is_compiling() and rows.shape[-1] < PARTS_BELOW.get(rows.dtype, 0)
+    return not torch.compiler.is_compiling() and rows.shape[-1] < SHORT_ROW.get(rows.dtype, 0)

@@ -31,14 +31,14 @@ class Estimate(NamedTuple):
         return None if self.half is None else self.mean + self.half
 
     @property
-    def holds_zero(self) -> bool:
+    def contains_zero(self) -> bool:
         """Whether the interval holds 0; where there is none, whether the mean is 0."""
         return abs(self.mean) <= (self.half or 0.0)
 
     @property
     def sign(self) -> int:
         """1 or -1 where the interval leaves 0 out, else 0: the values cannot be told from none."""
-        if self.half is None or self.holds_zero:
+        if self.half is None or self.contains_zero:
             return 0
         return 1 if self.mean > 0 else -1
 
@@ -66,10 +66,10 @@ def estimate(values: Iterable[float], unit: str = "seed") -> Estimate:
 MINUS = "−"
 
 
-UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+UNIT_NAMES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-FINEST = 6
+MAX_DECIMALS = 6
 """Digits after the point that a number has at most."""
 
 
@@ -84,10 +84,10 @@ def decimals(estimate: Estimate) -> int:
     if mean >= 10 or half >= 1:
         return 1
     digits, size = (2, half) if half else (3, mean)
-    return min(digits - 1 - math.floor(math.log10(size)), FINEST) if size > 0 else 1
+    return min(digits - 1 - math.floor(math.log10(size)), MAX_DECIMALS) if size > 0 else 1
 
 
-def number(value: float, places: int = 1, *, signed: bool = False) -> str:
+def format_number(value: float, places: int = 1, *, signed: bool = False) -> str:
     """A number with a true minus sign, and none before a zero."""
     said = f"{value:{'+' if signed else ''}.{places}f}"
     if float(said) == 0:
@@ -95,16 +95,16 @@ def number(value: float, places: int = 1, *, signed: bool = False) -> str:
     return said.replace("-", MINUS)
 
 
-def plus_minus(estimate: Estimate, most: int = FINEST, *, signed: bool = False) -> str:
+def plus_minus(estimate: Estimate, most: int = MAX_DECIMALS, *, signed: bool = False) -> str:
     """97.2 ± 0.6, with that many digits after the point at most; the mean alone where there is no interval."""
     places = min(decimals(estimate), most)
-    mean = number(estimate.mean, places, signed=signed)
-    return mean if estimate.half is None else f"{mean} ± {number(estimate.half, places)}"
+    mean = format_number(estimate.mean, places, signed=signed)
+    return mean if estimate.half is None else f"{mean} ± {format_number(estimate.half, places)}"
 
 
-def alone(value: float, least: int = 1) -> str:
+def format_alone(value: float, least: int = 1) -> str:
     """A number of which no interval is told, with that many digits after the point at least: 97.2, 0.262, 3.41."""
-    return number(value, max(decimals(Estimate(value, None, 1)), least))
+    return format_number(value, max(decimals(Estimate(value, None, 1)), least))
 
 
 def interval(estimate: Estimate) -> str:
@@ -113,12 +113,14 @@ def interval(estimate: Estimate) -> str:
     An end that is not 0 is not rounded to it, so that an interval holds 0 where it says so.
     """
     if estimate.low is None or estimate.high is None:
-        alike = f"the same in {count(estimate.size, estimate.unit)}" if estimate.size > 1 else f"one {estimate.unit}"
+        alike = (
+            f"the same in {count_noun(estimate.size, estimate.unit)}" if estimate.size > 1 else f"one {estimate.unit}"
+        )
         return f"({alike}: no interval)"
     places = decimals(estimate)
     while any(end and not round(end, places) for end in (estimate.low, estimate.high)):
         places += 1
-    return f"(95 % interval {number(estimate.low, places)} to {number(estimate.high, places)})"
+    return f"(95 % interval {format_number(estimate.low, places)} to {format_number(estimate.high, places)})"
 
 
 def magnitude(estimate: Estimate) -> Estimate:
@@ -126,10 +128,10 @@ def magnitude(estimate: Estimate) -> Estimate:
     return estimate._replace(mean=abs(estimate.mean))
 
 
-def amount(low: float, high: float | None = None) -> str:
+def format_range(low: float, high: float | None = None) -> str:
     """1.8 M; a range as 0.8–1.3 T."""
     largest = low if high is None else high
-    scale, unit = next(((scale, f" {unit}") for scale, unit in UNITS if abs(largest) >= scale), (1.0, ""))
+    scale, unit = next(((scale, f" {unit}") for scale, unit in UNIT_NAMES if abs(largest) >= scale), (1.0, ""))
     ends = [low / scale] if high is None else [low / scale, high / scale]
     places = 0 if largest / scale >= 100 or (not unit and largest >= 10) else 1
     said = [f"{end:.{places}f}" for end in ends]
@@ -143,16 +145,16 @@ def join(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def listed(*parts: str, between: str = ", ") -> str:
+def list_names(*parts: str, between: str = ", ") -> str:
     """a, b, c, without those that are empty."""
     return between.join(filter(None, parts))
 
 
-def plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """A metric's or an experiment's name as the field writes it."""
     return {"bleu": "BLEU", "chrf": "chrF"}.get(name, name.replace("_", " "))
 
 
-def count(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """1 seed, 2 seeds."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -12,23 +12,31 @@ from typing import Any, final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from unifier.files import read_json, write_text
-from unifier.report.conditions import Condition, Row, conditions, data_of, foremost, scale_of, setting
-from unifier.report.estimates import count
+from unifier.report.conditions import (
+    Condition,
+    ResultRow,
+    by_priority,
+    data_of,
+    format_setting,
+    group_conditions,
+    row_score_range,
+)
+from unifier.report.estimates import count_noun
 from unifier.report.plot_curves import draw_curves
 from unifier.report.plot_layers import draw_gradients, draw_representation
 from unifier.report.plot_scaling import draw_efficiency, draw_sweeps
 from unifier.report.plot_scores import draw_confusions, draw_grids, draw_joint, draw_lengths, draw_scores
-from unifier.report.plot_style import Drawn, Sheet, colours_of, styled
-from unifier.report.read_results import Study, read_study, study_of
-from unifier.report.summary import answer
+from unifier.report.plot_style import FigureWriter, SavedFigure, plot_style, task_colors
+from unifier.report.read_results import Results, collect_results, read_results
+from unifier.report.summary import summarize
 from unifier.report.tables import (
     alignment_table,
     attention_table,
     control_table,
-    likeness_table,
-    matching_of,
+    describe_matching,
     run_table,
     score_tables,
+    similarity_table,
 )
 
 TEMPLATES = Environment(
@@ -40,12 +48,12 @@ TEMPLATES = Environment(
 )
 
 
-LARGEST = 4_600_000
+MAX_PAGE_BYTES = 4_600_000
 """Characters of pictures and sounds in a page, so that with its text it stays below 5 MB."""
 
 
-SHOWN = 6
-"""Samples of an arm."""
+MAX_SAMPLES = 6
+"""Samples of an task."""
 
 
 def write_report(folder: Path, content: Mapping[str, Any]) -> Path:
@@ -53,7 +61,7 @@ def write_report(folder: Path, content: Mapping[str, Any]) -> Path:
 
     Returns the page's path.
     """
-    return _write(folder, study_of(folder, content))
+    return _write(folder, collect_results(folder, content))
 
 
 def report_on(folder: Path) -> tuple[Path, list[str]]:
@@ -62,41 +70,41 @@ def report_on(folder: Path) -> tuple[Path, list[str]]:
     Returns the page's path, and a line for each run that is left out or not whole. Raises InputError where there is
     nothing to report.
     """
-    study = read_study(folder)
+    study = read_results(folder)
     return _write(folder, study), study.problems
 
 
-def _write(folder: Path, study: Study) -> Path:
-    found = conditions(study.rows)
+def _write(folder: Path, study: Results) -> Path:
+    found = group_conditions(study.rows)
     labels = {id(row): condition.label for condition in found for row in condition.rows}
-    room, drawn = Room(), draw_all(study, folder)
+    room, drawn = PageBudget(), draw_figures(study, folder)
     figures: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for one in drawn:
         if data := room.svg(one.path):
             figures[one.section].append((one.alt, data))
     shown = _shown(found)
-    samples = {arm: kept for arm, row in shown.items() if (kept := _samples(row, arm, room))}
+    samples = {task: kept for task, row in shown.items() if (kept := _samples(row, task, room))}
     page = TEMPLATES.get_template("page.html").render(
         numeric=_numeric,
         title=study.name.replace("_", " "),
         status=study.status,
         question=study.question,
-        answer=answer(found),
+        answer=summarize(found),
         extent=_extent(study.rows),
-        matching=matching_of(found),
+        matching=describe_matching(found),
         scores=score_tables(found),
         legend=_legend(found),
         figures=figures,
         controls=control_table(found),
-        likeness={one.alt: likeness_table(one.table) for one in drawn if one.section == "representation"},
+        likeness={one.alt: similarity_table(one.table) for one in drawn if one.section == "representation"},
         attention=_attention(found, shown, room),
         attention_table=attention_table(found),
         alignment_table=alignment_table(found),
         samples=samples,
-        shown={arm: f"{labels[id(row)]}, {_draw(row)}" for arm, row in shown.items()},
+        shown={task: f"{labels[id(row)]}, {_draw(row)}" for task, row in shown.items()},
         problems=[*study.problems, *room.left_out()],
         runs=run_table(study.rows, labels),
-        data={row["arm"]: data_of(row) for row in reversed(study.rows)},
+        data={row["task"]: data_of(row) for row in reversed(study.rows)},
         left_out=_left_out,
         settings=_settings(study.rows),
         origins=_origins(study.rows),
@@ -110,7 +118,7 @@ def _write(folder: Path, study: Study) -> Path:
 def _legend(found: Sequence[Condition]) -> str:
     """What the table of scores needs to be read."""
     notes = {
-        "Normalised: 0 is chance, 100 the reference named below.": any(one.normalised_score for one in found),
+        "Normalized: 0 is chance, 100 the reference named below.": any(one.normalized_score for one in found),
         "± is half the width of a 95 % confidence interval over seeds, or over folds in cross-validation; there is "
         "none where all scores are equal.": any(one.score.half is not None for one in found),
     }
@@ -129,11 +137,11 @@ def _numeric(lines: Sequence[Mapping[str, str]], name: str) -> bool:
 
 
 @final
-class Room:
+class PageBudget:
     """What a page still has room for; counts what it has not."""
 
     def __init__(self) -> None:
-        self.left, self.refused = LARGEST, 0
+        self.left, self.refused = MAX_PAGE_BYTES, 0
 
     def take(self, data: str) -> str:
         """The data, or nothing where the page would grow too large."""
@@ -154,76 +162,76 @@ class Room:
         return [f"{self.refused} of the pictures and sounds left out to keep this page small; see the runs' folders"]
 
 
-def _shown(found: Sequence[Condition]) -> dict[str, Row]:
-    """For each arm the run whose samples and attention are shown: its own trunk's, best on validation, first seed."""
-    shown: dict[str, Row] = {}
-    for condition in foremost(found):
+def _shown(found: Sequence[Condition]) -> dict[str, ResultRow]:
+    """For each task the run whose samples and attention are shown: its own trunk's, best on validation, first seed."""
+    shown: dict[str, ResultRow] = {}
+    for condition in by_priority(found):
         for row in sorted(condition.rows, key=lambda row: row["seed"]):
             if row["folder"]:
-                shown.setdefault(condition.arm, row)
-    return {condition.arm: shown[condition.arm] for condition in found if condition.arm in shown}
+                shown.setdefault(condition.task, row)
+    return {condition.task: shown[condition.task] for condition in found if condition.task in shown}
 
 
-def _samples(row: Row, arm: str, room: Room) -> list[dict[str, str]]:
+def _samples(row: ResultRow, task: str, room: PageBudget) -> list[dict[str, str]]:
     path = row["folder"] / "samples.json"
-    rows: Iterable[Mapping[str, str]] = read_json(path).get(arm, ())[:SHOWN] if path.exists() else ()
+    rows: Iterable[Mapping[str, str]] = read_json(path).get(task, ())[:MAX_SAMPLES] if path.exists() else ()
     return [
         {**sample, **{kind: room.take(sample[kind]) for kind in ("image", "audio") if kind in sample}}
         for sample in rows
     ]
 
 
-def _attention(found: Sequence[Condition], shown: Mapping[str, Row], room: Room) -> list[tuple[str, str]]:
+def _attention(found: Sequence[Condition], shown: Mapping[str, ResultRow], room: PageBudget) -> list[tuple[str, str]]:
     """Pictures of attention, each below what it is of: the shown run's, and one of each condition that aligns words."""
-    aligning = {(line["arm"], line["trunk"]) for line in alignment_table(found)}
+    aligning = {(line["task"], line["trunk"]) for line in alignment_table(found)}
     pictures: list[tuple[str, str]] = []
     for one in found:
         for row in one.rows:
-            own = row is shown.get(one.arm)
-            if own or (row is one.rows[0] and row["folder"] and (one.arm, one.label) in aligning):
-                paths = sorted((row["folder"] / "figures").glob(f"attention-{one.arm}-*.svg"))
-                said = f"{one.arm}: {one.label}, seed {row['seed']}"
+            own = row is shown.get(one.task)
+            if own or (row is one.rows[0] and row["folder"] and (one.task, one.label) in aligning):
+                paths = sorted((row["folder"] / "figures").glob(f"attention-{one.task}-*.svg"))
+                said = f"{one.task}: {one.label}, seed {row['seed']}"
                 pictures += [(said, data) for path in (paths if own else paths[:1]) if (data := room.svg(path))]
     return pictures
 
 
-def _extent(rows: Sequence[Row]) -> str:
+def _extent(rows: Sequence[ResultRow]) -> str:
     runs = len({str(row["folder"] or id(row)) for row in rows})
-    seeds, arms = len({row["seed"] for row in rows}), len({row["arm"] for row in rows})
+    seeds, tasks = len({row["seed"] for row in rows}), len({row["task"] for row in rows})
     folds = {row["fold"] for row in rows if "fold" in row}
-    there = {"arm": arms, "run": runs, "seed": seeds} | ({"fold": len(folds)} if folds else {})
-    return " · ".join(count(number, noun) for noun, number in there.items())
+    there = {"task": tasks, "run": runs, "seed": seeds} | ({"fold": len(folds)} if folds else {})
+    return " · ".join(count_noun(number, noun) for noun, number in there.items())
 
 
-def _draw(row: Row) -> str:
+def _draw(row: ResultRow) -> str:
     seed = f"seed {row['seed']}"
     return f"fold {row['fold']}, {seed}" if "fold" in row else seed
 
 
-def _settings(rows: Sequence[Row]) -> dict[str, dict[str, str]]:
+def _settings(rows: Sequence[ResultRow]) -> dict[str, dict[str, str]]:
     """Each experiment's settings, those values that differ between its runs side by side."""
     found: dict[str, dict[str, dict[str, None]]] = {}
     for row in rows:
         own = found.setdefault(row["experiment"], {})
         for name, value in row["result"].get("settings", {}).items():
-            own.setdefault(name, {})[setting(value)] = None
+            own.setdefault(name, {})[format_setting(value)] = None
     return {name: {key: " | ".join(values) for key, values in own.items()} for name, own in found.items()}
 
 
-def _origins(rows: Sequence[Row]) -> dict[str, list[str]]:
+def _origins(rows: Sequence[ResultRow]) -> dict[str, list[str]]:
     """What the page says once of all runs, or each way in which they differ in it."""
     results = [row["result"] for row in rows]
     said = {
         "metrics": [f"{name}: {text}" for result in results for name, text in result.get("signatures", {}).items()],
         "scales": [
-            f"{row['arm']}, {scale['metric']}: chance {scale['chance']:g}, "
+            f"{row['task']}, {scale['metric']}: chance {scale['chance']:g}, "
             + (
                 f"reference {scale['reference']:g} ({scale['origin']})"
                 if scale.get("reference") is not None
                 else "no reference"
             )
             for row in rows
-            if (scale := scale_of(row))
+            if (scale := row_score_range(row))
         ],
         "versions": [
             ", ".join(f"{name} {text}" for name, text in result.get("versions", {}).items()) for result in results
@@ -234,7 +242,7 @@ def _origins(rows: Sequence[Row]) -> dict[str, list[str]]:
     return {name: [text for text in dict.fromkeys(texts) if text] for name, texts in said.items()}
 
 
-def _commands(study: Study) -> list[str]:
+def _commands(study: Results) -> list[str]:
     """What repeats it: one command, or one for each run that was started by itself."""
     return list(dict.fromkeys(_command(reference, settings) for reference, settings in study.repeats))
 
@@ -245,17 +253,17 @@ def _command(reference: str, settings: Mapping[str, Any]) -> str:
     file, here = Path(text), Path.cwd()
     seen = file.relative_to(here) if file.is_relative_to(here) else Path(file.name)
     given = [f"{seen}" if name == file.stem else f"{seen}:{name}"]
-    given += [f"{key}={setting(value)}" for key, value in settings.items()]
+    given += [f"{key}={format_setting(value)}" for key, value in settings.items()]
     return shlex.join(["unifier", "run", *given])
 
 
-def draw_all(study: Study, folder: Path) -> list[Drawn]:
+def draw_figures(study: Results, folder: Path) -> list[SavedFigure]:
     """Write all figures, and their numbers, below a folder."""
-    found = conditions(study.rows)
+    found = group_conditions(study.rows)
     if not found:
         return []
-    sheet = Sheet(folder, colours_of(list(dict.fromkeys(one.arm for one in found))))
-    with styled():
+    sheet = FigureWriter(folder, task_colors(list(dict.fromkeys(one.task for one in found))))
+    with plot_style():
         return [
             *draw_scores(found, sheet),
             *draw_confusions(found, sheet),

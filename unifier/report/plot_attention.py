@@ -12,34 +12,34 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from unifier.report.plot_style import STYLE, styled
+from unifier.report.plot_style import STYLE, plot_style
 
-GREY = "#7b828b"
-"""A grey that is read on white and on black."""
+GRAY = "#7b828b"
+"""A gray that is read on white and on black."""
 
 
 BLUE, ORANGE = "#2f7df6", "#f08a24"
 
 
-INKED = ("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor", "xtick.color", "ytick.color")
+INK_FROM = ("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor", "xtick.color", "ytick.color")
 
 
-OURS: dict[Any, Any] = STYLE | {"axes.grid": False} | dict.fromkeys(INKED, GREY)
+ATTENTION_STYLE: dict[Any, Any] = STYLE | {"axes.grid": False} | dict.fromkeys(INK_FROM, GRAY)
 
 
-MOST_FRAMES = 256
+MAX_FRAMES = 256
 """A longer sound's are averaged: a drawing has no more pixels, and should be a small file."""
 
 
-def _glass(colour: str, strongest: float) -> LinearSegmentedColormap:
-    """From nothing to a colour of some opacity, over whatever lies beneath."""
-    return LinearSegmentedColormap.from_list(colour, [(*to_rgb(colour), alpha) for alpha in (0, strongest)])
+def _glass(color: str, strongest: float) -> LinearSegmentedColormap:
+    """From nothing to a color of some opacity, over whatever lies beneath."""
+    return LinearSegmentedColormap.from_list(color, [(*to_rgb(color), alpha) for alpha in (0, strongest)])
 
 
 @contextmanager
 def _drawing(path: Path, width: float, height: float) -> Generator[Figure]:
     """A figure of that many inches, saved as SVG on a transparent ground; pictures lie in it as PNG."""
-    with styled(OURS):
+    with plot_style(ATTENTION_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
         path.parent.mkdir(exist_ok=True)
@@ -67,7 +67,7 @@ def draw_alignment(
         axes.set_xticks(np.arange(len(source) + 1) - 0.5, minor=True)
         axes.set_yticks(np.arange(len(target) + 1) - 0.5, minor=True)
         axes.tick_params(which="minor", length=0)
-        axes.grid(which="minor", color=GREY, alpha=0.25, linewidth=0.6)
+        axes.grid(which="minor", color=GRAY, alpha=0.25, linewidth=0.6)
         axes.set_xlabel("outlined: the true alignment" if gold else "")
 
 
@@ -83,13 +83,13 @@ def draw_over_picture(
     `box` is where the patches lie: left, right, bottom and top, in pixels.
     """
     height, width = picture.shape[:2]
-    grey = picture.mean(2)
+    gray = picture.mean(2)
     with _drawing(path, 6.2, 2.6 * min(max(height / width, 0.5), 2) + 0.3) as figure:
         left, right = figure.subplots(1, 2)
         extent = (0, width, height, 0)
-        left.imshow(picture if picture.shape[2] == 3 else grey, cmap="gray", vmin=0, vmax=255, extent=extent)
+        left.imshow(picture if picture.shape[2] == 3 else gray, cmap="gray", vmin=0, vmax=255, extent=extent)
         left.set_title(said)
-        right.imshow(grey, cmap="gray", vmin=-255, vmax=255, extent=extent)  # lifted, to show colour on black
+        right.imshow(gray, cmap="gray", vmin=-255, vmax=255, extent=extent)  # lifted, to show color on black
         shown = right.imshow(received, cmap=_glass(ORANGE, 0.9), vmin=0, extent=box, interpolation="nearest")
         right.set(title="attention received", xlim=(0, width), ylim=(height, 0))
         for axes in (left, right):
@@ -109,7 +109,7 @@ def draw_over_sound(
 ) -> None:
     """A spectrogram (bands, frames) from second to second, and below it what attention each time (N,) receives."""
     bands, frames = spectrogram.shape
-    step = -(-frames // MOST_FRAMES)
+    step = -(-frames // MAX_FRAMES)
     shown = np.stack([part.mean(1) for part in np.array_split(spectrogram, -(-frames // step), axis=1)], 1)
     with _drawing(path, 6.4, 3.6) as figure:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -117,6 +117,6 @@ def draw_over_sound(
         above.set(title=said, ylabel="mel band")
         below.fill_between(times, received, step="mid", color=ORANGE, alpha=0.35, linewidth=0)
         below.step(times, received, where="mid", color=ORANGE, linewidth=1.4)
-        below.axhline(1, color=GREY, linewidth=0.8, linestyle=":")
+        below.axhline(1, color=GRAY, linewidth=0.8, linestyle=":")
         below.text(span[1], 1, " uniform", va="center", fontsize=8, clip_on=False)
         below.set(xlabel="seconds", ylabel="attention\nreceived", xlim=span, ylim=(0, None))

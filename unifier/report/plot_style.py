@@ -1,4 +1,4 @@
-"""What all figures share: colours, fonts, and the SVG with its numbers as CSV."""
+"""What all figures share: colors, fonts, and the SVG with its numbers as CSV."""
 
 import io
 import itertools
@@ -19,17 +19,17 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 
-from unifier.files import write_table, write_text
+from unifier.files import write_csv, write_text
 
 INK, SOFT = "#2b3138", "#6b737d"
 
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b3589a", "#b07c00", "#3d95c9")
-"""Told apart with every kind of colour vision, after Okabe and Ito; light ones darkened to be read on white."""
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#b3589a", "#b07c00", "#3d95c9")
+"""Told apart with every kind of color vision, after Okabe and Ito; light ones darkened to be read on white."""
 
 
 DARK = {INK: "#e3e6ea", SOFT: "#9aa3ad", "#0072b2": "#4aa8e8", "#d55e00": "#ff8a3d", "#009e73": "#2bc79a"}
-"""What colours become where the reader's screen is dark."""
+"""What colors become where the reader's screen is dark."""
 
 
 SHADES = LinearSegmentedColormap.from_list("shades", ["#e8eff6", "#7fb2d9", "#0b5a94"])
@@ -66,7 +66,7 @@ STYLE: dict[Any, Any] = {
 
 
 @contextmanager
-def styled(style: dict[Any, Any] = STYLE) -> Generator[None]:
+def plot_style(style: dict[Any, Any] = STYLE) -> Generator[None]:
     """What figures are drawn and saved in."""
     with mpl.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the reader's own font is used
@@ -75,7 +75,7 @@ def styled(style: dict[Any, Any] = STYLE) -> Generator[None]:
 
 @final
 @dataclass(frozen=True)
-class Drawn:
+class SavedFigure:
     """A figure on disk."""
 
     section: str
@@ -89,18 +89,18 @@ class Drawn:
 
 @final
 @dataclass(frozen=True)
-class Sheet:
-    """Where figures go, and the colour of each arm."""
+class FigureWriter:
+    """Where figures go, and the color of each task."""
 
     folder: Path
     """A run's or a comparison's; figures lie in its folder of that name."""
-    colours: Mapping[str, str]
-    taken: set[str] = field(default_factory=set[str])
+    colors: Mapping[str, str]
+    used_names: set[str] = field(default_factory=set[str])
     """The names of its figures so far."""
 
     def save(
         self, figure: Figure, name: str, section: str, alt: str, table: Sequence[Mapping[str, Any]], note: str = ""
-    ) -> Drawn:
+    ) -> SavedFigure:
         """Write figures/<name>.svg, the note beneath it, and figures/<name>.csv with the numbers that it shows."""
         at = self.folder / "figures"
         at.mkdir(parents=True, exist_ok=True)
@@ -118,17 +118,17 @@ class Sheet:
         dark = f"@media (prefers-color-scheme: dark){{{rules}}}"
         own = re.sub(r"[^\w.]+", "-", name)  # settings stand in names, and hold anything
         names = (own if k == 1 else f"{own}-{k}" for k in itertools.count(1))
-        own = next(name for name in names if name not in self.taken)
-        self.taken.add(own)
+        own = next(name for name in names if name not in self.used_names)
+        self.used_names.add(own)
         path = at / f"{own}.svg"
         write_text(path, file.getvalue().replace("</style>", f"{dark}</style>", 1))
-        write_table(path.with_suffix(".csv"), table)
-        return Drawn(section, path, alt, table)
+        write_csv(path.with_suffix(".csv"), table)
+        return SavedFigure(section, path, alt, table)
 
 
-def colours_of(arms: Sequence[str]) -> dict[str, str]:
-    """A colour for each arm, the same in all figures."""
-    return {arm: COLOURS[k % len(COLOURS)] for k, arm in enumerate(arms)}
+def task_colors(tasks: Sequence[str]) -> dict[str, str]:
+    """A color for each task, the same in all figures."""
+    return {task: COLORS[k % len(COLORS)] for k, task in enumerate(tasks)}
 
 
 def panel(width: float = 3.2, height: float = 2.3) -> tuple[Figure, Axes]:
@@ -137,10 +137,10 @@ def panel(width: float = 3.2, height: float = 2.3) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def faded(colour: str, share: float) -> str:
-    """A colour on its way to grey: at 0 itself, at 1 half-way there, that small letters may still be read."""
-    ends = zip(to_rgb(colour), to_rgb("#a8b0b9"), strict=True)
-    red, green, blue = (own + 0.5 * share * (grey - own) for own, grey in ends)
+def faded(color: str, share: float) -> str:
+    """A color on its way to gray: at 0 itself, at 1 half-way there, that small letters may still be read."""
+    ends = zip(to_rgb(color), to_rgb("#a8b0b9"), strict=True)
+    red, green, blue = (own + 0.5 * share * (gray - own) for own, gray in ends)
     return to_hex((red, green, blue))
 
 
@@ -149,9 +149,9 @@ def dot(points: Sized) -> str:
     return "o" if len(points) == 1 else ""
 
 
-def dots(axes: Axes, x: ArrayLike, y: ArrayLike, colour: str, **halves: Any) -> None:
+def dots(axes: Axes, x: ArrayLike, y: ArrayLike, color: str, **halves: Any) -> None:
     """Dots with their intervals, half of each under `xerr` or `yerr`."""
-    axes.errorbar(x, y, fmt="o", color=colour, markersize=5, ecolor=(colour, 0.45), elinewidth=3, **halves)
+    axes.errorbar(x, y, fmt="o", color=color, markersize=5, ecolor=(color, 0.45), elinewidth=3, **halves)
 
 
 def heat_map(
@@ -169,8 +169,8 @@ def heat_map(
     for row, (line, texts) in enumerate(zip(cells, said, strict=True)):
         for column, (cell, text) in enumerate(zip(line, texts, strict=True)):
             dark = high > low and (cell - low) / (high - low) > 0.6
-            colour = SOFT if np.isnan(cell) else "#ffffff" if dark else "#14171a"
-            axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=size)
+            color = SOFT if np.isnan(cell) else "#ffffff" if dark else "#14171a"
+            axes.text(column, row, text, ha="center", va="center", color=color, fontsize=size)
     axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(rows)), rows)
     axes.tick_params(length=0, labelcolor=INK)
@@ -178,12 +178,12 @@ def heat_map(
     axes.spines[:].set_visible(False)
 
 
-class End(NamedTuple):
+class LineEnd(NamedTuple):
     """Where a line ends, and what is to be written there."""
 
     height: float
     text: str
-    colour: str
+    color: str
     at: float | None = None
     """Where on the horizontal axis it ends, if not at the right; a thin line then leads to what is written."""
 
@@ -200,7 +200,7 @@ FRAME = 0.7
 """Inches of a figure's height that its title and the horizontal axis take."""
 
 
-def label_ends(axes: Axes, ends: Sequence[End]) -> None:
+def label_ends(axes: Axes, ends: Sequence[LineEnd]) -> None:
     """Write each line's name beside its end, or as near as the others let it; on a linear axis.
 
     A figure that is too low for all names is made higher.
@@ -226,7 +226,7 @@ def label_ends(axes: Axes, ends: Sequence[End]) -> None:
             textcoords=("axes fraction", "data"),
             arrowprops=None if end.at is None else {"arrowstyle": "-", "color": SOFT, "alpha": 0.4, "linewidth": 0.6},
             va="center",
-            color=end.colour,
+            color=end.color,
             fontsize=8,
             annotation_clip=False,
         )

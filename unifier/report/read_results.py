@@ -8,32 +8,40 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from unifier.files import read_json
-from unifier.report.conditions import Row, data_of, metric_of, metrics_of, own_scale, scale_of
+from unifier.report.conditions import ResultRow, data_of, metric_of, metrics_of, row_score_range, task_score_range
 from unifier_tokenizers import InputError
 
-USUAL = {"mode": "solo", "start": None, "shuffled": False, "tuned": "all", "varied": {}}
+DEFAULT_TERMS = {"mode": "solo", "start": None, "shuffled": False, "trainable": "all", "varied": {}}
 """Defaults for a row that lacks these, as that of a run that belongs to no comparison."""
 
 
-TERMS = ("match", "budget", "temperature", "weighting")
-"""What all arms of a comparison are held to, which its settings need not tell."""
+COMPARISON_TERMS = ("budget_unit", "budget", "sampling_temperature", "loss_weighting")
+"""What all tasks of a comparison are held to, which its settings need not tell."""
 
 
-NEEDED = {"name": str, "arms": list, "seed": int, "status": str, "metrics": dict, "parameters": dict, "budget": dict}
+REQUIRED_KEYS = {
+    "name": str,
+    "tasks": list,
+    "seed": int,
+    "status": str,
+    "metrics": dict,
+    "parameters": dict,
+    "budget": dict,
+}
 """What a result must have to be reported, each of its type."""
 
 
-NEEDED_OF_ALL = {"name": str, "status": str, "rows": list}
+REQUIRED_ROW_KEYS = {"name": str, "status": str, "rows": list}
 """What a comparison must have."""
 
 
 @final
 @dataclass(frozen=True)
-class Study:
+class Results:
     """What one page reports."""
 
     name: str
-    rows: list[Row]
+    rows: list[ResultRow]
     """Those of runs that ended well; "folder" is a Path that is there, or None."""
     question: str = ""
     status: str = "finished"
@@ -44,25 +52,25 @@ class Study:
     """What repeats it, each by itself: FILE:name of an experiment or a comparison, and its settings."""
 
 
-def read_study(folder: Path) -> Study:
+def read_results(folder: Path) -> Results:
     """What lies in a folder: a comparison's, a run's, or one with several of either somewhere below it.
 
     Raises InputError where there is nothing to report.
     """
-    for name, needed in (("comparison.json", NEEDED_OF_ALL), ("result.json", NEEDED)):
+    for name, needed in (("comparison.json", REQUIRED_ROW_KEYS), ("result.json", REQUIRED_KEYS)):
         if (folder / name).exists():
-            return study_of(folder, read_json(folder / name, **needed))
+            return collect_results(folder, read_json(folder / name, **needed))
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     return _study_of_all(folder)
 
 
-def study_of(folder: Path, content: Mapping[str, Any]) -> Study:
+def collect_results(folder: Path, content: Mapping[str, Any]) -> Results:
     """The study that a comparison.json or a result.json holds, which lies in `folder` or is about to."""
     if "rows" in content:
         problems = [str(line) for line in content.get("problems", ())]
         rows = _sound(_placed(content["rows"], folder), problems)
-        return Study(
+        return Results(
             name=content["name"],
             rows=rows,
             question=content.get("question") or "",
@@ -73,16 +81,16 @@ def study_of(folder: Path, content: Mapping[str, Any]) -> Study:
         )
     problems, about = list[str](), _about(folder)
     rows = _sound(_rows(folder, content, about), problems)
-    return Study(content["name"], rows, status=content["status"], problems=problems, repeats=_repeats_of_run(about))
+    return Results(content["name"], rows, status=content["status"], problems=problems, repeats=_repeats_of_run(about))
 
 
-def _study_of_all(folder: Path) -> Study:
+def _study_of_all(folder: Path) -> Results:
     problems: list[str] = []
     sources: list[_Source] = []
     repeats: list[tuple[str, Mapping[str, Any]]] = []
     for path in sorted(folder.rglob("comparison.json")):
         try:
-            content = read_json(path, **NEEDED_OF_ALL)
+            content = read_json(path, **REQUIRED_ROW_KEYS)
             rows = _placed(content["rows"], path.parent)
         except InputError as error:
             problems.append(str(error))
@@ -95,7 +103,7 @@ def _study_of_all(folder: Path) -> Study:
     for run in sorted({path.parent for name in ("result.json", "settings.json") for path in folder.rglob(name)}):
         if run.resolve() not in known:
             try:
-                result, about = read_json(run / "result.json", **NEEDED), _about(run)
+                result, about = read_json(run / "result.json", **REQUIRED_KEYS), _about(run)
                 whole = {"comparison": about.get("comparison") or "none", **_terms(about.get("trial") or {})}
                 sources.append(_Source(_flat(result.get("settings", {})) | whole, _rows(run, result, about)))
                 repeats += _repeats_of_run(about)
@@ -108,12 +116,12 @@ def _study_of_all(folder: Path) -> Study:
     if not rows:
         said = f"; {problems[0]}" if problems else ""
         raise InputError(f"{folder}: holds no comparison.json and no finished result.json{said}; give a run's folder")
-    return Study(folder.resolve().name, rows, problems=problems, representation=representation, repeats=repeats)
+    return Results(folder.resolve().name, rows, problems=problems, representation=representation, repeats=repeats)
 
 
 def _terms(content: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the `TERMS` that a file tells; older ones tell less."""
-    return {name: content[name] for name in TERMS if name in content}
+    return {name: content[name] for name in COMPARISON_TERMS if name in content}
 
 
 def _repeats(content: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
@@ -154,18 +162,18 @@ def _pairs(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [{**pair, **{one: _of_fold(pair[one]) for one in "ab"}} for pair in content.get("representation", ())]
 
 
-def _rows(folder: Path, result: Mapping[str, Any], about: Mapping[str, Any]) -> list[Row]:
-    mode = "solo" if len(result["arms"]) == 1 else "joint"
+def _rows(folder: Path, result: Mapping[str, Any], about: Mapping[str, Any]) -> list[ResultRow]:
+    mode = "solo" if len(result["tasks"]) == 1 else "joint"
     own = {"experiment": result["name"], "seed": result["seed"], "folder": folder, "result": result}
     trial = about.get("trial") or {}
-    return [{**USUAL, "mode": mode, **own, **trial, "arm": arm} for arm in result["arms"]]
+    return [{**DEFAULT_TERMS, "mode": mode, **own, **trial, "task": task} for task in result["tasks"]]
 
 
-def _placed(rows: Iterable[Row], base: Path) -> list[Row]:
+def _placed(rows: Iterable[ResultRow], base: Path) -> list[ResultRow]:
     rows = list(rows)
-    if not all(isinstance(row, Mapping) and {"experiment", "arm", "seed"} <= row.keys() for row in rows):
-        raise InputError(f"{base / 'comparison.json'}: broken (a row lacks its experiment, arm or seed)")
-    return [{**USUAL, **row, "folder": run_folder(row.get("folder") or "", base)} for row in rows]
+    if not all(isinstance(row, Mapping) and {"experiment", "task", "seed"} <= row.keys() for row in rows):
+        raise InputError(f"{base / 'comparison.json'}: broken (a row lacks its experiment, task or seed)")
+    return [{**DEFAULT_TERMS, **row, "folder": run_folder(row.get("folder") or "", base)} for row in rows]
 
 
 def run_folder(text: str, base: Path) -> Path | None:
@@ -181,14 +189,14 @@ class _Source(NamedTuple):
     """A comparison, or a run that was started alone: the settings of the whole, its rows, and its pairs of trunks."""
 
     settings: Mapping[str, Any]
-    rows: list[Row]
+    rows: list[ResultRow]
     pairs: Sequence[Mapping[str, Any]] = ()
 
 
 def _told_apart(sources: Sequence[_Source]) -> list[_Source]:
     """The same, with rows and pairs under what tells the whole apart.
 
-    That is in what it differs from others that trained the same arm of the same experiment. Whether a run is of a
+    That is in what it differs from others that trained the same task of the same experiment. Whether a run is of a
     comparison counts, since that has a budget which no setting of the run tells.
     """
     sources = [source._replace(settings=_fixed(source.settings, source.rows)) for source in sources]
@@ -196,36 +204,36 @@ def _told_apart(sources: Sequence[_Source]) -> list[_Source]:
     for settings, rows, _ in sources:
         for row in rows:
             for experiment, (name, value) in itertools.product(_experiments(row), settings.items()):
-                values.setdefault((experiment, row["arm"]), {}).setdefault(name, set()).add(str(value))
+                values.setdefault((experiment, row["task"]), {}).setdefault(name, set()).add(str(value))
     told: list[_Source] = []
     for settings, rows, pairs in sources:
-        own = [values.get((experiment, row["arm"]), {}) for row in rows for experiment in _experiments(row)]
+        own = [values.get((experiment, row["task"]), {}) for row in rows for experiment in _experiments(row)]
         apart = {name: value for name, value in settings.items() if any(len(each.get(name, ())) > 1 for each in own)}
         sides = [{**pair, **{one: _under(apart, pair[one]) for one in "ab"}} for pair in pairs]
         told.append(_Source(settings, [_under(apart, row) for row in rows], sides))
     return told
 
 
-def _experiments(row: Row) -> list[str]:
-    """The experiments that a row's arm may be of: its own, and those that a joint run of a comparison holds."""
+def _experiments(row: ResultRow) -> list[str]:
+    """The experiments that a row's task may be of: its own, and those that a joint run of a comparison holds."""
     settings = (row.get("result") or {}).get("settings", {})
     return [row["experiment"], *(name for name, own in settings.items() if isinstance(own, Mapping))]
 
 
-def _under(settings: Mapping[str, Any], row: Row) -> Row:
+def _under(settings: Mapping[str, Any], row: ResultRow) -> ResultRow:
     return {**row, "varied": {**settings, **row["varied"]}}
 
 
-def _fixed(settings: Mapping[str, Any], rows: Iterable[Row]) -> dict[str, Any]:
+def _fixed(settings: Mapping[str, Any], rows: Iterable[ResultRow]) -> dict[str, Any]:
     """The settings that are the same in all these rows."""
     varied = {"seeds"}.union(*(row["varied"] for row in rows))
     return {name: value for name, value in settings.items() if name not in varied}
 
 
-def _once(rows: list[Row], problems: list[str]) -> list[Row]:
+def _once(rows: list[ResultRow], problems: list[str]) -> list[ResultRow]:
     """The rows of runs whose folder's name no run before them has; a copied run would count twice."""
     first: dict[str, Path] = {}
-    kept: list[Row] = []
+    kept: list[ResultRow] = []
     seen: set[tuple[Path, str]] = set()
     for row in rows:
         folder = row["folder"]
@@ -233,9 +241,9 @@ def _once(rows: list[Row], problems: list[str]) -> list[Row]:
             kept.append(row)
             continue
         place = folder.resolve()
-        if (place, row["arm"]) in seen:
+        if (place, row["task"]) in seen:
             continue  # two comparisons share this run
-        seen.add((place, row["arm"]))
+        seen.add((place, row["task"]))
         if first.setdefault(folder.name, place) == place:
             kept.append(row)
         elif (said := f"{folder}: the same run id as {first[folder.name]}; left out, or it would count twice") not in (
@@ -245,15 +253,15 @@ def _once(rows: list[Row], problems: list[str]) -> list[Row]:
     return kept
 
 
-def _sound(rows: Iterable[Row], problems: list[str]) -> list[Row]:
+def _sound(rows: Iterable[ResultRow], problems: list[str]) -> list[ResultRow]:
     """The rows that have a score; each other run is named, once."""
-    kept: list[Row] = []
+    kept: list[ResultRow] = []
     told: set[str] = set()
     for row in rows:
-        result, arm = row.get("result") or {}, row["arm"]
-        who = f"{row['experiment']}, {arm}, seed {row['seed']}"
+        result, task = row.get("result") or {}, row["task"]
+        who = f"{row['experiment']}, {task}, seed {row['seed']}"
         place = row["folder"].name if row["folder"] else ""
-        if lacking := [name for name, kind in NEEDED.items() if not isinstance(result.get(name), kind)]:
+        if lacking := [name for name, kind in REQUIRED_KEYS.items() if not isinstance(result.get(name), kind)]:
             said = f"{who}: no whole result (it lacks {', '.join(lacking)}); left out"
         elif result["status"] != "finished":
             said = f"{row['experiment']}, seed {row['seed']}: {result.get('error') or result['status']}; left out"
@@ -267,51 +275,53 @@ def _sound(rows: Iterable[Row], problems: list[str]) -> list[Row]:
         if said and said not in told and not (place and any(place in line for line in problems)):
             told.add(said)
             problems.append(said + (f" ({place})" if place else ""))
-    problems += changed_data(kept)
+    problems += find_changed_data(kept)
     problems += dict.fromkeys(said for row in kept for said in _caveats(row) if said not in problems)
     return kept
 
 
-def _judged_by(row: Row) -> list[float | None]:
-    """The scores that a row's arm is judged by, in validation, if it had one, and on the test split."""
+def _judged_by(row: ResultRow) -> list[float | None]:
+    """The scores that a row's task is judged by, in validation, if it had one, and on the test split."""
     scores, metric = row["result"]["metrics"], metric_of(row)
-    names = [f"{split}/{row['arm']}/{metric}" for split in ("val", "test")]
+    names = [f"{split}/{row['task']}/{metric}" for split in ("val", "test")]
     return [scores[name] for name in names if name in scores]
 
 
-def _in_numbers(row: Row) -> Row:
-    """A row whose scores are numbers, NaN where its file has null: of a metric that its arm is not judged by."""
+def _in_numbers(row: ResultRow) -> ResultRow:
+    """A row whose scores are numbers, NaN where its file has null: of a metric that its task is not judged by."""
     scores = {name: math.nan if score is None else score for name, score in row["result"]["metrics"].items()}
     return {**row, "result": {**row["result"], "metrics": scores}}
 
 
-def changed_data(rows: Iterable[Row]) -> list[str]:
-    """A line for each arm whose runs under the same settings read data that are not the same."""
+def find_changed_data(rows: Iterable[ResultRow]) -> list[str]:
+    """A line for each task whose runs under the same settings read data that are not the same."""
     read: dict[tuple[str, str, str], set[str]] = {}
     for row in rows:
         if "share" not in row["varied"]:  # of which each seed draws its own
             for experiment in _experiments(row):
-                alike = experiment, row["arm"], str((row.get("fold"), row["varied"]))
+                alike = experiment, row["task"], str((row.get("fold"), row["varied"]))
                 read.setdefault(alike, set()).add(data_of(row).get("sha256", ""))
-    changed = dict.fromkeys(f"{experiment}, {arm}" for (experiment, arm, _), hashes in read.items() if len(hashes) > 1)
+    changed = dict.fromkeys(
+        f"{experiment}, {task}" for (experiment, task, _), hashes in read.items() if len(hashes) > 1
+    )
     return [f"{who}: its runs read different data, so they are not comparable" for who in changed]
 
 
-def _caveats(row: Row) -> Iterator[str]:
+def _caveats(row: ResultRow) -> Iterator[str]:
     """What to know before trusting a row's score: its data leak, or their scale is of a metric its head lacks."""
     data = data_of(row)
     if copies := data.get("copies"):
         said = f"{copies:,} examples of val and test are also in train, byte for byte"
         yield f"{data['name']}: {said}, and flatter its scores"
-    if (scale := own_scale(row)) and not scale_of(row):
+    if (scale := task_score_range(row)) and not row_score_range(row):
         scored = ", ".join(metrics_of(row))
         yield (
-            f"{row['experiment']}, {row['arm']}: its scale is of {scale['metric']}, and it is scored by {scored}: "
-            "no normalised score"
+            f"{row['experiment']}, {row['task']}: its scale is of {scale['metric']}, and it is scored by {scored}: "
+            "no normalized score"
         )
 
 
-def _of_fold(row: Row) -> Row:
+def _of_fold(row: ResultRow) -> ResultRow:
     """A row whose fold stands beside its seed: both are draws that a mean goes over, and no way of training."""
     if not isinstance(fold := row["varied"].get("fold"), int):
         return row

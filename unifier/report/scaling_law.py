@@ -9,14 +9,14 @@ import numpy as np
 from scipy import stats
 from scipy.optimize import OptimizeWarning, curve_fit
 
-from unifier.report.conditions import Condition, label
-from unifier.report.estimates import Estimate, estimate, listed
+from unifier.report.conditions import Condition, condition_label
+from unifier.report.estimates import Estimate, estimate, list_names
 
-FEWEST = 4
+MIN_POINTS = 4
 """Points that a curve of three parameters needs, with one to spare."""
 
 
-class Law(NamedTuple):
+class ScalingLaw(NamedTuple):
     """error = a n^-b + c, with half the width of b's 95 % interval, by Student's t."""
 
     a: float
@@ -25,7 +25,7 @@ class Law(NamedTuple):
     half_of_b: float
 
     @property
-    def told(self) -> bool:
+    def describe(self) -> bool:
         """Whether b can be told from 0, by its interval."""
         return self.b > self.half_of_b
 
@@ -37,49 +37,49 @@ class Law(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Efficiency:
-    """An arm's error over the share of its training examples, and the law that it follows."""
+    """An task's error over the share of its training examples, and the law that it follows."""
 
-    arm: str
+    task: str
     name: str
-    """The arm, and what tells it from others of its arm."""
+    """The task, and what tells it from others of its task."""
     unit: str
     perfect: float
     """The score, in that unit, that leaves no error."""
     shares: Sequence[float]
     """Of the training split, rising, from 0 to 1."""
     errors: Sequence[Estimate]
-    law: Law | None
+    law: ScalingLaw | None
     """None with fewer than four shares, or where no such curve fits."""
 
 
 def efficiencies(found: Sequence[Condition]) -> list[Efficiency]:
-    """For each arm and way of training it, whose conditions differ in the share of examples alone.
+    """For each task and way of training it, whose conditions differ in the share of examples alone.
 
-    An arm of which it is not known what leaves no error has none.
+    An task of which it is not known what leaves no error has none.
     """
     groups: dict[tuple[str, str, str], list[tuple[float, Condition]]] = {}
     for condition in found:
         row = condition.rows[0]
         varied = dict(row["varied"])
         if (share := varied.pop("share", None)) is not None:
-            said = label({**row, "varied": varied})
-            groups.setdefault((condition.arm, row["experiment"], said), []).append((float(share), condition))
-    ways = [(arm, said) for arm, _, said in groups]
+            said = condition_label({**row, "varied": varied})
+            groups.setdefault((condition.task, row["experiment"], said), []).append((float(share), condition))
+    ways = [(task, said) for task, _, said in groups]
     each: list[Efficiency | None] = []
-    for (arm, experiment, said), points in groups.items():
+    for (task, experiment, said), points in groups.items():
         if len({share for share, _ in points}) > 1:
-            own = experiment if ways.count((arm, said)) > 1 else ""
-            each.append(_efficiency(arm, listed(arm, own, "" if said == "solo" else said), points))
+            own = experiment if ways.count((task, said)) > 1 else ""
+            each.append(_efficiency(task, list_names(task, own, "" if said == "solo" else said), points))
     return [one for one in each if one]
 
 
-def _efficiency(arm: str, name: str, points: Sequence[tuple[float, Condition]]) -> Efficiency | None:
+def _efficiency(task: str, name: str, points: Sequence[tuple[float, Condition]]) -> Efficiency | None:
     points = sorted(points, key=lambda point: point[0])
     shares = [share for share, _ in points]
-    scaled = [condition.normalised_scores for _, condition in points]
+    scaled = [condition.normalized_scores for _, condition in points]
     # Above the reference there is no error left of that kind: count from a perfect score instead.
     if all(scores is not None and max(scores.values()) < 100 for scores in scaled):
-        unit, perfect = "the normalised score", 100.0
+        unit, perfect = "the normalized score", 100.0
         scores = [list(one.values()) for one in scaled if one is not None]
     else:
         unit, perfect = points[0][1].metric, points[0][1].perfect
@@ -88,11 +88,11 @@ def _efficiency(arm: str, name: str, points: Sequence[tuple[float, Condition]]) 
         return None
     # A perfect score may come out above itself, by a rounding error.
     errors = [estimate(max(perfect - score, 0.0) for score in of_share) for of_share in scores]
-    law = fit_law(shares, [one.mean for one in errors]) if len(set(shares)) >= FEWEST else None
-    return Efficiency(arm, name, unit, perfect, shares, errors, law)
+    law = fit_law(shares, [one.mean for one in errors]) if len(set(shares)) >= MIN_POINTS else None
+    return Efficiency(task, name, unit, perfect, shares, errors, law)
 
 
-def fit_law(n: Sequence[float], errors: Sequence[float]) -> Law | None:
+def fit_law(n: Sequence[float], errors: Sequence[float]) -> ScalingLaw | None:
     """Fit a n^-b + c by least squares, all of them at least 0; None where the points do not tell b.
 
     The interval of b is that of the model made linear about the best fit (Seber and Wild 1989, Nonlinear Regression,
@@ -114,7 +114,7 @@ def fit_law(n: Sequence[float], errors: Sequence[float]) -> Law | None:
     inverse = np.linalg.pinv(columns / lengths)[1] / lengths[1]
     freedom = len(x) - 3
     noise = ((y - _law(x, a, b, c)) ** 2).sum() / freedom
-    return Law(a, b, c, float(stats.t.ppf(0.975, freedom) * np.sqrt(noise * inverse @ inverse)))
+    return ScalingLaw(a, b, c, float(stats.t.ppf(0.975, freedom) * np.sqrt(noise * inverse @ inverse)))
 
 
 def _law(n: np.ndarray, a: float, b: float, c: float) -> np.ndarray:
@@ -131,13 +131,13 @@ class Point(NamedTuple):
     score: Estimate
 
 
-def sweeps(found: Sequence[Condition]) -> dict[str, list[Point]]:
-    """For each arm with several settings but for the share of examples: its points, by columns an example."""
+def sweep_points(found: Sequence[Condition]) -> dict[str, list[Point]]:
+    """For each task with several settings but for the share of examples: its points, by columns an example."""
     groups: dict[str, list[Point]] = {}
     for condition in found:
         varied = condition.rows[0]["varied"]
         if varied and "share" not in varied and condition.cost("examples"):
             columns = condition.cost("tokens") / condition.cost("examples")
             point = Point(condition.label, columns, condition.cost("flops"), condition.score)
-            groups.setdefault(condition.arm, []).append(point)
-    return {arm: sorted(points, key=lambda one: one.columns) for arm, points in groups.items() if len(points) > 1}
+            groups.setdefault(condition.task, []).append(point)
+    return {task: sorted(points, key=lambda one: one.columns) for task, points in groups.items() if len(points) > 1}

@@ -23,15 +23,15 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from unifier.data.dataloader import TrainingBatches
-from unifier.files import say, write_bytes
-from unifier.nn.linear import product
-from unifier.training.lightning_module import Unifier
+from unifier.data.dataloader import TrainDataLoader
+from unifier.files import print_status, write_bytes
+from unifier.nn.linear import matmul
+from unifier.training.lightning_module import UnifierModule
 from unifier.training.result import DivergedError, Interrupted
 
 
 @final
-class Interruption(Callback):
+class GracefulStop(Callback):
     """Within it, Ctrl-C or SIGTERM ends a run between two steps, so that its checkpoint is whole; a second, at once."""
 
     def __init__(self, folder: Path) -> None:
@@ -40,7 +40,7 @@ class Interruption(Callback):
         self.asked = False
         self.before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> "Interruption":
+    def __enter__(self) -> "GracefulStop":
         if threading.current_thread() is threading.main_thread():  # no other hears signals
             self.before = {which: signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)}
         self._listen()
@@ -61,7 +61,7 @@ class Interruption(Callback):
         if self.asked:
             raise Interrupted(self.folder)
         self.asked = True
-        say("stopping after this step and any validation that is due; Ctrl-C again stops at once", sys.stderr)
+        print_status("stopping after this step and any validation that is due; Ctrl-C again stops at once", sys.stderr)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -81,7 +81,7 @@ class Interruption(Callback):
 
 
 @final
-class ByTheClock(Callback):
+class TimedValidation(Callback):
     """Asks for a validation each time that training has taken so many seconds more, at the end of a step.
 
     Lightning's own clock runs in validations too, and does not wait for the end of a step of several batches.
@@ -103,32 +103,32 @@ class ByTheClock(Callback):
         trainer.val_check_batch = number if asks else math.inf  # it validates after each multiple of this
 
     def _due(self, model: pl.LightningModule) -> int:
-        assert isinstance(model, Unifier)
-        return int(model.ledger.all().seconds // self.seconds)
+        assert isinstance(model, UnifierModule)
+        return int(model.cost_tracker.total().seconds // self.seconds)
 
 
 @final
-class Losses(Callback):
-    """Logs each arm's mean loss and the learning rate, a hundred times a run; ends one that diverged."""
+class LossLogger(Callback):
+    """Logs each task's mean loss and the learning rate, a hundred times a run; ends one that diverged."""
 
     def __init__(self) -> None:
         self.logged = 0
         """Hundredths of the run."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, Unifier)
+        assert isinstance(pl_module, UnifierModule)
         self.logged = 100 * trainer.global_step // pl_module.total_steps  # a resumed run goes on from there
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
-        assert isinstance(pl_module, Unifier)
+        assert isinstance(pl_module, UnifierModule)
         done = trainer.global_step
         hundredths = 100 * done // pl_module.total_steps
         if hundredths == self.logged:
             return
         self.logged = hundredths
         row = {
-            f"train/{arm}/loss": torch.stack([loss.cpu() for loss in kept]).mean().item()
-            for arm, kept in pl_module.losses.items()
+            f"train/{task}/loss": torch.stack([loss.cpu() for loss in kept]).mean().item()
+            for task, kept in pl_module.losses.items()
             if kept
         }
         for name, value in row.items():
@@ -142,23 +142,23 @@ class Losses(Callback):
         trainer.logger.log_metrics(row, done)
 
 
-EVERY = 15.0
+PRINT_SECONDS = 15.0
 """Seconds from one line of progress to the next."""
 
 
 @final
-class Lines(Callback):
+class TextProgress(Callback):
     """Progress where there is no terminal: a line every few seconds, and one for each validation."""
 
     def __init__(self) -> None:
         self.last = time.monotonic()
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
-        if time.monotonic() - self.last > EVERY:
+        if time.monotonic() - self.last > PRINT_SECONDS:
             self._say(trainer, pl_module, "train/", "")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, Unifier)
+        assert isinstance(pl_module, UnifierModule)
         if pl_module.training_settings.refit:
             self._say(trainer, pl_module, "train/", "validation split (part of training): ")
             return
@@ -166,27 +166,27 @@ class Lines(Callback):
         self._say(trainer, pl_module, "val/", "validation: " if fitting else "best weights, validation: ")
 
     def _say(self, trainer: pl.Trainer, pl_module: pl.LightningModule, prefix: str, said: str) -> None:
-        assert isinstance(pl_module, Unifier)
+        assert isinstance(pl_module, UnifierModule)
         self.last = time.monotonic()
-        figures = "  ".join(f"{name} {value}" for name, value in latest(trainer, prefix).items())
-        spent = pl_module.ledger.all()
+        figures = "  ".join(f"{name} {value}" for name, value in latest_metrics(trainer, prefix).items())
+        spent = pl_module.cost_tracker.total()
         speed = spent.tokens / max(spent.seconds, 1e-9)
         step = f"step {trainer.global_step}/{pl_module.total_steps}"
-        say(f"  {step}  {spent.seconds:.0f} s  {speed:,.0f} tokens/s  {said}{figures}")
+        print_status(f"  {step}  {spent.seconds:.0f} s  {speed:,.0f} tokens/s  {said}{figures}")
 
 
 @final
-class Bar(RichProgressBar):
+class BarProgress(RichProgressBar):
     """Progress on a terminal: Lightning's rich bar, with the latest loss and scores behind it."""
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
-        return {**latest(trainer, "train/"), **latest(trainer, "val/")}
+        return {**latest_metrics(trainer, "train/"), **latest_metrics(trainer, "val/")}
 
     def _get_train_description(self, current_epoch: int) -> str:
         return f"{'Training':{len(self.validation_description)}}"  # the whole run is one pass over its plan
 
 
-def latest(trainer: pl.Trainer, prefix: str) -> dict[str, str]:
+def latest_metrics(trainer: pl.Trainer, prefix: str) -> dict[str, str]:
     """The latest figures under a prefix, as a person reads them."""
     return {
         name.removeprefix(prefix): f"{float(value):.3f}"
@@ -195,9 +195,9 @@ def latest(trainer: pl.Trainer, prefix: str) -> dict[str, str]:
     }
 
 
-def progress() -> Callback:
+def create_progress() -> Callback:
     """The bar on a terminal, plain lines elsewhere."""
-    return Bar() if sys.stdout.isatty() else Lines()
+    return BarProgress() if sys.stdout.isatty() else TextProgress()
 
 
 @lru_cache
@@ -209,31 +209,31 @@ def peak_flops(device: str, dtype: torch.dtype) -> float:
     seconds: list[float] = []
     for _ in range(6):
         start = time.perf_counter()
-        product(*factors)[0, 0].item()
+        matmul(*factors)[0, 0].item()
         seconds.append(time.perf_counter() - start)
     return 2 * side**3 / min(seconds[1:])
 
 
 @final
-class Speed(Callback):
+class SpeedMonitor(Callback):
     """Times training, validations left out.
 
     On an accelerator, whose work goes on behind the program's back, only the whole is exact.
     """
 
-    def __init__(self, batches: TrainingBatches, peak: float) -> None:
+    def __init__(self, batches: TrainDataLoader, peak: float) -> None:
         """`peak` is what the machine could do, in operations a second."""
         self.batches, self.peak = batches, peak
         self.found: dict[str, float] = {}
         """What result.json holds under "speed", once trained."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, Unifier)
-        self.before = pl_module.ledger.all()
+        assert isinstance(pl_module, UnifierModule)
+        self.before = pl_module.cost_tracker.total()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, Unifier)
-        spent = pl_module.ledger.all()
+        assert isinstance(pl_module, UnifierModule)
+        spent = pl_module.cost_tracker.total()
         seconds = spent.seconds - self.before.seconds
         if not seconds:  # resumed after its last step
             return
@@ -250,19 +250,19 @@ class Speed(Callback):
 
 
 @final
-class Averaging(Callback):
+class WeightAveraging(Callback):
     """Validations and checkpoints take a mean of the weights, and training goes on from the weights themselves.
 
-    The mean is exponential, or that of the last few validations' weights (Vaswani et al. 2017, section 6.1).
+    The mean is exponential, or that of the last few num_validations' weights (Vaswani et al. 2017, section 6.1).
     Lightning's own callback copies the whole module, its data too; this one holds what is trained alone.
     """
 
-    def __init__(self, *, decay: float = 0.0, validations: int = 1) -> None:
-        """A `decay` of 0 averages the weights of the last `validations`."""
+    def __init__(self, *, decay: float = 0.0, num_validations: int = 1) -> None:
+        """A `decay` of 0 averages the weights of the last `num_validations`."""
         self.decay = decay
         self.steps = 0
         self.mean: list[Tensor] = []
-        self.past: deque[list[Tensor]] = deque(maxlen=validations)
+        self.past: deque[list[Tensor]] = deque(maxlen=num_validations)
         self.own: list[Tensor] = []
         """The weights that training goes on from, while the model holds their mean."""
 
@@ -276,7 +276,7 @@ class Averaging(Callback):
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
         # Not as soon as the validation ends, for its checkpoint is written after that.
         if self.own:
-            put(self.own, pl_module)
+            swap_weights(self.own, pl_module)
             self.own = []
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
@@ -284,19 +284,19 @@ class Averaging(Callback):
             return
         self.steps = trainer.global_step
         if not self.mean:
-            self.mean = copies(trained(pl_module))
+            self.mean = clone_weights(trainable_weights(pl_module))
         # The first weights are forgotten fast, or a short run's mean would stay near them.
         decay = min(self.decay, self.steps / (self.steps + 9))
-        get_ema_multi_avg_fn(decay)(self.mean, trained(pl_module), self.steps)
+        get_ema_multi_avg_fn(decay)(self.mean, trainable_weights(pl_module), self.steps)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.state.fn != TrainerFn.FITTING:
             return
-        self.own = copies(trained(pl_module))
+        self.own = clone_weights(trainable_weights(pl_module))
         if not self.decay:
             self.past.append(self.own)
         past = self.past if not self.decay else [self.mean or self.own]  # a validation may come before the first step
-        put([torch.stack(same).mean(0) for same in zip(*past, strict=True)], pl_module)
+        swap_weights([torch.stack(same).mean(0) for same in zip(*past, strict=True)], pl_module)
 
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps, "mean": self.mean, "past": list(self.past), "own": self.own}
@@ -306,24 +306,24 @@ class Averaging(Callback):
         self.past.extend(state_dict["past"])
 
 
-def trained(module: nn.Module) -> list[Tensor]:
+def trainable_weights(module: nn.Module) -> list[Tensor]:
     """The weights that training changes."""
     return [weight.detach() for weight in module.parameters() if weight.requires_grad]
 
 
-def copies(weights: list[Tensor]) -> list[Tensor]:
+def clone_weights(weights: list[Tensor]) -> list[Tensor]:
     """The weights as they are now."""
     return [weight.clone() for weight in weights]
 
 
-def put(weights: list[Tensor], module: nn.Module) -> None:
+def swap_weights(weights: list[Tensor], module: nn.Module) -> None:
     """Give the module weights in the order of `trained`."""
-    for own, weight in zip(trained(module), weights, strict=True):
+    for own, weight in zip(trainable_weights(module), weights, strict=True):
         own.copy_(weight)
 
 
 @final
-class Checkpoint(ModelCheckpoint):
+class BestOrLastCheckpoint(ModelCheckpoint):
     """One file of a run's folder, written when a validation has ended.
 
     Lightning's own writes once, at the end, where each step is validated; and where a folder was moved before its run
@@ -356,7 +356,7 @@ class Checkpoint(ModelCheckpoint):
 
 
 @final
-class WholeCheckpoints(TorchCheckpointIO):
+class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes a checkpoint beside the one before it, whose place it then takes.
 
     Lightning writes it where temporary files lie, and from another file system it is copied over the one before: a

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from unifier_tokenizers import InputError
 
-NEEDED = ("state_dict", "global_step", "callbacks")
+CHECKPOINT_KEYS = ("state_dict", "global_step", "callbacks")
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -26,12 +26,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         kept: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError) as error:
         raise InputError(f"{path}: broken ({_last_line(error)})") from error
-    if lacking := [name for name in NEEDED if name not in kept]:
+    if lacking := [name for name in CHECKPOINT_KEYS if name not in kept]:
         raise InputError(f"{path}: broken (it lacks {', '.join(lacking)})")
     return kept
 
 
-def read_start(folder: Path) -> dict[str, Any]:
+def load_resume_checkpoint(folder: Path) -> dict[str, Any]:
     """The checkpoint that a stopped run goes on from.
 
     Raises InputError where it is not whole, or the best one is not, which it says there was.
@@ -43,7 +43,7 @@ def read_start(folder: Path) -> dict[str, Any]:
     return kept
 
 
-def fill(network: nn.Module, weights: Mapping[str, Tensor], checkpoint: Path, experiment: str) -> None:
+def load_weights(network: nn.Module, weights: Mapping[str, Tensor], checkpoint: Path, experiment: str) -> None:
     """Put in the weights of a checkpoint. Raises InputError where they are not of this experiment's network."""
     try:
         network.load_state_dict(weights)

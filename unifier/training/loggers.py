@@ -14,32 +14,32 @@ from typing import Any, Literal, Protocol, cast, final
 from lightning.pytorch.loggers import Logger
 from requests.utils import get_netrc_auth
 
-from unifier.experiment import Arm
-from unifier.files import read_json, read_table, write_table
+from unifier.experiment import Task
+from unifier.files import read_csv, read_json, write_csv
 from unifier.heads.classification import ClassificationHead, TaggingHead
-from unifier.heads.text_generation import WritingHead
+from unifier.heads.text_generation import TextGenerationHead
 from unifier_tokenizers import Mixture, PatchTokenizer, SubwordTokenizer, Tokenizer
-from unifier_tokenizers.audio import SoundTokenizer
+from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.errors import one_line
 
-Track = Literal["online", "offline", "off"]
+TrackMode = Literal["online", "offline", "off"]
 
 
 WandbMode = Literal["online", "offline", "disabled", "shared"]
 
 
-PATIENCE = 30.0
+CONNECT_SECONDS = 30.0
 """Seconds that W&B's server is waited for, unless $WANDB_INIT_TIMEOUT says how many."""
 
 
-class Sink(Protocol):
+class RunLogger(Protocol):
     """One place that figures go to."""
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Keep some figures of a step."""
         ...
 
-    def keep(self, folder: Path, metrics: Mapping[str, float]) -> None:
+    def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
         """Keep what a finished run leaves in its folder: samples, figures, report, as far as there."""
         ...
 
@@ -58,7 +58,7 @@ class MetricsFile:
         self.earlier: list[Mapping[str, Any]] = []
         self.rows: list[Mapping[str, Any]] = []
         if path.exists():
-            self.earlier = [{name: text for name, text in row.items() if text} for row in read_table(path)]
+            self.earlier = [{name: text for name, text in row.items() if text} for row in read_csv(path)]
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         row = {"step": step, **metrics}
@@ -69,9 +69,9 @@ class MetricsFile:
             if int(old["step"]) < step or (int(old["step"]) == step and old.keys() != row.keys())
         ]
         self.rows.append(row)
-        write_table(self.path, [*self.earlier, *self.rows])
+        write_csv(self.path, [*self.earlier, *self.rows])
 
-    def keep(self, folder: Path, metrics: Mapping[str, float]) -> None:
+    def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
         """Nothing more: it is all in the folder."""
 
     def close(self, *, failed: bool) -> None:
@@ -92,7 +92,7 @@ class TensorBoard:
         for name, value in metrics.items():
             self.writer.add_scalar(name, value, step)
 
-    def keep(self, folder: Path, metrics: Mapping[str, float]) -> None:
+    def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
         """Nothing more: it is all in the folder."""
 
     def close(self, *, failed: bool) -> None:
@@ -134,7 +134,7 @@ class WeightsAndBiases:
             name=folder.name,
             resume="allow",
             settings=wandb.Settings(
-                silent=True, console="off", init_timeout=float(os.environ.get("WANDB_INIT_TIMEOUT", PATIENCE))
+                silent=True, console="off", init_timeout=float(os.environ.get("WANDB_INIT_TIMEOUT", CONNECT_SECONDS))
             ),
         )
         try:
@@ -159,15 +159,15 @@ class WeightsAndBiases:
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         self.run.log(dict(metrics))
 
-    def keep(self, folder: Path, metrics: Mapping[str, float]) -> None:
+    def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
         import wandb
 
         samples = folder / "samples.json"
-        for arm, rows in (read_json(samples) if samples.exists() else {}).items():
+        for task, rows in (read_json(samples) if samples.exists() else {}).items():
             table = wandb.Table(columns=list(rows[0]), data=[_cells(row) for row in rows])
-            self.run.log({f"samples/{arm}": table})
+            self.run.log({f"samples/{task}": table})
         for numbers in sorted((folder / "figures").glob("*.csv")):
-            if lines := read_table(numbers):
+            if lines := read_csv(numbers):
                 table = wandb.Table(columns=list(lines[0]), data=[list(line.values()) for line in lines])
                 self.run.log({f"numbers/{numbers.stem}": table})
         for page in (*sorted((folder / "figures").glob("*.svg")), *folder.glob("report.html")):
@@ -204,7 +204,7 @@ def _cells(sample: Mapping[str, str]) -> list[Any]:
     ]
 
 
-def wandb_mode(track: Track | None) -> WandbMode:
+def wandb_mode(track: TrackMode | None) -> WandbMode:
     """The mode to ask W&B for: what was said, else `$WANDB_MODE`, else online where a key is known."""
     if track in ("online", "offline"):
         return track
@@ -215,7 +215,7 @@ def wandb_mode(track: Track | None) -> WandbMode:
 
 
 @final
-class Tracking(Logger):
+class RunLoggers(Logger):
     """Lightning's logger for all sinks at once: each figure with the budget it cost.
 
     A sink that fails is named in a warning and left out from then on; training goes on.
@@ -224,7 +224,7 @@ class Tracking(Logger):
     def __init__(self, folder: Path, budget: Callable[[], Mapping[str, float]]) -> None:
         super().__init__()
         self.folder, self.budget = folder, budget
-        self.sinks: list[Sink] = []
+        self.sinks: list[RunLogger] = []
 
     @property
     def name(self) -> str:
@@ -234,7 +234,7 @@ class Tracking(Logger):
     def version(self) -> str:
         return self.folder.name
 
-    def add(self, open_sink: Callable[[], Sink]) -> None:
+    def add(self, open_sink: Callable[[], RunLogger]) -> None:
         """Open one more sink, if it can be opened."""
         self._guard(lambda: self.sinks.append(open_sink()))
 
@@ -248,17 +248,17 @@ class Tracking(Logger):
         for sink in tuple(self.sinks):
             self._guard(lambda sink=sink: sink.log(row, int(spent["steps"])), sink)
 
-    def keep(self, folder: Path, metrics: Mapping[str, float]) -> None:
+    def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
         """Give each sink what the finished run leaves."""
         for sink in tuple(self.sinks):
-            self._guard(lambda sink=sink: sink.keep(folder, metrics), sink)
+            self._guard(lambda sink=sink: sink.log_artifacts(folder, metrics), sink)
 
     def close(self, *, failed: bool) -> None:
         """Finish every sink."""
         for sink in tuple(self.sinks):
             self._guard(lambda sink=sink: sink.close(failed=failed), sink)
 
-    def _guard(self, act: Callable[[], None], sink: Sink | None = None) -> None:
+    def _guard(self, act: Callable[[], None], sink: RunLogger | None = None) -> None:
         try:
             act()
         except Exception as error:  # whatever a tracker raises is not worth a training run
@@ -271,17 +271,17 @@ class Tracking(Logger):
                     sink.close(failed=True)
 
 
-MODALITIES = {SubwordTokenizer: "text", PatchTokenizer: "image", SoundTokenizer: "audio"}
+MODALITY_TAGS = {SubwordTokenizer: "text", PatchTokenizer: "image", AudioTokenizer: "audio"}
 
 
-TASKS = {WritingHead: "translation", ClassificationHead: "classification", TaggingHead: "tagging"}
+TASK_TAGS = {TextGenerationHead: "translation", ClassificationHead: "classification", TaggingHead: "tagging"}
 
 
-def tags_of(arms: Iterable[Arm]) -> list[str]:
-    """What the arms read, each member of a mixture, and what they answer; of kinds not known here the class's name."""
-    arms = list(arms)
-    read = [_word(one, MODALITIES) for arm in arms for one in _members(arm.tokenizer)]
-    return list(dict.fromkeys([*read, *(_word(arm.head, TASKS) for arm in arms)]))
+def run_tags(tasks: Iterable[Task]) -> list[str]:
+    """What the tasks read, each member of a mixture, and what they answer; of kinds not known here the class's name."""
+    tasks = list(tasks)
+    read = [_word(one, MODALITY_TAGS) for task in tasks for one in _members(task.tokenizer)]
+    return list(dict.fromkeys([*read, *(_word(task.head, TASK_TAGS) for task in tasks)]))
 
 
 def _members(tokenizer: Tokenizer) -> list[Tokenizer]:

@@ -20,7 +20,7 @@ def glibc() -> Any:
 GIBIBYTE = 1 << 30
 
 
-IN_HUGE_PAGES = 8
+HUGE_PAGE_BYTES = 8
 """Gibibytes of the heap to lie in huge pages; none takes room before it is used."""
 
 
@@ -28,7 +28,7 @@ _keeps = False
 """Whether this process keeps what it frees."""
 
 
-def keep_freed_memory() -> None:
+def configure_allocator() -> None:
     """Keep what a step frees for the next one, in huge pages, where glibc allocates.
 
     By default a block above 32 MiB is mapped anew each time and the rest trimmed away, and the system fills what comes
@@ -52,7 +52,7 @@ def _use_huge_pages(library: Any) -> None:
     a training step (an Intel Xeon with AMX).
     """
     library.malloc.restype = library.sbrk.restype = ctypes.c_void_p
-    blocks = [library.malloc(ctypes.c_size_t(GIBIBYTE - mmap.PAGESIZE)) for _ in range(IN_HUGE_PAGES)]
+    blocks = [library.malloc(ctypes.c_size_t(GIBIBYTE - mmap.PAGESIZE)) for _ in range(HUGE_PAGE_BYTES)]
     start, end = -(-(blocks[0] or 0) // mmap.PAGESIZE) * mmap.PAGESIZE, library.sbrk(0)
     if 0 < start < end:
         library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_HUGEPAGE)
@@ -60,7 +60,7 @@ def _use_huge_pages(library: Any) -> None:
         library.free(ctypes.c_void_p(block))
 
 
-def forget_peak_memory(device: str) -> None:
+def reset_peak_memory(device: str) -> None:
     """Begin to measure the peak of a device's memory anew, where the system can (Linux, CUDA)."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()

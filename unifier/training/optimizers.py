@@ -14,14 +14,14 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from unifier.experiment import Training
 from unifier.nn.block import Block
-from unifier.nn.precision import fast_bfloat16
+from unifier.nn.precision import has_fast_bfloat16
 
 
 @final
 class Muon(torch.optim.Muon):
     """The steps of torch's Muon (Jordan et al. 2024), as long as AdamW's (Liu et al. 2025, section 2.2).
 
-    torch orthogonalises one matrix after another; here a batched product does so with all of one shape, which for
+    torch orthogonalizes one matrix after another; here a batched product does so with all of one shape, which for
     matrices of 128 x 128 takes about half the time.
     """
 
@@ -43,20 +43,20 @@ class Muon(torch.optim.Muon):
                     alike[matrix.shape].append((matrix, matrix.grad.lerp(mean, group["momentum"])))
             for shape, found in alike.items():
                 matrices, ahead = zip(*found, strict=True)
-                steps = orthogonal(torch.stack(ahead), group["ns_coefficients"], group["ns_steps"], group["eps"])
+                steps = orthogonalize(torch.stack(ahead), group["ns_coefficients"], group["ns_steps"], group["eps"])
                 for matrix, step in zip(matrices, steps, strict=True):
                     matrix.mul_(1 - group["lr"] * group["weight_decay"])
                     matrix.add_(step, alpha=-group["lr"] * 0.2 * max(shape) ** 0.5)
 
 
-def orthogonal(matrices: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
+def orthogonalize(matrices: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
     """Matrices (K, A, B), singular values brought near 1 by Newton and Schulz's iteration: (K, A, B).
 
     In bfloat16, as torch does, but where its products are slow: many times as slow as those of float32.
     """
     a, b, c = coefficients
     tall = matrices.shape[1] > matrices.shape[2]
-    dtype = torch.bfloat16 if fast_bfloat16(matrices.device.type) else torch.float32
+    dtype = torch.bfloat16 if has_fast_bfloat16(matrices.device.type) else torch.float32
     found = (matrices.mT if tall else matrices).to(dtype)
     found = found / torch.linalg.matrix_norm(found, keepdim=True).clamp(min=eps)
     for _ in range(steps):
@@ -65,7 +65,7 @@ def orthogonal(matrices: Tensor, coefficients: tuple[float, float, float], steps
     return found.mT if tall else found
 
 
-def make_optimizer(training: Training, model: nn.Module, trunk: nn.Module) -> Optimizer:
+def create_optimizer(training: Training, model: nn.Module, trunk: nn.Module) -> Optimizer:
     """The optimizer of all that learns in a model; weight decay is for matrices only.
 
     With "muon" the matrices of the trunk and of other blocks are Muon's, and the rest AdamW's (Jordan et al. 2024), at
@@ -84,17 +84,17 @@ def make_optimizer(training: Training, model: nn.Module, trunk: nn.Module) -> Op
     matrices = [parameter for parameter in learned if parameter in hidden]
     if not matrices:
         return adamw
-    return Both(Muon(matrices, lr=training.learning_rate, weight_decay=training.weight_decay), adamw)
+    return MuonWithAdamW(Muon(matrices, lr=training.learning_rate, weight_decay=training.weight_decay), adamw)
 
 
-def make_schedule(training: Training, optimizer: Optimizer, total: Callable[[], int]) -> LambdaLR:
+def create_schedule(training: Training, optimizer: Optimizer, total: Callable[[], int]) -> LambdaLR:
     """The learning rate of each step, of so many in `total` as is known by then."""
-    return LambdaLR(optimizer, lambda step: learning_rate_share(training, step, total()))
+    return LambdaLR(optimizer, lambda step: learning_rate_factor(training, step, total()))
 
 
-def learning_rate_share(training: Training, step: int, total: int) -> float:
+def learning_rate_factor(training: Training, step: int, total: int) -> float:
     """The learning rate of a step, counted from 0, as a share of the highest one: warm-up, then the schedule."""
-    warm = max(round(training.warmup * total), 1)
+    warm = max(round(training.warmup_ratio * total), 1)
     if step < warm:
         return (step + 1) / warm
     if training.schedule == "cosine":
@@ -103,7 +103,7 @@ def learning_rate_share(training: Training, step: int, total: int) -> float:
 
 
 @final
-class Both(Optimizer):
+class MuonWithAdamW(Optimizer):
     """Two optimizers of different parameters as one, for a schedule and a checkpoint of both."""
 
     def __init__(self, *parts: Optimizer) -> None:

@@ -58,7 +58,7 @@ class Result:
     """What a run found and what it cost, and the folder it lies in."""
 
     name: str
-    arms: list[str]
+    tasks: list[str]
     seed: int
     status: Status
     metrics: Mapping[str, float]
@@ -66,8 +66,8 @@ class Result:
     """For a metric with variants, the one used: sacreBLEU's signature under the metric's name."""
     parameters: Mapping[str, int]
     budget: Mapping[str, float]
-    arm_budgets: Mapping[str, Mapping[str, float]]
-    """The budget by arm, but for memory."""
+    task_budgets: Mapping[str, Mapping[str, float]]
+    """The budget by task, but for memory."""
     speed: Mapping[str, float]
     """Rates and shares of the time in training, as `Speed` finds them; empty until trained."""
     settings: Mapping[str, Any]
@@ -106,7 +106,7 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), "torch": version("torch"), "unifier": version("unifier")}
 
 
-def commit(file: str = "") -> str:
+def source_commit(file: str = "") -> str:
     """The commit checked out where a file lies, or, if that is none, where the program was started.
 
     It has "-dirty" after it where files differ from it; it is empty where none is checked out.

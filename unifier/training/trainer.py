@@ -10,23 +10,23 @@ from pathlib import Path
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import ProgressBar
 
-from unifier.data.dataloader import EvaluationBatches, TrainingBatches
+from unifier.data.dataloader import EvalDataLoader, TrainDataLoader
 from unifier.experiment import Training
-from unifier.nn.precision import device_here, fast_bfloat16
+from unifier.nn.precision import default_device, has_fast_bfloat16
 from unifier.training.callbacks import (
-    Averaging,
-    ByTheClock,
-    Checkpoint,
-    Interruption,
-    Losses,
-    Speed,
-    WholeCheckpoints,
-    progress,
+    AtomicCheckpointIO,
+    BestOrLastCheckpoint,
+    GracefulStop,
+    LossLogger,
+    SpeedMonitor,
+    TimedValidation,
+    WeightAveraging,
+    create_progress,
 )
 from unifier.training.checkpoint import read_checkpoint
-from unifier.training.gradient_conflict import Interference
-from unifier.training.lightning_module import Unifier
-from unifier.training.loggers import Tracking
+from unifier.training.gradient_conflict import GradientConflict
+from unifier.training.lightning_module import UnifierModule
+from unifier.training.loggers import RunLoggers
 
 
 @contextmanager
@@ -49,39 +49,40 @@ def quiet_lightning() -> Generator[None]:
 
 @quiet_lightning()
 def train_and_test(
-    model: Unifier,
+    model: UnifierModule,
     training: Training,
     folder: Path,
-    tracking: Tracking,
-    batches: TrainingBatches,
-    held_out: Mapping[str, EvaluationBatches],
-    speed: Speed,
+    tracking: RunLoggers,
+    batches: TrainDataLoader,
+    held_out: Mapping[str, EvalDataLoader],
+    speed: SpeedMonitor,
     done: int | None,
 ) -> dict[str, float]:
     """Train, then score the weights that did best in validation on both held-out splits; of a refit the last ones.
 
     `done` are the steps of a run that goes on.
     """
-    best = Checkpoint(folder, "best", monitor="step" if training.refit else "val/score")
-    last = Checkpoint(folder, "last")  # Lightning's own save_last leaves out what is no better than the best
-    together = [Interference(folder)] if len(model.arms) > 1 else []
-    averaged = training.ema or training.average > 1
-    averaging = [Averaging(decay=training.ema, validations=training.average)] if averaged else []
-    clock = [] if training.seconds is None else [ByTheClock(training.seconds / training.validations)]
-    bar = progress()
-    interruption = Interruption(folder)
+    best = BestOrLastCheckpoint(folder, "best", monitor="step" if training.refit else "val/score")
+    last = BestOrLastCheckpoint(folder, "last")  # Lightning's own save_last leaves out what is no better than the best
+    together = [GradientConflict(folder)] if len(model.tasks) > 1 else []
+    averaged = training.ema_decay or training.average_last > 1
+    averaging = [WeightAveraging(decay=training.ema_decay, num_validations=training.average_last)] if averaged else []
+    clock = [] if training.seconds is None else [TimedValidation(training.seconds / training.num_validations)]
+    bar = create_progress()
+    interruption = GracefulStop(folder)
     trainer = pl.Trainer(
         accelerator="auto",
         devices=1,
-        precision="bf16-mixed" if computes_bf16(training) else "32-true",
+        precision="bf16-mixed" if uses_bf16(training) else "32-true",
         max_epochs=1,
         val_check_interval=1.0
         if training.seconds is not None
-        else math.ceil(len(batches) / training.accumulate / training.validations) * training.accumulate,
-        accumulate_grad_batches=training.accumulate,
+        else math.ceil(len(batches) / training.grad_accumulation / training.num_validations)
+        * training.grad_accumulation,
+        accumulate_grad_batches=training.grad_accumulation,
         logger=tracking,
-        plugins=[WholeCheckpoints()],
-        callbacks=[speed, best, last, Losses(), *together, *averaging, *clock, interruption, bar],
+        plugins=[AtomicCheckpointIO()],
+        callbacks=[speed, best, last, LossLogger(), *together, *averaging, *clock, interruption, bar],
         enable_progress_bar=isinstance(bar, ProgressBar),
         default_root_dir=folder,
         log_every_n_steps=1,
@@ -89,7 +90,7 @@ def train_and_test(
         enable_model_summary=False,
     )
     start = None if done is None else folder / "checkpoints" / "last.ckpt"
-    batches.done = (done or 0) * training.accumulate
+    batches.done = (done or 0) * training.grad_accumulation
     with interruption:
         trainer.fit(model, batches, held_out["val"], ckpt_path=start)
         model.load_state_dict(read_checkpoint(Path(best.best_model_path))["state_dict"])
@@ -101,6 +102,6 @@ def train_and_test(
     return model.scores
 
 
-def computes_bf16(training: Training) -> bool:
+def uses_bf16(training: Training) -> bool:
     """Whether products of bfloat16 are asked for, and fast here."""
-    return training.precision == "bf16" and fast_bfloat16(device_here())
+    return training.precision == "bf16" and has_fast_bfloat16(default_device())

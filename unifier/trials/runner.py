@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from unifier.comparison import Comparison
-from unifier.files import as_json, new_folder, write_json
-from unifier.heads.head import mean_share
+from unifier.files import new_folder, to_json, write_json
+from unifier.heads.head import mean_score_percent
 from unifier.report.page import write_report
-from unifier.report.read_results import TERMS
-from unifier.training.artifacts import spared
-from unifier.training.fit import Place
-from unifier.training.loggers import Tracking, WeightsAndBiases, wandb_mode
+from unifier.report.read_results import COMPARISON_TERMS
+from unifier.training.artifacts import warn_on_error
+from unifier.training.fit import RunContext
+from unifier.training.loggers import RunLoggers, WeightsAndBiases, wandb_mode
 from unifier.training.result import Interrupted, Result, Status
-from unifier.trials.plan import Trial, plan_trials, varied_of
-from unifier.trials.trials import Trials
+from unifier.trials.plan import Trial, plan_trials, varied_settings
+from unifier.trials.trials import TrialRunner
 from unifier.trials.trunk_similarity import compare_representations
 from unifier_tokenizers import InputError
 
 
 def compare(
-    comparison: Comparison, settings: Mapping[str, Any], place: Place, resume: Path | None = None
+    comparison: Comparison, settings: Mapping[str, Any], place: RunContext, resume: Path | None = None
 ) -> tuple[list[Result], Path]:
     """Run every trial; returns the results, and the comparison's folder.
 
@@ -41,7 +41,7 @@ def compare(
     not run again, and the run that was cut off, by whatever it was, goes on from its last checkpoint.
     """
     place = replace(place, group=comparison.name)
-    trials = Trials(comparison, place, resume)
+    trials = TrialRunner(comparison, place, resume)
     trials.check()
     folder = resume or new_folder(place.out / comparison.name)
 
@@ -55,7 +55,7 @@ def compare(
             "seeds": list(comparison.seeds),
             **trials.terms,
             "problems": trials.problems,
-            "rows": trials.known_rows(),
+            "rows": trials.all_rows(),
             **found,
         }
         write_json(folder / "comparison.json", content)
@@ -63,15 +63,15 @@ def compare(
 
     write("running")
     try:
-        planned = plan_trials(comparison) if comparison.search is None else searched(comparison, trials.result)
+        planned = plan_trials(comparison) if comparison.search is None else plan_search(comparison, trials.result)
         for trial in planned:
-            trials.attempt(trial, lambda: write("running"))
+            trials.run(trial, lambda: write("running"))
             write("running")
         representation, unread = list[dict[str, Any]](), list[str]()
-        with spared(folder, "the similarity of its trunks"):
-            representation, unread = compare_representations([row for row in trials.rows if finished(row)])
+        with warn_on_error(folder, "the similarity of its trunks"):
+            representation, unread = compare_representations([row for row in trials.rows if is_finished(row)])
         trials.problems += unread
-        whole = all(finished(row) for row in trials.rows)
+        whole = all(is_finished(row) for row in trials.rows)
         content = write("finished" if whole else "failed", rows=trials.rows, representation=representation)
     except BaseException as error:
         if isinstance(error, InputError) and not trials.rows and resume is None:
@@ -84,24 +84,24 @@ def compare(
         error.add_note(str(folder))
         raise
     try:
-        with spared(folder, "report.html"):
+        with warn_on_error(folder, "report.html"):
             write_report(folder, content)
-        track(folder, content, place)
+        log_comparison(folder, content, place)
     except KeyboardInterrupt:
         raise Interrupted(folder) from None
     return trials.results, folder
 
 
-def finished(row: Mapping[str, Any]) -> bool:
+def is_finished(row: Mapping[str, Any]) -> bool:
     """Whether a row's run came to its end."""
     return row["result"]["status"] == "finished"
 
 
-def track(folder: Path, content: dict[str, Any], place: Place) -> None:
+def log_comparison(folder: Path, content: dict[str, Any], place: RunContext) -> None:
     """Give the comparison's report to W&B, in its group, as an evaluation of its runs."""
-    if place.track == "off":
+    if place.wandb == "off":
         return
-    terms = {name: content[name] for name in TERMS}
+    terms = {name: content[name] for name in COMPARISON_TERMS}
     runs = {
         Path(row["folder"]).name: {
             "parameters": row["result"]["parameters"],
@@ -110,7 +110,7 @@ def track(folder: Path, content: dict[str, Any], place: Place) -> None:
         }
         for row in content["rows"]
     }
-    tracking = Tracking(folder, dict)
+    tracking = RunLoggers(folder, dict)
     tracking.add(
         lambda: WeightsAndBiases(
             folder,
@@ -118,15 +118,15 @@ def track(folder: Path, content: dict[str, Any], place: Place) -> None:
             group=content["name"],
             job_type="evaluate",
             tags=["comparison"],
-            config=as_json({**content["settings"], "seeds": content["seeds"], "trial": terms, "runs": runs}),
-            mode=wandb_mode(place.track),
+            config=to_json({**content["settings"], "seeds": content["seeds"], "trial": terms, "runs": runs}),
+            mode=wandb_mode(place.wandb),
         )
     )
-    tracking.keep(folder, {})
+    tracking.log_artifacts(folder, {})
     tracking.close(failed=False)
 
 
-def searched(comparison: Comparison, result: Callable[[Trial], Result | None]) -> Iterator[Trial]:
+def plan_search(comparison: Comparison, result: Callable[[Trial], Result | None]) -> Iterator[Trial]:
     """For each experiment `comparison.search` unlike combinations, each with every seed, or all if there are no more.
 
     `result` says what a trial gave. Chosen by the mean validation score with a tree-structured Parzen estimator
@@ -139,7 +139,7 @@ def searched(comparison: Comparison, result: Callable[[Trial], Result | None]) -
         raise InputError("a search needs Optuna: pip install 'unifier[sweeps]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     for make in comparison.experiments:
-        values = {name: list(comparison.vary[name]) for name in varied_of(comparison.vary, make)}
+        values = {name: list(comparison.grid[name]) for name in varied_settings(comparison.grid, make)}
         places = {
             name: optuna.distributions.CategoricalDistribution(range(len(of_one))) for name, of_one in values.items()
         }
@@ -164,6 +164,6 @@ def searched(comparison: Comparison, result: Callable[[Trial], Result | None]) -
 
 
 def validation_score(result: Result) -> float:
-    """What selected the run's weights: the `mean_share` of the first metric of each arm."""
-    firsts = {arm: next(m for m in result.metrics if m.startswith(f"val/{arm}/")) for arm in result.arms}
-    return mean_share((result.metrics[name], result.data[arm]["perfect"]) for arm, name in firsts.items())
+    """What selected the run's weights: the `mean_share` of the first metric of each task."""
+    firsts = {task: next(m for m in result.metrics if m.startswith(f"val/{task}/")) for task in result.tasks}
+    return mean_score_percent((result.metrics[name], result.data[task]["max_score"]) for task, name in firsts.items())

@@ -9,54 +9,62 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, final
 
-from unifier.comparison import SHARE, Comparison, Make, plain
-from unifier.config import check_settings, describe, origin
+from unifier.comparison import SHARE, Comparison, ExperimentFn, to_python
+from unifier.config import build_described, check_settings, experiment_reference
 from unifier.data.dataset import Subset
-from unifier.data.prepare import EncodedArm
+from unifier.data.prepare import EncodedTask
 from unifier.experiment import Experiment
-from unifier.files import as_json, read_json, say
-from unifier.report.conditions import label
-from unifier.report.read_results import TERMS, changed_data, run_folder
-from unifier.training.checkpoint import read_checkpoint, read_start
-from unifier.training.fit import Place, fit
+from unifier.files import print_status, read_json, to_json
+from unifier.report.conditions import condition_label
+from unifier.report.read_results import COMPARISON_TERMS, find_changed_data, run_folder
+from unifier.training.checkpoint import load_resume_checkpoint, read_checkpoint
+from unifier.training.fit import RunContext, fit
 from unifier.training.result import Interrupted, Result, RunFailed
-from unifier.trials.joint import budget_of_arm, limit, load_weights, shuffle, together, tune
-from unifier.trials.plan import Trial, count_trials, first_varied, key_of, plan_trials, trial_settings, varied_of
+from unifier.trials.joint import budget_per_task, load_trunk, merge_experiments, shuffle, with_budget, with_trainable
+from unifier.trials.plan import (
+    Trial,
+    count_trials,
+    first_varied,
+    plan_trials,
+    trial_key,
+    trial_settings,
+    varied_settings,
+)
 from unifier_tokenizers import InputError
 
 
-def told(trial: Trial) -> str:
+def describe_trial(trial: Trial) -> str:
     """What is trained, how, in the words of the report's tables, and its seed."""
     names = " + ".join(make.__name__ for make in trial.experiments)
-    return f"{names} ({label(trial.row())}), seed {trial.seed}"
+    return f"{names} ({condition_label(trial.row())}), seed {trial.seed}"
 
 
-def terms_of(comparison: Comparison) -> dict[str, Any]:
-    """What all arms are held to, as comparison.json says it."""
-    return as_json({name: plain(getattr(comparison, name)) for name in TERMS})
+def comparison_terms(comparison: Comparison) -> dict[str, Any]:
+    """What all tasks are held to, as comparison.json says it."""
+    return to_json({name: to_python(getattr(comparison, name)) for name in COMPARISON_TERMS})
 
 
-def rows_of(trial: Trial, result: Result) -> list[dict[str, Any]]:
-    """A trial's rows of comparison.json, one for each arm."""
+def trial_rows(trial: Trial, result: Result) -> list[dict[str, Any]]:
+    """A trial's rows of comparison.json, one for each task."""
     about = {"folder": str(result.folder), "result": result.content()}
-    return [{**trial.row(), "arm": arm, **about} for arm in result.arms]
+    return [{**trial.row(), "task": task, **about} for task in result.tasks]
 
 
 @final
-class Trials:
+class TrialRunner:
     """What has been run so far, and what later trials need of it: results, trained trunks, encoded data."""
 
-    def __init__(self, comparison: Comparison, place: Place, resume: Path | None = None) -> None:
+    def __init__(self, comparison: Comparison, place: RunContext, resume: Path | None = None) -> None:
         """`resume` is the folder of the same comparison when it ended early: its rows are looked up there."""
         self.comparison, self.place = comparison, place
-        self.terms = terms_of(comparison)
+        self.terms = comparison_terms(comparison)
         self.problems: list[str] = []
         self.began = time.monotonic()
         self._taken_up = 0
         self._done: dict[str, Result] = {}
         self._rows: dict[str, list[dict[str, Any]]] = {}
         """Those of what is done, by what tells it apart, and of what is under way."""
-        self._known: dict[tuple[tuple[str, str], ...], dict[str, EncodedArm]] = {}
+        self._known: dict[tuple[tuple[str, str], ...], dict[str, EncodedTask]] = {}
         self._budgets: dict[Any, tuple[str, float]] = {}
         self._earlier: dict[str, Result] = {}
         self._earlier_rows: dict[str, list[dict[str, Any]]] = {}
@@ -81,7 +89,7 @@ class Trials:
                 )
         for row in earlier["rows"]:
             try:
-                key, place, status = key_of(row), row["folder"], row["result"]["status"]
+                key, place, status = trial_key(row), row["folder"], row["result"]["status"]
             except (KeyError, TypeError) as error:
                 said = f"lacks {error}" if isinstance(error, KeyError) else "is no object"
                 self.problems.append(f"{folder / 'comparison.json'}: broken (a row {said}); run again")
@@ -119,15 +127,15 @@ class Trials:
 
     def result(self, trial: Trial) -> Result | None:
         """What a trial gave, where it has been run."""
-        return self._done.get(key_of(trial.row()))
+        return self._done.get(trial_key(trial.row()))
 
-    def attempt(self, trial: Trial, began: Callable[[], object] = lambda: None) -> None:
+    def run(self, trial: Trial, began: Callable[[], object] = lambda: None) -> None:
         """Run a trial, unless it has been; a run that fails on its way is a row, all else is raised as by `fit`.
 
         `began` is called once its rows say where it is, so that it can go on whatever ends the program. Raises
         InputError before it trains where its data are not those of a comparison that goes on.
         """
-        key = key_of(trial.row())
+        key = trial_key(trial.row())
         if key in self._done:
             return
         earlier = self._earlier.get(key)
@@ -136,22 +144,22 @@ class Trials:
             self._keep(trial, earlier)
             return
         if trial.start is not None and self._start_of(trial).status != "finished":
-            self.problems.append(f"{told(trial)}: left out, for the run it begins from did not finish")
+            self.problems.append(f"{describe_trial(trial)}: left out, for the run it begins from did not finish")
             return
-        say(f"run {len(self._done) + 1} of {self._planned}: {told(trial)}{self._left()}")
+        print_status(f"run {len(self._done) + 1} of {self._planned}: {describe_trial(trial)}{self._left()}")
         stopped_at = self._stopped.get(key)
         if stopped_at is not None and not (stopped_at / "checkpoints" / "last.ckpt").exists():
             stopped_at = None  # before its first step
         if stopped_at is not None:
             try:
-                read_start(stopped_at)
+                load_resume_checkpoint(stopped_at)
             except InputError as error:
                 self.problems.append(f"{error}; run again")
                 stopped_at = None
 
         def begin(result: Result) -> None:
-            own = rows_of(trial, result)
-            if changed := changed_data([*self._finished_before(), *own]):
+            own = trial_rows(trial, result)
+            if changed := find_changed_data([*self._finished_before(), *own]):
                 raise InputError(f"{changed[0]}: this comparison cannot go on, start a new one")
             self._rows[key] = own
             began()
@@ -168,8 +176,8 @@ class Trials:
                     trial={**trial.row(), **self.terms},
                 ),
                 resume=stopped_at,
-                known=self._data(trial),
-                began=begin,
+                encoded_tasks=self._data(trial),
+                on_start=begin,
             )
         except RunFailed as failure:
             result = failure.result
@@ -186,13 +194,13 @@ class Trials:
         finished = [key for key, earlier in self._earlier.items() if earlier.status == "finished"]
         return [row for key in finished for row in self._earlier_rows[key]]
 
-    def known_rows(self) -> list[dict[str, Any]]:
+    def all_rows(self) -> list[dict[str, Any]]:
         """The rows so far, and those of a comparison that goes on whose trials have not been reached again."""
         return [row for rows in (self._earlier_rows | self._rows).values() for row in rows]
 
     def _keep(self, trial: Trial, result: Result) -> None:
-        key = key_of(trial.row())
-        self._done[key], self._rows[key] = result, rows_of(trial, result)
+        key = trial_key(trial.row())
+        self._done[key], self._rows[key] = result, trial_rows(trial, result)
 
     def _left(self) -> str:
         """How long the rest will take, told by the runs so far."""
@@ -206,9 +214,11 @@ class Trials:
         """What a trial trains; raises InputError where its parts do not fit each other."""
         parts = [self._part(make, trial) for make in trial.experiments]
         if trial.mode == "joint":
-            joint = together(parts)
+            joint = merge_experiments(parts)
             shared = replace(
-                joint.training, temperature=self.comparison.temperature, weighting=self.comparison.weighting
+                joint.training,
+                sampling_temperature=self.comparison.sampling_temperature,
+                loss_weighting=self.comparison.loss_weighting,
             )
             return replace(joint, training=shared)
         experiment = parts[0]
@@ -217,37 +227,37 @@ class Trials:
         if trial.start is not None:
             best = read_checkpoint(self._start_of(trial).folder / "checkpoints" / "best.ckpt")
             weights = {n.removeprefix("trunk."): w for n, w in best["state_dict"].items() if n.startswith("trunk.")}
-            load_weights(experiment.trunk, weights, start=trial.start.__name__)
+            load_trunk(experiment.trunk, weights, start=trial.start.__name__)
         if trial.shuffled:
             shuffle(experiment.trunk, trial.seed)
-        return tune(experiment, trial.tuned)
+        return with_trainable(experiment, trial.trainable)
 
-    def _part(self, make: Make, trial: Trial) -> Experiment:
-        """One experiment with the budget that all arms have, called as its rows call it."""
-        experiment = replace(describe(make, self._own(make, trial), Experiment), name=make.__name__)
-        if "transfer" in self.comparison.modes and experiment.trunk.trained_before:
+    def _part(self, make: ExperimentFn, trial: Trial) -> Experiment:
+        """One experiment with the budget that all tasks have, called as its rows call it."""
+        experiment = replace(build_described(make, self._own(make, trial), Experiment), name=make.__name__)
+        if "transfer" in self.comparison.modes and experiment.trunk.pretrained:
             raise InputError(f"transfer: the trunk of {make.__name__} is trained before, so its control is not random")
         if self.comparison.search is not None and experiment.training.refit:
             raise InputError(f"search={self.comparison.search}: with refit=true no validation is left to choose by")
         if SHARE in trial.varied:
             share = trial.varied[SHARE]
-            chosen = {name: Subset(arm.source, share, trial.seed) for name, arm in experiment.arms.items()}
-            arms = {name: replace(arm, source=chosen[name]) for name, arm in experiment.arms.items()}
-            experiment = replace(experiment, arms=arms)
-        unit, amount = self.comparison.match, self.comparison.budget
+            chosen = {name: Subset(task.source, share, trial.seed) for name, task in experiment.tasks.items()}
+            tasks = {name: replace(task, source=chosen[name]) for name, task in experiment.tasks.items()}
+            experiment = replace(experiment, tasks=tasks)
+        unit, amount = self.comparison.budget_unit, self.comparison.budget
         if amount is None:
-            amount = budget_of_arm(experiment, unit)
+            amount = budget_per_task(experiment, unit)
             # A fold's budget is its own: where folds differ in size, so do as many passes over them.
             alike = trial.varied.get(unit), trial.varied.get("fold")
             name, other = self._budgets.setdefault(alike, (experiment.name, amount))
             if amount != other:
                 raise InputError(
-                    f"{name} stops at {other:,.0f} {unit} an arm and {experiment.name} at {amount:,.0f}: "
+                    f"{name} stops at {other:,.0f} {unit} an task and {experiment.name} at {amount:,.0f}: "
                     f"give the comparison one budget for all"
                 )
-        return limit(experiment, unit, amount)
+        return with_budget(experiment, unit, amount)
 
-    def _own(self, make: Make, trial: Trial) -> dict[str, Any]:
+    def _own(self, make: ExperimentFn, trial: Trial) -> dict[str, Any]:
         """An experiment's settings in a trial, defaults filled in."""
         return check_settings(make, trial_settings(self.comparison, make, trial.varied))
 
@@ -256,11 +266,11 @@ class Trials:
         shares = {SHARE: trial.varied[SHARE]} if SHARE in trial.varied else {}
         return {**(own if trial.mode == "joint" else own[trial.name]), **shares}
 
-    def _data(self, trial: Trial) -> MutableMapping[str, EncodedArm]:
-        """The encoded arms of a trial's experiments, as far as a run before it had the same ones."""
+    def _data(self, trial: Trial) -> MutableMapping[str, EncodedTask]:
+        """The encoded tasks of a trial's experiments, as far as a run before it had the same ones."""
         drawn = {"seed": trial.seed} if SHARE in trial.varied else {}
         keys = tuple(
-            (make.__name__, json.dumps({**varied_of(trial.varied, make), **drawn}, default=str))
+            (make.__name__, json.dumps({**varied_settings(trial.varied, make), **drawn}, default=str))
             for make in trial.experiments
         )
         alone = [(key,) for key in keys]
@@ -270,11 +280,11 @@ class Trials:
 
     def _start_of(self, trial: Trial) -> Result:
         assert trial.start is not None
-        start = Trial(experiments=(trial.start,), seed=trial.seed, varied=varied_of(trial.varied, trial.start))
-        return self._done[key_of(start.row())]
+        start = Trial(experiments=(trial.start,), seed=trial.seed, varied=varied_settings(trial.varied, trial.start))
+        return self._done[trial_key(start.row())]
 
     def _origin(self, trial: Trial) -> str | list[str]:
-        origins = [origin(make) for make in trial.experiments]
+        origins = [experiment_reference(make) for make in trial.experiments]
         return origins if trial.mode == "joint" else origins[0]
 
     def _job(self, trial: Trial) -> str:

@@ -11,45 +11,45 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unifier.analysis.representation import calibrated, likeness, neighbours
-from unifier.comparison import TOLD_APART_BY, Row
+from unifier.analysis.representation import calibrate, nearest_neighbors, similarity_matrix
+from unifier.comparison import TRIAL_KEYS, TrialRow
 from unifier_tokenizers import InputError
 
-NEIGHBOURS = 10
-"""How many nearest neighbours are looked at, as by Huh et al. 2024."""
+NUM_NEIGHBORS = 10
+"""How many nearest neighbors are looked at, as by Huh et al. 2024."""
 
 
-MEASURES = {"cka": likeness, "neighbours": partial(neighbours, k=NEIGHBOURS)}
+ANALYSES = {"cka": similarity_matrix, "neighbors": partial(nearest_neighbors, k=NUM_NEIGHBORS)}
 
 
-Trained = tuple[dict[str, Any], dict[str, Tensor]]
+TrainedTrunk = tuple[dict[str, Any], dict[str, Tensor]]
 """How one was trained, and its representations (E, D) by layer."""
 
 
-def compare_representations(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[str]]:
+def compare_representations(rows: Sequence[TrialRow]) -> tuple[list[dict[str, Any]], list[str]]:
     """What comparison.json holds under "representation", and a line for each row that is left out.
 
-    Two trunks are compared where they read the same arm from the same seed and nothing else was varied between them,
-    at each layer that both have: the first of the rows, which is the arm's own trunk where there is one, with each of
+    Two trunks are compared where they read the same task from the same seed and nothing else was varied between them,
+    at each layer that both have: the first of the rows, which is the task's own trunk where there is one, with each of
     the others, each named by what tells its row apart. Both measures stand beside their chance.
     """
     problems: list[str] = []
-    groups: dict[str, list[Trained]] = defaultdict(list)
+    groups: dict[str, list[TrainedTrunk]] = defaultdict(list)
     about: dict[str, dict[str, Any]] = {}
     for row in rows:
-        key = repr((row["arm"], row["seed"], row.get("varied")))
+        key = repr((row["task"], row["seed"], row.get("varied")))
         try:
             group = groups[key]
             layers = read_layers(row, like=group[0][1] if group else None)
-            group.append(({name: row[name] for name in TOLD_APART_BY if name != "seed"}, layers))
-            about[key] = {"arm": row["arm"], "seed": row["seed"]}
+            group.append(({name: row[name] for name in TRIAL_KEYS if name != "seed"}, layers))
+            about[key] = {"task": row["task"], "seed": row["seed"]}
         except InputError as error:
             problems.append(str(error))
     found = [about[key] | pair for key, group in groups.items() if group for pair in compare_group(group)]
     return found, problems
 
 
-def compare_group(group: Sequence[Trained]) -> Iterator[dict[str, Any]]:
+def compare_group(group: Sequence[TrainedTrunk]) -> Iterator[dict[str, Any]]:
     """The first of some trunks with each of the others, at each layer that both have."""
     own, layers = group[0]
     for layer, one in layers.items():
@@ -57,7 +57,7 @@ def compare_group(group: Sequence[Trained]) -> Iterator[dict[str, Any]]:
         if not others:
             continue
         held = [theirs for _, theirs in others]
-        measured = {name: calibrated(relation, one, held) for name, relation in MEASURES.items()}
+        measured = {name: calibrate(relation, one, held) for name, relation in ANALYSES.items()}
         for k, (other, _) in enumerate(others):
             figures = {
                 f"{measure}{what}": figure
@@ -67,12 +67,12 @@ def compare_group(group: Sequence[Trained]) -> Iterator[dict[str, Any]]:
             yield {"layer": layer, "a": own, "b": other, **figures}
 
 
-def read_layers(row: Row, like: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
-    """The representations (E, D) of a row's arm that its run left, by layer.
+def read_layers(row: TrialRow, like: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+    """The representations (E, D) of a row's task that its run left, by layer.
 
     Raises InputError where there are none, or not of as many examples as those they are to be compared with.
     """
-    path, prefix = Path(row["folder"]) / "representations.npz", f"{row['arm']}/"
+    path, prefix = Path(row["folder"]) / "representations.npz", f"{row['task']}/"
     try:
         with np.load(path) as kept:
             layers = {name.removeprefix(prefix): kept[name] for name in kept.files if name.startswith(prefix)}
@@ -81,8 +81,10 @@ def read_layers(row: Row, like: Mapping[str, Tensor] | None) -> dict[str, Tensor
     except (OSError, ValueError, BadZipFile) as error:
         raise InputError(f"{path}: broken ({error})") from error
     examples = min((len(layer) for layer in layers.values()), default=0)
-    if examples <= NEIGHBOURS:
-        raise InputError(f"{path}: {examples} examples of {row['arm']}; more than {NEIGHBOURS} are needed to compare")
+    if examples <= NUM_NEIGHBORS:
+        raise InputError(
+            f"{path}: {examples} examples of {row['task']}; more than {NUM_NEIGHBORS} are needed to compare"
+        )
     if like and (others := len(next(iter(like.values())))) != examples:
-        raise InputError(f"{path}: {examples} examples of {row['arm']} beside {others} of another run")
+        raise InputError(f"{path}: {examples} examples of {row['task']} beside {others} of another run")
     return {name: torch.from_numpy(layer) for name, layer in layers.items()}

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from unifier.comparison import Comparison
-from unifier.config import check_settings, convert, experiment, split_reference
+from unifier.config import check_settings, load_experiment, parse_setting, split_reference
 from unifier.experiment import check_seed
 from unifier.training.loggers import wandb_mode
 from unifier_tokenizers import InputError
-from unifier_tokenizers.errors import choose, one_line
+from unifier_tokenizers.errors import check_choice, one_line
 
 Method = Literal["grid", "random", "bayes"]
 
@@ -25,10 +25,10 @@ def sweep_configuration(
     validation's, higher being better; `runs` is the most there will be. Raises InputError for what `unifier run` would
     not take.
     """
-    function = experiment(reference)
+    function = load_experiment(reference)
     if get_type_hints(function)["return"] is Comparison:
         raise InputError(f"{reference} is a comparison, and a run of a sweep is one experiment: name that one")
-    if choose("method", method, get_args(Method)) != "grid" and runs is None:
+    if check_choice("method", method, get_args(Method)) != "grid" and runs is None:
         raise InputError(f"method {method} never ends by itself: give --runs N")
     if runs is not None and runs < 1:
         raise InputError(f"--runs {runs}: at least 1 is needed")
@@ -42,7 +42,7 @@ def sweep_configuration(
 
     def read(name: str, text: str) -> Any:
         if name == "seed":
-            return check_seed(convert(name, text, int))
+            return check_seed(parse_setting(name, text, int))
         return check_settings(function, first | {name: text})[name]
 
     parameters = {name: [read(name, text) for text in texts] for name, texts in values.items()}

@@ -12,39 +12,39 @@ from timm.layers.mlp import Mlp
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
-from unifier.trunks.convolutional import Convolutional
-from unifier.trunks.mean_attention import Bag
-from unifier.trunks.recurrent import Recurrent
+from unifier.trunks.convolutional import ConvolutionalTrunk
+from unifier.trunks.mean_attention import MeanAttentionTrunk
+from unifier.trunks.recurrent import RecurrentTrunk
 from unifier.trunks.transformer import Transformer
-from unifier.trunks.trunk import Trunk, drawn_from_seed_alone
+from unifier.trunks.trunk import Trunk, isolated_seed
 from unifier_tokenizers import InputError
-from unifier_tokenizers.errors import choose, one_line
+from unifier_tokenizers.errors import check_choice, one_line
 from unifier_tokenizers.positions import PositionKind
 
-NAMES = ("transformer", "bag", "recurrent", "convolutional", "timm:<model>")
+TRUNK_NAMES = ("transformer", "bag", "recurrent", "convolutional", "timm:<model>")
 
 
 Positions = PositionKind | Literal["rotary"]
 """How columns tell their place: by what a tokenizer adds to them, or by how a transformer turns queries and keys."""
 
 
-def added(positions: Positions) -> PositionKind:
+def input_positions(positions: Positions) -> PositionKind:
     """What of the positions is the tokenizer's to add."""
     return "none" if positions == "rotary" else positions
 
 
-def make_trunk(
+def create_trunk(
     name: str,
     dim: int,
     depth: int,
     heads: int,
-    hidden: int,
+    ffn_dim: int,
     dropout: float,
     *,
     positions: Positions = "none",
     qk_norm: bool = False,
-    quiet: bool = False,
-    stochastic_depth: float = 0.0,
+    scaled_residual_init: bool = False,
+    drop_path: float = 0.0,
 ) -> Trunk:
     """The trunk of one of `NAMES`, of D = `dim` and so many layers; each takes of the other numbers what it has.
 
@@ -55,7 +55,12 @@ def make_trunk(
     and `quiet` with any but "transformer".
     """
     rotary = positions == "rotary"
-    asked = {"positions=rotary": rotary, "stochastic_depth": stochastic_depth, "qk_norm": qk_norm, "quiet": quiet}
+    asked = {
+        "positions=rotary": rotary,
+        "drop_path": drop_path,
+        "qk_norm": qk_norm,
+        "scaled_residual_init": scaled_residual_init,
+    }
     for option, given in asked.items():
         if given and name != "transformer":
             raise InputError(f"{option} is for trunk=transformer alone, and this is {name}: leave it out")
@@ -64,28 +69,28 @@ def make_trunk(
         if trunk.dim != dim:
             raise InputError(f"the trunk {name} reads D = {trunk.dim}, and dim={dim}: take dim={trunk.dim}")
         return trunk
-    match choose("trunk", name, NAMES):
+    match check_choice("trunk", name, TRUNK_NAMES):
         case "bag":
-            return Bag(dim, depth, hidden, dropout=dropout)
+            return MeanAttentionTrunk(dim, depth, ffn_dim, dropout=dropout)
         case "recurrent":
-            return Recurrent(dim, depth, dropout=dropout)
+            return RecurrentTrunk(dim, depth, dropout=dropout)
         case "convolutional":
-            return Convolutional(dim, depth, dropout=dropout)
+            return ConvolutionalTrunk(dim, depth, dropout=dropout)
         case _:
             return Transformer(
                 dim,
                 depth,
                 heads,
-                hidden,
+                ffn_dim,
                 dropout=dropout,
-                stochastic_depth=stochastic_depth,
+                drop_path=drop_path,
                 rotary=rotary,
                 qk_norm=qk_norm,
-                quiet=quiet,
+                scaled_residual_init=scaled_residual_init,
             )
 
 
-OURS = {
+TRUNK_OPTIONS = {
     "blocks.0": (Block, "norms before each of two parts, one after the other"),
     "blocks.0.norm1": (nn.LayerNorm, "norms by mean and variance"),
     "blocks.0.attn": (Attention, "takes one softmax for each head"),
@@ -100,7 +105,7 @@ OURS = {
 """What a part of timm's model must be, and what our Transformer does there; parts in the order they are looked at."""
 
 
-TIMM_NAMES = {
+WEIGHT_NAMES = {
     "norm1": "attention_norm",
     "attn.proj": "attention.out",
     "norm2": "feed_forward_norm",
@@ -124,9 +129,9 @@ def load_timm_trunk(name: str, *, pretrained: bool = True) -> Transformer:
         hint = f"did you mean {' or '.join(close)}?" if close else "timm.list_models('*vit*') lists some"
         raise InputError(f"timm has no model {name!r}; {hint}")
     with torch.device("meta"):
-        refuse_unlike(name, timm.create_model(name))
+        check_supported(name, timm.create_model(name))
     try:
-        with drawn_from_seed_alone():
+        with isolated_seed():
             model = cast(Any, timm.create_model(name, pretrained=pretrained))
     except Exception as error:  # each way that weights may come raises errors of its own
         raise InputError(f"timm's weights of {name} cannot be had: {one_line(error)}") from error
@@ -136,29 +141,31 @@ def load_timm_trunk(name: str, *, pretrained: bool = True) -> Transformer:
     for part in trunk.modules():
         if isinstance(part, nn.LayerNorm):
             part.eps = model.norm.eps
-    trunk.trained_before = pretrained
+    trunk.pretrained = pretrained
     zeros = {key: value for key, value in trunk.state_dict().items() if key.endswith(("query.bias", "key_value.bias"))}
-    trunk.load_state_dict(zeros | translated(model.state_dict(), trunk.dim))  # strictly: no weight lacks or is left
+    trunk.load_state_dict(
+        zeros | convert_weights(model.state_dict(), trunk.dim)
+    )  # strictly: no weight lacks or is left
     return trunk
 
 
-def refuse_unlike(name: str, model: nn.Module) -> None:
+def check_supported(name: str, model: nn.Module) -> None:
     """Raise InputError, naming the part, where a model computes something else than our Transformer."""
     if not isinstance(model, VisionTransformer):
         raise InputError(f"timm's {name} is a {type(model).__name__}: a plain VisionTransformer is needed")
-    for place, (kind, ours) in OURS.items():
+    for place, (kind, ours) in TRUNK_OPTIONS.items():
         part = model.get_submodule(place)
         if not isinstance(part, kind):
             raise InputError(f"timm's {name} is no trunk here: its {place} is a {type(part).__name__}, and ours {ours}")
 
 
-def translated(state: dict[str, Tensor], dim: int) -> dict[str, Tensor]:
+def convert_weights(state: dict[str, Tensor], dim: int) -> dict[str, Tensor]:
     """timm's weights of the blocks and the last norm under our names; query, key and value come as one map."""
     ours: dict[str, Tensor] = {}
     for key, weight in state.items():
         if not key.startswith(("blocks.", "norm.")):
             continue
-        for theirs, own in TIMM_NAMES.items():
+        for theirs, own in WEIGHT_NAMES.items():
             key = key.replace(f".{theirs}.", f".{own}.")
         if ".attn.qkv." in key:
             ours[key.replace("attn.qkv", "attention.query")] = weight[:dim]

@@ -4,41 +4,41 @@ from typing import final
 
 from torch import Tensor, nn
 
-from unifier.nn.attention import Visible, visibility
-from unifier.nn.block import FeedForward, initialise
-from unifier.nn.precision import LayerNorm, working
-from unifier.trunks.trunk import Trunk, check_columns, check_depth, drawn_from_seed_alone, numbered
+from unifier.nn.attention import AttentionMode, build_attention_mask
+from unifier.nn.block import FeedForward, init_weights
+from unifier.nn.precision import LayerNorm, to_compute_dtype
+from unifier.trunks.trunk import Trunk, check_depth, check_tokens, isolated_seed, numbered_layers
 from unifier_tokenizers import Dropout, Tokens
 
 
 @final
-class Bag(Trunk):
+class MeanAttentionTrunk(Trunk):
     """A transformer whose attention is fixed: every column takes the plain mean of those it may see.
 
     What it lacks beside a transformer of the same shape is the choice of whom to look at (deep sets, Zaheer et al.
     2017, section 3, are of this form).
     """
 
-    def __init__(self, dim: int, depth: int, hidden: int, *, dropout: float = 0.0) -> None:
+    def __init__(self, dim: int, depth: int, ffn_dim: int, *, dropout: float = 0.0) -> None:
         """`hidden` is the width of the feed-forward part."""
         super().__init__()
         check_depth(depth)
         self.dim = dim
-        with drawn_from_seed_alone():
-            self.blocks = nn.ModuleList(_Block(dim, hidden, dropout) for _ in range(depth))
+        with isolated_seed():
+            self.blocks = nn.ModuleList(_Block(dim, ffn_dim, dropout) for _ in range(depth))
         self.norm = LayerNorm(dim)
 
-    def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
-        check_columns(tokens, self.dim)
-        x = working(tokens.matrix).transpose(1, 2)
-        mask = visibility(tokens.mask, visible)
+    def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
+        check_tokens(tokens, self.dim)
+        x = to_compute_dtype(tokens.matrix).transpose(1, 2)
+        mask = build_attention_mask(tokens.mask, mode)
         weights = None if mask is None else (mask / mask.sum(-1, keepdim=True).clamp(min=1)).to(x.dtype)[:, 0]
         for block in self.blocks:
             x = block(x, weights)
         return tokens._replace(matrix=self.norm(x).transpose(1, 2))
 
-    def readers(self) -> dict[str, nn.Module]:
-        return numbered("blocks", [*self.blocks, self.norm][1:])
+    def layer_outputs(self) -> dict[str, nn.Module]:
+        return numbered_layers("blocks", [*self.blocks, self.norm][1:])
 
 
 @final
@@ -50,7 +50,7 @@ class _Block(nn.Module):
         self.feed_forward_norm = LayerNorm(dim)
         self.feed_forward = FeedForward(dim, hidden, "gelu", dropout)
         self.dropout = Dropout(dropout)
-        initialise(self)
+        init_weights(self)
 
     def forward(self, x: Tensor, weights: Tensor | None) -> Tensor:
         """x (B, N, D), and weights (B, 1 or N, N) of whom each column sees, None where all are equal -> (B, N, D)."""

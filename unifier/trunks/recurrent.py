@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from unifier.nn.attention import Visible
-from unifier.trunks.trunk import Trunk, check_columns, check_depth, drawn_from_seed_alone, numbered
+from unifier.nn.attention import AttentionMode
+from unifier.trunks.trunk import Trunk, check_depth, check_tokens, isolated_seed, numbered_layers
 from unifier_tokenizers import Dropout, InputError, Tokens
-from unifier_tokenizers.errors import choose
+from unifier_tokenizers.errors import check_choice
 
 Cell = Literal["lstm", "gru"]
 
@@ -18,17 +18,17 @@ CELLS: dict[Cell, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GR
 """Long short-term memory (Hochreiter and Schmidhuber 1997), and gated units (Cho et al. 2014, section 2.3)."""
 
 
-def recurrent_layers(
-    cell: Cell, inputs: int, width: int, depth: int = 1, *, both_ways: bool = False, dropout: float = 0.0
+def rnn_layers(
+    cell: Cell, inputs: int, width: int, depth: int = 1, *, bidirectional: bool = False, dropout: float = 0.0
 ) -> nn.LSTM | nn.GRU:
     """Layers that read (B, L, `inputs`), with `dropout` between them.
 
     The forget gates of an LSTM start with a bias of 1 (Jozefowicz et al. 2015, section 2.2): torch adds two biases, and
     the second one starts at 0 there.
     """
-    kind = CELLS[choose("cell", cell, tuple(CELLS))]
+    kind = CELLS[check_choice("cell", cell, tuple(CELLS))]
     layers = kind(
-        inputs, width, depth, batch_first=True, dropout=dropout if depth > 1 else 0.0, bidirectional=both_ways
+        inputs, width, depth, batch_first=True, dropout=dropout if depth > 1 else 0.0, bidirectional=bidirectional
     )
     if cell == "lstm":
         for name, parameter in layers.named_parameters():
@@ -38,7 +38,7 @@ def recurrent_layers(
 
 
 @final
-class Recurrent(Trunk):
+class RecurrentTrunk(Trunk):
     """Layers of one of `CELLS`, each with a norm and a residual path.
 
     It reads in the order of the columns. Layers that read both ways, each with half the rows, let all columns see all;
@@ -46,27 +46,27 @@ class Recurrent(Trunk):
     """
 
     def __init__(
-        self, dim: int, depth: int, *, both_ways: bool = True, cell: Cell = "lstm", dropout: float = 0.0
+        self, dim: int, depth: int, *, bidirectional: bool = True, cell: Cell = "lstm", dropout: float = 0.0
     ) -> None:
         super().__init__()
         check_depth(depth)
-        if both_ways and dim % 2:
+        if bidirectional and dim % 2:
             raise InputError(f"D = {dim} does not split into two directions: take an even one")
-        self.dim, self.both_ways = dim, both_ways
-        width = dim // 2 if both_ways else dim
-        with drawn_from_seed_alone():
-            self.layers = nn.ModuleList(recurrent_layers(cell, dim, width, both_ways=both_ways) for _ in range(depth))
+        self.dim, self.both_ways = dim, bidirectional
+        width = dim // 2 if bidirectional else dim
+        with isolated_seed():
+            self.layers = nn.ModuleList(rnn_layers(cell, dim, width, bidirectional=bidirectional) for _ in range(depth))
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(depth))
         self.dropout = Dropout(dropout)
         self.norm = nn.LayerNorm(dim)
 
-    def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
-        check_columns(tokens, self.dim)
-        seen = "all" if self.both_ways else "past"
-        if isinstance(visible, Tensor) or visible != seen:
+    def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
+        check_tokens(tokens, self.dim)
+        seen = "bidirectional" if self.both_ways else "causal"
+        if isinstance(mode, Tensor) or mode != seen:
             raise InputError(
                 f"this trunk's columns see {seen}, and its head asks for another view: "
-                f"Recurrent(both_ways=True) sees all, both_ways=False the past, and none a prefix"
+                f"Recurrent(bidirectional=True) sees all, bidirectional=False the past, and none a prefix"
             )
         x = tokens.matrix.transpose(1, 2)
         lengths = tokens.mask.sum(1).cpu()
@@ -75,8 +75,8 @@ class Recurrent(Trunk):
                 x = x + self.dropout(self._read(layer, norm(x.float()), lengths))
             return tokens._replace(matrix=self.norm(x).transpose(1, 2))
 
-    def readers(self) -> dict[str, nn.Module]:
-        return numbered("layers", [*self.norms, self.norm][1:])
+    def layer_outputs(self) -> dict[str, nn.Module]:
+        return numbered_layers("layers", [*self.norms, self.norm][1:])
 
     def _read(self, layer: nn.Module, x: Tensor, lengths: Tensor) -> Tensor:
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)

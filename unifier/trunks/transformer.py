@@ -5,12 +5,12 @@ from typing import Literal, final
 
 from torch import Tensor, nn
 
-from unifier.nn.attention import Cache, Visible, visibility
-from unifier.nn.block import Activation, Block, Norm, quieten
-from unifier.nn.precision import LayerNorm, working
-from unifier.trunks.trunk import AttentiveTrunk, check_columns, check_depth, drawn_from_seed_alone, numbered
-from unifier_tokenizers import Tokens, rotary_angles
-from unifier_tokenizers.errors import check_share, choose
+from unifier.nn.attention import AttentionMode, KVCache, build_attention_mask
+from unifier.nn.block import Activation, Block, Norm, scale_residual_init
+from unifier.nn.precision import LayerNorm, to_compute_dtype
+from unifier.trunks.trunk import AttentiveTrunk, check_depth, check_tokens, isolated_seed, numbered_layers
+from unifier_tokenizers import Tokens, rope_frequencies
+from unifier_tokenizers.errors import check_choice, check_fraction
 
 Size = Literal["tiny", "small", "base"]
 
@@ -27,7 +27,7 @@ SIZES: dict[Size, tuple[int, int, int, int]] = {
 class Transformer(AttentiveTrunk):
     """A stack of blocks; depth 0 passes the columns through the final norm alone.
 
-    Its parameters are drawn from the seed last set, and from nothing else: arms built on the same seed start equal.
+    Its parameters are drawn from the seed last set, and from nothing else: tasks built on the same seed start equal.
     """
 
     def __init__(
@@ -35,16 +35,16 @@ class Transformer(AttentiveTrunk):
         dim: int,
         depth: int,
         heads: int,
-        hidden: int,
+        ffn_dim: int,
         *,
         norm: Norm = "pre",
         activation: Activation = "gelu",
         dropout: float = 0.0,
-        stochastic_depth: float = 0.0,
+        drop_path: float = 0.0,
         rotary: bool = False,
         qk_norm: bool = False,
         projections: bool = True,
-        quiet: bool = False,
+        scaled_residual_init: bool = False,
     ) -> None:
         """`hidden` is the width of the feed-forward part; `rotary` turns queries and keys by the columns' positions.
 
@@ -54,49 +54,49 @@ class Transformer(AttentiveTrunk):
         """
         super().__init__()
         check_depth(depth)
-        check_share("stochastic_depth", stochastic_depth)
+        check_fraction("drop_path", drop_path)
         self.dim, self.rotary = dim, rotary
-        with drawn_from_seed_alone():
+        with isolated_seed():
             self.blocks = nn.ModuleList(
                 Block(
                     dim,
                     heads,
-                    hidden,
+                    ffn_dim,
                     norm=norm,
                     activation=activation,
                     dropout=dropout,
                     qk_norm=qk_norm,
                     projections=projections,
-                    stochastic_depth=stochastic_depth * (layer + 1) / depth,
+                    drop_path=drop_path * (layer + 1) / depth,
                 )
                 for layer in range(depth)
             )
-            if quiet:
-                quieten(self.blocks)
+            if scaled_residual_init:
+                scale_residual_init(self.blocks)
         self.head_depth = dim // heads
         self.norm = LayerNorm(dim) if norm == "pre" else nn.Identity()
 
     @classmethod
     def preset(cls, size: Size, *, norm: Norm = "pre", dropout: float = 0.0, rotary: bool = False) -> "Transformer":
         """A trunk of one of `SIZES`."""
-        return cls(*SIZES[choose("size", size, tuple(SIZES))], norm=norm, dropout=dropout, rotary=rotary)
+        return cls(*SIZES[check_choice("size", size, tuple(SIZES))], norm=norm, dropout=dropout, rotary=rotary)
 
-    def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
-        return self._read(tokens, visibility(tokens.mask, visible))
+    def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
+        return self._read(tokens, build_attention_mask(tokens.mask, mode))
 
-    def first(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
+    def forward_first_token(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
         """As the contract; the last block computes no column that nobody reads."""
-        return self._read(tokens, visibility(tokens.mask, visible), columns=1)
+        return self._read(tokens, build_attention_mask(tokens.mask, mode), columns=1)
 
-    def attention(self, tokens: Tokens, visible: Visible = "all") -> tuple[Tokens, list[Tensor]]:
+    def attention(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> tuple[Tokens, list[Tensor]]:
         """The same answer as `forward`, with the attention (B, H, N, N) of each block."""
         weights: list[Tensor] = []
-        return self._read(tokens, visibility(tokens.mask, visible), weights), weights
+        return self._read(tokens, build_attention_mask(tokens.mask, mode), weights), weights
 
-    def readers(self) -> dict[str, nn.Module]:
-        return numbered("blocks", [*self.blocks, self.norm][1:])
+    def layer_outputs(self) -> dict[str, nn.Module]:
+        return numbered_layers("blocks", [*self.blocks, self.norm][1:])
 
-    def go_on(self, tokens: Tokens, seen: Tensor, caches: Sequence[Cache]) -> Tokens:
+    def forward_cached(self, tokens: Tokens, seen: Tensor, caches: Sequence[KVCache]) -> Tokens:
         """What `forward` gives of columns (B, D, M) that follow those in the caches, one a block, and then join them.
 
         `seen` (B, N + M) says which of the N held and of these they all see.
@@ -109,11 +109,11 @@ class Transformer(AttentiveTrunk):
         mask: Tensor | None,
         weights: list[Tensor] | None = None,
         columns: int | None = None,
-        caches: Sequence[Cache] = (),
+        caches: Sequence[KVCache] = (),
     ) -> Tokens:
-        check_columns(tokens, self.dim)
-        x = working(tokens.matrix).transpose(1, 2)
-        angles = rotary_angles(tokens.positions, self.head_depth) if self.rotary else None
+        check_tokens(tokens, self.dim)
+        x = to_compute_dtype(tokens.matrix).transpose(1, 2)
+        angles = rope_frequencies(tokens.positions, self.head_depth) if self.rotary else None
         for i, block in enumerate(self.blocks):
             asked = columns if block is self.blocks[-1] else None
             own = (caches[i], None) if caches else None

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from unifier.nn.attention import Visible
+from unifier.nn.attention import AttentionMode
 from unifier_tokenizers import InputError, Tokens
 
 
@@ -20,18 +20,18 @@ class Trunk(nn.Module, ABC):
     dim: int
     """D, the rows of the columns it reads and gives back."""
 
-    trained_before = False
+    pretrained = False
     """Whether its first weights are no random ones, so that it is no control of others."""
 
     @abstractmethod
-    def forward(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
+    def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
         """Tokens (B, D, N) -> Tokens (B, D, N) with the same mask and positions; padding is seen by no column."""
 
-    def first(self, tokens: Tokens, visible: Visible = "all") -> Tokens:
+    def forward_first_token(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
         """The first column alone (B, D, 1), such as a class token's; a trunk that finds it for less says how."""
-        return Tokens(*(part[..., :1] for part in self(tokens, visible)))
+        return Tokens(*(part[..., :1] for part in self(tokens, mode)))
 
-    def readers(self) -> dict[str, nn.Module]:
+    def layer_outputs(self) -> dict[str, nn.Module]:
         """For each layer, by the name of its parameters, the module that reads what it gives back as (B, N, D): the
         next layer or its norm, and the trunk's last norm. A trunk that names none is one layer to whoever looks inside.
         """
@@ -42,11 +42,11 @@ class AttentiveTrunk(Trunk):
     """A trunk that shows its attention."""
 
     @abstractmethod
-    def attention(self, tokens: Tokens, visible: Visible = "all") -> tuple[Tokens, list[Tensor]]:
+    def attention(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> tuple[Tokens, list[Tensor]]:
         """The answer of `forward`, and the attention (B, H, N, N) of each layer."""
 
 
-def numbered(layers: str, modules: Iterable[nn.Module]) -> dict[str, nn.Module]:
+def numbered_layers(layers: str, modules: Iterable[nn.Module]) -> dict[str, nn.Module]:
     """`Trunk.readers` of a list of layers: `modules` are what reads the first one's columns, the second's and so on."""
     return {f"{layers}.{i}": module for i, module in enumerate(modules)}
 
@@ -57,18 +57,18 @@ def check_depth(depth: int, least: int = 0) -> None:
         raise InputError(f"a depth of {depth} is none: take {least} or more")
 
 
-def check_columns(tokens: Tokens, dim: int) -> None:
+def check_tokens(tokens: Tokens, dim: int) -> None:
     """Raise InputError where columns do not have the D rows that a trunk reads."""
     if tokens.matrix.shape[1] != dim:
         raise InputError(f"columns of D = {tokens.matrix.shape[1]} rows reach a trunk of D = {dim}")
 
 
 @contextmanager
-def drawn_from_seed_alone() -> Generator[None]:
+def isolated_seed() -> Generator[None]:
     """Draw parameters from the seed last set, however many numbers were drawn since, and use up none of them.
 
-    Without it, a trunk built after a larger embedding would start elsewhere, and a comparison of two arms would compare
-    their initialisations.
+    Without it, a trunk built after a larger embedding would start elsewhere, and a comparison of two tasks would compare
+    their initializations.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(torch.initial_seed())  # an accelerator's stream is left alone
