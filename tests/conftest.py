@@ -54,7 +54,7 @@ def keeps_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
 def _splits(source: Any, moved: Any, root: str) -> None:
     assert isinstance(cast(object, source), Source)
     splits = {name: source.split(name) for name in SPLITS}
-    places = [split.where(index) for split in splits.values() for index in range(len(split))]
+    places = [split.example_id(index) for split in splits.values() for index in range(len(split))]
     assert len(places) == len(set(places)), "an example is in two splits"
     assert all(root in place for place in places)
     for name, split in splits.items():
@@ -62,7 +62,7 @@ def _splits(source: Any, moved: Any, root: str) -> None:
         traveled = pickle.loads(pickle.dumps(split))
         assert repr(traveled[0]) == repr(split[0])
         assert [repr(one) for one in split[:2]] == [repr(split[i]) for i in range(min(2, len(split)))]
-        assert split[1:].where(0) == split.where(1)
+        assert split[1:].example_id(0) == split.example_id(1)
         assert [repr(one) for one in moved.split(name)] == [repr(one) for one in split]
         with pytest.raises(IndexError):
             split[len(split)]
@@ -115,7 +115,7 @@ def make_row(task: str = "digits", score: float = 90.0, seed: int = 0, **facts: 
         "task_budgets": {task: budget},
         "speed": {},
         "settings": {"dim": 128, "tokens": 64_000, "seeds": [0, 1]},
-        "data": {task: {**read, "name": task, "scale": dict(SCALES[task]), "max_score": 100.0}},
+        "data": {task: {**read, "name": task, "score_range": dict(SCALES[task]), "max_score": 100.0}},
         "versions": {"python": "3.11", "torch": "2.11.0", "unifier": "0.1.0"},
         "commit": "0123456789" * 4,
         "machine": "two cores",

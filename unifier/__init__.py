@@ -34,7 +34,7 @@ _HOMES = {
     "Head": "unifier.heads.head",
     "Recurrent": "unifier.trunks.recurrent",
     "Result": "unifier.training.result",
-    "Scale": "unifier.data.source",
+    "ScoreRange": "unifier.data.source",
     "Source": "unifier.data.source",
     "TaggingHead": "unifier.heads.classification",
     "Training": "unifier.experiment",

@@ -23,7 +23,7 @@ def pictures(name: str, patch: int) -> Experiment:
     source = Digits(val=20, test=20)
     task = Task(source, PatchTokenizer(8, patch=patch, channels=1), ClassificationHead(source.labels, 8))
     training = Training(steps=2, batch_tokens=128, num_validations=1, num_workers=0)
-    return Experiment(name, Transformer(8, 1, 2, 8), {name: task}, training)
+    return Experiment(Transformer(8, 1, 2, 8), {name: task}, training, name=name)
 
 
 def fine(*, patch: int = 2) -> Experiment:
@@ -77,7 +77,7 @@ def test_a_source_that_draws_its_splits_at_each_call_is_refused(tmp_path: Path) 
     def drawn() -> Experiment:
         source = Drawn()
         task = Task(source, PatchTokenizer(8, patch=4, channels=1), ClassificationHead(source.whole.labels, 8))
-        return Experiment("drawn", Transformer(8, 1, 2, 8), {"drawn": task}, Training(steps=1, num_workers=0))
+        return Experiment(Transformer(8, 1, 2, 8), {"drawn": task}, Training(steps=1, num_workers=0), name="drawn")
 
     with pytest.raises(InputError, match=r'drawn: split\("train"\) gives other examples when it is asked again'):
         run(drawn, out=tmp_path, track="off")

@@ -63,7 +63,7 @@ class Echo(Head):
 class Lines(list[Example]):
     """Examples that know where they come from."""
 
-    def where(self, index: int) -> str:
+    def example_id(self, index: int) -> str:
         return f"numbers.txt, line {index + 1}"
 
 
@@ -162,7 +162,7 @@ def test_what_can_be_read_is_given_in_order_or_some_of_it_evenly() -> None:
     class Torn(Lines):
         def __getitem__(self, index: int) -> Example:  # pyright: ignore[reportIncompatibleMethodOverride]
             if index == 3:
-                raise InputError(f"{self.where(index)}: torn")
+                raise InputError(f"{self.example_id(index)}: torn")
             return super().__getitem__(index)
 
     torn = Torn(Example(k, k) for k in range(10))

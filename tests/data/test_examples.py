@@ -117,7 +117,7 @@ def of_pictures(source: Own) -> Experiment:
     head = Level() if level else ClassificationHead(LABELS, D)
     task = Task(source, PatchTokenizer(D, channels=1), head)
     training = Training(steps=2, batch_tokens=64, num_validations=1, num_workers=0)
-    return Experiment("of_pictures", Transformer(D, 1, 2, 8), {"own": task}, training)
+    return Experiment(Transformer(D, 1, 2, 8), {"own": task}, training, name="of_pictures")
 
 
 def test_every_item_is_an_example(source: Own) -> None:
@@ -174,7 +174,7 @@ def test_nothing_is_read_before_it_is_asked_for_and_a_share_reads_its_own() -> N
 
 def test_what_else_a_split_has_is_its_own() -> None:
     class Told(list[Any]):
-        def where(self, index: int) -> str:
+        def example_id(self, index: int) -> str:
             return f"line {index + 1}"
 
         def target(self, index: int) -> str:

@@ -68,7 +68,7 @@ def tokenizer(**settings: Any) -> FrameTokenizer:
 def encoded(source: Any, tokens: Tokenizer | None = None, **training: Any) -> dict[SplitName, EncodedSplit]:
     head = ClassificationHead(source.labels, 8)
     task = Task(source, tokens or tokenizer(), head)
-    experiment = Experiment("sounds", TRUNK, {"sounds": task}, Training(steps=1, num_workers=0, **training))
+    experiment = Experiment(TRUNK, {"sounds": task}, Training(steps=1, num_workers=0, **training), name="sounds")
     return dict(encode_tasks(experiment, {})["sounds"].splits)
 
 

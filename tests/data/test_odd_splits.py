@@ -68,7 +68,7 @@ class Own:
 def trained(source: Own, out: Path) -> None:
     def own() -> Experiment:
         tasks = {"own": Task(source, Written(), ClassificationHead("ab", D))}
-        return Experiment("own", Transformer(D, 1, 2, D), tasks, Training(steps=1, batch_tokens=16))
+        return Experiment(Transformer(D, 1, 2, D), tasks, Training(steps=1, batch_tokens=16), name="own")
 
     run(own, out=out, track="off")
 
@@ -140,7 +140,7 @@ def test_a_trunk_that_was_trained_before_is_no_random_control(tmp_path: Path) ->
         trunk = Transformer(D, 1, 2, D)
         trunk.pretrained = True
         tasks = {"digits": Task(Digits(), PatchTokenizer(D, patch=4), ClassificationHead(Digits.labels, D))}
-        return Experiment("digits", trunk, tasks, Training(tokens=64))
+        return Experiment(trunk, tasks, Training(tokens=64), name="digits")
 
     def shapes() -> Experiment:
         return digits()

@@ -36,7 +36,7 @@ def test_the_reference_of_digits_is_what_scikit_learn_s_example_finds() -> None:
     pictures, labels = cast(Any, load_digits(return_X_y=True))
     halves: Any = train_test_split(pictures, labels, test_size=0.5, shuffle=False)
     accuracy = cast(Any, SVC)(gamma=0.001).fit(halves[0], halves[2]).score(halves[1], halves[3])
-    assert Digits.scale.reference == round(100 * accuracy)
+    assert Digits.score_range.reference == round(100 * accuracy)
 
 
 def test_saying_the_truth_about_embedded_data_scores_its_reference() -> None:
@@ -49,15 +49,15 @@ def test_saying_the_truth_about_embedded_data_scores_its_reference() -> None:
         targets = [example.target for example in music[task].split("test")]
         encoded = torch.stack([head.encode(target) for target in targets])
         certain = torch.eye(len(head.labels))[encoded] if task == "genre" else encoded
-        scale = music[task].scale
+        scale = music[task].score_range
         assert head.metrics(list(certain), targets)[scale.metric] == scale.reference
         guessing = head.metrics(list(torch.ones_like(certain)), targets)
         assert guessing[scale.metric] == pytest.approx(scale.chance)
     pairs = GrammarPairs(train=200, val=5, test=20)
     targets = [example.target for example in pairs.split("test")]
     head = TranslationHead(Vocabulary.fit(targets, size=300), 8, depth=1, heads=2, ffn_dim=8)
-    assert head.metrics(targets, targets)[pairs.scale.metric] == pytest.approx(pairs.scale.reference)
-    assert head.metrics(["" for _ in targets], targets)[pairs.scale.metric] == pairs.scale.chance
+    assert head.metrics(targets, targets)[pairs.score_range.metric] == pytest.approx(pairs.score_range.reference)
+    assert head.metrics(["" for _ in targets], targets)[pairs.score_range.metric] == pairs.score_range.chance
 
 
 @pytest.mark.parametrize(("chance", "reference"), [(0.08, 0.001), (50.0, 50.0), (0.0, float("nan"))])
@@ -71,7 +71,7 @@ def test_a_scale_and_folds_that_are_none_are_told_before_anything_is_encoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Odd(Bare):
-        scale = ("accuracy", 0.0, 99.0, "a paper")
+        score_range = ("accuracy", 0.0, 99.0, "a paper")
         folds = 4
 
     def encoded(raw: Any) -> Units:
@@ -81,9 +81,9 @@ def test_a_scale_and_folds_that_are_none_are_told_before_anything_is_encoded(
         tokenizer = PatchTokenizer(4, channels=1)
         monkeypatch.setattr(tokenizer, "encode", encoded)
         task = Task(Odd(), tokenizer, ClassificationHead(("a", "b"), 4))
-        return Experiment("odd", MeanAttentionTrunk(4, 1, 4), {"odd": task}, Training(steps=1))
+        return Experiment(MeanAttentionTrunk(4, 1, 4), {"odd": task}, Training(steps=1), name="odd")
 
-    with pytest.raises(InputError, match=r"bare: its scale is a tuple: give it as unifier\.Scale"):
+    with pytest.raises(InputError, match=r"bare: its score_range is a tuple"):
         run(odd, out=tmp_path, track="off")
     with pytest.raises(InputError, match=r"bare says folds = 4: give their numbers, such as \(1, 2, 3\)"):
         run(odd, out=tmp_path, track="off", folds=4)
@@ -104,7 +104,10 @@ def test_a_source_without_a_name_is_called_as_its_class(
     def nameless(*, fold: int = 0) -> Experiment:
         task = Task(Nameless(), PatchTokenizer(4, channels=1), ClassificationHead(Digits.labels, 4))
         return Experiment(
-            "nameless", MeanAttentionTrunk(4, 1, 4), {"own": task}, Training(steps=1, num_validations=1, num_workers=0)
+            MeanAttentionTrunk(4, 1, 4),
+            {"own": task},
+            Training(steps=1, num_validations=1, num_workers=0),
+            name="nameless",
         )
 
     show_experiment(nameless())
@@ -122,10 +125,10 @@ def test_a_source_without_a_name_is_called_as_its_class(
 
 
 def test_a_result_holds_the_scale_or_says_that_there_is_none() -> None:
-    assert describe_data(Digits(), {})["scale"] == {
+    assert describe_data(Digits(), {})["score_range"] == {
         "metric": "accuracy",
         "chance": 10.0,
         "reference": 97.0,
-        "origin": Digits.scale.origin,
+        "origin": Digits.score_range.origin,
     }
-    assert describe_data(Bare(), {})["scale"] is None
+    assert describe_data(Bare(), {})["score_range"] is None

@@ -23,7 +23,7 @@ class Songs:
 
     name = "songs"
     labels = ("even", "odd")
-    scale = ScoreRange("accuracy", 50.0, None, "two classes of one size")
+    score_range = ScoreRange("accuracy", 50.0, None, "two classes of one size")
     dropped: ClassVar = {"duplicates": 2}
 
     def split(self, name: SplitName) -> Examples[int]:
@@ -61,7 +61,7 @@ def test_held_out_splits_and_what_is_said_of_them_are_the_whole_s() -> None:
     subset = Subset(Songs(), 0.1)
     for name in ("val", "test"):
         assert list(subset.split(name)) == list(Songs().split(name))
-    assert (subset.name, subset.labels, subset.scale) == (Songs.name, Songs.labels, Songs.scale)
+    assert (subset.name, subset.labels, subset.score_range) == (Songs.name, Songs.labels, Songs.score_range)
     assert (subset.dropped, Subset(GrammarPairs(train=30, val=3, test=3), 0.5).dropped) == ({"duplicates": 2}, None)
     pairs = GrammarPairs(train=30, val=3, test=3)
     test: Any = Subset(pairs, 0.5).split("test")

@@ -187,6 +187,8 @@ def test_copies_of_what_is_trained_on_are_said(kind: str, tmp_path: Path, capsys
     assert source(tmp_path).copies == 1
     tokenizer = PatchTokenizer(8, channels=3) if kind == "pictures" else FrameTokenizer(8)
     task = Task(source(tmp_path), tokenizer, ClassificationHead(("cat", "dog"), 8))
-    (found,) = encode_tasks(Experiment("own", Transformer(8, 0, 2, 8), {"own": task}, Training(steps=1)), {}).values()
+    (found,) = encode_tasks(
+        Experiment(Transformer(8, 0, 2, 8), {"own": task}, Training(steps=1), name="own"), {}
+    ).values()
     assert found.data["copies"] == 1
     assert "folder: 1 examples of val and test are also in train, byte for byte" in capsys.readouterr().err

@@ -25,7 +25,7 @@ def test_extra_examples_are_trained_on_and_nothing_else(tmp_path: Path) -> None:
     assert list(both.split("train")) == [*OWN.split("train"), *extra.whole]
     for name in ("val", "test"):
         assert list(both.split(name)) == list(OWN.split(name))
-    assert (both.name, both.scale) == (OWN.name, OWN.scale)
+    assert (both.name, both.score_range) == (OWN.name, OWN.score_range)
 
 
 def test_examples_keep_their_places_on_the_way_to_a_worker(tmp_path: Path) -> None:

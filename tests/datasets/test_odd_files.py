@@ -31,7 +31,7 @@ def trained(
 ) -> Result:
     def odd_files() -> Experiment:
         task = Task(source, tokenizer, ClassificationHead(labels, 8), augmentation=augment)
-        return Experiment("odd_files", Transformer(8, 1, 2, 8), {"own": task}, Training(steps=2, batch_tokens=256))
+        return Experiment(Transformer(8, 1, 2, 8), {"own": task}, Training(steps=2, batch_tokens=256), name="odd_files")
 
     (result,) = run(odd_files, out=out, track="off")
     return result

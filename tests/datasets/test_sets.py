@@ -250,22 +250,22 @@ def test_gtzan_names_the_clip_that_is_broken(tmp_path: Path) -> None:
 def test_every_set_says_what_chance_scores(make: Callable[[Path], Any], tmp_path: Path) -> None:
     source = make(tmp_path / "data")
     if labels := getattr(source, "labels", None):
-        assert source.scale.metric == "accuracy"
+        assert source.score_range.metric == "accuracy"
         guesses = [(guess, label) for guess in labels for label in labels]
-        assert source.scale.chance == 100 * sum(guess == label for guess, label in guesses) / len(guesses)
+        assert source.score_range.chance == 100 * sum(guess == label for guess, label in guesses) / len(guesses)
     else:
-        assert (source.scale.metric, source.scale.chance) == ("bleu", 0.0)
-    assert source.scale.origin
-    assert source.scale.reference is None or source.scale.chance < source.scale.reference <= 100
+        assert (source.score_range.metric, source.score_range.chance) == ("bleu", 0.0)
+    assert source.score_range.origin
+    assert source.score_range.reference is None or source.score_range.chance < source.score_range.reference <= 100
 
 
 def test_a_reference_is_of_one_task_and_direction(tmp_path: Path) -> None:
-    assert Emotify("genre").scale.metric == "accuracy"
-    tags = Emotify("tags").scale
+    assert Emotify("genre").score_range.metric == "accuracy"
+    tags = Emotify("tags").score_range
     assert (tags.metric, tags.chance) == ("macro_auc", 0.5)
-    assert Multi30k("en", "de").scale.reference != Multi30k("de", "en").scale.reference
+    assert Multi30k("en", "de").score_range.reference != Multi30k("de", "en").score_range.reference
     for unknown in (Multi30k("en", "fr"), Multi30k("en", "de", test="2017")):
-        assert unknown.scale.reference is None
+        assert unknown.score_range.reference is None
     table(tmp_path / "sounds.csv", [("file", "label"), ("a.wav", "x; y"), ("b.wav", "")])
-    own = AudioFolder(tmp_path / "sounds.csv", target="tags").scale
+    own = AudioFolder(tmp_path / "sounds.csv", target="tags").score_range
     assert (own.metric, own.chance, own.reference) == ("macro_auc", 0.5, None)

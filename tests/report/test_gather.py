@@ -239,9 +239,9 @@ def test_a_scale_of_a_metric_that_the_head_has_not_is_named_once(
 ) -> None:
     rows = [row(task, 80.0, seed) for task in ("digits", "music") for seed in (0, 1)]
     for one in rows[:2]:
-        one["result"]["data"]["digits"]["scale"]["metric"] = "Accuracy"
+        one["result"]["data"]["digits"]["score_range"]["metric"] = "Accuracy"
     (problem,) = read_results(comparison(tmp_path, rows)).problems
-    assert problem.startswith("pictures, digits: its scale is of Accuracy, and it is scored by accuracy, other")
+    assert problem.startswith("pictures, digits: its score_range is of Accuracy, and it is scored by accuracy, other")
 
 
 def test_a_set_tested_on_what_it_is_trained_on_is_named_once(tmp_path: Path, row: Rows, comparison: Comparison) -> None:

@@ -75,7 +75,7 @@ def with_metric(row: dict[str, Any], metric: str, perfect: float | None) -> dict
     """The row with its score under another metric, of which no scale is known."""
     scores = row["result"]["metrics"]
     row["result"]["metrics"] = {name.replace("accuracy", metric): score for name, score in scores.items()}
-    row["result"]["data"][row["task"]] |= {"scale": None, "max_score": perfect}
+    row["result"]["data"][row["task"]] |= {"score_range": None, "max_score": perfect}
     return row
 
 
@@ -118,7 +118,7 @@ def test_scores_without_a_scale_in_common_have_no_mean(row: Rows, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("metric", "max_score", "scores"),
+    ("metric", "perfect", "scores"),
     [("macro_auc", 1.0, (0.5, 0.75)), ("bleu", 100.0, (0.5, 0.75)), ("negative_mse", 0.0, (-4, -2))],
 )
 def test_an_error_is_what_the_score_lacks_of_a_perfect_one(
@@ -168,7 +168,7 @@ def test_a_grid_s_column_is_of_the_seeds_that_all_of_it_have(row: Rows, referenc
     rows += [row("digits", score, seed, **facts) for seed, score in enumerate(hard)]
     rows += [row("digits", score, seed, start="genres", **facts) for seed, score in enumerate(hard[:2])]
     for one in rows:
-        one["result"]["data"]["digits"]["scale"]["reference"] = reference
+        one["result"]["data"]["digits"]["score_range"]["reference"] = reference
     (grid,) = transfer_grids(group_conditions(rows))
     ((first,), *others) = grid.cells
     assert len(others) == 2

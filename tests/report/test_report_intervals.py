@@ -88,7 +88,7 @@ def test_tasks_are_ranked_where_their_difference_has_a_sign(row: Rows) -> None:
 def test_but_not_by_equal_means_nor_by_one_seed(row: Rows) -> None:
     alike = [one for task in ("digits", "music") for one in gaining(row, task, 1.0, 8.0)]
     for one in alike:
-        one["result"]["data"][one["task"]]["scale"] = None
+        one["result"]["data"][one["task"]]["score_range"] = None
     assert bests(alike) == []
     assert bests([one for task, gain in (("digits", 9.0), ("music", 2.0)) for one in gaining(row, task, gain)]) == []
 
@@ -101,7 +101,7 @@ def test_the_best_of_more_tasks_has_the_interval_of_a_choice(row: Rows) -> None:
         one["result"]["metrics"] = {
             name.replace("bleu", "accuracy"): score for name, score in one["result"]["metrics"].items()
         }
-        one["result"]["data"][one["task"]]["scale"] = None
+        one["result"]["data"][one["task"]]["score_range"] = None
     gaps = [most - least for most, least in zip(tasks["digits"], tasks["music"], strict=True)]
     lows = [stats.ttest_1samp(gaps, 0).confidence_interval(1 - 0.05 / choices)[0] for choices in (1, 3)]
     assert lows[1] < 0 < lows[0]

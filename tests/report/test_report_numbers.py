@@ -99,9 +99,9 @@ def test_a_seed_that_was_run_twice_counts_once(row: Rows) -> None:
 
 def test_without_a_reference_there_is_no_normalized_score_and_the_first_metric_is_taken(row: Rows) -> None:
     bare = row("digits", 90.0)
-    bare["result"]["data"]["digits"]["scale"]["reference"] = None
+    bare["result"]["data"]["digits"]["score_range"]["reference"] = None
     assert group_conditions([bare])[0].normalized_score is None
-    del bare["result"]["data"]["digits"]["scale"]
+    del bare["result"]["data"]["digits"]["score_range"]
     (found,) = group_conditions([bare])
     assert (found.metric, found.normalized_score) == ("accuracy", None)
 
@@ -131,7 +131,7 @@ def test_experiments_that_differ_in_no_fact_are_told_apart_by_name(row: Rows) ->
 
 def test_a_scale_of_another_metric_is_none(row: Rows) -> None:
     one = row("digits", 90.0)
-    one["result"]["data"]["digits"]["scale"]["metric"] = "macro_f1"
+    one["result"]["data"]["digits"]["score_range"]["metric"] = "macro_f1"
     (found,) = group_conditions([one])
     assert (found.metric, found.normalized_score) == ("accuracy", None)
 
@@ -243,7 +243,7 @@ def test_the_matrix_holds_every_pair_and_its_controls(row: Rows) -> None:
     assert cells["random, frozen"]["digits"] == pytest.approx(100 * 50 / 88)
     assert cells["random, all trained (solo)"]["music"] == pytest.approx(100 * 60 / 70)
     for one in rows:
-        one["result"]["data"][one["task"]]["scale"] = {"metric": "accuracy", "chance": 0, "reference": None}
+        one["result"]["data"][one["task"]]["score_range"] = {"metric": "accuracy", "chance": 0, "reference": None}
     (grid,) = transfer_grids(group_conditions(rows))
     assert grid.cells[0][0] == pytest.approx(100 * 85 / 95)
     assert "solo" in grid.unit

@@ -111,7 +111,7 @@ def test_the_table_s_legend_tells_what_it_has(text: str, tmp_path: Path, row: Ro
     assert "Normalized: 0 is chance" in text
     assert "± is half the width of a 95 % confidence interval" in text
     alone = row("digits", 90.0)
-    alone["result"]["data"]["digits"]["scale"]["reference"] = None
+    alone["result"]["data"]["digits"]["score_range"]["reference"] = None
     page = report_on(comparison(tmp_path, [alone]))[0].read_text()
     assert "Normalized: 0" not in page
     assert "± is half" not in page

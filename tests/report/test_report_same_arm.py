@@ -138,7 +138,7 @@ def test_a_perfect_score_that_rounding_leaves_above_itself_is_drawn(
     scores = (60.0, 80.0, 99.0, 100.00000000000004)
     rows = [row("digits", score, varied={"share": share}) for share, score in zip(shares, scores, strict=True)]
     for one in rows:
-        one["result"]["data"]["digits"]["scale"] = None
+        one["result"]["data"]["digits"]["score_range"] = None
     folder = comparison(tmp_path, rows)
     report_on(folder)
     assert (folder / "figures" / "efficiency-digits.csv").exists()

@@ -86,7 +86,7 @@ def test_a_score_above_the_reference_is_counted_from_a_perfect_one(row: Rows) ->
 def test_of_a_metric_that_goes_to_one_that_is_one(row: Rows) -> None:
     rows = [row("digits", score, varied={"share": share}) for share, score in ((0.1, 0.5), (1.0, 0.75))]
     for one in rows:
-        one["result"]["data"]["digits"] |= {"scale": {"metric": "accuracy"}, "max_score": 1.0}
+        one["result"]["data"]["digits"] |= {"score_range": {"metric": "accuracy"}, "max_score": 1.0}
     (found,) = efficiencies(group_conditions(rows))
     assert [one.mean for one in found.errors] == [0.5, 0.25]
 

@@ -61,7 +61,7 @@ def test_a_difference_has_no_more_digits_than_its_scores(row: Rows) -> None:
         for seed, gain in enumerate(gains)
     ]
     for one in rows:
-        one["result"]["data"]["digits"]["scale"] = None
+        one["result"]["data"]["digits"]["score_range"] = None
     (_, line) = score_tables(group_conditions(rows))["digits"]
     assert (line["accuracy"], line["minus solo"]) == ("70 ± 50", "+0.4 ± 0.2")  # tens apart, and by seed not
 
@@ -71,7 +71,7 @@ def test_a_column_of_differences_says_that_they_are_normalized(row: Rows, refere
     facts = {"mode": "transfer", "trainable": "none"}
     rows = [row("digits", 90.0), row("digits", 50.0, **facts), row("digits", 70.0, start="genres", **facts)]
     for one in rows:
-        one["result"]["data"]["digits"]["scale"]["reference"] = reference
+        one["result"]["data"]["digits"]["score_range"]["reference"] = reference
     found = group_conditions(rows)
     assert [name for name in score_tables(found)["digits"][0] if "solo" in name] == [f"minus solo{said}"]
     assert [name for name in control_table(found)[0] if "minus" in name] == [f"minus random{said}"]

@@ -59,7 +59,7 @@ def test_seeds_that_some_run_lacks_are_named_and_tasks_ranked_on_the_others(row:
     rows = [row(task, 50.0 + seed, seed) for task in gains for seed in range(len(gains[task]))]
     rows += [row(task, 50.0 + k + gain, k, **JOINT) for task, own in gains.items() for k, gain in enumerate(own)]
     for one in rows:
-        one["result"]["data"][one["task"]]["scale"] = {"metric": "accuracy", "chance": 0.0, "reference": 100.0}
+        one["result"]["data"][one["task"]]["score_range"] = {"metric": "accuracy", "chance": 0.0, "reference": 100.0}
     (result,) = joint_effect(group_conditions(rows))
     assert {task: gain.mean for task, gain in result.tasks.items()} == pytest.approx({"digits": 1.0, "music": 2.0})
     _, fares, left_out = summarize(group_conditions(rows))

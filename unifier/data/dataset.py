@@ -215,9 +215,9 @@ class Subset:
         return self._source.labels
 
     @property
-    def scale(self) -> ScoreRange | None:
+    def score_range(self) -> ScoreRange | None:
         """The whole's."""
-        return getattr(self._source, "scale", None)
+        return getattr(self._source, "score_range", None)
 
     @property
     def dropped(self) -> dict[str, int] | None:

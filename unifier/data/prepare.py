@@ -101,14 +101,14 @@ def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
     And, where there are any, how many were left out (`dropped`), or are held out and trained on too (`copies`).
     """
     sizes = {split: len(open_split(source, split)) for split in SPLITS}
-    scale = score_range_of(source)
+    score_range = score_range_of(source)
     noted = {name: found for name in ("dropped", "copies") if (found := getattr(source, name, None))}
     return {
         "name": name_of(source),
         "sha256": sha256_of(source),
         **sizes,
         "skipped": dict(skipped),
-        "scale": scale and asdict(scale),
+        "score_range": score_range and asdict(score_range),
         **noted,
     }
 

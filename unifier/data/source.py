@@ -100,9 +100,9 @@ class Source(Protocol):
 
     Any map-style data set fits, torch's and Hugging Face's among them: a split needs a length and integer indexing, and
     its items are Examples, pairs, or rows with "input" and "target", which `split_of` reads as Examples. It may also
-    have `where(index)`, a method that names an example for an error message ("train.en, line 12"), and `target(index)`,
-    one that gives a target without its input; a source may have a `name` (else `name_of` finds one), a `Scale` as
-    `scale`, `folds` (the numbers that its folds go by, such as (1, 2, 3)), the `seconds` of its sounds where they are
+    have `example_id(index)`, a method that names an example for an error message ("train.en, line 12"), and `target(index)`,
+    one that gives a target without its input; a source may have a `name` (else `name_of` finds one), a `ScoreRange` as
+    `score_range`, `folds` (the numbers that its folds go by, such as (1, 2, 3)), the `seconds` of its sounds where they are
     all as long, and a `sha256` over all that its examples are read from.
     """
 
@@ -130,17 +130,17 @@ def name_of(source: Source) -> str:
 
 
 def score_range_of(source: Source) -> ScoreRange | None:
-    """A source's scale, None where it says none; raises InputError where what it says is no Scale."""
-    scale = getattr(source, "scale", None)
-    if scale is not None and not isinstance(scale, ScoreRange):
-        said = "give it as unifier.Scale(metric, chance, reference, origin)"
-        raise InputError(f"{name_of(source)}: its scale is a {type(scale).__name__}: {said}")
-    return scale
+    """A source's scale, None where it says none; raises InputError where what it says is no ScoreRange."""
+    score_range = getattr(source, "score_range", None)
+    if score_range is not None and not isinstance(score_range, ScoreRange):
+        said = "give it as unifier.ScoreRange(metric, chance, reference, origin)"
+        raise InputError(f"{name_of(source)}: its score_range is a {type(score_range).__name__}: {said}")
+    return score_range
 
 
 def describe_example(examples: Sequence[Example], index: int) -> str:
     """Name one example for an error message, by its file and line where the split knows them."""
-    name = optional_method(examples, "where")
+    name = optional_method(examples, "example_id")
     return name(index) if name else f"example {index}"
 
 

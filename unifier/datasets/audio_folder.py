@@ -67,7 +67,7 @@ class AudioFolder:
         return tuple(sorted(set(self._numbers or ())))
 
     @property
-    def scale(self) -> ScoreRange:
+    def score_range(self) -> ScoreRange:
         """Chance alone: of your own sounds no reference is known."""
         if self.target == "tags":
             return ScoreRange("macro_auc", 0.5, None, NO_SCORE_RANGE)

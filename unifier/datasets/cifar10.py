@@ -45,7 +45,7 @@ class CIFAR10:
     """
 
     labels = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-    scale = accuracy_range(labels, None, NO_SCORE_RANGE)
+    score_range = accuracy_range(labels, None, NO_SCORE_RANGE)
 
     def __init__(self, *, jpeg: bool = False, data: str | Path | None = None) -> None:
         self.name = "cifar10_jpg" if jpeg else "cifar10"

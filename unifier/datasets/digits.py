@@ -40,7 +40,7 @@ class Digits:
 
     name = "digits"
     labels = tuple("0123456789")
-    scale = accuracy_range(
+    score_range = accuracy_range(
         labels, 97.0, "support vector machine on pixels, half of the digits tested, scikit-learn's documentation"
     )
 

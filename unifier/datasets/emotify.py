@@ -81,7 +81,7 @@ class Emotify:
         self.target = check_choice("task", target, ("genre", "tags"))
         self.fold = check_choice("fold", fold, EMOTIFY_FOLDS)
         self.labels = EMOTIFY_GENRES if target == "genre" else EMOTIONS
-        self.scale = SCORE_RANGES[self.target]
+        self.score_range = SCORE_RANGES[self.target]
         self._data = data
 
     def split(self, name: SplitName) -> Examples[LabeledFile]:

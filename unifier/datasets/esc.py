@@ -75,7 +75,7 @@ class ESC:
         return tuple(sorted({clip.sound.target for clip in self._clips}))
 
     @property
-    def scale(self) -> ScoreRange:
+    def score_range(self) -> ScoreRange:
         """Against statistics of cepstral coefficients; of ESC-50 no reference is known."""
         return accuracy_range(self.labels, *((78.5, ESC_REFERENCE) if self.name == "esc10" else (None, NO_SCORE_RANGE)))
 

@@ -56,7 +56,7 @@ class FSDD:
         self.speaker = speaker if speaker is None else check_choice("speaker", speaker, SPEAKERS)
         self._data = data
         reference = (99.3, "GLaSS-CNN, 2025, by its abstract") if speaker is None else (60.0, FSDD_REFERENCE)
-        self.scale = accuracy_range(self.labels, *reference)
+        self.score_range = accuracy_range(self.labels, *reference)
 
     def split(self, name: SplitName) -> Examples[LabeledFile]:
         """The recordings of one split, by their names."""

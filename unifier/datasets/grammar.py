@@ -403,7 +403,7 @@ class GrammarPairs:
     """
 
     name = "grammar"
-    scale = ScoreRange("bleu", 0.0, 100.0, "the grammar itself, in which each sentence has one translation")
+    score_range = ScoreRange("bleu", 0.0, 100.0, "the grammar itself, in which each sentence has one translation")
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ class GTZAN:
 
     name = "gtzan"
     labels = ("blues", "classical", "country", "disco", "hiphop", "jazz", "metal", "pop", "reggae", "rock")
-    scale = accuracy_range(labels, None, NO_SCORE_RANGE)
+    score_range = accuracy_range(labels, None, NO_SCORE_RANGE)
 
     def __init__(self, *, data: str | Path | None = None) -> None:
         self._data = data

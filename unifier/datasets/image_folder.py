@@ -54,7 +54,7 @@ class ImageFolder:
         return tuple(sorted(set(self._numbers)))
 
     @property
-    def scale(self) -> ScoreRange:
+    def score_range(self) -> ScoreRange:
         """Chance alone: of your own pictures no reference is known."""
         return accuracy_range(self.labels, None, NO_SCORE_RANGE)
 

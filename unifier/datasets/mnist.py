@@ -66,7 +66,7 @@ class MNIST:
     def __init__(self, name: Literal["mnist", "fashion_mnist"] = "mnist", *, data: str | Path | None = None) -> None:
         self.name: str = check_choice("set", name, ("mnist", "fashion_mnist"))
         self.labels = tuple("0123456789") if name == "mnist" else MNIST_KINDS
-        self.scale = accuracy_range(
+        self.score_range = accuracy_range(
             self.labels, *((None, NO_SCORE_RANGE) if name == "mnist" else (92.5, MNIST_REFERENCE))
         )
         self._files = DIGITS if name == "mnist" else CLOTHES

@@ -70,7 +70,7 @@ class Multi30k:
         if test == "2017" and "cs" in (source, target):
             raise InputError("the 2017 test of multi30k has no Czech: take test 2016, or two of en, de and fr")
         self._test, self._data = test, data
-        self.scale = ScoreRange("bleu", 0.0, *REFERENCES.get((source, target, test), (None, NO_SCORE_RANGE)))
+        self.score_range = ScoreRange("bleu", 0.0, *REFERENCES.get((source, target, test), (None, NO_SCORE_RANGE)))
 
     def split(self, name: SplitName) -> Examples[int]:
         """The pairs of one split, in the order of the files; reads, and where need be downloads, only what it takes."""

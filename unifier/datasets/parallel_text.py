@@ -50,7 +50,7 @@ class ParallelText:
     Pairs stay on disk until they are read: a few bytes are kept of each.
     """
 
-    scale = ScoreRange("bleu", 0.0, None, NO_SCORE_RANGE)
+    score_range = ScoreRange("bleu", 0.0, None, NO_SCORE_RANGE)
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class _Pairs:
             return zip(*self.sides, strict=True)
         return ((source, target) for source, _, target in (line.partition(b"\t") for line in self.sides[0]))
 
-    def where(self, row: int, side: int = 0) -> str:
+    def example_id(self, row: int, side: int = 0) -> str:
         if self.numbers is not None:
             return f"{self.files[0]}, unit {self.numbers[row]}"
         return f"{self.files[side]}, line {row + 1}"
@@ -192,14 +192,14 @@ class _Pairs:
             try:
                 texts.append(side[row].decode())
             except UnicodeDecodeError as error:
-                raise InputError(f"{self.where(row, k)}: not UTF-8 text ({error.reason})") from error
+                raise InputError(f"{self.example_id(row, k)}: not UTF-8 text ({error.reason})") from error
         if len(texts) == 1:
             texts = texts[0].split("\t")
             if len(texts) != 2:
-                raise InputError(f"{self.where(row)}: one tab is expected, and there are {len(texts) - 1}")
+                raise InputError(f"{self.example_id(row)}: one tab is expected, and there are {len(texts) - 1}")
         for k, (text, name) in enumerate(zip(texts, ("source", "target"), strict=True)):
             if not text.strip():
-                raise InputError(f"{self.where(row, k % len(self.files))}: the {name} is empty")
+                raise InputError(f"{self.example_id(row, k % len(self.files))}: the {name} is empty")
         return Example(*texts)
 
 
@@ -208,7 +208,7 @@ class WithExtraPairs:
     """A source whose training examples are followed by all pairs of `extra`; val and test are its own."""
 
     def __init__(self, source: Source, extra: ParallelText) -> None:
-        self.name, self.scale = name_of(source), getattr(source, "scale", None)
+        self.name, self.score_range = name_of(source), getattr(source, "score_range", None)
         self._source, self._extra = source, extra
 
     def split(self, name: SplitName) -> Sequence[Example]:

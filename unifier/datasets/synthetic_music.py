@@ -266,7 +266,7 @@ class SyntheticMusic:
         )
         self.labels = tuple(GENRES) if target == "genre" else TAGS
         known = "the generator, which knows what it played"
-        self.scale = (
+        self.score_range = (
             accuracy_range(self.labels, 100.0, known) if target == "genre" else ScoreRange("macro_auc", 0.5, 1.0, known)
         )
 

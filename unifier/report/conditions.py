@@ -32,7 +32,7 @@ def row_score_range(row: ResultRow) -> Mapping[str, Any]:
 
 def task_score_range(row: ResultRow) -> Mapping[str, Any]:
     """What its source says of chance and a reference, of whatever metric; empty where it says nothing."""
-    return data_of(row).get("scale") or {}
+    return data_of(row).get("score_range") or {}
 
 
 def data_of(row: ResultRow) -> Mapping[str, Any]:
@@ -74,7 +74,7 @@ class Condition:
     def examined(self) -> tuple[str, ...]:
         """What tells its examination from others: the metric, and which data of what scale and size it is on."""
         data = data_of(self.rows[0])
-        told = (data.get(name) for name in ("name", "val", "test", "scale"))
+        told = (data.get(name) for name in ("name", "val", "test", "score_range"))
         return (self.metric, *map(str, told), str(self.varied.get("data")))
 
     @property

@@ -316,7 +316,7 @@ def _caveats(row: ResultRow) -> Iterator[str]:
     if (scale := task_score_range(row)) and not row_score_range(row):
         scored = ", ".join(metrics_of(row))
         yield (
-            f"{row['experiment']}, {row['task']}: its scale is of {scale['metric']}, and it is scored by {scored}: "
+            f"{row['experiment']}, {row['task']}: its score_range is of {scale['metric']}, and it is scored by {scored}: "
             "no normalized score"
         )
 
