@@ -177,7 +177,6 @@ def genres(
     else:
         head = ClassificationHead(source.labels, dim, pooling=pooling, label_smoothing=label_smoothing)
     return Experiment(
-        "genres",
         create_trunk(trunk, dim, depth, heads, ffn_dim, dropout, positions=positions, drop_path=drop_path),
         {source.name: Task(source, columns, head, augmentation=augment, tta=views)},
         Training(
@@ -196,6 +195,7 @@ def genres(
             compile=compile,
             bad_examples=bad_examples,
         ),
+        name="genres",
     )
 
 

@@ -114,7 +114,6 @@ def pictures(
     crops = (1 if crop == 0 else 5) if crops is None else crops
     views = image_tta(tokenizer, crops, crop=crop, flip=flip)
     return Experiment(
-        "pictures",
         create_trunk(trunk, dim, depth, heads, ffn_dim, dropout, positions=positions, drop_path=drop_path),
         {source.name: Task(source, tokenizer, head, augmentation=augment, tta=views)},
         Training(
@@ -133,6 +132,7 @@ def pictures(
             compile=compile,
             bad_examples=bad_examples,
         ),
+        name="pictures",
     )
 
 

@@ -153,7 +153,6 @@ def translation(
     cut = BpeDropout(subwords, bpe_dropout) if bpe_dropout else None
     blocks = {"qk_norm": qk_norm, "scaled_residual_init": scaled_residual_init} if trunk == "transformer" else {}
     return Experiment(
-        "translation",
         create_trunk(trunk, dim, depth, heads, ffn_dim, dropout, positions=positions, **blocks),
         {f"{source}-{target}": Task(pairs, tokenizer, head, augmentation=cut)},
         Training(
@@ -172,6 +171,7 @@ def translation(
             compile=compile,
             bad_examples=bad_examples,
         ),
+        name="translation",
     )
 
 

@@ -47,7 +47,7 @@ def own_files(
     else:
         head = ClassificationHead(labels or source.labels, dim)
     training = Training(steps=steps, batch_tokens=64, num_validations=1, bad_examples=bad)
-    return Experiment("own_files", Transformer(trunk, 1, heads, 8), {task: Task(source, tokenizer, head)}, training)
+    return Experiment(Transformer(trunk, 1, heads, 8), {task: Task(source, tokenizer, head)}, training, name="own_files")
 """
 
 

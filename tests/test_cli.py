@@ -31,7 +31,7 @@ def small_study(*, steps: int = 4, dim: int = 8, validations: int = 2) -> Experi
     source = Digits(val=100, test=100)
     task = Task(source, PatchTokenizer(dim, channels=1), ClassificationHead(source.labels, dim))
     training = Training(steps=steps, batch_tokens=128, num_validations=validations)
-    return Experiment("small_study", Transformer(dim, 1, 2, 8, dropout=0.2), {"digits": task}, training)
+    return Experiment(Transformer(dim, 1, 2, 8, dropout=0.2), {"digits": task}, training, name="small_study")
 
 def breaking(*, steps: int = 4) -> Experiment:
     """Stops being well in its second step."""

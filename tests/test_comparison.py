@@ -106,7 +106,7 @@ def plain(*, dim: int = 8) -> Experiment:
     """Called otherwise than its function, as where several are made of one."""
     task = Task(Digits(val=100, test=100), PatchTokenizer(dim, channels=1), ClassificationHead(Digits.labels, dim))
     training = Training(steps=1, batch_tokens=64, num_validations=1)
-    return Experiment("pictures", Transformer(dim, 1, 2, 8), {"digits": task}, training)
+    return Experiment(Transformer(dim, 1, 2, 8), {"digits": task}, training, name="pictures")
 
 
 def named() -> Comparison:

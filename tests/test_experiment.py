@@ -20,7 +20,7 @@ def task(dim: int = D) -> Task:
 
 
 def experiment(*names: str, name: str = "pictures", dim: int = D) -> Experiment:
-    return Experiment(name, Transformer(D, 1, 2, 8), {one: task(dim) for one in names}, Training(steps=1))
+    return Experiment(Transformer(D, 1, 2, 8), {one: task(dim) for one in names}, Training(steps=1), name=name)
 
 
 @pytest.mark.parametrize("name", ["digits", "en-de", "a_1", "2", "été"])
@@ -56,7 +56,7 @@ def test_a_head_that_cannot_read_what_the_trunk_makes() -> None:
     with pytest.raises(
         InputError, match=f'head of task "digits" reads columns of D = {2 * D}, and the trunk makes D = {D}'
     ):
-        Experiment("pictures", Transformer(D, 1, 2, 8), {"digits": pictures}, Training(steps=1))
+        Experiment(Transformer(D, 1, 2, 8), {"digits": pictures}, Training(steps=1), name="pictures")
 
 
 def test_no_more_weights_are_averaged_than_there_are() -> None:

@@ -30,7 +30,7 @@ def transformer() -> Trunk:
 def model(trunk: Trunk, *frozen: TrunkPart) -> UnifierModule:
     source = Digits(val=10, test=10)
     task = Task(source, PatchTokenizer(D, channels=1, positions="learned"), ClassificationHead(source.labels, D))
-    return UnifierModule(Experiment("frozen", trunk, {"digits": task}, Training(steps=1, frozen=frozen)))
+    return UnifierModule(Experiment(trunk, {"digits": task}, Training(steps=1, frozen=frozen), name="frozen"))
 
 
 def moved(one: UnifierModule) -> set[str]:

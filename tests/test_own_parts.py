@@ -77,7 +77,7 @@ def described(trunk: Trunk | None = None, head: Head | None = None, *frozen: Tru
     source = Digits(val=10, test=10)
     task = Task(source, PatchTokenizer(D, channels=1), head or ClassificationHead(source.labels, D))
     training = Training(steps=1, batch_tokens=128, num_validations=1, num_workers=0, frozen=frozen)
-    return Experiment("own", trunk or Transformer(D, 1, 2, 12), {"digits": task}, training)
+    return Experiment(trunk or Transformer(D, 1, 2, 12), {"digits": task}, training, name="own")
 
 
 def one(*, fold: int = 0) -> Experiment:

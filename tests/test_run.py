@@ -50,7 +50,7 @@ def trunk(dropout: float = 0.1) -> Transformer:
 
 def pictures(*, steps: int = 8) -> Experiment:
     training = Training(steps=steps, batch_tokens=128, num_validations=2)
-    return Experiment("pictures", trunk(), {"digits": digits()}, training)
+    return Experiment(trunk(), {"digits": digits()}, training, name="pictures")
 
 
 def together(*, tokens: int = 3000) -> Experiment:
@@ -64,7 +64,7 @@ def together(*, tokens: int = 3000) -> Experiment:
         "digits": digits(),
         "music": Task(music, FrameTokenizer(D, sample_rate=8000, stack=4), TaggingHead(music.labels, D)),
     }
-    return Experiment("together", trunk(), tasks, Training(tokens=tokens, batch_tokens=128, num_validations=1))
+    return Experiment(trunk(), tasks, Training(tokens=tokens, batch_tokens=128, num_validations=1), name="together")
 
 
 @final
@@ -94,7 +94,7 @@ class Breaks(Head):
 def breaks(*, steps: int = 8) -> Experiment:
     one = digits()
     tasks = {"digits": Task(one.source, one.tokenizer, Breaks())}
-    return Experiment("breaks", trunk(), tasks, Training(steps=steps, batch_tokens=128, num_validations=1))
+    return Experiment(trunk(), tasks, Training(steps=steps, batch_tokens=128, num_validations=1), name="breaks")
 
 
 def both(*, seeds: tuple[int, ...] = (0, 1)) -> Comparison:
@@ -124,7 +124,7 @@ class Album:
 def torn() -> Experiment:
     one = digits()
     training = Training(steps=2, batch_tokens=128, num_validations=1, bad_examples="skip")
-    return Experiment("torn", trunk(), {"digits": Task(Album(), one.tokenizer, one.head)}, training)
+    return Experiment(trunk(), {"digits": Task(Album(), one.tokenizer, one.head)}, training, name="torn")
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +299,7 @@ def test_scoring_more_often_reads_no_example_again(out: Path, monkeypatch: pytes
 def scored(validations: int) -> Any:
     def often() -> Experiment:
         training = Training(steps=8, batch_tokens=128, num_validations=validations)
-        return Experiment("often", trunk(), {"digits": digits()}, training)
+        return Experiment(trunk(), {"digits": digits()}, training, name="often")
 
     return often
 
@@ -338,7 +338,7 @@ def test_a_comparison_goes_on_past_a_run_that_breaks(out: Path) -> None:
 
 
 def wider() -> Experiment:
-    return Experiment("wider", Transformer(2 * D, 1, 2, 16), {"digits": digits()}, Training(steps=4))
+    return Experiment(Transformer(2 * D, 1, 2, 16), {"digits": digits()}, Training(steps=4), name="wider")
 
 
 def test_a_comparison_that_cannot_begin_leaves_nothing(out: Path) -> None:

@@ -58,7 +58,9 @@ def test_sounds_are_encoded_kept_and_found_unheard(tmp_path: Path, monkeypatch: 
         source = AudioFolder(tmp_path / "sounds.csv")
         task = Task(source, FrameTokenizer(8, sample_rate=4000, n_mels=16), ClassificationHead(source.labels, 8))
         training = Training(steps=1, num_workers=0, bad_examples="skip")
-        encoded = encode_tasks(Experiment("sounds", Transformer(8, 1, 2, 8), {"sounds": task}, training), {})["sounds"]
+        encoded = encode_tasks(Experiment(Transformer(8, 1, 2, 8), {"sounds": task}, training, name="sounds"), {})[
+            "sounds"
+        ]
         return sum(map(len, encoded.splits.values()))
 
     assert examples() == 11  # encoded, one of them skipped

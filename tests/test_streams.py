@@ -23,7 +23,7 @@ from unifier_tokenizers import PatchTokenizer
 def digits(*, dim: int = 8) -> Experiment:
     source = Digits(val=10, test=10)
     task = Task(source, PatchTokenizer(dim, channels=1), ClassificationHead(source.labels, dim))
-    return Experiment("digits", Transformer(dim, 1, 2, 8), {"digits": task}, Training(steps=4, num_workers=0))
+    return Experiment(Transformer(dim, 1, 2, 8), {"digits": task}, Training(steps=4, num_workers=0), name="digits")
 
 
 def again(*, dim: int = 8) -> Experiment:

@@ -45,7 +45,7 @@ class Ready:
 def assemble(trunk: Trunk, tokenizer: Tokenizer, head: Head) -> Network:
     """The network of one task."""
     configure_allocator()
-    return Network(Experiment("benchmark", trunk, {ARM: Task(Ready(), tokenizer, head)}, Training(steps=1)))
+    return Network(Experiment(trunk, {ARM: Task(Ready(), tokenizer, head)}, Training(steps=1), name="benchmark"))
 
 
 def stepper(

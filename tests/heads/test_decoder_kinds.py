@@ -241,17 +241,17 @@ def test_a_prefix_model_is_its_trunk_with_the_text_beside_the_input() -> None:
 def test_an_experiment_lends_its_trunk_to_the_head_that_reads_with_it() -> None:
     head, trunk = PrefixHead(VOCABULARY, D), Transformer(D, 1, 2, 10)
     task = Task(GrammarPairs(train=2, val=1, test=1), SubwordTokenizer(VOCABULARY, D), head)
-    Experiment("prefix", trunk, {"task": task}, Training(steps=1))
+    Experiment(trunk, {"task": task}, Training(steps=1), name="prefix")
     assert head.trunk is trunk
     assert not set(head.parameters()) & set(trunk.parameters())
     other = Transformer(D, 1, 2, 10)
-    Experiment("joint", other, {"task": task}, Training(steps=1))
+    Experiment(other, {"task": task}, Training(steps=1), name="joint")
     assert head.trunk is other, "tasks that are put together read with the trunk they share"
     head.attach_trunk(trunk)
     tokens = columns_of()
     assert head.run_trunk(trunk, tokens) is tokens
     with pytest.raises(InputError, match="by a Transformer alone, and the trunk is a Bag"):
-        Experiment("prefix", MeanAttentionTrunk(D, 1, 10), {"task": task}, Training(steps=1))
+        Experiment(MeanAttentionTrunk(D, 1, 10), {"task": task}, Training(steps=1), name="prefix")
 
 
 def test_what_a_decoder_cannot_be_is_refused() -> None:

@@ -37,7 +37,7 @@ def experiment() -> Experiment:
             TranslationHead(vocabulary, D, depth=1, heads=2, ffn_dim=8, dropout=0.5),
         ),
     }
-    return Experiment("predict", Transformer(D, 1, 2, 12, dropout=0.5), tasks, Training(steps=1))
+    return Experiment(Transformer(D, 1, 2, 12, dropout=0.5), tasks, Training(steps=1), name="predict")
 
 
 @pytest.mark.parametrize("task", ["digits", "en-fr"])
@@ -49,7 +49,7 @@ def test_predictions_are_those_of_a_test_and_of_each_example_alone(task: str) ->
     with torch.no_grad():
         model.test_step((task, collate(split, range(6))), 0)
     raws = [example.input for example in examples]
-    network = Network(Experiment("again", model.trunk, model.tasks, Training(steps=1))).train()
+    network = Network(Experiment(model.trunk, model.tasks, Training(steps=1), name="again")).train()
     found = network.predict(task, raws)
     assert all(module.training for module in network.modules())
     alone = [network.predict(task, [raw])[0] for raw in raws]

@@ -21,7 +21,7 @@ def shown(*, r_drop: float = 0.0, dropout: float = 0.0, frozen: tuple[str, ...] 
     head = TranslationHead(vocabulary, 8, depth=1, heads=2, ffn_dim=8, dropout=dropout, r_drop=r_drop)
     task = Task(source, SubwordTokenizer(vocabulary, 8, dropout=dropout), head)
     training = Training(steps=1, frozen=frozen)
-    return Experiment("shown", Transformer(8, 1, 2, 8, dropout=dropout), {"en-fr": task}, training)
+    return Experiment(Transformer(8, 1, 2, 8, dropout=dropout), {"en-fr": task}, training, name="shown")
 '''
 
 
@@ -62,7 +62,7 @@ from unifier_tokenizers import PatchTokenizer
 def torn(*, folder: str, bad_examples: BadExamples = "stop") -> Experiment:
     source = ImageFolder(folder)
     task = Task(source, PatchTokenizer(8, channels=3), ClassificationHead(source.labels, 8))
-    return Experiment("torn", Transformer(8, 1, 2, 8), {"own": task}, Training(steps=1, bad_examples=bad_examples))
+    return Experiment(Transformer(8, 1, 2, 8), {"own": task}, Training(steps=1, bad_examples=bad_examples), name="torn")
 """
 
 
@@ -98,7 +98,7 @@ class Ends(Tokenizer):
 
 def series() -> Experiment:
     task = Task(Long(), Ends(8), ClassificationHead(("a", "b"), 8))
-    return Experiment("series", Transformer(8, 1, 2, 8), {"own": task}, Training(steps=1))
+    return Experiment(Transformer(8, 1, 2, 8), {"own": task}, Training(steps=1), name="series")
 """
 
 

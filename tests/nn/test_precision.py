@@ -34,7 +34,9 @@ def test_products_are_in_bfloat16_where_the_processor_can_and_weights_in_float32
         source, trunk = Digits(val=20, test=20), Transformer(8, 1, 2, 8)
         trunk.register_forward_hook(lambda *call: seen.add(call[2].matrix.dtype))
         task = Task(source, PatchTokenizer(8, channels=1), ClassificationHead(source.labels, 8))
-        return Experiment("watched", trunk, {"digits": task}, Training(steps=2, precision="bf16", num_validations=1))
+        return Experiment(
+            trunk, {"digits": task}, Training(steps=2, precision="bf16", num_validations=1), name="watched"
+        )
 
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: can)
     monkeypatch.setattr("unifier.training.fit.peak_flops", lambda device, dtype: 1e9)  # emulated, it takes 10 s to find

@@ -46,7 +46,7 @@ def timed(*, seconds: float = 2.0, accumulate: int = 1) -> Experiment:
     training = Training(
         seconds=seconds, batch_tokens=128, num_validations=3, num_workers=0, grad_accumulation=accumulate
     )
-    return Experiment("timed", trunk(), {"digits": digits(), "again": digits()}, training)
+    return Experiment(trunk(), {"digits": digits(), "again": digits()}, training, name="timed")
 
 
 def test_a_budget_in_seconds_ends_by_the_clock_and_by_a_falling_learning_rate(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def weighed(*, weighting: LossWeighting = "uncertainty", accumulate: int = 1, st
         num_workers=0,
         loss_weighting=weighting,
     )
-    return Experiment("weighed", trunk(), tasks, training)
+    return Experiment(trunk(), tasks, training, name="weighed")
 
 
 def test_losses_weigh_what_is_fixed_and_what_is_learned(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def pictures(*, accumulate: int = 1, ema: float = 0.0, average: int = 1, refit: 
     trunk.register_forward_hook(press)
     means: dict[str, Any] = {"grad_accumulation": accumulate, "ema_decay": ema, "average_last": average}
     training = Training(steps=STEPS, batch_tokens=128, num_validations=3, refit=refit, **means)
-    return Experiment("pictures", trunk, {"digits": task}, training)
+    return Experiment(trunk, {"digits": task}, training, name="pictures")
 
 
 def started(out: Path, *at: int, resume: Path | None = None, **settings: Any) -> Any:
@@ -151,7 +151,7 @@ def folded(*, fold: int | None = None) -> Experiment:
     source = Digits(val=480, test=480)
     source.folds = (0, 1)  # pyright: ignore[reportAttributeAccessIssue]
     task = Task(source, one.tasks["digits"].tokenizer, one.tasks["digits"].head)
-    return Experiment("folded", one.trunk, {"digits": task}, one.training)
+    return Experiment(one.trunk, {"digits": task}, one.training, name="folded")
 
 
 @pytest.mark.parametrize(("what", "given"), [(only, {}), (folded, {"folds": 2})], ids=["trials", "folds"])
@@ -215,7 +215,7 @@ def test_what_its_caller_is_told_of_is_left_as_it_was(tmp_path: Path) -> None:
 
 def diverges() -> Experiment:
     one = pictures()
-    return Experiment("diverges", one.trunk, one.tasks, Training(steps=STEPS, learning_rate=1e30, warmup_ratio=0))
+    return Experiment(one.trunk, one.tasks, Training(steps=STEPS, learning_rate=1e30, warmup_ratio=0), name="diverges")
 
 
 def test_a_run_that_diverges_is_stopped_and_says_what_may_help(tmp_path: Path) -> None:

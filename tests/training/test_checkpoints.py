@@ -31,7 +31,7 @@ def fading(*, validations: int = 3) -> Experiment:
     source = Digits(val=20, test=20)
     task = Task(source, PatchTokenizer(8, channels=1), ClassificationHead(source.labels, 8))
     training = Training(steps=STEPS, batch_tokens=128, num_validations=validations, num_workers=0)
-    return Experiment("fading", Transformer(8, 1, 2, 8), {"digits": task}, training)
+    return Experiment(Transformer(8, 1, 2, 8), {"digits": task}, training, name="fading")
 
 
 @pytest.fixture(autouse=True)

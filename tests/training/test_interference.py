@@ -48,14 +48,16 @@ def tasks(other: Mapping[str, str]) -> dict[str, Task]:
 def alike(*, steps: int = 40, accumulate: int = 1) -> Experiment:
     """The same task twice."""
     training = Training(steps=steps, grad_accumulation=accumulate, batch_tokens=512, num_validations=1, num_workers=0)
-    return Experiment("alike", Transformer(D, 2, 2, 16), tasks({label: label for label in Digits.labels}), training)
+    return Experiment(
+        Transformer(D, 2, 2, 16), tasks({label: label for label in Digits.labels}), training, name="alike"
+    )
 
 
 def contrary(*, steps: int = 40, accumulate: int = 1) -> Experiment:
     """What one task calls 0 the other calls 9, so that what helps the one harms the other."""
     training = Training(steps=steps, grad_accumulation=accumulate, batch_tokens=512, num_validations=1, num_workers=0)
     turned = dict(zip(Digits.labels, reversed(Digits.labels), strict=True))
-    return Experiment("contrary", Transformer(D, 2, 2, 16), tasks(turned), training)
+    return Experiment(Transformer(D, 2, 2, 16), tasks(turned), training, name="contrary")
 
 
 def cosines(folder: Path) -> dict[tuple[str, str, str], list[float]]:

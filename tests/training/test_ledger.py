@@ -83,7 +83,7 @@ TRUNKS: dict[str, Callable[[], Trunk]] = {
 def built(road: Road, trunk: str = "transformer") -> tuple[UnifierModule, EncodedSplit]:
     torch.manual_seed(0)
     task, examples = road()
-    model = UnifierModule(Experiment("cost", TRUNKS[trunk](), {"task": task}, Training(steps=1)))
+    model = UnifierModule(Experiment(TRUNKS[trunk](), {"task": task}, Training(steps=1), name="cost"))
     return model, encode_split(examples, task.tokenizer, task.head)[0]
 
 
@@ -125,7 +125,7 @@ def test_fused_attention_over_many_columns_is_counted_too() -> None:
     examples = [Example(rng.randint(0, 255, (2, 2 * n), np.uint8), "0") for n in (40, 300, 600, 800)]
     tokenizer = PatchTokenizer(D, patch=2, channels=1, length=1000)
     model = UnifierModule(
-        Experiment("cost", trunk, {"task": Task(task.source, tokenizer, task.head)}, Training(steps=1))
+        Experiment(trunk, {"task": Task(task.source, tokenizer, task.head)}, Training(steps=1), name="cost")
     )
     split, _ = encode_split(examples, tokenizer, task.head)
     cost = flops_of_example(lambda batch: model.loss("task", batch), split)
@@ -145,7 +145,7 @@ def test_layers_of_memory_are_counted(cell: Cell, gates: int) -> None:
         head = ClassificationHead(Digits.labels, D)
         head.attention_mode = "causal"
         model = UnifierModule(
-            Experiment("cost", trunk, {"task": Task(task.source, task.tokenizer, head)}, Training(steps=1))
+            Experiment(trunk, {"task": Task(task.source, task.tokenizer, head)}, Training(steps=1), name="cost")
         )
         split, _ = encode_split(examples, task.tokenizer, head)
         costs.append(flops_of_example(lambda batch, model=model: model.loss("task", batch), split)(40, 1).item())
@@ -232,7 +232,7 @@ def test_of_a_cropped_sound_no_more_than_a_piece_is_counted(monkeypatch: pytest.
     task, examples = sounds()
     assert isinstance(task.tokenizer, FrameTokenizer)
     task = replace(task, augment=augment_audio(task.tokenizer, crop=0.25))
-    model = UnifierModule(Experiment("cost", TRUNKS["transformer"](), {"task": task}, Training(steps=1)))
+    model = UnifierModule(Experiment(TRUNKS["transformer"](), {"task": task}, Training(steps=1), name="cost"))
     split, own = encode_split(examples, task.tokenizer, task.head)[0], model.loss
     read = list[int]()
 
@@ -252,7 +252,7 @@ def test_of_a_cropped_sound_no_more_than_a_piece_is_counted(monkeypatch: pytest.
 def test_parameters_that_two_parts_share_count_once() -> None:
     task, _ = text()
     trunk = Transformer(D, 2, 2, 24)
-    experiment = Experiment("cost", trunk, {"one": task, "again": task}, Training(steps=1))
+    experiment = Experiment(trunk, {"one": task, "again": task}, Training(steps=1), name="cost")
     counts = count_parameters(experiment)
     model = UnifierModule(experiment)
     assert counts["total"] == sum(counts[part] for part in ("tokenizer", "trunk", "head"))
@@ -266,7 +266,7 @@ def test_parameters_that_two_parts_share_count_once() -> None:
 
 def test_parameters_of_several_tasks_add_up() -> None:
     tasks = {"text": text()[0], "pictures": pictures()[0], "sounds": sounds()[0]}
-    counts = count_parameters(Experiment("cost", Transformer(D, 1, 2, 8), tasks, Training(steps=1)))
+    counts = count_parameters(Experiment(Transformer(D, 1, 2, 8), tasks, Training(steps=1), name="cost"))
     parts: list[nn.Module] = [part for task in tasks.values() for part in (task.tokenizer, task.head)]
     distinct = {parameter for part in parts for parameter in part.parameters()}
     assert counts["tokenizer"] + counts["head"] == sum(parameter.numel() for parameter in distinct)

@@ -81,7 +81,7 @@ def transformer() -> Trunk:
 
 def model_of(trunk: Trunk, **tasks: Task) -> tuple[UnifierModule, dict[str, EncodedSplit]]:
     """An untrained model of these tasks, and their validation splits."""
-    model = UnifierModule(Experiment("seen", trunk, tasks, Training(steps=1)))
+    model = UnifierModule(Experiment(trunk, tasks, Training(steps=1), name="seen"))
     return model, {
         name: encode_split(open_split(task.source, "val"), task.tokenizer, task.head)[0] for name, task in tasks.items()
     }
@@ -90,7 +90,7 @@ def model_of(trunk: Trunk, **tasks: Task) -> tuple[UnifierModule, dict[str, Enco
 def test_a_run_leaves_all_of_it(tmp_path: Path) -> None:
     def together() -> Experiment:
         tasks = {"en-fr": text(), "digits": picture(), "music": sound(stack=4)}
-        return Experiment("together", transformer(), tasks, Training(steps=3, batch_tokens=256, num_validations=1))
+        return Experiment(transformer(), tasks, Training(steps=3, batch_tokens=256, num_validations=1), name="together")
 
     (result,) = run(together, out=tmp_path, track="off")
     with np.load(result.folder / "representations.npz") as kept:

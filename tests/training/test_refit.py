@@ -34,7 +34,7 @@ def few(*, refit: bool = True, epochs: float = 6.0) -> Experiment:
     tokenizer = PatchTokenizer(D, patch=2, channels=1).fit(one.input for one in Few().split("train"))
     task = Task(Few(), tokenizer, ClassificationHead(Few.labels, D))
     training = Training(epochs=epochs, batch_tokens=128, num_validations=3, refit=refit, learning_rate=3e-3)
-    return Experiment("few", Transformer(D, 1, 2, 16, dropout=0.0), {"few": task}, training)
+    return Experiment(Transformer(D, 1, 2, 16, dropout=0.0), {"few": task}, training, name="few")
 
 
 @pytest.mark.parametrize("refit", [False, True])

@@ -37,7 +37,7 @@ D = 8
 
 def trained(name: str, task: Task) -> Experiment:
     training = Training(steps=2, batch_tokens=64, num_validations=1)
-    return Experiment(name, Transformer(D, 1, 2, 8), {"digits": task}, training)
+    return Experiment(Transformer(D, 1, 2, 8), {"digits": task}, training, name=name)
 
 
 def pictures() -> Experiment:

@@ -26,7 +26,7 @@ def pictures(*, dim: int = 8) -> Experiment:
     source = Digits(val=800, test=900)
     task = Task(source, PatchTokenizer(dim, channels=1), ClassificationHead(source.labels, dim))
     training = Training(steps=STEPS, batch_tokens=256, num_validations=1)
-    return Experiment("pictures", Transformer(dim, 1, 2, 8), {"digits": task}, training)
+    return Experiment(Transformer(dim, 1, 2, 8), {"digits": task}, training, name="pictures")
 
 
 def test_tensorboard_on_request(tmp_path: Path) -> None:

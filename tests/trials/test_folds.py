@@ -41,7 +41,7 @@ def shades(*, data: str, fold: int | None = None, steps: int = 2) -> Experiment:
     """Dark and bright."""
     source = ImageFolder(data, fold=fold)
     task = Task(source, PatchTokenizer(8, patch=4), ClassificationHead(source.labels, 8))
-    return Experiment("shades", Transformer(8, 1, 2, 8), {"shades": task}, Training(steps=steps, num_validations=1))
+    return Experiment(Transformer(8, 1, 2, 8), {"shades": task}, Training(steps=steps, num_validations=1), name="shades")
 '''
 
 
@@ -163,7 +163,7 @@ def test_data_without_folds_and_a_fold_that_cuts_a_group(
 
 def plain(*, steps: int = 2) -> Experiment:
     task = Task(Digits(), PatchTokenizer(8, channels=1), ClassificationHead(Digits.labels, 8))
-    return Experiment("plain", Transformer(8, 1, 2, 8), {"digits": task}, Training(steps=steps))
+    return Experiment(Transformer(8, 1, 2, 8), {"digits": task}, Training(steps=steps), name="plain")
 
 
 def pair(*, steps: int = 2) -> Comparison:

@@ -18,7 +18,7 @@ from unifier_tokenizers import InputError, PatchTokenizer
 
 def pictures(name: str, trunk: Trunk) -> Experiment:
     task = Task(Digits(), PatchTokenizer(8, channels=1), ClassificationHead(Digits.labels, 8))
-    return Experiment(name, trunk, {name: task}, Training(steps=2))
+    return Experiment(trunk, {name: task}, Training(steps=2), name=name)
 
 
 def test_the_first_ones_trunk_is_that_of_all() -> None:

@@ -32,7 +32,7 @@ def study(name: str, patch: int) -> Experiment:
         Subset(Digits(), 0.02), PatchTokenizer(8, patch=patch, channels=1), ClassificationHead(Digits.labels, 8)
     )
     training = Training(steps=4, batch_tokens=128, num_validations=1, num_workers=0)
-    return Experiment(name, Transformer(8, 1, 2, 8), {name: task}, training)
+    return Experiment(Transformer(8, 1, 2, 8), {name: task}, training, name=name)
 
 
 def fine() -> Experiment:

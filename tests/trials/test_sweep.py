@@ -39,7 +39,7 @@ def swept(
     tokenizer = PatchTokenizer(dim, patch=patch or 4, channels=1, stem="strided" if stem else None)
     task = Task(source, tokenizer, ClassificationHead(source.labels, dim))
     training = Training(steps=steps, batch_tokens=128, learning_rate=rate, num_validations=1)
-    return Experiment("swept", Transformer(dim, 1, 2, 8), {"digits": task}, training)
+    return Experiment(Transformer(dim, 1, 2, 8), {"digits": task}, training, name="swept")
 
 def pair() -> Comparison:
     return Comparison("pair", [swept])

@@ -46,7 +46,7 @@ class Few:
 def study(name: str, patch: int, steps: int, depth: int, learning_rate: float = 1e-3) -> Experiment:
     task = Task(Few(name), PatchTokenizer(D, patch=patch, channels=1), ClassificationHead(Digits.labels, D))
     training = Training(steps=steps, batch_tokens=128, num_validations=1, num_workers=0, learning_rate=learning_rate)
-    return Experiment(name, Transformer(D, depth, 2, 8), {name: task}, training)
+    return Experiment(Transformer(D, depth, 2, 8), {name: task}, training, name=name)
 
 
 def fine(*, steps: int = 4, depth: int = 1, patch: int = 2) -> Experiment:

@@ -57,7 +57,7 @@ def merge_experiments(parts: Sequence[Experiment]) -> Experiment:
             )
         whole["steps"] = round(whole["steps"] / len(parts))
     training = replace(first.training, grad_accumulation=first.training.grad_accumulation * len(parts), **whole)
-    return Experiment("joint", first.trunk, tasks, training)
+    return Experiment(first.trunk, tasks, training, name="joint")
 
 
 def trunk_hyperparameters(trunk: Trunk) -> dict[str, Any]:
