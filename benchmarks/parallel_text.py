@@ -51,7 +51,7 @@ def stages(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     train = source.split("train")
     some = np.random.RandomState(0).randint(len(train), size=READ).tolist()
     yield f"{READ:,} read at random", lambda: [train[k] for k in some]
-    texts = (text for pair in readable_examples(train, most=READ) for text in pair)
+    texts = (text for pair in readable_examples(train, max_examples=READ) for text in pair)
     vocabulary = Vocabulary.fit(texts, size=8000)
     road = SubwordTokenizer(vocabulary, 16), TranslationHead(vocabulary, 16, depth=1, heads=1, ffn_dim=16)
     found = list[TrainDataLoader]()

@@ -80,7 +80,7 @@ def pictures(
 
     def some() -> Iterator[Any]:
         return (
-            example.input for example in readable_examples(source.split("train"), bad_examples=bad_examples, most=2000)
+            example.input for example in readable_examples(source.split("train"), bad_examples=bad_examples, max_examples=2000)
         )
 
     def an_eighth() -> int:

@@ -124,7 +124,7 @@ def translation(
         pairs = WithExtraPairs(pairs, own(extra))
 
     def learn() -> Vocabulary:
-        train = readable_examples(pairs.split("train"), bad_examples=bad_examples, most=LEARNED_FROM)
+        train = readable_examples(pairs.split("train"), bad_examples=bad_examples, max_examples=LEARNED_FROM)
         return Vocabulary.fit((text for pair in train for text in (pair.input, pair.target)), size=vocabulary)
 
     if epochs is None and tokens is None:

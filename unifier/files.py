@@ -95,27 +95,27 @@ def read_json(path: Path, **needed: type) -> dict[str, Any]:
     return content
 
 
-def new_folder(parent: Path, about: str = "") -> Path:
+def new_folder(parent: Path, label: str = "") -> Path:
     """Make a folder in `parent`, named as no other is, on whatever machine: by the time, what it is about, and chance.
 
     Raises InputError where none can be made.
     """
-    folder = parent / "-".join(filter(None, (time.strftime("%Y%m%d-%H%M%S"), about, secrets.token_hex(2))))
+    folder = parent / "-".join(filter(None, (time.strftime("%Y%m%d-%H%M%S"), label, secrets.token_hex(2))))
     try:
         folder.mkdir(parents=True)
     except FileExistsError as error:
         if folder.exists():
-            return new_folder(parent, about)
+            return new_folder(parent, label)
         raise InputError(f"{parent}: a link to nowhere; give another folder with --out") from error
     except (PermissionError, NotADirectoryError, FileNotFoundError) as error:
         raise InputError(f"{parent}: cannot be written ({error.strerror}); give another folder with --out") from error
     return folder
 
 
-def print_status(line: str, to: TextIO | None = None) -> None:
+def print_status(line: str, file: TextIO | None = None) -> None:
     """Print a line at once, to standard output where nothing else is named.
 
     A reader that has gone away, such as `head`, or a full disk, ends no training.
     """
     with suppress(OSError):
-        print(line, file=to, flush=True)
+        print(line, file=file, flush=True)

@@ -36,7 +36,7 @@ def test_pictures_and_sounds_are_read_as_from_a_folder(tmp_path: Path, ending: s
         path.write_bytes({"tar": bytes, "tar.gz": gzip.compress, "tar.xz": lzma.compress}[ending](plain))
     packed = read_archive(path)
     assert packed == {path / "some" / file.name: file.read_bytes() for file in folder.iterdir()}
-    assert (read_image(path / "some" / "a.png", packed=packed) == read_image(folder / "a.png")).all()
+    assert (read_image(path / "some" / "a.png", archive=packed) == read_image(folder / "a.png")).all()
     there, here = (read_audio(path / "some" / "b.wav", packed), read_audio(folder / "b.wav"))
     assert there.sample_rate == here.sample_rate
     assert np.array_equal(there.waveform, here.waveform)

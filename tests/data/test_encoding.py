@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unifier import Experiment, run
-from unifier.data.encoding import CHUNK, EncodedSplit, encode_split
+from unifier.data.encoding import CHUNK_EXAMPLES, EncodedSplit, encode_split
 from unifier.data.source import Example, data_folder, describe_example, readable_examples
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer, Tokens, Units
@@ -79,7 +79,7 @@ def read(examples: Sequence[Example], **options: object) -> tuple[EncodedSplit, 
 
 
 def test_every_example_is_encoded_once_and_comes_back_as_it_was() -> None:
-    examples = [Example(1 + k % 7, k) for k in range(CHUNK + 5)]
+    examples = [Example(1 + k % 7, k) for k in range(CHUNK_EXAMPLES + 5)]
     tokenizer, head = Count(), Echo()
     split, skipped = encode_split(examples, tokenizer, head, num_workers=0)
     assert tokenizer.calls == [example.input for example in examples]
@@ -106,7 +106,7 @@ def test_targets_of_any_rank_come_back(shape: list[int]) -> None:
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # where there is one core
 def test_workers_give_what_no_workers_give() -> None:
-    examples = Lines(Example(k % 9, list(range(k % 4 + 1))) for k in range(3 * CHUNK + 7))
+    examples = Lines(Example(k % 9, list(range(k % 4 + 1))) for k in range(3 * CHUNK_EXAMPLES + 7))
     alone, skipped_alone = read(examples, num_workers=0, bad_examples="skip")
     many, skipped_many = read(examples, num_workers=2, bad_examples="skip")
     assert skipped_alone == skipped_many
@@ -115,8 +115,8 @@ def test_workers_give_what_no_workers_give() -> None:
 
 
 def test_a_bad_example_stops_and_names_file_and_line() -> None:
-    for at in (2, CHUNK + 3):  # in the first chunk, and in one that a worker might read
-        examples = Lines(Example(3, 0) for _ in range(CHUNK + 10))
+    for at in (2, CHUNK_EXAMPLES + 3):  # in the first chunk, and in one that a worker might read
+        examples = Lines(Example(3, 0) for _ in range(CHUNK_EXAMPLES + 10))
         examples[at] = Example(0, 0)
         with pytest.raises(InputError, match=re.escape(f"numbers.txt, line {at + 1}: 0 has no columns")) as error:
             read(examples, said="numbers, train")
@@ -167,9 +167,9 @@ def test_what_can_be_read_is_given_in_order_or_some_of_it_evenly() -> None:
 
     torn = Torn(Example(k, k) for k in range(10))
     assert [one.input for one in readable_examples(torn, bad_examples="skip")] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-    assert [one.input for one in readable_examples(torn, most=5)] == [0, 2, 4, 6, 8]
-    assert [one.input for one in readable_examples(torn, most=6)] == [0, 2, 4, 6, 8]  # at most, whatever the remainder
-    assert [one.input for one in readable_examples(torn, bad_examples="skip", most=10)] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert [one.input for one in readable_examples(torn, max_examples=5)] == [0, 2, 4, 6, 8]
+    assert [one.input for one in readable_examples(torn, max_examples=6)] == [0, 2, 4, 6, 8]  # at most, whatever the remainder
+    assert [one.input for one in readable_examples(torn, bad_examples="skip", max_examples=10)] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     with pytest.raises(InputError, match=r"line 4: torn \(bad_examples=skip"):
         list(readable_examples(torn))
 

@@ -78,7 +78,7 @@ def raw(units: Units) -> list[Any]:
 
 def content(splits: Mapping[SplitName, EncodedSplit]) -> list[Any]:
     return [
-        (name, int(split.indices[k]), split.scalar, split.target(k).numpy().tobytes(), *raw(split.units(k)))
+        (name, int(split.indices[k]), split.scalar_targets, split.target(k).numpy().tobytes(), *raw(split.units(k)))
         for name, split in splits.items()
         for k in range(len(split))
     ]
@@ -318,7 +318,7 @@ def test_a_label_outside_the_set_is_a_bad_example_with_kept_units_too(table: Pat
     units = kept.load_or_encode(AudioFolder(table), tokenizer())
     assert units is not None
     with pytest.raises(InputError, match=r"test: .*1\.wav: the label 'b' is outside"):
-        units.split(AudioFolder(table).split("test"), ClassificationHead("ac", 8), said="test")
+        units.split(AudioFolder(table).split("test"), ClassificationHead("ac", 8), desc="test")
 
 
 def test_statistics_are_found_once(table: Path, root: Path, read: list[str]) -> None:

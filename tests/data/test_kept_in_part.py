@@ -51,7 +51,7 @@ def first_fold(table: Path, **more: Any) -> tuple[EncodedSplit, list[str]]:
     source = AudioFolder(table)
     units = load_or_encode(source, FrameTokenizer(8, sample_rate=RATE, n_mels=16), num_workers=0, **more)
     assert units is not None
-    return units.split(source.split("test"), ClassificationHead("ab", 8), said="test", **more)
+    return units.split(source.split("test"), ClassificationHead("ab", 8), desc="test", **more)
 
 
 def content(split: EncodedSplit) -> list[Any]:

@@ -270,12 +270,13 @@ def test_evaluation_covers_every_example_of_every_task_once() -> None:
 
 
 def test_augmented_batches_depend_on_the_seed_and_the_step_alone() -> None:
-    def noise(batch: Batch, generator: torch.Generator) -> Batch:
-        return batch._replace(values=torch.rand(batch.values.shape, generator=generator))
+    class Noise(Augmentation):
+        def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+            return batch._replace(values=torch.rand(batch.values.shape, generator=generator))
 
     def drawn(done: int = 0, seed: int = 0) -> list[torch.Tensor]:
         splits = {"a": split_of([3, 4, 5]), "b": split_of([2, 2, 2])}
-        batches = TrainDataLoader(splits, max_tokens=6, seed=seed, budget={"steps": 12}, augment={"a": noise})
+        batches = TrainDataLoader(splits, max_tokens=6, seed=seed, budget={"steps": 12}, augment={"a": Noise()})
         batches.done = done
         return [batch.values for task, batch in batches if task == "a"]
 
@@ -291,23 +292,25 @@ def test_augmented_batches_depend_on_the_seed_and_the_step_alone() -> None:
 def test_training_waits_for_a_batch_no_longer_than_it_takes_beyond_the_step_before(
     between: float, least: float, most: float
 ) -> None:
-    def slow(batch: Batch, generator: torch.Generator) -> Batch:
-        time.sleep(0.02)
-        return batch
+    class Slow(Augmentation):
+        def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+            time.sleep(0.02)
+            return batch
 
     split = split_of([3, 4, 5])
-    batches = TrainDataLoader({"a": split}, max_tokens=6, seed=0, budget={"steps": 5}, augment={"a": slow})
+    batches = TrainDataLoader({"a": split}, max_tokens=6, seed=0, budget={"steps": 5}, augment={"a": Slow()})
     for _ in batches:
         time.sleep(between)
     assert least <= batches.seconds < most
 
 
 def test_what_fails_in_a_batch_made_ahead_fails_where_its_turn_comes_and_takes_no_thread_from_torch() -> None:
-    def failing(batch: Batch, generator: torch.Generator) -> Batch:
-        raise ValueError(f"made with {torch.get_num_threads()} thread")
+    class Failing(Augmentation):
+        def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+            raise ValueError(f"made with {torch.get_num_threads()} thread")
 
     threads = torch.get_num_threads()
-    made = TrainDataLoader({"a": split_of([1])}, max_tokens=6, seed=0, budget={"steps": 5}, augment={"a": failing})
+    made = TrainDataLoader({"a": split_of([1])}, max_tokens=6, seed=0, budget={"steps": 5}, augment={"a": Failing()})
     with pytest.raises(ValueError, match="made with 1 thread"):
         next(iter(made))
     assert torch.get_num_threads() == threads

@@ -40,7 +40,7 @@ def test_no_file_is_decoded_and_a_broken_one_is_passed_over(tmp_path: Path, monk
 def test_few_of_many_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, asked = AudioFolder(table(tmp_path, [1.0] * 20 + [2.0] * 40)), list[Path]()
     monkeypatch.setattr(unifier.data.statistics, "open_sound", lambda path: (asked.append(path), open_audio(path))[1])
-    assert median_duration(source, most=10) == 2
+    assert median_duration(source, max_examples=10) == 2
     assert len(asked) == 10
 
 
@@ -49,7 +49,7 @@ def test_the_longest_of_many_is_found_by_its_size(tmp_path: Path, monkeypatch: p
     (tmp_path / "059.wav").unlink()
     asked = list[Path]()
     monkeypatch.setattr(unifier.data.statistics, "open_sound", lambda path: (asked.append(path), open_audio(path))[1])
-    assert max_duration(AudioFolder(place), most=10) == 600
+    assert max_duration(AudioFolder(place), max_files=10) == 600
     assert len(asked) == 10
     assert median_duration(AudioFolder(place)) < 3
 

@@ -100,7 +100,7 @@ def test_a_memory_of_any_size_takes_as_much_memory(tmp_path: Path) -> None:
         memory = read_tmx(path, ("en", "de"))
         taken.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-        assert len(memory.numbers) == count
+        assert len(memory.unit_numbers) == count
         memory.source.close()
         memory.target.close()
     assert taken[1] - taken[0] < 18_000

@@ -54,7 +54,7 @@ def test_the_patch_is_that_of_most_pictures_in_every_fold_whichever_is_first(tmp
 def test_of_many_pictures_some_are_looked_at_and_the_same_in_every_fold(tmp_path: Path) -> None:
     sides = np.random.default_rng(0).integers(1, 200, 61).tolist()
     place = folder(tmp_path, *sides)
-    found = {most: [median_side(ImageFolder(place, fold=fold), most=most) for fold in range(3)] for most in (10, 100)}
+    found = {most: [median_side(ImageFolder(place, fold=fold), max_examples=most) for fold in range(3)] for most in (10, 100)}
     assert all(len(set(medians)) == 1 for medians in found.values())
     assert found[100][0] == np.median(sides) != found[10][0]
 

@@ -147,25 +147,25 @@ class EncodedCache:
         self, values: RaggedArray, positions: RaggedArray, rows: Mapping[str, int], bad: Mapping[str, str]
     ) -> None:
         """`rows` and `bad` are by an example's identity: its place in the other two, or why it cannot be encoded."""
-        self.values, self.positions, self.rows, self.bad = values, positions, rows, bad
+        self.values, self.positions, self.rows, self.failures = values, positions, rows, bad
 
     def split(
-        self, examples: Examples[Any], head: Head, *, bad_examples: BadExamples = "stop", said: str = "examples"
+        self, examples: Examples[Any], head: Head, *, bad_examples: BadExamples = "stop", desc: str = "examples"
     ) -> tuple[EncodedSplit, list[str]]:
         """What `encode_split` gives for these examples, no input read."""
         encoded = EncodedSplit()
         skipped: dict[int, str] = {}
         found = (self._one(examples, index, own, head) for index, own in enumerate(examples.identities() or ()))
         rows: list[int] = []
-        for index, (row, target) in yield_readable(found, skipped, bad_examples, said):
+        for index, (row, target) in yield_readable(found, skipped, bad_examples, desc):
             rows.append(row)
-            encoded.aim(target, index)
+            encoded.add_target(target, index)
         encoded.values, encoded.positions = self.values.select(rows), self.positions.select(rows)
         return encoded, list(skipped.values())
 
     def _one(self, examples: Examples[Any], index: int, identity: str, head: Head) -> tuple[int, Tensor] | str:
-        if identity in self.bad:
-            return self.bad[identity]
+        if identity in self.failures:
+            return self.failures[identity]
         try:
             return self.rows[identity], head.encode(examples.target(index))
         except (ValueError, OSError) as error:
@@ -190,7 +190,7 @@ def load_or_encode(
         with suppress(OSError):  # another process made room
             kept = _opened(place)
             listed = zip(splits.values(), identities.values(), strict=True)
-            if not any(_mended(kept.bad, examples, own, tokenizer) for examples, own in listed):
+            if not any(_mended(kept.failures, examples, own, tokenizer) for examples, own in listed):
                 print_status(f"{name_of(source)}: already encoded, reading {place}")
                 return kept
             rmtree(place, ignore_errors=True)
@@ -202,7 +202,7 @@ def load_or_encode(
             count = 0  # an example that is listed twice has two places
             for name, examples in splits.items():
                 own, skipped, said = identities[name], dict[int, str](), f"{name_of(source)}, {name}"
-                found = ordered_map(examples, partial(encode_units, tokenizer), num_workers=num_workers, said=said)
+                found = ordered_map(examples, partial(encode_units, tokenizer), num_workers=num_workers, desc=said)
                 for index, (each, places) in yield_readable(found, skipped, bad_examples, said):
                     rows[own[index]] = count
                     count += 1
@@ -246,7 +246,7 @@ def fit_once(tokenizer: AudioTokenizer, source: Source, *, bad_examples: BadExam
     encodable = Examples(
         range(len(examples)), partial(_encodable, tokenizer, examples), partial(describe_example, examples)
     )
-    raws = (example.input for example in readable_examples(encodable, bad_examples=bad_examples, most=FIT_SAMPLES))
+    raws = (example.input for example in readable_examples(encodable, bad_examples=bad_examples, max_examples=FIT_SAMPLES))
     if (first := next(raws, None)) is None:
         raise InputError(f"{name_of(source)}: none of its training examples can be read")
     tokenizer.fit(chain([first], raws))
@@ -276,7 +276,7 @@ def _key(source: Source, tokenizer: Tokenizer, what: Sequence[str]) -> str | Non
     settings = tokenizer.encoding_key()
     if settings is None or (data := getattr(source, "sha256", None)) is None:
         return None
-    classes = {one for part in (tokenizer, source, getattr(source, "whole", source)) for one in type(part).__mro__}
+    classes = {one for part in (tokenizer, source, getattr(source, "source", source)) for one in type(part).__mro__}
     try:
         own = {Path(inspect.getfile(one)) for one in classes if one.__module__ not in ("builtins", "abc", "typing")}
     except (OSError, TypeError):  # a class that stands in no file

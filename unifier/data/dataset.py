@@ -140,9 +140,9 @@ def from_files(files: Sequence[LabeledFile], read: Callable[[Path], Any]) -> Exa
     return Examples(files, partial(_open, read), _place, _labeled, _place)
 
 
-def from_pixels(file: Path, pixels: NDArray[np.uint8], targets: Sequence[Any], kept: Sequence[int]) -> Examples[int]:
+def from_pixels(file: Path, pixels: NDArray[np.uint8], targets: Sequence[Any], indices: Sequence[int]) -> Examples[int]:
     """The `kept` of the pictures (count, ...) that one file holds, with their targets."""
-    return Examples(kept, partial(_picture, pixels, targets), partial(_numbered, file))
+    return Examples(indices, partial(_picture, pixels, targets), partial(_numbered, file))
 
 
 def _functions(read: Any) -> Iterator[Any]:
@@ -196,7 +196,7 @@ class Subset:
         if not 0 < share <= 1:
             raise InputError(f"share={share}: a share of the training examples, above 0 and at most 1, is expected")
         self.name = name_of(source)
-        self.whole: Source = source
+        self.source: Source = source
         self._source: Any = source
         self._share, self._seed = share, seed
 

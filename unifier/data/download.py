@@ -40,7 +40,7 @@ class RemoteFile(NamedTuple):
     sha256: str
 
 
-def ensure_files(name: str, home: str, files: Mapping[str, RemoteFile], data: str | Path | None = None) -> Path:
+def ensure_files(name: str, base_url: str, files: Mapping[str, RemoteFile], data: str | Path | None = None) -> Path:
     """The folder of the data set `name`, with all `files` in it.
 
     `home` is the address that a file's name follows. Files that lack are downloaded into the user's cache; a folder
@@ -52,22 +52,22 @@ def ensure_files(name: str, home: str, files: Mapping[str, RemoteFile], data: st
     if data is not None or os.environ.get("UNIFIER_DATA"):
         raise InputError(
             f"{folder} has no {', '.join(lacking)}: put {'it' if len(lacking) == 1 else 'them'} there "
-            f"from {home}, or name no data folder to download {name}"
+            f"from {base_url}, or name no data folder to download {name}"
         )
     for file in lacking:
         try:
-            download(f"{home}{file}", folder / file, files[file])
+            download(f"{base_url}{file}", folder / file, files[file])
         except (OSError, HTTPException, ValueError) as error:
             if isinstance(error, HTTPError):
                 error.close()
             raise InputError(
-                f"{name} could not be downloaded: {home}{file}: {one_line(error)}; "
+                f"{name} could not be downloaded: {base_url}{file}: {one_line(error)}; "
                 f"put {', '.join(lacking)} into {folder}"
             ) from error
     return folder
 
 
-def download(address: str, path: Path, expected: RemoteFile) -> None:
+def download(url: str, path: Path, expected: RemoteFile) -> None:
     """Bring one file to `path`, with a progress bar where standard error is a terminal.
 
     It appears there whole and checked, or not at all. Raises OSError, HTTPException, and ValueError for other contents
@@ -79,7 +79,7 @@ def download(address: str, path: Path, expected: RemoteFile) -> None:
     with (
         TemporaryDirectory(dir=path.parent, prefix=".download-") as temporary,
         Progress(*columns, console=Console(stderr=True), transient=True, disable=unseen) as progress,
-        urlopen(address, timeout=TIMEOUT_SECONDS) as response,
+        urlopen(url, timeout=TIMEOUT_SECONDS) as response,
     ):
         task = progress.add_task(path.name, total=expected.size)
         part = Path(temporary) / path.name
@@ -95,10 +95,10 @@ def download(address: str, path: Path, expected: RemoteFile) -> None:
         part.replace(path)
 
 
-def require_file(name: str, folder: Path, files: Sequence[str], advice: str) -> None:
+def require_file(name: str, folder: Path, files: Sequence[str], hint: str) -> None:
     """Raise InputError with `advice` where the folder of a data set that has no home to download from lacks files."""
     if lacking := [file for file in files if not (folder / file).exists()]:
-        raise InputError(f"{name}: {folder} has no {', '.join(lacking)}; {advice}")
+        raise InputError(f"{name}: {folder} has no {', '.join(lacking)}; {hint}")
 
 
 IdxArray = NDArray[np.uint8]
@@ -120,12 +120,12 @@ def read_idx(path: Path) -> IdxArray:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def read_idx_pair(pictures: Path, labels: Path, names: Sequence[str]) -> tuple[IdxArray, list[str]]:
+def read_idx_pair(images: Path, labels: Path, names: Sequence[str]) -> tuple[IdxArray, list[str]]:
     """Pictures (count, H, W) and the name of each one's label; raises InputError where the two files do not fit."""
-    pixels, indices = read_idx(pictures), read_idx(labels)
+    pixels, indices = read_idx(images), read_idx(labels)
     if pixels.ndim != 3 or indices.ndim != 1 or len(pixels) != len(indices):
         raise InputError(
-            f"{pictures} holds an array {pixels.shape} and {labels} {indices.shape}: they do not fit each other"
+            f"{images} holds an array {pixels.shape} and {labels} {indices.shape}: they do not fit each other"
         )
     if indices.size and indices.max() >= len(names):
         raise InputError(f"{labels} holds label {indices.max()}: there are {len(names)}, from 0")

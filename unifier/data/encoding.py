@@ -22,7 +22,7 @@ from unifier_tokenizers import InputError, Tokenizer, Units
 from unifier_tokenizers.errors import one_line
 from unifier_tokenizers.tokens import SUPPORTED_DTYPES, units_error
 
-CHUNK, CHUNK_BYTES = 128, 4 * 2**20
+CHUNK_EXAMPLES, MAX_CHUNK_BYTES = 128, 4 * 2**20
 """The most examples, and about the most memory, that travel between processes together."""
 
 
@@ -42,7 +42,7 @@ class EncodedSplit:
     ) -> None:
         self._indices = MemmapArray(np.int64)
         self.values, self.positions, self.targets = RaggedArray(), RaggedArray(), RaggedArray()
-        self.scalar = False
+        self.scalar_targets = False
         """Whether a target is one number."""
         self._last = 1
         """The length of the last target."""
@@ -53,23 +53,23 @@ class EncodedSplit:
         """One more example, which is the split's number `index`."""
         self.values.append(units.values)
         self.positions.append(units.positions)
-        self.aim(target, index)
+        self.add_target(target, index)
 
-    def aim(self, target: Tensor, index: int) -> None:
+    def add_target(self, target: Tensor, index: int) -> None:
         """The target of one more, whose columns lie elsewhere.
 
         Raises InputError for targets of unlike length and a type that has no number to pad them with, and for one
         number beside several.
         """
-        if len(self) and self.scalar != (target.ndim == 0):
+        if len(self) and self.scalar_targets != (target.ndim == 0):
             raise InputError("a target of one number stands beside one of several: encode all alike")
-        self.scalar, length = target.ndim == 0, target.shape[-1] if target.ndim else 1
+        self.scalar_targets, length = target.ndim == 0, target.shape[-1] if target.ndim else 1
         if target.dtype in UNSIGNED_TO_SIGNED and len(self) and length != self._last:
             raise InputError(
                 f"targets of {self._last} and of {length} {target.dtype} cannot be padded: encode them as torch.int64"
             )
         self._last = length
-        self.targets.append(target[None] if self.scalar else target)
+        self.targets.append(target[None] if self.scalar_targets else target)
         self._indices.append(np.array([index]))
 
     def __len__(self) -> int:
@@ -86,7 +86,7 @@ class EncodedSplit:
 
     def target(self, index: int) -> Tensor:
         """What the head encoded: a scalar, or (..., L)."""
-        return self.targets[index][0] if self.scalar else self.targets[index]
+        return self.targets[index][0] if self.scalar_targets else self.targets[index]
 
     def lengths(self) -> NDArray[np.int32]:
         """For each example the columns N, and the length L of its target, 1 where that is a distribution: (n, 2)."""
@@ -137,7 +137,7 @@ def encode_split(
     *,
     bad_examples: BadExamples = "stop",
     num_workers: int | None = None,
-    said: str = "examples",
+    desc: str = "examples",
 ) -> tuple[EncodedSplit, list[str]]:
     """Encode every example once; returns also what was skipped, and why.
 
@@ -146,12 +146,12 @@ def encode_split(
     """
     encoded = EncodedSplit()
     skipped: dict[int, str] = {}
-    found = ordered_map(examples, partial(_both, tokenizer, head), num_workers=num_workers, said=said)
-    for index, (values, positions, target) in yield_readable(found, skipped, bad_examples, said):
+    found = ordered_map(examples, partial(_both, tokenizer, head), num_workers=num_workers, desc=desc)
+    for index, (values, positions, target) in yield_readable(found, skipped, bad_examples, desc):
         try:
             encoded.add(Units(values, positions), target, index)
         except InputError as error:
-            raise InputError(f"{said}: {failure_reason(examples, index, error)}") from error
+            raise InputError(f"{desc}: {failure_reason(examples, index, error)}") from error
     return encoded, list(skipped.values())
 
 
@@ -178,7 +178,7 @@ def ordered_map(
     encode: Callable[[Example], tuple[Tensor, ...]],
     *,
     num_workers: int | None = None,
-    said: str = "examples",
+    desc: str = "examples",
 ) -> Iterator[tuple[Tensor, ...] | str]:
     """Every example encoded, or why it could not be; in worker processes where that saves time.
 
@@ -187,26 +187,26 @@ def ordered_map(
     """
     encoding = _Encoding(examples, encode)
     began, size = time.perf_counter(), 1
-    for index in range(min(CHUNK, len(examples))):
+    for index in range(min(CHUNK_EXAMPLES, len(examples))):
         one = encoding[index]
         size += sum(array.nbytes for array in one if not isinstance(array, str))
         yield _read(one)
-    if not (left := max(len(examples) - CHUNK, 0)):
+    if not (left := max(len(examples) - CHUNK_EXAMPLES, 0)):
         return
-    expected = (time.perf_counter() - began) * left / CHUNK
+    expected = (time.perf_counter() - began) * left / CHUNK_EXAMPLES
     if num_workers is None:
         num_workers = torch.get_num_threads() if expected > MIN_SECONDS_FOR_WORKERS else 0
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # or that library warns of every fork
     rest = DataLoader(
         encoding,
-        batch_size=min(max(CHUNK * CHUNK_BYTES // size, 1), CHUNK),
-        sampler=range(CHUNK, len(examples)),
+        batch_size=min(max(CHUNK_EXAMPLES * MAX_CHUNK_BYTES // size, 1), CHUNK_EXAMPLES),
+        sampler=range(CHUNK_EXAMPLES, len(examples)),
         num_workers=num_workers,
         collate_fn=list,
         generator=torch.Generator(),  # or a run that has its data already would draw other random numbers
     )
     hidden = expected < MIN_SECONDS_FOR_WORKERS or not sys.stdout.isatty()
-    shown = track(rest, f"reading {said}", transient=True, disable=hidden)
+    shown = track(rest, f"reading {desc}", transient=True, disable=hidden)
     yield from map(_read, chain.from_iterable(shown))
 
 
@@ -218,21 +218,21 @@ ResultT = TypeVar("ResultT")
 
 
 def yield_readable(
-    found: Iterable[ResultT | str], skipped: dict[int, str], bad_examples: BadExamples, said: str
+    results: Iterable[ResultT | str], skipped: dict[int, str], bad_examples: BadExamples, desc: str
 ) -> Iterator[tuple[int, ResultT]]:
     """What was found, with its place; where there is a reason instead it goes to `skipped`, or stops.
 
     Raises InputError too where nothing was found.
     """
     index = -1
-    for index, one in enumerate(found):
+    for index, one in enumerate(results):
         if not isinstance(one, str):
             yield index, one
         elif bad_examples == "stop":
-            raise InputError(f"{said}: {one} (bad_examples=skip leaves such examples out)")
+            raise InputError(f"{desc}: {one} (bad_examples=skip leaves such examples out)")
         else:
             skipped[index] = one
     if index < 0:
-        raise InputError(f"{said}: the split is empty")
+        raise InputError(f"{desc}: the split is empty")
     if len(skipped) > index:
-        raise InputError(f"{said}: none of {index + 1} examples can be read; the first is {skipped[0]}")
+        raise InputError(f"{desc}: none of {index + 1} examples can be read; the first is {skipped[0]}")

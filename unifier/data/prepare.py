@@ -51,10 +51,10 @@ def prepare_task(
     for split in SPLITS:
         examples, said = open_split(source, split), f"{name_of(source)}, {split}"
         if kept is not None and isinstance(examples, Examples):
-            splits[split], bad = kept.split(examples, head, bad_examples=bad_examples, said=said)
+            splits[split], bad = kept.split(examples, head, bad_examples=bad_examples, desc=said)
         else:
             splits[split], bad = encode_split(
-                examples, tokenizer, head, bad_examples=bad_examples, num_workers=num_workers, said=said
+                examples, tokenizer, head, bad_examples=bad_examples, num_workers=num_workers, desc=said
             )
             _check_again(source, head, split, splits[split])
         _check_alike(said, splits[split], splits["train"])

@@ -180,22 +180,22 @@ def read_groups(rows: Sequence[TableRow]) -> list[str] | None:
     return [row.cells["group"].strip() or f" {row.line}" for row in rows]  # a name that no stripped cell has
 
 
-def parse_number(cell: str, place: str) -> float:
+def parse_number(cell: str, location: str) -> float:
     """A cell of a table as a finite number; `place` names its file and line in the InputError."""
     try:
         number = float(cell)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise InputError(f"{place}: a number is expected, not {cell!r}")
+        raise InputError(f"{location}: a number is expected, not {cell!r}")
     return number
 
 
-def parse_integer(cell: str, place: str) -> int:
+def parse_integer(cell: str, location: str) -> int:
     """A cell of a table as a whole number; `place` names its file and line in the InputError."""
-    number = parse_number(cell, place)
+    number = parse_number(cell, location)
     if number != int(number):
-        raise InputError(f"{place}: a whole number is expected, not {cell!r}")
+        raise InputError(f"{location}: a whole number is expected, not {cell!r}")
     return int(number)
 
 
@@ -210,7 +210,7 @@ Archive = Mapping[Path, bytes]
 """The contents of files that lie in an archive, by the paths that stand for them."""
 
 
-def read_image(path: Path, channels: int = 3, packed: Archive | None = None, size: int | None = None) -> PixelArray:
+def read_image(path: Path, channels: int = 3, archive: Archive | None = None, size: int | None = None) -> PixelArray:
     """A picture as uint8 H x W x `channels`, color (3) or gray (1), upright as its EXIF orientation says.
 
     Transparency is laid on white; 16 bits become 8, and pixels of more or of fractions are refused. What is in
@@ -219,7 +219,7 @@ def read_image(path: Path, channels: int = 3, packed: Archive | None = None, siz
     try:
         # From a stream, since Pillow maps an uncompressed TIFF of a path and scrambles one that is to be turned.
         with (
-            BytesIO(packed[path]) if packed and path in packed else path.open("rb") as stream,
+            BytesIO(archive[path]) if archive and path in archive else path.open("rb") as stream,
             Image.open(stream) as file,
         ):
             if size is not None:
@@ -268,27 +268,27 @@ MAX_AMPLITUDE = 2.0**31
 """A sample beyond this is damaged: full scale is 1, or in floats that were integers once what 32 bits hold."""
 
 
-def open_audio(path: Path, packed: Archive | None = None) -> soundfile.SoundFile:
+def open_audio(path: Path, archive: Archive | None = None) -> soundfile.SoundFile:
     """A sound's file, or what is in `packed` of that name; of an MP3 with the length that its frames tell."""
-    known = packed[path] if packed and path in packed else None
+    known = archive[path] if archive and path in archive else None
     if path.suffix.lower() == ".mp3":
         known = add_mp3_length(path.read_bytes() if known is None else known)
     return soundfile.SoundFile(path if known is None else BytesIO(known))
 
 
-def read_audio(path: Path, packed: Archive | None = None) -> Audio:
+def read_audio(path: Path, archive: Archive | None = None) -> Audio:
     """A sound as float32 (samples,) where it has one channel, else (channels, samples), at its own rate in Hz.
 
     A file that was cut off is refused, though its beginning could be read. What is in `packed` is read from there.
     """
     try:
-        with open_audio(path, packed) as file:
+        with open_audio(path, archive) as file:
             promised, log, rate = file.frames, file.extra_info, file.samplerate
             if promised >= UNKNOWN_FRAMES:
                 raise InputError(f"{path} does not say how long it is, as a stream does not: save it as a file")
             samples = np.asarray(file.read(dtype="float32", always_2d=True), np.float32)
     except (soundfile.LibsndfileError, OSError, MemoryError) as error:
-        reason = one_line(error) if (packed and path in packed) or path.exists() else "no such file"
+        reason = one_line(error) if (archive and path in archive) or path.exists() else "no such file"
         raise InputError(f"{path} cannot be read as a sound: {reason}") from error
     # libsndfile reads what is left of a WAV, AIFF or Ogg file, and only its log tells.
     cut = _CUT.search(log)

@@ -157,13 +157,13 @@ def optional_method(examples: Sequence[Example], name: str) -> Callable[[int], A
 
 
 def readable_examples(
-    examples: Split, *, bad_examples: BadExamples = "stop", most: int | None = None
+    examples: Split, *, bad_examples: BadExamples = "stop", max_examples: int | None = None
 ) -> Iterator[Example]:
     """Examples to learn a vocabulary or a mean from: all that can be read, or at most `most` of them, evenly spaced.
 
     Raises InputError at the first that cannot be read, unless bad_examples is "skip".
     """
-    step = max(-(-len(examples) // most), 1) if most else 1
+    step = max(-(-len(examples) // max_examples), 1) if max_examples else 1
     for index in range(0, len(examples), step):
         try:
             yield example_of(examples[index])

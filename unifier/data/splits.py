@@ -27,7 +27,7 @@ def select_part(entries: Sequence[ItemT], parts: Sequence[SplitName], name: Spli
 
 
 def hold_out(
-    what: str,
+    name: str,
     labels: Sequence[str],
     parts: Sequence[SplitName],
     *,
@@ -44,11 +44,11 @@ def hold_out(
     splits = _by_label(labels, parts, one_in) if groups is None else _by_group(labels, groups, parts, one_in)
     if len(set(splits)) <= len(parts):
         unit = "examples of one class" if groups is None else "groups that share their classes with others"
-        raise InputError(check_counts(what, parts, unit))
+        raise InputError(too_few_message(name, parts, unit))
     return splits
 
 
-def check_counts(what: str, parts: Sequence[SplitName], unit: str) -> str:
+def too_few_message(what: str, parts: Sequence[SplitName], unit: str) -> str:
     """How many of the `unit` are needed to hold out those parts."""
     return (
         f"{what}: too few examples to hold out {' and '.join(parts)}; "
@@ -57,12 +57,12 @@ def check_counts(what: str, parts: Sequence[SplitName], unit: str) -> str:
 
 
 def hold_out_rows(
-    what: str,
+    name: str,
     count: int,
     parts: Sequence[SplitName],
     *,
-    most: int | None = None,
-    alone: NDArray[np.bool_] | None = None,
+    max_rows: int | None = None,
+    unique: NDArray[np.bool_] | None = None,
 ) -> dict[SplitName, NDArray[np.int32]]:
     """The rows of each split, in order: as `hold_out` draws them where there are neither labels nor groups.
 
@@ -70,15 +70,15 @@ def hold_out_rows(
     (pairs that occur once) may be drawn.
     """
     if count <= len(parts):
-        raise InputError(check_counts(what, parts, "examples"))
-    size = min(max(1, round(count / HELD_OUT_ONE_IN)), most or count)
+        raise InputError(too_few_message(name, parts, "examples"))
+    size = min(max(1, round(count / HELD_OUT_ONE_IN)), max_rows or count)
     drawn = np.random.RandomState(0).permutation(np.arange(count, dtype=np.int32))
-    if alone is not None:
-        drawn = drawn[alone[drawn]]
+    if unique is not None:
+        drawn = drawn[unique[drawn]]
         size = min(size, len(drawn) // len(parts))
         if not size:
             raise InputError(
-                f"{what}, of which {len(drawn):,} occur once: too few to hold out {' and '.join(parts)}, which are to "
+                f"{name}, of which {len(drawn):,} occur once: too few to hold out {' and '.join(parts)}, which are to "
                 "share none with train; give duplicates=drop, or splits of your own"
             )
     stays, rows = np.ones(count, np.bool_), dict[SplitName, NDArray[np.int32]]()
@@ -142,7 +142,7 @@ def _draw_groups(
 
 
 def rotate_folds(
-    what: str,
+    name: str,
     folds: Sequence[int],
     test: int | None,
     *,
@@ -156,16 +156,16 @@ def rotate_folds(
     folds (it calls them by the word `unit`), or one of the `labels` in none that trains.
     """
     if groups is not None:
-        check_no_leak(f"{what}: {unit}", groups, [f"fold {fold}" for fold in folds])
+        check_no_leak(f"{name}: {unit}", groups, [f"fold {fold}" for fold in folds])
     names = sorted(set(folds))
     test = check_choice("fold", names[0] if test is None else test, names)
     if len(names) < len(SPLITS):
-        raise InputError(f"{what} has {len(names)} folds: train, val and test take at least three")
+        raise InputError(f"{name} has {len(names)} folds: train, val and test take at least three")
     val = names[(names.index(test) + 1) % len(names)]
     splits: dict[int, SplitName] = {test: "test", val: "val"}
     parts: list[SplitName] = [splits.get(fold, "train") for fold in folds]
     if labels is not None:
-        check_trained_labels(f"{what}, fold {test}", labels, parts)
+        check_trained_labels(f"{name}, fold {test}", labels, parts)
     return parts
 
 
@@ -175,18 +175,18 @@ def count_copies(contents: Sequence[str], parts: Sequence[SplitName]) -> int:
     return sum(part != "train" and own in trained for own, part in zip(contents, parts, strict=True))
 
 
-def check_no_leak(what: str, groups: Sequence[str], parts: Sequence[str]) -> None:
+def check_no_leak(name: str, groups: Sequence[str], parts: Sequence[str]) -> None:
     """Raise InputError, naming the group, where one is in two parts: a test would flatter who was trained on it."""
     seen: dict[str, str] = {}
     for group, part in zip(groups, parts, strict=True):
         if seen.setdefault(group, part) != part:
-            raise InputError(f"{what} {group!r} is in {seen[group]} and in {part}: it may be in one only")
+            raise InputError(f"{name} {group!r} is in {seen[group]} and in {part}: it may be in one only")
 
 
-def check_trained_labels(what: str, labels: Sequence[str], parts: Sequence[SplitName]) -> None:
+def check_trained_labels(name: str, labels: Sequence[str], parts: Sequence[SplitName]) -> None:
     """Raise InputError, naming them, where val or test have labels that no training example has."""
     trained = set(select_part(labels, parts, "train"))
     lacking = sorted(set(labels) - trained)
     if trained and lacking:
         more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
-        raise InputError(f"{what}: nothing in train is of {', '.join(lacking[:5])}{more}, which val or test have")
+        raise InputError(f"{name}: nothing in train is of {', '.join(lacking[:5])}{more}, which val or test have")

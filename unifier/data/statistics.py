@@ -16,28 +16,28 @@ Measure = Callable[[Sequence[Example], int], float]
 """What is measured of the example at that place in a split; ValueError or OSError where it cannot be read."""
 
 
-def median_side(source: Source, *, most: int = 200) -> float:
+def median_side(source: Source, *, max_examples: int = 200) -> float:
     """The median of pictures' longer sides, in pixels; see `usual`."""
-    return statistic_of(source, lambda split, index: max(split[index].input.shape[:2]), most)
+    return median_of(source, lambda split, index: max(split[index].input.shape[:2]), max_examples)
 
 
-def median_duration(source: Source, *, most: int = 50) -> float:
+def median_duration(source: Source, *, max_examples: int = 50) -> float:
     """The median length of sounds, read from files' headers where there are any; see `usual`."""
     known: float | None = getattr(source, "seconds", None)
-    return statistic_of(source, _seconds, most) if known is None else known
+    return median_of(source, _seconds, max_examples) if known is None else known
 
 
-def max_duration(source: Source, *, most: int = 50) -> float:
+def max_duration(source: Source, *, max_files: int = 50) -> float:
     """The longest sound among the largest files of all splits, read as `usual_seconds` reads it; 0 if none can be."""
     known: float | None = getattr(source, "seconds", None)
     if known is not None:
         return known
     splits = _splits(source)
-    largest = nlargest(most, _places(splits), key=lambda place: _size(place[0]))
+    largest = nlargest(max_files, _places(splits), key=lambda place: _size(place[0]))
     return max(_measured(splits, _seconds, largest), default=0.0)
 
 
-def statistic_of(source: Source, measure: Measure, most: int) -> float:
+def median_of(source: Source, measure: Measure, most: int) -> float:
     """The median over at most so many examples of all splits, evenly spaced by their places; 0 if none can be read."""
     splits = _splits(source)
     places = _places(splits)

@@ -60,10 +60,10 @@ class RaggedArray:
             self._written = MemmapArray(array.dtype, array.shape[1:], self._file), MemmapArray(np.int64)
             self._written[1].append(np.zeros(1, np.int64))
         first, bounds = self._written
-        if (array.dtype, array.shape[1:]) != (first.dtype, first.sides):
+        if (array.dtype, array.shape[1:]) != (first.dtype, first.row_shape):
             raise InputError(
                 f"an example of {_said(array.dtype, array.shape[1:])} stands beside one of "
-                f"{_said(first.dtype, first.sides)}: encode all alike"
+                f"{_said(first.dtype, first.row_shape)}: encode all alike"
             )
         first.append(array)
         bounds.append(np.array([len(first)]))
@@ -84,7 +84,7 @@ class RaggedArray:
         return (ends[indices] - starts[indices]).astype(np.int32)
 
     def padded(
-        self, indices: Sequence[int] | NDArray[np.int64], fill: float, piece: "Crop | None" = None
+        self, indices: Sequence[int] | NDArray[np.int64], pad_value: float, crop: "Crop | None" = None
     ) -> tuple[Tensor, Tensor]:
         """Some of them side by side (B, ..., n), padded to the longest with `fill`; and where they are real (B, n).
 
@@ -92,15 +92,15 @@ class RaggedArray:
         """
         rows, held = np.asarray(indices), self._read()
         starts, ends = torch.from_numpy(held.starts[rows]), torch.from_numpy(held.ends[rows])
-        if piece is not None:
-            starts = starts + piece.start
-            ends = ends.minimum(starts + piece.most)
+        if crop is not None:
+            starts = starts + crop.start
+            ends = ends.minimum(starts + crop.most)
         lengths = ends - starts
         place = torch.arange(int(lengths.max()))
         real = place < lengths[:, None]
         columns = held.columns[(starts[:, None] + place).clamp_(max=len(held.columns) - 1)]
         if not real.all():
-            columns[~real] = fill
+            columns[~real] = pad_value
         return columns.movedim(1, -1), real
 
     def _read(self) -> "_Held":
@@ -139,7 +139,7 @@ class MemmapArray:
     """
 
     def __init__(self, dtype: DTypeLike, sides: tuple[int, ...] = (), file: Path | None = None) -> None:
-        self.dtype, self.sides = np.dtype(dtype), sides
+        self.dtype, self.row_shape = np.dtype(dtype), sides
         self._rows = 0
         # Closed once it is mapped, or with this.
         self._file = TemporaryFile() if file is None else file.open("w+b")  # noqa: SIM115
@@ -165,7 +165,7 @@ class MemmapArray:
         """All rows (n, ...)."""
         if self._array is None:
             self._file.flush()
-            shape = (self._rows, *self.sides)
+            shape = (self._rows, *self.row_shape)
             # Writable, or torch warns; nobody writes. Nothing at all cannot be mapped.
             mapped = np.memmap(self._file, self.dtype, "r+", shape=shape) if self._rows else np.empty(shape, self.dtype)
             self._file.close()

@@ -109,9 +109,9 @@ class TranslationMemory(NamedTuple):
     source: BinaryIO
     """One text a line."""
     target: BinaryIO
-    numbers: MemmapArray
+    unit_numbers: MemmapArray
     """Each one's number in the file, from 1."""
-    lacking: int
+    num_incomplete: int
     """How many units have not both languages."""
 
 

@@ -68,7 +68,7 @@ class CIFAR10:
             LabeledFile(path, check_choice(f"class ({path})", path.parent.name, self.labels)) for path in sorted(packed)
         ]
         kept = self._kept([picture.target for picture in pictures], name)
-        return from_files([pictures[index] for index in kept], partial(read_image, packed=packed))
+        return from_files([pictures[index] for index in kept], partial(read_image, archive=packed))
 
     def _original(self, official: str, name: SplitName) -> Examples[int]:
         stem = "test_batch" if official == "test" else "data_batch"

@@ -61,7 +61,7 @@ class FSDD:
     def split(self, name: SplitName) -> Examples[LabeledFile]:
         """The recordings of one split, by their names."""
         recordings = select_part(self._recordings, self._parts, name)
-        return from_files([one.sound for one in recordings], partial(read_audio, packed=self._packed))
+        return from_files([one.sound for one in recordings], partial(read_audio, archive=self._packed))
 
     @cached_property
     def sha256(self) -> str:

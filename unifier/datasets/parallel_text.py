@@ -137,7 +137,7 @@ class ParallelText:
             whole, what = rows["train"], f"{self._files['train'][0]}, {len(rows['train']):,} pairs"
             raw = self._pairs["train"].raw()
             alone = None if self._duplicates == "drop" else ~duplicate_pairs(raw, first_too=True)[whole]
-            held = hold_out_rows(what, len(whole), lacking, most=MAX_HELD_OUT, alone=alone)
+            held = hold_out_rows(what, len(whole), lacking, max_rows=MAX_HELD_OUT, unique=alone)
             rows |= {part: whole[some] for part, some in held.items()}
         return {part: cast("Sequence[int]", MemmapArray.from_array(np.asarray(one))) for part, one in rows.items()}
 
@@ -158,7 +158,7 @@ class _Pairs:
                 raise InputError(f"{files[0]}: a translation memory has many languages; say which two are meant")
             memory = read_tmx(files[0], languages)
             self.sides = [LineIndex(memory.source), LineIndex(memory.target)]
-            self.numbers, self.lacking = memory.numbers.read(), memory.lacking
+            self.numbers, self.lacking = memory.unit_numbers.read(), memory.num_incomplete
         else:
             self.sides = [LineIndex(open_decompressed(file)) for file in files]
         if len(self.sides[0]) != len(self.sides[-1]):

@@ -72,7 +72,7 @@ def first_readable(task: Task, bad_examples: BadExamples) -> tuple[Example, Enco
     why: InputError | None = None
     for example in readable_examples(open_split(task.source, "train"), bad_examples=bad_examples):
         try:
-            return example, encode_split([example], task.tokenizer, task.head, said=name_of(task.source))[0]
+            return example, encode_split([example], task.tokenizer, task.head, desc=name_of(task.source))[0]
         except InputError as error:
             if bad_examples == "stop":
                 raise
