@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 # Read from its module when first asked for, so that `import unifier` and the command line start at once.
 _HOMES = {
     "Task": "unifier.experiment",
-    "Bag": "unifier.trunks.mean_attention",
+    "MeanAttentionTrunk": "unifier.trunks.mean_attention",
     "Batch": "unifier.data.dataloader",
     "ClassificationHead": "unifier.heads.classification",
     "Comparison": "unifier.comparison",
-    "Convolutional": "unifier.trunks.convolutional",
+    "ConvolutionalTrunk": "unifier.trunks.convolutional",
     "Example": "unifier.data.source",
     "Experiment": "unifier.experiment",
     "Head": "unifier.heads.head",
-    "Recurrent": "unifier.trunks.recurrent",
+    "RecurrentTrunk": "unifier.trunks.recurrent",
     "Result": "unifier.training.result",
     "ScoreRange": "unifier.data.source",
     "Source": "unifier.data.source",
@@ -41,7 +41,7 @@ _HOMES = {
     "Transformer": "unifier.trunks.transformer",
     "TranslationHead": "unifier.heads.transformer_decoder",
     "Trunk": "unifier.trunks.trunk",
-    "Unifier": "unifier.training.lightning_module",
+    "UnifierModule": "unifier.training.lightning_module",
     "load": "unifier.inference.load",
     "run": "unifier.launch",
 }
