@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypeVar, cast, final, get_args
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]  of 1, 2 and 3 axes
 
-from unifier.data.dataloader import Augment, Batch, BudgetUnit, TestTimeAugmentation
+from unifier.data.dataloader import Augmentation, Batch, BudgetUnit, TestTimeAugmentation
 from unifier.data.source import BadExamples, Source
 from unifier.files import read_json, write_json
 from unifier.heads.head import Head
@@ -302,7 +302,7 @@ class Task:
     head: Head
     loss_weight: float = 1.0
     """What its loss counts for beside the other tasks'."""
-    augmentation: Augment | None = None
+    augmentation: Augmentation | None = None
     """What is done to its training batches, each time anew."""
     tta: TestTimeAugmentation | None = None
     """The ways in which validation and test look at each example; None is once, as it is."""

@@ -85,7 +85,7 @@ def test_a_changed_batch_is_one_of_the_same_kind_and_the_generator_decides(
     assert any(not torch.equal(first.values, change(one, seeded(seed)).values) for seed in (1, 2, 3))
     assert torch.equal(one.values, kept)
     assert (first.values.dtype, first.values.shape) == (torch.uint8, kept.shape)
-    for part in ("positions", "mask", "places"):
+    for part in ("positions", "mask", "example_indices"):
         assert torch.equal(getattr(first, part), getattr(one, part))
     assert not first.values.mT[one.positions[:, 0] == NO_POSITION].any()
     pictures = tokenizer.to_images(first.values, first.positions)  # overlapping patches still agree
@@ -215,7 +215,9 @@ def test_views_are_the_picture_its_mirror_image_and_both_shifted() -> None:
 @pytest.mark.parametrize(("crop", "flip", "most"), [(0, False, 1), (0, True, 2), (2, False, 5), (2, True, 10)])
 def test_more_views_than_there_are(crop: int, flip: bool, most: int) -> None:
     for count in (0, most + 1):
-        with pytest.raises(InputError, match=f"crops={count}: with crop={crop} and flip={flip} there are 1 to {most} "):
+        with pytest.raises(
+            InputError, match=f"num_crops={count}: with crop={crop} and flip={flip} there are 1 to {most} "
+        ):
             image_tta(PatchTokenizer(8), count, crop=crop, flip=flip)
 
 
@@ -244,14 +246,16 @@ def test_by_default_pictures_go_through_a_stem_and_are_shifted() -> None:
     assert any(isinstance(part, torch.nn.MaxPool2d) for part in task.tokenizer.modules()), "not pooled"
     batch = collate(encode_split(list(task.source.split("train")[:8]), task.tokenizer, task.head)[0], range(8))
     (eighth,), (quarter,) = (pictures(crop=crop).tasks.values() for crop in (1, 2))  # of 8 pixels
-    moved, by_1, by_2 = (one.augment(batch, torch.Generator().manual_seed(0)).values for one in (task, eighth, quarter))
+    moved, by_1, by_2 = (
+        one.augmentation(batch, torch.Generator().manual_seed(0)).values for one in (task, eighth, quarter)
+    )
     assert torch.equal(moved, by_1)
     assert not torch.equal(moved, by_2)
     with pytest.raises(InputError, match="epochs=0: a number above 0"):
         pictures(epochs=0)
     (plain,) = pictures(stem=None, crop=0).tasks.values()
     assert isinstance(plain.tokenizer.project, LinearProjection)
-    assert plain.augment is None
+    assert plain.augmentation is None
 
 
 def test_the_experiment_trains_with_every_setting(tmp_path: Path) -> None:
@@ -263,7 +267,7 @@ def test_the_experiment_trains_with_every_setting(tmp_path: Path) -> None:
         "random_erasing": 0.5,
         "mixup": 0.8,
         "cutmix": 1.0,
-        "crops": 3,
+        "num_crops": 3,
     }
     regular: dict[str, Any] = {
         "drop_path": 0.1,
@@ -288,13 +292,13 @@ def test_the_experiment_changes_pictures_as_each_setting_says(given: dict[str, A
     change = augment_images(task.tokenizer, 10, **given)
     assert change is not None
     expected = change(batch, seeded())
-    assert all(map(torch.equal, task.augment(batch, seeded()), expected))
+    assert all(map(torch.equal, task.augmentation(batch, seeded()), expected))
     assert not torch.equal(expected.values, batch.values)
 
 
 @pytest.mark.parametrize(
     ("given", "count"),
-    [({"crops": 3}, 3), ({"crops": 7, "flip": True}, 7), ({"crops": 1}, 1), ({}, 5), ({"crop": 0}, 1)],
+    [({"num_crops": 3}, 3), ({"num_crops": 7, "flip": True}, 7), ({"num_crops": 1}, 1), ({}, 5), ({"crop": 0}, 1)],
     ids=str,
 )
 def test_the_experiment_shows_as_many_views_as_asked_for_or_five(given: dict[str, Any], count: int) -> None:
@@ -302,9 +306,9 @@ def test_the_experiment_shows_as_many_views_as_asked_for_or_five(given: dict[str
     (task,) = pictures(**{"crop": 2} | given).tasks.values()
     batch = collate(encode_split(list(task.source.split("test")[:4]), task.tokenizer, task.head)[0], range(4))
     seen = image_tta(task.tokenizer, count, crop=2, flip=given.get("flip", False))
-    assert (task.views is None) == (seen is None) == (count == 1)
+    assert (task.tta is None) == (seen is None) == (count == 1)
     if seen is not None:
-        views = list(task.views(batch))
+        views = list(task.tta(batch))
         assert len({view.values.numpy().tobytes() for view in views}) == count
         for view, expected in zip(views, seen(batch), strict=True):
             assert torch.equal(view.values, expected.values)

@@ -8,28 +8,30 @@ import torch
 from torch import Tensor
 from torchaudio.functional import mask_along_axis_iid
 
-from unifier.augmentation.audio import AudioAugmentation, audio_tta, augment_audio, draw_masks
+from unifier.augmentation.audio import RandomAudioTransform, audio_tta, augment_audio, draw_masks
 from unifier.augmentation.mixup import Mixup
-from unifier.data.dataloader import Augment, Batch, BudgetUnit, TrainDataLoader, trained_lengths
+from unifier.data.dataloader import Augmentation, Batch, BudgetUnit, TrainDataLoader, trained_lengths
 from unifier.data.encoding import EncodedSplit
 from unifier_tokenizers import NO_POSITION, Audio, FrameTokenizer, WaveformTokenizer, pad_columns
 from unifier_tokenizers.audio import POWER_FLOOR, AudioTokenizer
 from unifier_tokenizers.patches import Tiles
 
 RATE, F, D = 8000, 20, 12
-SHAPE: dict[str, Any] = {"rate": RATE, "window": 0.032, "hop": 0.016, "bands": F}
+SHAPE: dict[str, Any] = {"sample_rate": 8000, "win_length": 0.032, "hop_length": 0.016}
+MEL: dict[str, Any] = {**SHAPE, "n_mels": 20}
+FILTERS: dict[str, Any] = {**SHAPE, "n_filters": 20}
 TOKENIZERS: dict[str, AudioTokenizer] = {
-    "frames": FrameTokenizer(D, **SHAPE),
-    "stacks": FrameTokenizer(D, **SHAPE, stack=4),
-    "patches": FrameTokenizer(D, **SHAPE, patch=(4, 5)),
-    "overlapping": FrameTokenizer(D, **SHAPE, patch=(5, 6), stride=(2, 4)),
-    "waveform": WaveformTokenizer(D, **SHAPE),
-    "stretches": WaveformTokenizer(D, **SHAPE, stack=3),
+    "frames": FrameTokenizer(D, **MEL),
+    "stacks": FrameTokenizer(D, **MEL, stack=4),
+    "patches": FrameTokenizer(D, **MEL, patch=(4, 5)),
+    "overlapping": FrameTokenizer(D, **MEL, patch=(5, 6), stride=(2, 4)),
+    "waveform": WaveformTokenizer(D, **FILTERS),
+    "stretches": WaveformTokenizer(D, **FILTERS, stack=3),
 }
 CHANGES: list[dict[str, Any]] = [
     {"time_masks": 3},
     {"band_masks": 2},
-    {"shift": 0.2, "random_eq": 6.0},
+    {"freq_shift": 0.2, "random_eq": 6.0},
     {"gain": 6.0},
     {"crop": 0.7},
     {"speed_perturb": 0.3},
@@ -54,7 +56,7 @@ def drawn(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def changing(tokenizer: AudioTokenizer, **given: Any) -> Augment:
+def changing(tokenizer: AudioTokenizer, **given: Any) -> Augmentation:
     found = augment_audio(tokenizer, **given)
     assert found is not None
     return found
@@ -62,8 +64,8 @@ def changing(tokenizer: AudioTokenizer, **given: Any) -> Augment:
 
 def planes(tokenizer: AudioTokenizer, batch: Batch) -> list[Tensor]:
     """What each example's columns show: (frames, bands)."""
-    times = batch.mask.sum(1) // tokenizer.tiles.across
-    joined, lengths = tokenizer.tiles.join(batch.values, times), tokenizer.tiles.frames(times).tolist()
+    times = batch.mask.sum(1) // tokenizer.tiles.tiles_per_step
+    joined, lengths = tokenizer.tiles.join(batch.values, times), tokenizer.tiles.num_frames(times).tolist()
     return [plane[:length] for plane, length in zip(joined, lengths, strict=True)]
 
 
@@ -71,7 +73,7 @@ def planes(tokenizer: AudioTokenizer, batch: Batch) -> list[Tensor]:
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_a_changed_batch_is_a_batch_and_the_generator_alone_decides_it(kind: str, change: dict[str, Any]) -> None:
     tokenizer = TOKENIZERS[kind]
-    if isinstance(tokenizer, WaveformTokenizer) and change.keys() & {"band_masks", "shift"}:
+    if isinstance(tokenizer, WaveformTokenizer) and change.keys() & {"band_masks", "freq_shift"}:
         return
     batch = batch_of(tokenizer, SOUNDS)
     before, random = Batch(*(tensor.clone() for tensor in batch)), torch.get_rng_state()
@@ -87,7 +89,7 @@ def test_a_changed_batch_is_a_batch_and_the_generator_alone_decides_it(kind: str
     assert torch.equal(found.mask, torch.arange(found.mask.shape[1]) < columns[:, None])
     assert int(columns.max()) == found.mask.shape[1], "the batch is as wide as its longest example"
     assert (columns <= batch.mask.sum(1)).all()
-    assert not (columns % tokenizer.tiles.across).any()
+    assert not (columns % tokenizer.tiles.tiles_per_step).any()
     padding = ~found.mask[:, None]
     assert not found.values.masked_select(padding).any()
     assert torch.equal((found.positions == NO_POSITION).all(1), ~found.mask)
@@ -103,7 +105,7 @@ def test_a_changed_batch_is_a_batch_and_the_generator_alone_decides_it(kind: str
 @pytest.mark.parametrize("normalize", ["whole", "band"])
 @pytest.mark.parametrize("shape", [{}, {"stack": 4}, {"patch": (5, 8), "stride": (2, 4)}], ids=str)
 def test_masks_hide_whole_frames_and_whole_bands_by_what_normal_makes_0(shape: Any, normalize: Any) -> None:
-    tokenizer = FrameTokenizer(D, **SHAPE, **shape, normalize=normalize).fit(SOUNDS)
+    tokenizer = FrameTokenizer(D, **MEL, **shape, normalize=normalize).fit(SOUNDS)
     batch = batch_of(tokenizer, SOUNDS[:3])
     found = changing(tokenizer, time_masks=2, time_width=0.2, band_masks=1, band_width=0.5)(batch, drawn(3))
     assert torch.equal(found.positions, batch.positions)
@@ -112,15 +114,15 @@ def test_masks_hide_whole_frames_and_whole_bands_by_what_normal_makes_0(shape: A
         changed = plane != before
         frames, bands = changed.float().mean(1) > 0.9, changed.float().mean(0) > 0.9
         assert torch.equal(changed, (frames[:, None] | bands) & changed)
-        assert torch.equal(plane[changed], tokenizer.normal.mean.expand_as(plane)[changed])
+        assert torch.equal(plane[changed], tokenizer.norm.mean.expand_as(plane)[changed])
         assert int(frames.sum()) <= 2 * 0.2 * len(plane)
         assert int(bands.sum()) <= 0.5 * F
         hidden += int(changed.sum())
     assert hidden
-    tiles, frames = tokenizer.tiles, int(tokenizer.tiles.frames(torch.tensor(7)))
-    power = tiles.cut(tokenizer.normal.mean.expand(frames, -1)).T[None].unflatten(2, tiles.patch)
+    tiles, frames = tokenizer.tiles, int(tokenizer.tiles.num_frames(torch.tensor(7)))
+    power = tiles.cut(tokenizer.norm.mean.expand(frames, -1)).T[None].unflatten(2, tiles.patch)
     positions = tokenizer.encode(noise(256 + (frames - 1) * 128, 0)).positions[None]
-    assert not tokenizer.normal(power, positions).any()
+    assert not tokenizer.norm(power, positions).any()
 
 
 @pytest.mark.parametrize("share", [0.3, 1.0])
@@ -168,7 +170,7 @@ def test_a_crop_is_a_piece_of_the_sound_where_its_positions_say(kind: str) -> No
     axes = found.positions.shape[1]
     for own in found.positions:
         real = own[:, own[0] != NO_POSITION]
-        places = torch.cartesian_prod(real[0].unique(), torch.arange(tokenizer.tiles.across)).T[:axes]
+        places = torch.cartesian_prod(real[0].unique(), torch.arange(tokenizer.tiles.tiles_per_step)).T[:axes]
         assert torch.equal(real, places.view_as(real))
 
 
@@ -214,7 +216,7 @@ def test_a_crop_of_next_to_nothing_is_one_column_and_a_long_one_changes_nothing(
 def test_a_shift_moves_all_that_a_sound_holds_by_as_many_bands(kind: str) -> None:
     tokenizer, most = TOKENIZERS[kind], 4
     batch = batch_of(tokenizer, [SOUNDS[0]] * 60)
-    found = changing(tokenizer, shift=0.2)(batch, drawn(0))
+    found = changing(tokenizer, freq_shift=0.2)(batch, drawn(0))
     before = planes(tokenizer, batch)[0]
     low, high = before[:, :1].expand(-1, most), before[:, -1:].expand(-1, most)
     wide = torch.cat([low, before, high], dim=1)
@@ -250,8 +252,8 @@ def ramps(tokenizer: AudioTokenizer, lengths: list[int]) -> Batch:
     """Sounds whose frames hold their own number, in all bands."""
     sounds = [noise(256 + (length - 1) * 128, 0) for length in lengths]
     batch = batch_of(tokenizer, sounds)
-    times = batch.mask.sum(1) // tokenizer.tiles.across
-    frames = torch.arange(int(tokenizer.tiles.frames(times).max())).float()
+    times = batch.mask.sum(1) // tokenizer.tiles.tiles_per_step
+    frames = torch.arange(int(tokenizer.tiles.num_frames(times).max())).float()
     plane = frames[None, :, None].expand(len(lengths), -1, tokenizer.tiles.bands)
     values = tokenizer.tiles.cut(plane).masked_fill(~batch.mask[:, None], 0)
     return batch._replace(values=values)
@@ -263,7 +265,7 @@ def test_stretching_reads_between_frames_at_an_even_speed(kind: str) -> None:
     batch = ramps(tokenizer, [60, 60, 33, 1, 60, 60])
     found = changing(tokenizer, speed_perturb=share)(batch, drawn(0))
     speeds: list[float] = []
-    silence = tokenizer.tiles.silence
+    silence = tokenizer.tiles.pad_value
     for after, before, first in zip(
         planes(tokenizer, found), planes(tokenizer, batch), found.positions[:, 0, 0].tolist(), strict=True
     ):
@@ -290,17 +292,17 @@ def test_stretching_reads_between_frames_at_an_even_speed(kind: str) -> None:
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_views_are_pieces_from_the_beginning_to_the_end(kind: str) -> None:
     tokenizer, own = TOKENIZERS[kind], changing(TOKENIZERS[kind], crop=0.7)
-    assert isinstance(own, AudioAugmentation)
+    assert isinstance(own, RandomAudioTransform)
     views, batch = audio_tta(tokenizer, 3, crop=0.7), batch_of(tokenizer, SOUNDS)
     assert views is not None
     pieces = list(views(batch))
     assert len(pieces) == 3
     lengths = batch.mask.sum(1)
     for piece in pieces:
-        assert torch.equal(piece.mask.sum(1), lengths.clamp(max=own.most))
+        assert torch.equal(piece.mask.sum(1), lengths.clamp(max=own.max_length()))
         assert torch.equal(piece.example_indices, batch.example_indices)
         for b in range(len(SOUNDS)):
-            real, first = piece.mask[b], int(piece.positions[b, 0, 0]) * tokenizer.tiles.across
+            real, first = piece.mask[b], int(piece.positions[b, 0, 0]) * tokenizer.tiles.tiles_per_step
             within = slice(first, first + int(real.sum()))
             assert torch.equal(piece.values[b][:, real], batch.values[b][:, within])
             assert torch.equal(piece.positions[b][:, real], batch.positions[b][:, within])
@@ -308,7 +310,7 @@ def test_views_are_pieces_from_the_beginning_to_the_end(kind: str) -> None:
             assert (piece.positions[b][:, ~real] == NO_POSITION).all()
     starts = torch.stack([piece.positions[:, 0, 0] for piece in pieces])
     assert (starts[0] == 0).all()
-    assert torch.equal(starts[-1] * tokenizer.tiles.across, (lengths - pieces[-1].mask.sum(1)))
+    assert torch.equal(starts[-1] * tokenizer.tiles.tiles_per_step, (lengths - pieces[-1].mask.sum(1)))
     assert len(set(starts[:, 0].tolist())) == 3
 
 
@@ -325,7 +327,7 @@ def test_views_are_moved_both_ways_by_half_of_what_training_moves(kind: str, mos
 
 
 def test_what_is_hidden_of_a_quiet_sound_is_nothing_by_its_own_mean() -> None:
-    tokenizer = FrameTokenizer(D, **SHAPE, normalize="example").fit(SOUNDS[:1])
+    tokenizer = FrameTokenizer(D, **MEL, normalize="example").fit(SOUNDS[:1])
     batch = batch_of(tokenizer, [Audio(SOUNDS[0].waveform * 0.01, RATE)] * 8)
     found = changing(tokenizer, time_masks=2, band_masks=1)(batch, drawn(0))
     for plane, before in zip(planes(tokenizer, found), planes(tokenizer, batch), strict=True):

@@ -26,7 +26,7 @@ def test_pieces_need_a_length() -> None:
     assert audio_tta(FRAMES, 1, crop=0.7) is None
     assert audio_tta(WAVEFORM, 1) is None
     for count, crop in ((3, None), (0, 0.7)):
-        with pytest.raises(InputError, match=f"crops={count}: 1 is the whole sound"):
+        with pytest.raises(InputError, match=f"num_crops={count}: 1 is the whole sound"):
             audio_tta(FRAMES, count, crop=crop)
 
 
@@ -34,8 +34,8 @@ def test_pieces_need_a_length() -> None:
     ("given", "said"),
     [
         ({"speed_perturb": -0.1}, "speed_perturb=-0.1: 0 or more"),
-        ({"shift": 1.0}, "shift=1.0: a number from 0 to below 1"),
-        ({"shift": 0.01}, f"shift=0.01: less than one of {FRAMES.tiles.bands} bands"),
+        ({"freq_shift": 1.0}, "freq_shift=1.0: a number from 0 to below 1"),
+        ({"freq_shift": 0.01}, f"freq_shift=0.01: less than one of {FRAMES.tiles.bands} bands"),
         ({"band_masks": 1, "band_width": 0.01}, f"band_width=0.01: less than one of {FRAMES.tiles.bands} bands"),
         ({"gain": math.inf}, "gain=inf: 0 or more"),
         ({"random_eq": -1.0}, "random_eq=-1.0: 0 or more"),
@@ -58,7 +58,7 @@ def test_the_least_share_of_bands_that_is_named_can_be_taken(bands: int) -> None
     assert augment_audio(tokenizer, freq_shift=float(str(error.value).split()[-3]))
 
 
-@pytest.mark.parametrize("given", [{"band_masks": 2}, {"shift": 0.1}, {"random_eq": 6.0}], ids=str)
+@pytest.mark.parametrize("given", [{"band_masks": 2}, {"freq_shift": 0.1}, {"random_eq": 6.0}], ids=str)
 def test_a_waveform_has_no_bands_to_change(given: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="a waveform has no bands"):
         augment_audio(WAVEFORM, **given)

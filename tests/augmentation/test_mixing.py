@@ -6,8 +6,9 @@ import pytest
 import torch
 from scipy.stats import beta, kstest
 
-from unifier.augmentation.mixup import Mixup, compose, draw_shares, random_choice
-from unifier.data.dataloader import Batch
+from unifier.augmentation.mixup import Compose, Mixup, RandomChoice, draw_shares
+from unifier.data.dataloader import Augmentation, Batch
+from unifier.data.encoding import EncodedSplit
 from unifier_tokenizers import NO_POSITION, InputError
 
 B, F, N = 12, 5, 7
@@ -79,7 +80,7 @@ def test_tags_and_mixed_labels_are_mixed_again() -> None:
     mixed = Mixup(B, 1.0)(batch(target=tags), seeded())
     labels = Mixup(B, 1.0)(batch(), seeded()).target[..., 0]
     torch.testing.assert_close(mixed.target, labels @ tags)
-    twice = compose(Mixup(B, 1.0), Mixup(B, 1.0))(batch(), seeded())
+    twice = Compose(Mixup(B, 1.0), Mixup(B, 1.0))(batch(), seeded())
     expected = torch.einsum("bc,cfn->bfn", twice.target[..., 0], batch().values)
     torch.testing.assert_close(twice.values, expected, atol=1e-3, rtol=0)
 
@@ -102,30 +103,40 @@ def test_the_generator_decides() -> None:
     assert not torch.equal(one.values, other.values)
 
 
+class Add(Augmentation):
+    def __init__(self, number: int, limit: int | None = None, growth: float = 1.0) -> None:
+        self.number, self.limit, self.growth = number, limit, growth
+
+    def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+        return batch._replace(example_indices=batch.example_indices + self.number)
+
+    def max_length(self) -> int | None:
+        return self.limit
+
+    def expected_growth(self, split: EncodedSplit) -> tuple[float, float]:
+        return self.growth, 2 * self.growth
+
+
 def test_one_of_several_changes_a_batch_each_as_often() -> None:
-    def add(what: int) -> Any:
-        return lambda batch, _: batch._replace(places=batch.places + what)
-
     draw = seeded()
-    added = [int(random_choice(add(0), add(1), add(2))(batch(), draw).example_indices[0]) for _ in range(600)]
+    added = [int(RandomChoice(Add(0), Add(1), Add(2))(batch(), draw).example_indices[0]) for _ in range(600)]
     assert all(150 < added.count(what) < 250 for what in range(3))
-    assert int(compose(add(1), add(2))(batch(), draw).example_indices[0]) == 3
+    assert int(Compose(Add(1), Add(2))(batch(), draw).example_indices[0]) == 3
 
 
-def leaves(most: int | None) -> Any:
-    def same(batch: Any, _: Any) -> Any:
-        return batch
-
-    same.most = most  # pyright: ignore[reportFunctionMemberAccess]
-    return same
-
-
-def test_one_of_several_may_be_the_one_that_leaves_most() -> None:
-    assert [random_choice(*map(leaves, each)).most for each in ((5, 3), (None, 3))] == [5, None]  # pyright: ignore[reportFunctionMemberAccess]
+@pytest.mark.parametrize(
+    ("limits", "composed", "chosen"), [((5, 3), 3, 5), ((None, 3), 3, None), ((None, None), None, None)]
+)
+def test_max_length_several(limits: tuple[int | None, ...], composed: int | None, chosen: int | None) -> None:
+    augmentations = [Add(0, limit) for limit in limits]
+    assert Compose(*augmentations).max_length() == composed
+    assert RandomChoice(*augmentations).max_length() == chosen
 
 
-def test_a_chain_leaves_as_much_of_an_example_as_each_of_its_links() -> None:
-    assert [compose(*map(leaves, each)).most for each in ((None, 5, 3), (None,))] == [3, None]  # pyright: ignore[reportFunctionMemberAccess]
+def test_expected_growth_several() -> None:
+    augmentations, split = [Add(0, growth=2.0), Add(0, growth=3.0)], EncodedSplit()
+    assert Compose(*augmentations).expected_growth(split) == (6.0, 24.0)
+    assert RandomChoice(*augmentations).expected_growth(split) == (2.5, 5.0)
 
 
 def test_what_has_no_mean_is_refused() -> None:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from unifier.augmentation.mixup import compose
+from unifier.augmentation.mixup import Compose
 from unifier.augmentation.text import BpeDropout
-from unifier.data.dataloader import Augment, Batch, TrainDataLoader, collate
+from unifier.data.dataloader import Augmentation, Batch, TrainDataLoader, collate
 from unifier.data.encoding import encode_split
 from unifier.datasets.grammar import GrammarPairs
 from unifier.heads.head import IGNORE_INDEX
@@ -83,9 +83,9 @@ def test_what_it_cannot_cut() -> None:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("within", [lambda one: one, compose])
+@pytest.mark.parametrize("within", [lambda one: one, Compose])
 def test_a_budget_and_a_batch_count_the_subwords_that_are_read(
-    dropout: float, within: Callable[[BpeDropout], Augment]
+    dropout: float, within: Callable[[BpeDropout], Augmentation]
 ) -> None:
     head = TranslationHead(VOCABULARY, 8, depth=1, heads=2, ffn_dim=8)
     split, _ = encode_split(PAIRS, SubwordTokenizer(VOCABULARY, 8), head)

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from unifier.data.dataloader import (
+    Augmentation,
     Batch,
     BudgetUnit,
     CostFn,

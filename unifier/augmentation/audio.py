@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from unifier.augmentation.mixup import Mixup
-from unifier.data.dataloader import Augment, Batch, TestTimeAugmentation
+from unifier.data.dataloader import Augmentation, Batch, TestTimeAugmentation
 from unifier.data.storage import Crop
 from unifier_tokenizers import NO_POSITION, InputError, WaveformTokenizer
 from unifier_tokenizers.audio import AudioTokenizer
@@ -34,7 +34,7 @@ def augment_audio(
     time_width: float = 0.1,
     band_masks: int = 0,
     band_width: float = 0.2,
-) -> Augment | None:
+) -> Augmentation | None:
     """What is done to batches of a fitted tokenizer's columns, in this order; None where all of it is off.
 
     `mixup` mixes sounds, a shorter one `repeat`ed, and of a long one only what its piece is cut from. `stretch` is the
@@ -55,28 +55,28 @@ def augment_audio(
     for name, value in amounts.items():
         if not 0 <= value < math.inf:
             raise InputError(f"{name}={value}: 0 or more is needed")
-    check_fraction("shift", freq_shift)
+    check_fraction("freq_shift", freq_shift)
     for name, value in (("time_width", time_width), ("band_width", band_width)):
         if not 0 < value <= 1:
             raise InputError(f"{name}={value}: a share, above 0 and at most 1, is expected")
     if crop is not None and not 0 < crop < math.inf:
         raise InputError(f"crop={crop}: a number of seconds above 0 is needed")
     learned = isinstance(tokenizer, WaveformTokenizer)
-    for name, value in (("band_masks", band_masks), ("shift", freq_shift), ("random_eq", random_eq)):
+    for name, value in (("band_masks", band_masks), ("freq_shift", freq_shift), ("random_eq", random_eq)):
         if learned and value:
             raise InputError(f"{name}={value}: a waveform has no bands; take a tokenizer of frames")
     if not (mixup or crop or freq_shift or any(amounts.values())):
         return None
     tiles = tokenizer.tiles
     least = math.ceil(1e4 / tiles.bands) / 1e4
-    for name, value in (("shift", freq_shift), ("band_width", band_width if band_masks else 0)):
+    for name, value in (("freq_shift", freq_shift), ("band_width", band_width if band_masks else 0)):
         if 0 < value < least:
             raise InputError(f"{name}={value}: less than one of {tiles.bands} bands; take {least} or more")
     side, step = tiles.patch[0], tiles.stride[0]
-    return AudioAugmentation(
+    return RandomAudioTransform(
         tiles=tiles,
-        mean=torch.zeros(1) if learned else tokenizer.normal.mean.cpu().clone(),
-        own_mean=not learned and tokenizer.normal.kind == "example",
+        mean=torch.zeros(1) if learned else tokenizer.norm.mean.cpu().clone(),
+        own_mean=not learned and tokenizer.norm.kind == "example",
         logarithmic=not learned,
         mixup=mixup and replace(mixup, repeat=True),
         speed_perturb=speed_perturb,
@@ -99,12 +99,12 @@ def audio_tta(
     """
     if num_crops < 1 or (num_crops > 1 and crop is None):
         raise InputError(
-            f"crops={num_crops}: 1 is the whole sound, and several are pieces of crop seconds, such as crop=5"
+            f"num_crops={num_crops}: 1 is the whole sound, and several are pieces of crop seconds, such as crop=5"
         )
     change = augment_audio(tokenizer, crop=crop, freq_shift=freq_shift)
-    if not isinstance(change, AudioAugmentation):
+    if not isinstance(change, RandomAudioTransform):
         return None
-    most, half, tiles = change.most if num_crops > 1 else None, (change.freq_shift + 1) // 2, tokenizer.tiles
+    most, half, tiles = change.max_length() if num_crops > 1 else None, (change.freq_shift + 1) // 2, tokenizer.tiles
     if most is None and not half:
         return None
 
@@ -112,16 +112,18 @@ def audio_tta(
         if most is None:
             yield batch
             return
-        longer = (batch.mask.sum(1) - most).clamp(min=0) // tiles.across
+        longer = (batch.mask.sum(1) - most).clamp(min=0) // tiles.tiles_per_step
         for piece in range(num_crops if longer.any() else 1):  # all pieces of short sounds are one
-            yield random_window(batch, Crop((longer * piece / (num_crops - 1)).round().long() * tiles.across, most))
+            yield random_window(
+                batch, Crop((longer * piece / (num_crops - 1)).round().long() * tiles.tiles_per_step, most)
+            )
 
     def seen(batch: Batch) -> Iterator[Batch]:
         for piece in pieces(batch):
             yield piece
             if not half:
                 continue
-            plane = tiles.join(piece.values, piece.mask.sum(1) // tiles.across)
+            plane = tiles.join(piece.values, piece.mask.sum(1) // tiles.tiles_per_step)
             for by in (half, -half):
                 yield piece._replace(values=tiles.cut(shift_bands(plane, by)).masked_fill_(~piece.mask[:, None], 0))
 
@@ -149,7 +151,7 @@ def random_window(batch: Batch, piece: Crop) -> Batch:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class AudioAugmentation:
+class RandomAudioTransform(Augmentation):
     """Changes to the spectrograms or waveforms that a batch of columns shows, each example's by its own numbers.
 
     No example has more columns than before: one that is slower loses what would reach past its length. Those that are
@@ -175,49 +177,48 @@ class AudioAugmentation:
     """How many, and the share of the frames that each hides at most."""
     band_masks: tuple[int, float]
 
-    @property
-    def most(self) -> int | None:
-        """The columns that are left of an example at most; None where none is cut."""
-        return None if self.longest is None else self.tiles.times(self.longest) * self.tiles.across
+    def max_length(self) -> int | None:
+        """Return the number of tokens in a crop, or None if examples are not cropped."""
+        return None if self.longest is None else self.tiles.num_steps(self.longest) * self.tiles.tiles_per_step
 
-    def piece(self, columns: Tensor, generator: torch.Generator) -> Crop | None:
-        """What each example of so many columns (B,) is cut from, all else unread; None where that is all of each."""
+    def crop(self, lengths: Tensor, generator: torch.Generator) -> Crop | None:
+        """Draw a window of each example that is long enough to make a crop of it, also if it is sped up."""
         if self.longest is None:
             return None
         tiles = self.tiles
         frames = math.ceil(self.longest * (1 + self.speed_perturb)) + tiles.stride[0]
-        most = tiles.times(frames) * tiles.across
-        longer = (columns - most).clamp(min=0) // tiles.across
-        return Crop(draw_up_to(longer, generator) * tiles.across, most) if longer.any() else None
+        most = tiles.num_steps(frames) * tiles.tiles_per_step
+        longer = (lengths - most).clamp(min=0) // tiles.tiles_per_step
+        return Crop(draw_up_to(longer, generator) * tiles.tiles_per_step, most) if longer.any() else None
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
         tiles = self.tiles
-        piece = self.piece(batch.mask.sum(1), generator)  # none is left to take where the loader has
-        if piece is not None:
-            batch = random_window(batch, piece)
+        crop = self.crop(batch.mask.sum(1), generator)  # This is None if the data loader has cropped already.
+        if crop is not None:
+            batch = random_window(batch, crop)
         if self.mixup is not None:
             batch = self.mixup(batch, generator)
-        times = batch.mask.sum(1) // tiles.across
-        plane, lengths = tiles.join(batch.values, times), tiles.frames(times)
+        times = batch.mask.sum(1) // tiles.tiles_per_step
+        plane, lengths = tiles.join(batch.values, times), tiles.num_frames(times)
         start = torch.zeros_like(lengths)
         if self.speed_perturb or self.longest:
             longest = self.longest or plane.shape[1]
             plane, lengths, start = stretch_and_crop(plane, lengths, self.speed_perturb, longest, generator)
             past = torch.arange(plane.shape[1]) >= lengths[:, None]
-            plane = plane.masked_fill_(past[:, :, None], tiles.silence)
+            plane = plane.masked_fill_(past[:, :, None], tiles.pad_value)
         if self.freq_shift:
             moved = draw_up_to(torch.full((len(plane), 1), 2 * self.freq_shift), generator) - self.freq_shift
             plane = shift_bands(plane, moved)
         if self.gain:
             decibels = self.gain * (2 * torch.rand(len(plane), 1, 1, generator=generator) - 1)
             if self.logarithmic:
-                plane = (plane + decibels * (math.log(10) / 10)).clamp_(min=tiles.silence)
+                plane = (plane + decibels * (math.log(10) / 10)).clamp_(min=tiles.pad_value)
             else:
                 plane = plane * 10 ** (decibels / 20)
         if self.random_eq:
             knots = self.random_eq * (2 * torch.rand(len(plane), 1, EQ_KNOTS, generator=generator) - 1)
             decibels = functional.interpolate(knots, tiles.bands, mode="linear", align_corners=True)
-            plane = (plane + decibels * (math.log(10) / 10)).clamp_(min=tiles.silence)
+            plane = (plane + decibels * (math.log(10) / 10)).clamp_(min=tiles.pad_value)
         mean = self.mean
         if self.own_mean:
             real = (torch.arange(plane.shape[1]) < lengths[:, None])[:, :, None]
@@ -228,12 +229,12 @@ class AudioAugmentation:
         if self.band_masks[0]:
             hidden = draw_masks(torch.full_like(lengths, tiles.bands), tiles.bands, *self.band_masks, generator)
             plane = mean.where(hidden[:, None], plane)
-        values, left = tiles.cut(plane), tiles.times(lengths)
+        values, left = tiles.cut(plane), tiles.num_steps(lengths)
         columns = torch.arange(values.shape[-1])
-        padding = columns >= (left * tiles.across)[:, None]
+        padding = columns >= (left * tiles.tiles_per_step)[:, None]
         if padding.any():
             values.masked_fill_(padding[:, None], 0)
-        first = (start // tiles.stride[0]).minimum(times - left) * tiles.across
+        first = (start // tiles.stride[0]).minimum(times - left) * tiles.tiles_per_step
         places = (first[:, None] + columns).clamp(max=batch.mask.shape[1] - 1)
         positions = batch.positions.gather(2, places[:, None].expand(-1, batch.positions.shape[1], -1))
         positions.masked_fill_(padding[:, None], NO_POSITION)

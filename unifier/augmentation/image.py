@@ -17,8 +17,8 @@ from PIL import Image
 from timm.data.auto_augment import rand_augment_transform
 from torch import Tensor
 
-from unifier.augmentation.mixup import Mixup, compose, draw_partners, draw_shares, mixed_target, random_choice
-from unifier.data.dataloader import Augment, Batch, TestTimeAugmentation
+from unifier.augmentation.mixup import Compose, Mixup, RandomChoice, draw_partners, draw_shares, mixed_target
+from unifier.data.dataloader import Augmentation, Batch, TestTimeAugmentation
 from unifier_tokenizers import InputError, PatchTokenizer
 from unifier_tokenizers.patches import ImageBatch
 
@@ -36,7 +36,7 @@ def augment_images(
     random_erasing: float = 0.0,
     mixup: float = 0.0,
     cutmix: float = 0.0,
-) -> Augment | None:
+) -> Augmentation | None:
     """What is done to batches of a tokenizer's patches, in this order; None where all of it is off.
 
     `crop` is the most pixels that a picture is shifted by, as `reach` has it, `flip` mirrors half of the pictures,
@@ -59,13 +59,13 @@ def augment_images(
         changes.append(RandAugment(randaugment, tokenizer.channels))
     if random_erasing:
         changes.append(partial(erase_rectangle, share=random_erasing))
-    augments: list[Augment] = [ImageAugmentation(tokenizer, tuple(changes))] if changes else []
-    mixing: list[Augment] = [Mixup(classes, mixup)] if mixup else []
+    augments: list[Augmentation] = [RandomImageTransform(tokenizer, tuple(changes))] if changes else []
+    mixing: list[Augmentation] = [Mixup(classes, mixup)] if mixup else []
     if cutmix:
         mixing.append(CutMix(tokenizer, classes, cutmix))
     if mixing:
-        augments.append(random_choice(*mixing))
-    return compose(*augments) if augments else None
+        augments.append(RandomChoice(*mixing))
+    return Compose(*augments) if augments else None
 
 
 def image_tta(
@@ -80,7 +80,7 @@ def image_tta(
     ways = [(side, mirrored) for side in sides for mirrored in ((False, True) if flip else (False,))]
     if not 1 <= num_crops <= len(ways):
         raise InputError(
-            f"crops={num_crops}: with crop={crop} and flip={flip} there are 1 to {len(ways)} views of a picture"
+            f"num_crops={num_crops}: with crop={crop} and flip={flip} there are 1 to {len(ways)} views of a picture"
         )
 
     def seen(batch: Batch) -> Iterator[Batch]:
@@ -95,7 +95,7 @@ def image_tta(
 
 @final
 @dataclass(frozen=True)
-class ImageAugmentation:
+class RandomImageTransform(Augmentation):
     """Changes to the pictures that a batch of patches shows."""
 
     tokenizer: PatchTokenizer
@@ -110,7 +110,7 @@ class ImageAugmentation:
 
 @final
 @dataclass(frozen=True)
-class CutMix:
+class CutMix(Augmentation):
     """A rectangle of each picture shows another, whose label has as large a share (Yun et al. 2019, section 3.1).
 
     The rectangle has the picture's own proportions and lies within it wholly; its share is drawn from

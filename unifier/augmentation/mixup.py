@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from statistics import fmean
 from typing import final
 
 import numpy as np
@@ -9,40 +10,66 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from unifier.data.dataloader import Augment, Batch
+from unifier.data.dataloader import Augmentation, Batch
+from unifier.data.encoding import EncodedSplit
+from unifier.data.storage import Crop
 from unifier_tokenizers import InputError
 
 
-def compose(*augments: Augment) -> Augment:
-    """All of them, one after the other."""
+@final
+class Compose(Augmentation):
+    """Several augmentations, applied one after the other."""
 
-    def changed(batch: Batch, generator: torch.Generator) -> Batch:
-        for augment in augments:
-            batch = augment(batch, generator)
+    def __init__(self, *augmentations: Augmentation) -> None:
+        self.augmentations = augmentations
+
+    def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+        for augmentation in self.augmentations:
+            batch = augmentation(batch, generator)
         return batch
 
-    most = [left for augment in augments if (left := getattr(augment, "most", None)) is not None]
-    changed.most = min(most, default=None)  # pyright: ignore[reportFunctionMemberAccess]
-    changed.piece = getattr(augments[0], "piece", None) if augments else None  # pyright: ignore[reportFunctionMemberAccess]
-    grown = [grows for augment in augments if (grows := getattr(augment, "growth", None)) is not None]
-    changed.growth = grown[0] if grown else None  # pyright: ignore[reportFunctionMemberAccess]
-    return changed
+    def max_length(self) -> int | None:
+        """Return the smallest limit of the augmentations, or None if none has a limit."""
+        limits = [augmentation.max_length() for augmentation in self.augmentations]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def expected_growth(self, split: EncodedSplit) -> tuple[float, float]:
+        """Return the product of the augmentations' growth factors."""
+        factors = [augmentation.expected_growth(split) for augmentation in self.augmentations]
+        tokens, targets = zip(*factors, strict=True)
+        return math.prod(tokens), math.prod(targets)
+
+    def crop(self, lengths: Tensor, generator: torch.Generator) -> Crop | None:
+        """Draw the window that the first augmentation needs: a later crop may depend on whole examples."""
+        return self.augmentations[0].crop(lengths, generator)
 
 
-def random_choice(*augments: Augment) -> Augment:
-    """One of them for a batch, each as often as the others."""
+@final
+class RandomChoice(Augmentation):
+    """Several augmentations, one of which is applied to a batch, each with the same probability."""
 
-    def changed(batch: Batch, generator: torch.Generator) -> Batch:
-        return augments[int(torch.randint(len(augments), (), generator=generator))](batch, generator)
+    def __init__(self, *augmentations: Augmentation) -> None:
+        self.augmentations = augmentations
 
-    most = [left for augment in augments if (left := getattr(augment, "most", None)) is not None]
-    changed.most = max(most) if len(most) == len(augments) else None  # pyright: ignore[reportFunctionMemberAccess]
-    return changed
+    def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+        chosen = int(torch.randint(len(self.augmentations), (), generator=generator))
+        return self.augmentations[chosen](batch, generator)
+
+    def max_length(self) -> int | None:
+        """Return the largest limit of the augmentations, or None if one has no limit."""
+        limits = [augmentation.max_length() for augmentation in self.augmentations]
+        return None if None in limits else max(limit for limit in limits if limit is not None)
+
+    def expected_growth(self, split: EncodedSplit) -> tuple[float, float]:
+        """Return the mean of the augmentations' growth factors."""
+        factors = [augmentation.expected_growth(split) for augmentation in self.augmentations]
+        tokens, targets = zip(*factors, strict=True)
+        return fmean(tokens), fmean(targets)
 
 
 @final
 @dataclass(frozen=True)
-class Mixup:
+class Mixup(Augmentation):
     """Each example becomes a mean of itself and another, its target too (Zhang et al. 2018, section 2).
 
     The example's own share is drawn from Beta(alpha, alpha). Values may be pixels, spectrogram frames or anything else

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from unifier.data.dataloader import Batch, collate
+from unifier.data.dataloader import Augmentation, Batch, collate
 from unifier.data.encoding import EncodedSplit
 from unifier.heads.head import IGNORE_INDEX
 from unifier_tokenizers import NO_POSITION, InputError, Vocabulary
@@ -30,7 +30,7 @@ MAX_SEGMENTATIONS = 16
 
 
 @final
-class BpeDropout:
+class BpeDropout(Augmentation):
     """Byte-pair encoding that leaves each possible merge out with some probability (Provilkov et al. 2020, section 3).
 
     Source and target, texts in one vocabulary, are both cut anew. Training waits for none of it: a word's ways are
@@ -58,8 +58,8 @@ class BpeDropout:
         positions = column.where(mask, NO_POSITION)[:, None]
         return Batch(padded(values, PAD), positions, mask, padded(targets, IGNORE_INDEX), batch.example_indices)
 
-    def growth(self, split: EncodedSplit) -> tuple[float, float]:
-        """How many times as many columns N and target tokens L it makes of a split's examples, by some of them."""
+    def expected_growth(self, split: EncodedSplit) -> tuple[float, float]:
+        """Estimate the growth of token counts N and target lengths L from a sample of the split's examples."""
         rows = np.linspace(0, len(split) - 1, min(len(split), GROWTH_SAMPLES)).astype(np.int64)
         before = collate(split, rows)
         after = self(before, torch.Generator().manual_seed(0))

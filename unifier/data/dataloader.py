@@ -2,6 +2,7 @@
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -68,16 +69,39 @@ class Batch(_Parts):
         )
 
 
-Augment = Callable[[Batch, torch.Generator], Batch]
-"""Makes a training batch another one that its targets are true of, by the generator's random numbers alone.
+class Augmentation(ABC):
+    """Random change of training batches, made after encoding and before embedding.
 
-It changes values before they are embedded, may leave columns out, and may mix examples: a target that was a label is
-then a distribution over C labels, (B, C, 1) float. One that leaves at most so many columns of an example says so as its
-attribute `most`, and one that makes more or fewer of a split's columns and target tokens by a method `growth`: how many
-times as many N and L are on average. One that begins by taking a `Piece` of each has that as a method of its own,
-`piece`, from the numbers of columns (B,) and the generator: then no more is gathered than the piece, which it is given
-in the whole's place.
-"""
+    Subclasses implement `__call__`. They override the other methods only if they shorten, lengthen or crop examples:
+    the data loader uses these methods to plan batches and to read no more of an example than training needs.
+    """
+
+    @abstractmethod
+    def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """Return a changed batch whose targets are correct for its values.
+
+        All random numbers come from `generator`. Tokens may be dropped and examples may be mixed: the target of mixed
+        labels is a distribution over C labels, (B, C, 1) float.
+        """
+
+    def max_length(self) -> int | None:
+        """Return the largest number of tokens N that an example keeps, or None if no example is shortened."""
+        return None
+
+    def expected_growth(self, split: EncodedSplit) -> tuple[float, float]:
+        """Return the average factors by which the split's token counts N and target lengths L change."""
+        return 1.0, 1.0
+
+    def crop(self, lengths: Tensor, generator: torch.Generator) -> Crop | None:
+        """Draw the window of each example that `__call__` needs, or return None if it needs whole examples.
+
+        The data loader calls this before it collates a batch. `__call__` is then given only the windows.
+
+        Args:
+            lengths: Token counts (B,) of the whole examples, int64.
+            generator: Source of the random numbers. `__call__` draws from the same generator afterwards.
+        """
+        return None
 
 
 TestTimeAugmentation = Callable[[Batch], Iterable[Batch]]
@@ -93,27 +117,28 @@ def collate(split: EncodedSplit, indices: Sequence[int] | NDArray[np.int64], pie
     positions, _ = split.positions.padded(indices, NO_POSITION, piece)
     target, _ = split.targets.padded(indices, IGNORE_INDEX)
     places = torch.from_numpy(split.indices[indices])
-    return Batch(values, positions, mask, target[:, 0] if split.scalar else target, places)
+    return Batch(values, positions, mask, target[:, 0] if split.scalar_targets else target, places)
 
 
 Lengths = NDArray[np.int32]
 """(n, 2): N and L of each example of a split."""
 
 
-def trained_lengths(split: EncodedSplit, augment: Augment | None) -> Lengths:
+def trained_lengths(split: EncodedSplit, augment: Augmentation | None) -> Lengths:
     """N and L of each example as training reads it: what is always left out is not counted."""
     lengths = split.lengths()
-    most: int | None = getattr(augment, "most", None)
-    if most is not None:
-        lengths[:, 0] = lengths[:, 0].clip(max=most)
+    max_length = None if augment is None else augment.max_length()
+    if max_length is not None:
+        lengths[:, 0] = lengths[:, 0].clip(max=max_length)
     return lengths
 
 
-def planned_lengths(split: EncodedSplit, augment: Augment | None) -> Lengths:
+def planned_lengths(split: EncodedSplit, augment: Augmentation | None) -> Lengths:
     """The same as they will be on average, where training makes more or fewer of them."""
     lengths = trained_lengths(split, augment)
-    growth: Callable[[EncodedSplit], tuple[float, float]] | None = getattr(augment, "growth", None)
-    return lengths if growth is None else np.ceil(lengths * growth(split)).astype(lengths.dtype)
+    if augment is None:
+        return lengths
+    return np.ceil(lengths * augment.expected_growth(split)).astype(lengths.dtype)
 
 
 def batch_by_tokens(order: NDArray[np.int64], lengths: Lengths, columns: int) -> list[NDArray[np.int64]]:
@@ -213,7 +238,7 @@ class TrainDataLoader:
         budget: Mapping[BudgetUnit, float],
         costs: Mapping[str, CostFn] | None = None,
         temperature: float = math.inf,
-        augment: Mapping[str, Augment] | None = None,
+        augment: Mapping[str, Augmentation] | None = None,
         together: int = 1,
     ) -> None:
         """`budget` is what all tasks together may use, whatever unit is reached first; an empty one has no end.
@@ -268,7 +293,7 @@ class TrainDataLoader:
     def __iter__(self) -> Iterator[tuple[str, Batch]]:
         start = time.perf_counter()
         for task, rows, batch in prefetch(self._batches()):
-            lengths = self.lengths[task][rows, : 1 if self.splits[task].scalar else 2]
+            lengths = self.lengths[task][rows, : 1 if self.splits[task].scalar_targets else 2]
             self.real += int(lengths.sum())
             self.computed += len(rows) * int(lengths.max(0).sum())
             self.seconds += time.perf_counter() - start
@@ -285,9 +310,9 @@ class TrainDataLoader:
         if augment is None:
             return collate(split, rows)
         own = np.random.SeedSequence((self.seed, step)).generate_state(1).item()  # so that a resumed run draws the same
-        generator, take = torch.Generator().manual_seed(own), getattr(augment, "piece", None)
-        piece = take and take(torch.from_numpy(split.values.lengths(rows)).long(), generator)
-        return augment(collate(split, rows, piece), generator)
+        generator = torch.Generator().manual_seed(own)
+        crop = augment.crop(torch.from_numpy(split.values.lengths(rows)).long(), generator)
+        return augment(collate(split, rows, crop), generator)
 
 
 @final

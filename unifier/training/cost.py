@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from unifier.data.dataloader import PERMUTATION_BLOCK, Augment, Batch, CostFn, Lengths, collate, trained_lengths
+from unifier.data.dataloader import PERMUTATION_BLOCK, Augmentation, Batch, CostFn, Lengths, collate, trained_lengths
 from unifier.data.encoding import EncodedSplit
 from unifier.experiment import Experiment
 from unifier.nn.precision import default_device
@@ -27,7 +27,7 @@ MAX_COUNTED_LENGTH = 1024
 """The most columns N, and tokens of a target, that are counted at once: attention keeps N x N weights."""
 
 
-def flops_of_example(loss: Callable[[Batch], Tensor], split: EncodedSplit, augment: Augment | None = None) -> CostFn:
+def flops_of_example(loss: Callable[[Batch], Tensor], split: EncodedSplit, augment: Augmentation | None = None) -> CostFn:
     """How many operations an example costs.
 
     Counts a few examples of the split one by one, and solves for what a transformer's cost is: a polynomial of degree 2
