@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from unifier import Comparison, Experiment, run
-from unifier.data.dataloader import Batch, collate
+from unifier.data.dataloader import Augmentation, Batch, collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.datasets.digits import Digits
-from unifier.experiment import Task, Training, TrunkPart, trunk_parts
+from unifier.experiment import Task, Training, ModelPart, trunk_parts
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head, mean_score_percent
 from unifier.nn.attention import AttentionMode
@@ -73,7 +73,7 @@ class Scored(Head):
         return self.own(predictions, targets)
 
 
-def described(trunk: Trunk | None = None, head: Head | None = None, *frozen: TrunkPart) -> Experiment:
+def described(trunk: Trunk | None = None, head: Head | None = None, *frozen: ModelPart) -> Experiment:
     source = Digits(val=10, test=10)
     task = Task(source, PatchTokenizer(D, channels=1), head or ClassificationHead(source.labels, D))
     training = Training(steps=1, batch_tokens=128, num_validations=1, num_workers=0, frozen=frozen)
@@ -124,7 +124,7 @@ def test_norms_of_every_kind_are_norms(norm: nn.Module) -> None:
 
 
 def test_to_tune_the_norms_there_must_be_some() -> None:
-    with pytest.raises(InputError, match='trainable="norms": the trunk of "own" has no norms'):
+    with pytest.raises(InputError, match='trainable="norms"'):
         with_trainable(described(Own(nn.Identity())), "norms")
 
 
@@ -325,12 +325,14 @@ def test_targets_of_each_column_are_counted_with_their_columns(clipped: bool) ->
         read.append((batch.values.shape[-1], batch.target.shape[-1]))
         return (weight @ batch.values).sum()
 
-    def crop(batch: Batch, generator: torch.Generator) -> Batch:
-        return batch
+    class Shortened(Augmentation):
+        def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
+            return batch
 
-    if clipped:
-        crop.most = 200  # pyright: ignore[reportFunctionMemberAccess]
-    cost = flops_of_example(loss, split, crop)
+        def max_length(self) -> int | None:
+            return 200 if clipped else None
+
+    cost = flops_of_example(loss, split, Shortened())
     assert read
     assert all(n == length <= (200 if clipped else 1024) for n, length in read)
     assert cost(100, 100) == pytest.approx(100 * 4, rel=1e-3)

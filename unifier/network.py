@@ -23,7 +23,7 @@ class Network(nn.Module):
         self.tokenizers = nn.ModuleDict({name: task.tokenizer for name, task in experiment.tasks.items()})
         self.heads = nn.ModuleDict({name: task.head for name, task in experiment.tasks.items()})
         self.tasks = experiment.tasks
-        freeze(experiment.training.frozen, self.trunk, self.tokenizers.values(), self.heads.values())
+        freeze(experiment.training, self.trunk, self.tokenizers.values(), self.heads.values())
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)

@@ -51,10 +51,10 @@ PLAIN = {"stem": "none", "mixup": "0", "speed_perturb": "0", "shift": "0", "gain
 def test_by_default_sounds_go_through_a_stem_and_are_changed(table: Path) -> None:
     task = described(table)
     assert isinstance(task.tokenizer, FrameTokenizer)
-    assert task.tokenizer.rate == 16000
+    assert task.tokenizer.sample_rate == 16000
     assert task.tokenizer.tiles.patch == task.tokenizer.tiles.stride == (4, 64)
     assert isinstance(task.tokenizer.project, FrameStem)
-    assert task.tokenizer.normal.kind == "band"
+    assert task.tokenizer.norm.kind == "band"
     changed = task.augment
     assert (changed.mixup.alpha, changed.stretch, changed.shift, changed.gain) == (0.2, 0.2, 6, 6)
     assert (changed.time_masks, changed.band_masks, changed.longest) == ((2, 0.1), (0, 0.2), None)
@@ -111,7 +111,7 @@ def test_one_sound_that_is_far_longer_is_read_in_pieces_too(
     assert (task.augment.longest, task.views is None) == (piece, piece is None)
     if piece is not None:
         split, _ = encode_split(list(task.source.split("train"))[:9], task.tokenizer, task.head)
-        assert (split.lengths()[1:, 0] <= task.augment.most).all(), "a usual one is left whole"
+        assert (split.lengths()[1:, 0] <= task.augment.max_length()).all(), "a usual one is left whole"
 
 
 @pytest.mark.parametrize(("seconds", "stack"), [(0.05, 2), (0.2, 2), (0.42, 4), (0.6, 8), (5.0, 8)])
@@ -158,8 +158,8 @@ def test_every_fold_hears_alike_and_a_run_goes_on_as_it_began(songs: Path, tmp_p
 def test_a_small_set_is_read_more_often(table: Path) -> None:
     sounds: Any = [SimpleNamespace(split=lambda _, count=count: range(count)) for count in (500, 5000)]
     assert [sufficient_epochs(source) for source in sounds] == [100, 30]
-    assert [sufficient_epochs(source, together=100) for source in sounds] == [300, 30]
-    assert sufficient_epochs(sounds[0], together=10**6) == 1500, "a step reads no example twice"
+    assert [sufficient_epochs(source, batch_examples=100) for source in sounds] == [300, 30]
+    assert sufficient_epochs(sounds[0], batch_examples=10**6) == 1500, "a step reads no example twice"
     assert GENRES(data=str(table)).training.epochs == sufficient_epochs(AudioFolder(table))
     assert GENRES(data=str(table), epochs=3).training.epochs == 3
     assert GENRES(data=str(table), tokens=100).training.epochs is None
