@@ -82,7 +82,7 @@ def test_blocks_of_encoder_and_decoder_normalize_queries_and_start_quietly() -> 
             assert all(b.weight.std() < 0.9 * a.weight.std() for a, b in zip(*ends, strict=True))
 
 
-@pytest.mark.parametrize("trunk", ["bag", "recurrent", "convolutional"])
+@pytest.mark.parametrize("trunk", ["mean_attention", "lstm", "convolutional"])
 def test_other_trunks_need_no_settings_of_a_transformer(trunk: str) -> None:
     assert not isinstance(translation(trunk=trunk).trunk, Transformer)
 

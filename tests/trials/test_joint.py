@@ -43,7 +43,7 @@ def test_a_step_is_of_every_task_that_has_a_batch_in_it(accumulate: int, steps: 
 @pytest.mark.parametrize(
     ("makes", "said"),
     [
-        ({"heads": 4}, "head_depth is 4 in one and 2 in other"),
+        ({"heads": 4}, "head_dim is 4 in one and 2 in other"),
         ({"rotary": True}, "rotary is False in one and True in other"),
         ({"dropout": 0.2}, "share is 0.0 in one and 0.2 in other"),
         ({"activation": "relu"}, "kind is GELU in one and ReLU in other"),

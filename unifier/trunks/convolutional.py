@@ -1,4 +1,4 @@
-"""Convolutional: a trunk whose columns see their neighbors."""
+"""A trunk of gated convolutions, in which a token sees its neighbors."""
 
 from typing import final
 
@@ -15,19 +15,19 @@ from unifier_tokenizers.errors import check_choice
 
 @final
 class ConvolutionalTrunk(Trunk):
-    """Gated convolutions over the order of the columns (Gehring et al. 2017, section 3.2), each with a residual path.
+    """Gated convolutions along the order of the tokens (Gehring et al. 2017, section 3.2), with residual connections.
 
-    A column of a stack of depth d and width k sees d (k - 1) / 2 columns to each side, or d (k - 1) of the past; those
-    of a picture stand row after row.
+    With depth d and kernel size k, a token sees d (k - 1) / 2 tokens to each side, or d (k - 1) tokens of the past. The
+    tokens of a picture are in row-major order.
     """
 
     def __init__(self, dim: int, depth: int, *, kernel_size: int = 5, dropout: float = 0.0) -> None:
-        """`width` is that of a kernel, in columns."""
+        """Build the trunk; `kernel_size` is an odd number of tokens."""
         super().__init__()
         check_depth(depth)
         if kernel_size < 1 or kernel_size % 2 == 0:
-            raise InputError(f"a kernel of {kernel_size} columns has no middle: take an odd width")
-        self.dim, self.width = dim, kernel_size
+            raise InputError(f"kernel_size={kernel_size}: an odd number of tokens is needed, so that there is a middle")
+        self.dim, self.kernel_size = dim, kernel_size
         with isolated_seed():
             self.layers = nn.ModuleList(nn.Conv1d(dim, 2 * dim, kernel_size) for _ in range(depth))
             init_weights(self)
@@ -38,18 +38,15 @@ class ConvolutionalTrunk(Trunk):
     def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
         check_tokens(tokens, self.dim)
         if isinstance(mode, Tensor):
-            raise InputError("a convolution sees as far for every column: its head can ask for all or the past")
-        reach = self.width - 1
-        sides = (
-            (reach // 2, reach // 2)
-            if check_choice("mode", mode, ("bidirectional", "causal")) == "bidirectional"
-            else (reach, 0)
-        )
+            raise InputError("a convolution cannot see a prefix: take mode bidirectional or causal, or another trunk")
+        check_choice("mode", mode, ("bidirectional", "causal"))
+        reach = self.kernel_size - 1
+        padding = (reach // 2, reach // 2) if mode == "bidirectional" else (reach, 0)
         x = to_compute_dtype(tokens.matrix).transpose(1, 2)
-        real = tokens.mask[:, None].to(x.dtype)
+        mask = tokens.mask[:, None].to(x.dtype)
         for layer, norm in zip(self.layers, self.norms, strict=True):
-            columns = functional.pad(norm(x).transpose(1, 2) * real, sides)
-            x = x + self.dropout(functional.glu(layer(columns), dim=1).transpose(1, 2))
+            padded = functional.pad(norm(x).transpose(1, 2) * mask, padding)
+            x = x + self.dropout(functional.glu(layer(padded), dim=1).transpose(1, 2))
         return tokens._replace(matrix=self.norm(x).transpose(1, 2))
 
     def layer_outputs(self) -> dict[str, nn.Module]:

@@ -1,6 +1,4 @@
-"""make_trunk: a trunk by its name, so that an experiment's setting is one word.
-
-timm's vision transformers as our Transformer, block for block."""
+"""Create a trunk from its name, or from the weights of one of timm's vision transformers."""
 
 import difflib
 from typing import Any, Literal, cast
@@ -21,59 +19,92 @@ from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice, one_line
 from unifier_tokenizers.positions import PositionKind
 
-TRUNK_NAMES = ("transformer", "bag", "recurrent", "convolutional", "timm:<model>")
-
+TRUNK_NAMES = ("transformer", "mean_attention", "gru", "lstm", "convolutional", "timm:<model>")
 
 Positions = PositionKind | Literal["rotary"]
-"""How columns tell their place: by what a tokenizer adds to them, or by how a transformer turns queries and keys."""
+"""The kind of positions: added to the tokens by the tokenizer, or "rotary" in the attention of a transformer."""
 
+TIMM_PARTS = {
+    "blocks.0": (Block, "applies two branches one after the other, each after its norm"),
+    "blocks.0.norm1": (nn.LayerNorm, "normalizes by mean and variance"),
+    "blocks.0.attn": (Attention, "takes one softmax per head"),
+    "blocks.0.attn.q_norm": (nn.Identity, "does not normalize queries and keys"),
+    "blocks.0.attn.norm": (nn.Identity, "has no norm inside its attention"),
+    "blocks.0.ls1": (nn.Identity, "adds each branch unscaled"),
+    "blocks.0.mlp": (Mlp, "has two linear layers in its feed-forward part"),
+    "blocks.0.mlp.act": (nn.GELU, "has the exact GELU between them"),
+    "blocks.0.mlp.norm": (nn.Identity, "has no norm between them"),
+    "norm": (nn.LayerNorm, "normalizes each token at the end, not the pooled vector"),
+}
+"""For each part of a timm model: the class that `Transformer` can reproduce, and the behavior of `Transformer` there.
 
-def input_positions(positions: Positions) -> PositionKind:
-    """What of the positions is the tokenizer's to add."""
-    return "none" if positions == "rotary" else positions
+The parts are checked in this order.
+"""
+
+TIMM_WEIGHT_NAMES = {
+    "norm1": "attention_norm",
+    "attn.proj": "attention.out",
+    "norm2": "feed_forward_norm",
+    "mlp.fc1": "feed_forward.0",
+    "mlp.fc2": "feed_forward.3",
+}
+"""The names of a block's parts in timm, and their names in `Transformer`."""
 
 
 def create_trunk(
     name: str,
     dim: int,
     depth: int,
-    heads: int,
-    ffn_dim: int,
-    dropout: float,
+    heads: int | None = None,
+    ffn_dim: int | None = None,
+    dropout: float = 0.0,
     *,
     positions: Positions = "none",
     qk_norm: bool = False,
     scaled_residual_init: bool = False,
     drop_path: float = 0.0,
 ) -> Trunk:
-    """The trunk of one of `NAMES`, of D = `dim` and so many layers; each takes of the other numbers what it has.
+    """Return the trunk with the given name; each trunk uses only the sizes that it has.
 
-    Equal numbers are not equal sizes: layers of attention, of means, of memory and of convolution differ in their
-    parameters, and nothing widens the smaller ones; the ledger counts them. "timm:" and the name of a model is
-    `load_timm_trunk` with its trained weights; all numbers are then the model's.
-    Raises InputError for another name, a model of another D, and for rotary positions, `stochastic_depth`, `qk_norm`
-    and `quiet` with any but "transformer".
+    Trunks with equal sizes differ in their number of parameters, and no trunk is widened to match another.
+
+    Args:
+        name: One of `TRUNK_NAMES`. "timm:NAME" loads the trained weights of a timm model with `load_timm_trunk`, and
+            all sizes are then those of the model.
+        dim: D, the rows of the tokens.
+        depth: Number of layers.
+        heads: Attention heads of a transformer, by default `dim` // 64 and at least 1.
+        ffn_dim: Width of the feed-forward part of a transformer or mean-attention trunk, by default 4 * `dim`.
+        dropout: Dropout probability.
+        positions: "rotary" rotates queries and keys; every other kind is added by the tokenizer.
+        qk_norm: See `Transformer`.
+        scaled_residual_init: See `Transformer`.
+        drop_path: See `Transformer`.
+
+    Raises:
+        InputError: If the name is unknown, if a timm model has another D than `dim`, or if rotary positions,
+            `qk_norm`, `scaled_residual_init` or `drop_path` are given for a trunk other than "transformer".
     """
     rotary = positions == "rotary"
-    asked = {
+    transformer_options = {
         "positions=rotary": rotary,
         "drop_path": drop_path,
         "qk_norm": qk_norm,
         "scaled_residual_init": scaled_residual_init,
     }
-    for option, given in asked.items():
-        if given and name != "transformer":
-            raise InputError(f"{option} is for trunk=transformer alone, and this is {name}: leave it out")
+    for option, value in transformer_options.items():
+        if value and name != "transformer":
+            raise InputError(f"{option} needs trunk=transformer, but trunk={name}: leave it out")
     if name.startswith("timm:"):
         trunk = load_timm_trunk(name.removeprefix("timm:"))
         if trunk.dim != dim:
-            raise InputError(f"the trunk {name} reads D = {trunk.dim}, and dim={dim}: take dim={trunk.dim}")
+            raise InputError(f"dim={dim}, but the trunk {name} has D = {trunk.dim}: set dim={trunk.dim}")
         return trunk
     match check_choice("trunk", name, TRUNK_NAMES):
-        case "bag":
+        case "mean_attention":
             return MeanAttentionTrunk(dim, depth, ffn_dim, dropout=dropout)
-        case "recurrent":
-            return RecurrentTrunk(dim, depth, dropout=dropout)
+        case "gru" | "lstm" as cell:
+            return RecurrentTrunk(dim, depth, cell=cell, dropout=dropout)
         case "convolutional":
             return ConvolutionalTrunk(dim, depth, dropout=dropout)
         case _:
@@ -90,42 +121,28 @@ def create_trunk(
             )
 
 
-TRUNK_OPTIONS = {
-    "blocks.0": (Block, "norms before each of two parts, one after the other"),
-    "blocks.0.norm1": (nn.LayerNorm, "norms by mean and variance"),
-    "blocks.0.attn": (Attention, "takes one softmax for each head"),
-    "blocks.0.attn.q_norm": (nn.Identity, "norms neither queries nor keys"),
-    "blocks.0.attn.norm": (nn.Identity, "norms nothing inside its attention"),
-    "blocks.0.ls1": (nn.Identity, "adds each part unscaled"),
-    "blocks.0.mlp": (Mlp, "has two linear maps in its feed-forward part"),
-    "blocks.0.mlp.act": (nn.GELU, "has the exact GELU between them"),
-    "blocks.0.mlp.norm": (nn.Identity, "norms nothing between them"),
-    "norm": (nn.LayerNorm, "norms each column at the end, not what was pooled"),
-}
-"""What a part of timm's model must be, and what our Transformer does there; parts in the order they are looked at."""
-
-
-WEIGHT_NAMES = {
-    "norm1": "attention_norm",
-    "attn.proj": "attention.out",
-    "norm2": "feed_forward_norm",
-    "mlp.fc1": "feed_forward.0",
-    "mlp.fc2": "feed_forward.3",
-}
-"""timm's name of a map, and ours."""
+def input_positions(positions: Positions) -> PositionKind:
+    """Return the kind of positions that the tokenizer adds: "none" for rotary positions."""
+    return "none" if positions == "rotary" else positions
 
 
 def load_timm_trunk(name: str, *, pretrained: bool = True) -> Transformer:
-    """Load the blocks and the last norm of timm's vision transformer `name` into our `Transformer`.
+    """Load the blocks and the final norm of timm's vision transformer `name` into a `Transformer`.
 
-    All before the blocks stays behind: patch embedding, class token, positions, and the norm that CLIP's models have
-    there. D is the model's, 192 for vit_tiny_patch16_224; biases that its attention lacks begin at 0. With `pretrained`
-    the weights are downloaded once, else drawn as timm draws them, from the seed alone. Raises InputError for a model
-    that computes something else than a `Transformer`, an unknown name, and weights that cannot be had.
+    Everything before the blocks is left out: patch embedding, class token, positions, and the norm that CLIP models
+    have there. D is that of the model, such as 192 for vit_tiny_patch16_224. Biases that the model lacks start at 0.
+
+    Args:
+        name: A name of `timm.list_models()`, with or without a pretrained tag.
+        pretrained: Download the trained weights once. Without it, timm's initial weights are drawn from the seed alone.
+
+    Raises:
+        InputError: If timm has no such model, if a `Transformer` cannot compute the same function, or if the weights
+            cannot be loaded.
     """
-    known = {*timm.list_models(), *timm.list_models(pretrained=True)}
-    if name not in known:
-        close = difflib.get_close_matches(name, sorted(known), n=3)
+    known_names = {*timm.list_models(), *timm.list_models(pretrained=True)}
+    if name not in known_names:
+        close = difflib.get_close_matches(name, sorted(known_names), n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else "timm.list_models('*vit*') lists some"
         raise InputError(f"timm has no model {name!r}; {hint}")
     with torch.device("meta"):
@@ -133,43 +150,42 @@ def load_timm_trunk(name: str, *, pretrained: bool = True) -> Transformer:
     try:
         with isolated_seed():
             model = cast(Any, timm.create_model(name, pretrained=pretrained))
-    except Exception as error:  # each way that weights may come raises errors of its own
-        raise InputError(f"timm's weights of {name} cannot be had: {one_line(error)}") from error
-    trunk = Transformer(
-        model.embed_dim, len(model.blocks), model.blocks[0].attn.num_heads, model.blocks[0].mlp.fc1.out_features
-    )
+    except Exception as error:  # Each source of weights raises its own kind of error.
+        raise InputError(f"the weights of timm's {name} cannot be loaded: {one_line(error)}") from error
+    block = model.blocks[0]
+    trunk = Transformer(model.embed_dim, len(model.blocks), block.attn.num_heads, block.mlp.fc1.out_features)
     for part in trunk.modules():
         if isinstance(part, nn.LayerNorm):
             part.eps = model.norm.eps
     trunk.pretrained = pretrained
     zeros = {key: value for key, value in trunk.state_dict().items() if key.endswith(("query.bias", "key_value.bias"))}
-    trunk.load_state_dict(
-        zeros | convert_weights(model.state_dict(), trunk.dim)
-    )  # strictly: no weight lacks or is left
+    # A strict load makes sure that every weight arrives and that none is left over.
+    trunk.load_state_dict(zeros | convert_timm_weights(model.state_dict(), trunk.dim))
     return trunk
 
 
 def check_supported(name: str, model: nn.Module) -> None:
-    """Raise InputError, naming the part, where a model computes something else than our Transformer."""
+    """Raise InputError, which names the part, if a `Transformer` cannot compute the function of a timm model."""
     if not isinstance(model, VisionTransformer):
-        raise InputError(f"timm's {name} is a {type(model).__name__}: a plain VisionTransformer is needed")
-    for place, (kind, ours) in TRUNK_OPTIONS.items():
-        part = model.get_submodule(place)
-        if not isinstance(part, kind):
-            raise InputError(f"timm's {name} is no trunk here: its {place} is a {type(part).__name__}, and ours {ours}")
+        raise InputError(f"timm's {name} is a {type(model).__name__}: choose a plain VisionTransformer")
+    for path, (supported, behavior) in TIMM_PARTS.items():
+        part = model.get_submodule(path)
+        if not isinstance(part, supported):
+            kind = type(part).__name__
+            raise InputError(f"timm's {name} cannot be a trunk: its {path} is a {kind}, but Transformer {behavior}")
 
 
-def convert_weights(state: dict[str, Tensor], dim: int) -> dict[str, Tensor]:
-    """timm's weights of the blocks and the last norm under our names; query, key and value come as one map."""
-    ours: dict[str, Tensor] = {}
+def convert_timm_weights(state: dict[str, Tensor], dim: int) -> dict[str, Tensor]:
+    """Rename timm's weights of the blocks and the final norm, and split the joint query-key-value projection."""
+    converted: dict[str, Tensor] = {}
     for key, weight in state.items():
         if not key.startswith(("blocks.", "norm.")):
             continue
-        for theirs, own in WEIGHT_NAMES.items():
-            key = key.replace(f".{theirs}.", f".{own}.")
+        for timm_name, name in TIMM_WEIGHT_NAMES.items():
+            key = key.replace(f".{timm_name}.", f".{name}.")
         if ".attn.qkv." in key:
-            ours[key.replace("attn.qkv", "attention.query")] = weight[:dim]
-            ours[key.replace("attn.qkv", "attention.key_value")] = weight[dim:]
+            converted[key.replace("attn.qkv", "attention.query")] = weight[:dim]
+            converted[key.replace("attn.qkv", "attention.key_value")] = weight[dim:]
         else:
-            ours[key] = weight
-    return ours
+            converted[key] = weight
+    return converted

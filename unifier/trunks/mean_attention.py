@@ -1,4 +1,4 @@
-"""Bag: a transformer whose attention is a plain mean."""
+"""A transformer whose attention is a plain mean."""
 
 from typing import final
 
@@ -13,19 +13,20 @@ from unifier_tokenizers import Dropout, Tokens
 
 @final
 class MeanAttentionTrunk(Trunk):
-    """A transformer whose attention is fixed: every column takes the plain mean of those it may see.
+    """A transformer with fixed attention: every token takes the plain mean of all tokens that it may see.
 
-    What it lacks beside a transformer of the same shape is the choice of whom to look at (deep sets, Zaheer et al.
-    2017, section 3, are of this form).
+    Compared with a transformer of the same shape, it cannot choose the tokens to attend to. Deep sets (Zaheer et al.
+    2017, section 3) have this form, and its causal form is the average attention of Zhang et al. 2018.
     """
 
-    def __init__(self, dim: int, depth: int, ffn_dim: int, *, dropout: float = 0.0) -> None:
-        """`hidden` is the width of the feed-forward part."""
+    def __init__(self, dim: int, depth: int, ffn_dim: int | None = None, *, dropout: float = 0.0) -> None:
+        """Build the trunk; `ffn_dim` is the width of the feed-forward part, by default 4 * `dim`."""
         super().__init__()
         check_depth(depth)
         self.dim = dim
+        ffn_dim = 4 * dim if ffn_dim is None else ffn_dim
         with isolated_seed():
-            self.blocks = nn.ModuleList(_Block(dim, ffn_dim, dropout) for _ in range(depth))
+            self.blocks = nn.ModuleList(_MeanBlock(dim, ffn_dim, dropout) for _ in range(depth))
         self.norm = LayerNorm(dim)
 
     def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
@@ -42,18 +43,20 @@ class MeanAttentionTrunk(Trunk):
 
 
 @final
-class _Block(nn.Module):
-    def __init__(self, dim: int, hidden: int, dropout: float) -> None:
+class _MeanBlock(nn.Module):
+    """A pre-norm transformer block with fixed attention weights."""
+
+    def __init__(self, dim: int, ffn_dim: int, dropout: float) -> None:
         super().__init__()
         self.mean_norm = LayerNorm(dim)
         self.value = nn.Linear(dim, dim)
         self.feed_forward_norm = LayerNorm(dim)
-        self.feed_forward = FeedForward(dim, hidden, "gelu", dropout)
+        self.feed_forward = FeedForward(dim, ffn_dim, "gelu", dropout)
         self.dropout = Dropout(dropout)
         init_weights(self)
 
     def forward(self, x: Tensor, weights: Tensor | None) -> Tensor:
-        """x (B, N, D), and weights (B, 1 or N, N) of whom each column sees, None where all are equal -> (B, N, D)."""
+        """Map x (B, N, D) to (B, N, D) by weights (B, 1 or N, N); None is the mean of all tokens."""
         values = self.value(self.mean_norm(x))
         means = values.mean(1, keepdim=True) if weights is None else weights @ values
         x = x + self.dropout(means)

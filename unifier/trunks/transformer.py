@@ -14,28 +14,27 @@ from unifier_tokenizers.errors import check_choice, check_fraction
 
 Size = Literal["tiny", "small", "base"]
 
-
 SIZES: dict[Size, tuple[int, int, int, int]] = {
     "tiny": (128, 4, 4, 256),
     "small": (256, 6, 4, 1024),
     "base": (512, 6, 8, 2048),
 }
-"""D, depth, heads and hidden width; "base" is that of Vaswani et al. 2017, table 3."""
+"""D, depth, heads and ffn_dim of the presets; "base" has the shape of Vaswani et al. 2017, table 3."""
 
 
 @final
 class Transformer(AttentiveTrunk):
-    """A stack of blocks; depth 0 passes the columns through the final norm alone.
+    """A stack of transformer blocks and a final norm; with depth 0, the tokens pass through the final norm alone.
 
-    Its parameters are drawn from the seed last set, and from nothing else: tasks built on the same seed start equal.
+    The initial weights depend on the last seed alone, so tasks with the same seed start from equal trunks.
     """
 
     def __init__(
         self,
         dim: int,
         depth: int,
-        heads: int,
-        ffn_dim: int,
+        heads: int | None = None,
+        ffn_dim: int | None = None,
         *,
         norm: Norm = "pre",
         activation: Activation = "gelu",
@@ -46,15 +45,28 @@ class Transformer(AttentiveTrunk):
         projections: bool = True,
         scaled_residual_init: bool = False,
     ) -> None:
-        """`hidden` is the width of the feed-forward part; `rotary` turns queries and keys by the columns' positions.
+        """Build the trunk from blocks (see `Block` and `Attention`).
 
-        `stochastic_depth` is the probability of skipping each part of the last block for an example in training; it
-        rises linearly over the blocks (Huang et al. 2016, eq. 4).
-        `qk_norm` and `projections` are as `Attention` has them; `quiet` starts as `quieten` does.
+        Args:
+            dim: D, the rows of the tokens.
+            depth: Number of blocks.
+            heads: Attention heads; they must divide `dim`. By default, there is one per 64 rows, and at least one.
+            ffn_dim: Width of the feed-forward part, by default 4 * `dim`.
+            norm: "pre" or "post"; only "pre" has a final norm.
+            activation: "gelu" or "relu".
+            dropout: Dropout at the end of each residual branch.
+            drop_path: Probability of skipping each branch of the last block for an example in training. It increases
+                linearly over the blocks (Huang et al. 2016, eq. 4).
+            rotary: Rotate queries and keys by the positions of the tokens.
+            qk_norm: Normalize queries and keys.
+            projections: Project queries, keys and values; without it, attention has no weights.
+            scaled_residual_init: Scale the initial weights at the end of each residual branch as GPT-2 does.
         """
         super().__init__()
         check_depth(depth)
         check_fraction("drop_path", drop_path)
+        heads = default_heads(dim) if heads is None else heads
+        ffn_dim = 4 * dim if ffn_dim is None else ffn_dim
         self.dim, self.rotary = dim, rotary
         with isolated_seed():
             self.blocks = nn.ModuleList(
@@ -73,50 +85,61 @@ class Transformer(AttentiveTrunk):
             )
             if scaled_residual_init:
                 scale_residual_init(self.blocks)
-        self.head_depth = dim // heads
+        self.head_dim = dim // heads
         self.norm = LayerNorm(dim) if norm == "pre" else nn.Identity()
 
     @classmethod
     def preset(cls, size: Size, *, norm: Norm = "pre", dropout: float = 0.0, rotary: bool = False) -> "Transformer":
-        """A trunk of one of `SIZES`."""
+        """Return a trunk with the shape of one of `SIZES`."""
         return cls(*SIZES[check_choice("size", size, tuple(SIZES))], norm=norm, dropout=dropout, rotary=rotary)
 
     def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
-        return self._read(tokens, build_attention_mask(tokens.mask, mode))
+        return self._run_blocks(tokens, build_attention_mask(tokens.mask, mode))
 
     def forward_first_token(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
-        """As the contract; the last block computes no column that nobody reads."""
-        return self._read(tokens, build_attention_mask(tokens.mask, mode), columns=1)
+        """Return the first output token alone; the last block then computes no other token."""
+        return self._run_blocks(tokens, build_attention_mask(tokens.mask, mode), num_outputs=1)
 
     def attention(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> tuple[Tokens, list[Tensor]]:
-        """The same answer as `forward`, with the attention (B, H, N, N) of each block."""
         weights: list[Tensor] = []
-        return self._read(tokens, build_attention_mask(tokens.mask, mode), weights), weights
+        return self._run_blocks(tokens, build_attention_mask(tokens.mask, mode), weights), weights
 
     def layer_outputs(self) -> dict[str, nn.Module]:
         return numbered_layers("blocks", [*self.blocks, self.norm][1:])
 
-    def forward_cached(self, tokens: Tokens, seen: Tensor, caches: Sequence[KVCache]) -> Tokens:
-        """What `forward` gives of columns (B, D, M) that follow those in the caches, one a block, and then join them.
+    def forward_cached(self, tokens: Tokens, mask: Tensor, caches: Sequence[KVCache]) -> Tokens:
+        """Run new tokens (B, D, M) against the KV caches, one per block, and append them.
 
-        `seen` (B, N + M) says which of the N held and of these they all see.
+        Args:
+            tokens: The new tokens. Their own mask is not read.
+            mask: Boolean (B, N + M), True for each of the N cached and M new tokens that all new tokens may see.
+            caches: One cache per block, which holds N tokens.
         """
-        return self._read(tokens, seen[:, None, None], caches=caches)
+        return self._run_blocks(tokens, mask[:, None, None], caches=caches)
 
-    def _read(
+    def _run_blocks(
         self,
         tokens: Tokens,
         mask: Tensor | None,
         weights: list[Tensor] | None = None,
-        columns: int | None = None,
+        num_outputs: int | None = None,
         caches: Sequence[KVCache] = (),
     ) -> Tokens:
         check_tokens(tokens, self.dim)
         x = to_compute_dtype(tokens.matrix).transpose(1, 2)
-        angles = rope_frequencies(tokens.positions, self.head_depth) if self.rotary else None
+        angles = rope_frequencies(tokens.positions, self.head_dim) if self.rotary else None
         for i, block in enumerate(self.blocks):
-            asked = columns if block is self.blocks[-1] else None
-            own = (caches[i], None) if caches else None
-            x = block(x, mask, angles=angles, caches=own, weights=weights, columns=asked)
-        x = x[:, :columns]  # with no block, they are all still there
-        return Tokens(self.norm(x).transpose(1, 2), tokens.mask[:, :columns], tokens.positions[:, :, :columns])
+            num_tokens = num_outputs if block is self.blocks[-1] else None
+            block_caches = (caches[i], None) if caches else None
+            x = block(x, mask, angles=angles, caches=block_caches, weights=weights, num_tokens=num_tokens)
+        # With depth 0, no block has dropped the other tokens yet.
+        x = x[:, :num_outputs]
+        return Tokens(self.norm(x).transpose(1, 2), tokens.mask[:, :num_outputs], tokens.positions[:, :, :num_outputs])
+
+
+def default_heads(dim: int) -> int:
+    """Return one attention head per 64 rows, at least one, or the next lower number that divides `dim`."""
+    heads = max(1, dim // 64)
+    while dim % heads:
+        heads -= 1
+    return heads

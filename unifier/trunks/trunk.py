@@ -1,4 +1,4 @@
-"""The contract of a trunk: columns in, columns out, whatever modality they came from."""
+"""The contract of a trunk: it reads D x N tokens of any modality and returns tokens of the same shape."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable
@@ -12,64 +12,71 @@ from unifier_tokenizers import InputError, Tokens
 
 
 class Trunk(nn.Module, ABC):
-    """Reads a batch of columns; knows no modality, and no order but what the columns themselves tell.
+    """The shared network of an experiment, which reads a batch of tokens.
 
-    Parameters drawn inside `drawn_from_seed_alone` depend only on the seed, not on what was built before.
+    A trunk knows no modality. It has no order of tokens except the one that the tokens carry or the model defines.
+    Draw parameters inside `isolated_seed`, so that they depend on the seed alone and not on modules built earlier.
     """
 
     dim: int
-    """D, the rows of the columns it reads and gives back."""
+    """D, the number of rows of the tokens that the trunk reads and returns."""
 
     pretrained = False
-    """Whether its first weights are no random ones, so that it is no control of others."""
+    """True if the initial weights were trained elsewhere, so that the trunk is no random control for other trunks."""
 
     @abstractmethod
     def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
-        """Tokens (B, D, N) -> Tokens (B, D, N) with the same mask and positions; padding is seen by no column."""
+        """Map Tokens (B, D, N) to Tokens (B, D, N) with the same mask and positions; no token may attend to padding."""
 
     def forward_first_token(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
-        """The first column alone (B, D, 1), such as a class token's; a trunk that finds it for less says how."""
+        """Return the first output token alone, as Tokens (B, D, 1), for a head that reads a class token.
+
+        Override this method if the trunk can compute the first token at a lower cost than all of them.
+        """
         return Tokens(*(part[..., :1] for part in self(tokens, mode)))
 
     def layer_outputs(self) -> dict[str, nn.Module]:
-        """For each layer, by the name of its parameters, the module that reads what it gives back as (B, N, D): the
-        next layer or its norm, and the trunk's last norm. A trunk that names none is one layer to whoever looks inside.
+        """Return, for the name of each layer, the module whose input (B, N, D) is that layer's output.
+
+        This module is the next layer or its norm, and for the last layer the trunk's final norm. If the dictionary is
+        empty, the trunk is analyzed as a single layer.
         """
         return {}
 
 
 class AttentiveTrunk(Trunk):
-    """A trunk that shows its attention."""
+    """A trunk that can return its attention weights."""
 
     @abstractmethod
     def attention(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> tuple[Tokens, list[Tensor]]:
-        """The answer of `forward`, and the attention (B, H, N, N) of each layer."""
+        """Return the output of `forward` and the attention weights (B, H, N, N) of each layer."""
 
 
-def numbered_layers(layers: str, modules: Iterable[nn.Module]) -> dict[str, nn.Module]:
-    """`Trunk.readers` of a list of layers: `modules` are what reads the first one's columns, the second's and so on."""
-    return {f"{layers}.{i}": module for i, module in enumerate(modules)}
+def numbered_layers(prefix: str, modules: Iterable[nn.Module]) -> dict[str, nn.Module]:
+    """Return `Trunk.layer_outputs` for layers named "prefix.0", "prefix.1" and so on, in the order of `modules`."""
+    return {f"{prefix}.{i}": module for i, module in enumerate(modules)}
 
 
-def check_depth(depth: int, least: int = 0) -> None:
-    """Raise InputError for fewer layers than that."""
-    if depth < least:
-        raise InputError(f"a depth of {depth} is none: take {least} or more")
+def check_depth(depth: int, minimum: int = 0) -> None:
+    """Raise InputError if `depth` is less than `minimum`."""
+    if depth < minimum:
+        raise InputError(f"depth={depth}: at least {minimum} is needed")
 
 
 def check_tokens(tokens: Tokens, dim: int) -> None:
-    """Raise InputError where columns do not have the D rows that a trunk reads."""
+    """Raise InputError if the tokens do not have `dim` rows."""
     if tokens.matrix.shape[1] != dim:
-        raise InputError(f"columns of D = {tokens.matrix.shape[1]} rows reach a trunk of D = {dim}")
+        raise InputError(f"tokens of D = {tokens.matrix.shape[1]} reach a trunk of D = {dim}: both need the same dim")
 
 
 @contextmanager
 def isolated_seed() -> Generator[None]:
-    """Draw parameters from the seed last set, however many numbers were drawn since, and use up none of them.
+    """Restart the CPU's random stream from the last seed inside this block, and restore the stream afterwards.
 
-    Without it, a trunk built after a larger embedding would start elsewhere, and a comparison of two tasks would compare
-    their initializations.
+    Without it, the initial weights of a trunk would depend on modules built earlier, such as a larger embedding. A
+    comparison of two tasks would then compare their initializations.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(torch.initial_seed())  # an accelerator's stream is left alone
+        # The CPU generator is seeded directly, because torch.manual_seed would also reset the accelerator's stream.
+        torch.default_generator.manual_seed(torch.initial_seed())
         yield
