@@ -1,59 +1,46 @@
 """Genres and moods of the same music, jointly on one tokenizer and one trunk."""
 
 from dataclasses import replace
-from typing import Literal
 
-from genres import genres
-from unifier.experiment import Experiment
-from unifier.trials.joint import merge_experiments
-from unifier_tokenizers.normalization import Normalization
+import unifier as uf
+from genres import AUGMENTATION, TRAINING, TRUNK, genres
+from unifier.options import AudioAugmentationConfig, AudioFrontend, TrunkConfig
 
 
 def genres_and_moods(
     *,
     data: str = "embedded",
     fold: int | None = None,
-    normalize: Normalization = "band",
-    crop: float | None = None,
-    crops: int | None = None,
-    dim: int = 128,
-    depth: int = 3,
-    dropout: float = 0.1,
-    epochs: float | None = None,
-    batch_tokens: int = 2048,
-    learning_rate: float = 5e-3,
-    num_validations: int = 8,
-    refit: bool = False,
-) -> Experiment:
-    """Label and tag `data`, which has both ("embedded", "emotify"); settings are those of `genres`."""
+    frontend: AudioFrontend = AudioFrontend(),
+    trunk: TrunkConfig = TRUNK,
+    augmentation: AudioAugmentationConfig = AUGMENTATION,
+    training: uf.Training = TRAINING,
+) -> uf.Experiment:
+    """Classify and tag the same sounds.
 
-    def heard(name: str, target: Literal["genre", "tags"]) -> Experiment:
-        alone = genres(
+    Args:
+        data: A data set with both kinds of labels: embedded or emotify.
+        fold: The fold to test on, 0 to 4 of emotify.
+    """
+
+    def labeled(name: str, target: str) -> uf.Experiment:
+        part = genres(
             data=data,
-            target=target,
+            target="tags" if target == "tags" else "genre",
             fold=fold,
-            normalize=normalize,
-            crop=crop,
-            crops=crops,
-            dim=dim,
-            depth=depth,
-            dropout=dropout,
-            epochs=epochs,
-            batch_tokens=batch_tokens,
-            learning_rate=learning_rate,
-            num_validations=num_validations,
-            refit=refit,
+            frontend=frontend,
+            trunk=trunk,
+            augmentation=augmentation,
+            training=training,
         )
-        (task,) = alone.tasks.values()
-        return replace(alone, tasks={name: task})
+        (task,) = part.tasks.values()
+        return replace(part, tasks={name: task})
 
-    both = merge_experiments([heard("genre", "genre"), heard("moods", "tags")])
-    shared = both.tasks["genre"].tokenizer
-    tasks = {name: replace(task, tokenizer=shared) for name, task in both.tasks.items()}
-    return replace(both, name="genres_and_moods", tasks=tasks)
+    joint = uf.merge_experiments([labeled("genre", "genre"), labeled("moods", "tags")])
+    tokenizer = joint.tasks["genre"].tokenizer
+    tasks = {name: replace(task, tokenizer=tokenizer) for name, task in joint.tasks.items()}
+    return replace(joint, name="genres_and_moods", tasks=tasks)
 
 
 if __name__ == "__main__":
-    from unifier.cli import run_this_file
-
-    run_this_file(__file__)
+    uf.run_this_file(__file__)

@@ -1,22 +1,11 @@
-"""Thirteen kinds of translator on one task, from a GRU without attention to a prefix model."""
+"""Thirteen kinds of translator on one task, from a GRU without attention to a prefix language model."""
 
 from dataclasses import replace
-from typing import Literal, TypedDict, get_args
+from typing import Any, Literal, get_args
 
+import unifier as uf
 from translation import translation
-from unifier.comparison import Comparison
-from unifier.experiment import Experiment, OptimizerName, Precision
-from unifier.heads.conv_decoder import ConvDecoderHead
-from unifier.heads.hard_attention import HardAttentionHead
-from unifier.heads.prefix_lm import PrefixHead
-from unifier.heads.rnn_decoders import AdditiveHead, LuongHead, RecurrentHead
-from unifier.heads.text_generation import TextGenerationOptions
-from unifier.heads.transformer_decoder import TranslationHead
-from unifier.trunks.convolutional import ConvolutionalTrunk
-from unifier.trunks.recurrent import Cell, RecurrentTrunk
-from unifier.trunks.transformer import Transformer
-from unifier.trunks.trunk import Trunk
-from unifier_tokenizers.errors import check_choice
+from unifier.options import DecoderConfig, ParallelTextConfig, TrunkConfig
 
 Rung = Literal[
     "gru",
@@ -33,159 +22,112 @@ Rung = Literal[
     "transformer",
     "prefix",
 ]
-"""From the bottom up: one last state of memory; a look back by Bahdanau's attention, by Luong's, at one column alone;
-convolutions; self-attention without parameters, with one head, with several; and one stack for both texts."""
+"""From the bottom up: the last state of an RNN; attention by Bahdanau, by Luong, and to a single token; convolutions;
+self-attention without parameters, with one head, with several; and one stack for input and output."""
 
 RUNGS: tuple[Rung, ...] = get_args(Rung)
-
-
-class Layers(TypedDict):
-    """What all decoders of several layers are told."""
-
-    depth: int
-    dropout: float
-
-
-class Blocks(TypedDict):
-    """What encoder and decoder of a transformer have in common."""
-
-    heads: int
-    ffn_dim: int
-    projections: bool
+TRUNK = TrunkConfig(depth=2, heads=4, ffn_dim=256)
+DECODER = DecoderConfig(decoder_depth=2)
+TRAINING = uf.Training(tokens=600_000, batch_tokens=1024, learning_rate=5e-3, num_validations=4, precision="bf16")
 
 
 def one_rung(
     *,
     rung: Rung = "transformer",
-    data: str = "embedded",
-    source: str = "en",
-    target: str = "fr",
+    pairs: ParallelTextConfig = ParallelTextConfig(),
     vocabulary: int = 8000,
-    dim: int = 128,
-    depth: int = 2,
-    decoder_depth: int = 2,
-    heads: int = 4,
-    ffn_dim: int = 256,
-    dropout: float = 0.1,
-    beam_width: int = 1,
-    tokens: int = 600_000,
-    batch_tokens: int = 1024,
-    optimizer: OptimizerName = "adamw",
-    learning_rate: float = 5e-3,
-    num_validations: int = 4,
-    precision: Precision = "bf16",
-) -> Experiment:
-    """`translation` on its data, tokens and scores, with another encoder and decoder; settings are those of that.
+    trunk: TrunkConfig = TRUNK,
+    decoder: DecoderConfig = DECODER,
+    training: uf.Training = TRAINING,
+) -> uf.Experiment:
+    """Translate with the encoder and decoder of one rung, on the data, budget and scores of `translation`.
 
-    `depth` and `decoder_depth` count layers of whatever kind the rung has; the prefix model has them all in one stack.
+    `depth` and `decoder_depth` count layers of the rung's kind; the prefix model has all of them in one stack. `heads`
+    applies to the transformer and the prefix model.
+
+    Args:
+        rung: The kind of encoder and decoder.
+        vocabulary: Number of subwords.
     """
-    recurrent = RUNGS.index(check_choice("rung", rung, RUNGS)) < RUNGS.index("convolutional")
-    whole = translation(
-        data=data,
-        source=source,
-        target=target,
+    index = RUNGS.index(uf.check_choice("rung", rung, RUNGS))
+    # RNNs need no positions. The recipe's trunk and head are replaced below.
+    positions = "none" if index < RUNGS.index("convolutional") else "sinusoid"
+    base = translation(
+        pairs=pairs,
         vocabulary=vocabulary,
-        positions="none" if recurrent else "sinusoid",
-        dim=dim,
-        heads=1,  # of a trunk and a head that give way to the rung's
-        dropout=dropout,
-        r_drop=0.0,
-        beam_width=beam_width,
-        tokens=tokens,
-        batch_tokens=batch_tokens,
-        optimizer=optimizer,
-        learning_rate=learning_rate,
-        num_validations=num_validations,
-        precision=precision,
+        trunk=replace(trunk, heads=1, positions=positions),
+        decoder=decoder,
+        training=training,
     )
-    ((name, task),) = whole.tasks.items()
-    assert isinstance(task.head, TranslationHead)
-    options: TextGenerationOptions = {
-        "label_smoothing": task.head.label_smoothing,
-        "beam_width": task.head.beam_width,
-        "length_penalty": task.head.length_penalty,
+    ((name, task),) = base.tasks.items()
+    assert isinstance(task.head, uf.TranslationHead)
+    options: dict[str, Any] = {
+        "dropout": trunk.dropout,
+        "label_smoothing": decoder.label_smoothing,
+        "beam_width": decoder.beam_width,
+        "length_penalty": decoder.length_penalty,
         "embedding": task.head.embedding,
-        "language": task.head.language,
+        "language": pairs.target,
     }
-    words, layers = task.head.vocabulary, Layers(depth=decoder_depth, dropout=dropout)
+    encoder, head = build_rung(rung, trunk, decoder.decoder_depth, task.head.vocabulary, options)
+    return replace(base, trunk=encoder, tasks={name: replace(task, head=head)})
 
-    def memory(cell: Cell = "lstm", *, bidirectional: bool = True) -> Trunk:
-        return RecurrentTrunk(dim, depth, cell=cell, bidirectional=bidirectional, dropout=dropout)
+
+def build_rung(
+    rung: Rung, config: TrunkConfig, decoder_depth: int, vocabulary: uf.Vocabulary, options: dict[str, Any]
+) -> tuple[uf.Trunk, uf.Head]:
+    """Create the trunk and the head of one rung.
+
+    Args:
+        rung: The kind of encoder and decoder.
+        config: Sizes of the encoder.
+        decoder_depth: Number of decoder layers.
+        vocabulary: Subwords of both languages.
+        options: Keyword arguments that all heads take.
+    """
+    dim, depth, dropout = config.dim, config.depth, config.dropout
+    layers: dict[str, Any] = {"depth": decoder_depth, **options}
+
+    def rnn(cell: Literal["gru", "lstm"] = "lstm", *, bidirectional: bool = True) -> uf.Trunk:
+        return uf.RecurrentTrunk(dim, depth, cell=cell, bidirectional=bidirectional, dropout=dropout)
 
     match rung:
         case "gru" | "lstm":
-            trunk, head = memory(rung, bidirectional=False), RecurrentHead(words, dim, cell=rung, **layers, **options)
+            return rnn(rung, bidirectional=False), uf.RecurrentHead(vocabulary, dim, cell=rung, **layers)
         case "additive":
-            trunk, head = memory("gru"), AdditiveHead(words, dim, **layers, **options)
+            return rnn("gru"), uf.AdditiveHead(vocabulary, dim, **layers)
         case "dot" | "general" | "concat":
-            trunk, head = memory(), LuongHead(words, dim, score=rung, **layers, **options)
+            return rnn(), uf.LuongHead(vocabulary, dim, score=rung, **layers)
         case "local":
-            trunk, head = memory(), LuongHead(words, dim, span="local", **layers, **options)
+            return rnn(), uf.LuongHead(vocabulary, dim, span="local", **layers)
         case "hard":
-            trunk, head = memory(), HardAttentionHead(words, dim, **layers, **options)
+            return rnn(), uf.HardAttentionHead(vocabulary, dim, **layers)
         case "convolutional":
-            trunk = ConvolutionalTrunk(dim, depth, kernel_size=3, dropout=dropout)
-            head = ConvDecoderHead(words, dim, kernel_size=3, **layers, **options)
+            trunk = uf.ConvolutionalTrunk(dim, depth, kernel_size=3, dropout=dropout)
+            return trunk, uf.ConvDecoderHead(vocabulary, dim, kernel_size=3, **layers)
         case "prefix":
-            trunk = Transformer(dim, depth + decoder_depth, heads, ffn_dim, dropout=dropout)
-            head = PrefixHead(words, dim, dropout=dropout, **options)
+            trunk = uf.Transformer(dim, depth + decoder_depth, config.heads, config.ffn_dim, dropout=dropout)
+            return trunk, uf.PrefixHead(vocabulary, dim, **options)
         case _:
-            block = Blocks(
-                heads=heads if rung == "transformer" else 1, ffn_dim=ffn_dim, projections=rung != "parameter_free"
-            )
-            trunk = Transformer(dim, depth, dropout=dropout, **block)
-            head = TranslationHead(words, dim, **layers, **block, **options)
-    return replace(whole, name="one_rung", trunk=trunk, tasks={name: replace(task, head=head)})
+            blocks: dict[str, Any] = {
+                "heads": config.heads if rung == "transformer" else 1,
+                "ffn_dim": config.ffn_dim,
+                "projections": rung != "parameter_free",
+            }
+            trunk = uf.Transformer(dim, depth, dropout=dropout, **blocks)
+            return trunk, uf.TranslationHead(vocabulary, dim, **blocks, **layers)
 
 
-def ladder(
-    *,
-    rungs: tuple[Rung, ...] = RUNGS,
-    data: str = "embedded",
-    source: str = "en",
-    target: str = "fr",
-    vocabulary: int = 8000,
-    dim: int = 128,
-    depth: int = 2,
-    decoder_depth: int = 2,
-    heads: int = 4,
-    ffn_dim: int = 256,
-    dropout: float = 0.1,
-    beam_width: int = 1,
-    tokens: int = 600_000,
-    batch_tokens: int = 1024,
-    optimizer: OptimizerName = "adamw",
-    learning_rate: float = 5e-3,
-    num_validations: int = 4,
-    precision: Precision = "bf16",
-    seeds: tuple[int, ...] = (0,),
-) -> Comparison:
-    """Every rung on the same pairs, subwords and number of tokens; `data` is "multi30k" for captions.
+def ladder(*, rungs: tuple[Rung, ...] = RUNGS, seeds: tuple[int, ...] = (0,)) -> uf.Comparison:
+    """Compare all rungs on the same pairs, subwords and budget; the settings of `one_rung` are settings here, too.
 
-    `heads` are those of the rungs that have several, the transformer and the prefix model.
+    Args:
+        rungs: The rungs to compare.
+        seeds: Random seeds; each rung is trained once per seed.
     """
-    return Comparison(
+    return uf.Comparison(
         "ladder",
         [one_rung],
-        settings={
-            "data": data,
-            "source": source,
-            "target": target,
-            "vocabulary": vocabulary,
-            "dim": dim,
-            "depth": depth,
-            "decoder_depth": decoder_depth,
-            "heads": heads,
-            "ffn_dim": ffn_dim,
-            "dropout": dropout,
-            "beam_width": beam_width,
-            "tokens": tokens,
-            "batch_tokens": batch_tokens,
-            "optimizer": optimizer,
-            "learning_rate": learning_rate,
-            "num_validations": num_validations,
-            "precision": precision,
-        },
         seeds=seeds,
         grid={"rung": rungs},
         question="What did each step from one last state to attention bring to translation?",
@@ -193,6 +135,4 @@ def ladder(
 
 
 if __name__ == "__main__":
-    from unifier.cli import run_this_file
-
-    run_this_file(__file__)
+    uf.run_this_file(__file__)

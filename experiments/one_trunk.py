@@ -2,36 +2,18 @@
 
 from dataclasses import replace
 
-from three_modalities import digits, grammar, music
-from unifier.experiment import Experiment
-from unifier.trials.joint import merge_experiments
+import unifier as uf
+from three_modalities import TRUNK, digits, grammar, music
+from unifier.options import TrunkConfig
+
+TRAINING = uf.Training(tokens=600_000, batch_tokens=2048, optimizer="muon", learning_rate=5e-3, precision="bf16")
 
 
-def one_trunk(
-    *,
-    dim: int = 128,
-    depth: int = 3,
-    tokens: int = 600_000,
-    batch_tokens: int = 2048,
-    learning_rate: float = 5e-3,
-    num_validations: int = 8,
-) -> Experiment:
-    """`tokens` is what the trunk reads of each task."""
-    parts = [
-        make(
-            dim=dim,
-            depth=depth,
-            tokens=tokens,
-            batch_tokens=batch_tokens,
-            learning_rate=learning_rate,
-            num_validations=num_validations,
-        )
-        for make in (grammar, digits, music)
-    ]
-    return replace(merge_experiments(parts), name="one_trunk")
+def one_trunk(*, trunk: TrunkConfig = replace(TRUNK, depth=3), training: uf.Training = TRAINING) -> uf.Experiment:
+    """Train three modalities jointly; the trunk reads `tokens` of each."""
+    parts = [build(trunk=trunk, training=training) for build in (grammar, digits, music)]
+    return replace(uf.merge_experiments(parts), name="one_trunk")
 
 
 if __name__ == "__main__":
-    from unifier.cli import run_this_file
-
-    run_this_file(__file__)
+    uf.run_this_file(__file__)

@@ -1,82 +1,59 @@
 """Captions, clothing and music on one trunk: solo, joint and transfer, with controls."""
 
-from typing import Any
+from dataclasses import replace
 
-from genres import PLAIN, genres
-from pictures import pictures
-from translation import PLAIN as PLAIN_BLOCKS
+import genres
+import pictures
+import unifier as uf
 from translation import translation
-from unifier.comparison import Comparison
-from unifier.experiment import Experiment
+from unifier.options import DecoderConfig, ImageFrontend, ParallelTextConfig, TrunkConfig
 
-RECIPE: dict[str, Any] = {"learning_rate": 6e-3, "batch_tokens": 1024}
-"""How all are trained; the log says what was tried beside it. Columns are plain, and batches as they are."""
+TRUNK = TrunkConfig(depth=6, heads=4, ffn_dim=256)
+TRAINING = uf.Training(
+    tokens=600_000, batch_tokens=1024, optimizer="muon", learning_rate=6e-3, num_validations=2, precision="bf16"
+)
+"""Two validations, because translating a validation split takes as long as hundreds of steps."""
 
 
-def multi30k(*, dim: int, depth: int, tokens: int, num_validations: int) -> Experiment:
-    """English captions into German, with few subwords and a shallow decoder: the trunk is to do the work."""
+def multi30k(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
+    """Translate captions from English into German, with few subwords and one decoder layer: the trunk does the work."""
+    pairs = ParallelTextConfig("multi30k", "en", "de")
     return translation(
-        data="multi30k",
-        source="en",
-        target="de",
-        vocabulary=1000,
-        decoder_depth=1,
-        **PLAIN_BLOCKS,
-        dim=dim,
-        depth=depth,
-        tokens=tokens,
-        num_validations=num_validations,
-        **RECIPE,
+        pairs=pairs, vocabulary=1000, trunk=trunk, decoder=DecoderConfig(decoder_depth=1), training=training
     )
 
 
-def fashion_mnist(*, dim: int, depth: int, tokens: int, num_validations: int) -> Experiment:
-    """Clothes of ten kinds, in 49 patches each."""
-    return pictures(
+def fashion_mnist(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
+    """Classify clothes of ten kinds, in 49 patches each."""
+    return pictures.pictures(
         data="fashion_mnist",
-        patch=4,
-        stem=None,
-        crop=0,
-        dim=dim,
-        depth=depth,
-        tokens=tokens,
-        num_validations=num_validations,
-        **RECIPE,
+        frontend=ImageFrontend(patch=4, stem=None),
+        trunk=replace(trunk, positions="learned"),
+        augmentation=pictures.PLAIN,
+        training=training,
     )
 
 
-def emotify(*, dim: int, depth: int, tokens: int, num_validations: int) -> Experiment:
-    """Music of four genres, in columns of 160 ms; fold 0, whose artists are heard in the test alone."""
-    return genres(
+def emotify(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
+    """Classify music into four genres, in tokens of 160 ms; the artists of fold 0 are heard in the test alone."""
+    return genres.genres(
         data="emotify",
         fold=0,
-        sample_rate=16000,
-        stack=16,
-        **PLAIN,
-        dim=dim,
-        depth=depth,
-        tokens=tokens,
-        num_validations=num_validations,
-        **RECIPE,
+        frontend=replace(genres.PLAIN_FRAMES, stack=16),
+        trunk=trunk,
+        augmentation=genres.PLAIN,
+        training=training,
     )
 
 
 def one_trunk_study(
-    *,
-    dim: int = 128,
-    depth: int = 6,
-    tokens: int = 600_000,
-    num_validations: int = 2,
-    seeds: tuple[int, ...] = (0, 1, 2),
-) -> Comparison:
-    """`tokens` is what each task's trunk reads, alone, together and in transfer.
-
-    There are few num_validations, for to translate a split takes as long as hundreds of steps.
-    """
-    return Comparison(
+    *, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING, seeds: tuple[int, ...] = (0, 1, 2)
+) -> uf.Comparison:
+    """Compare three real data sets alone, together and in transfer; `tokens` is the budget of each task."""
+    return uf.Comparison(
         "one_trunk_study",
         [multi30k, fashion_mnist, emotify],
-        settings={"dim": dim, "depth": depth, "tokens": tokens, "num_validations": num_validations},
+        settings={"trunk": trunk, "training": training},
         seeds=seeds,
         modes=("solo", "joint", "transfer"),
         trainable=("none", "all"),
@@ -85,6 +62,4 @@ def one_trunk_study(
 
 
 if __name__ == "__main__":
-    from unifier.cli import run_this_file
-
-    run_this_file(__file__)
+    uf.run_this_file(__file__)

@@ -1,69 +1,53 @@
 """Photographs and sounds: does a trunk trained on one help with the other, compared with a random trunk?"""
 
-from genres import genres
+from dataclasses import replace
+
+import unifier as uf
+from genres import AUGMENTATION, genres
 from pictures import pictures
-from unifier.comparison import Comparison
-from unifier.experiment import Experiment
+from unifier.options import AudioFrontend, ImageAugmentationConfig, ImageFrontend, TrunkConfig
+
+TRUNK = TrunkConfig(depth=4, heads=4, ffn_dim=256, positions="learned")
+TRAINING = uf.Training(tokens=2_000_000, batch_tokens=2048, optimizer="muon", learning_rate=5e-3, precision="bf16")
 
 
-def photographs(*, dim: int, depth: int, tokens: int, batch_tokens: int) -> Experiment:
-    """CIFAR-10's JPEG copy, in 64 patches each."""
+def photographs(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
+    """Classify CIFAR-10's JPEG copy, in 64 patches each."""
     return pictures(
         data="cifar10_jpg",
-        patch=4,
-        stem=None,
-        flip=True,
-        crop=4,
-        crops=1,
-        dim=dim,
-        depth=depth,
-        tokens=tokens,
-        batch_tokens=batch_tokens,
+        frontend=ImageFrontend(patch=4, stem=None),
+        trunk=trunk,
+        augmentation=ImageAugmentationConfig(crop=4, flip=True, num_crops=1),
+        training=training,
     )
 
 
-def noises(*, dim: int, depth: int, tokens: int, batch_tokens: int) -> Experiment:
-    """ESC-10, fold 1, in square patches of the spectrogram, as Gong et al. 2021 gave sounds to a trunk of pictures."""
+def noises(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
+    """Classify ESC-10, fold 1, in square patches of the spectrogram (as in Gong et al. 2021, AST)."""
     return genres(
         data="esc10",
         fold=1,
-        sample_rate=16000,
-        patch=(16, 16),
-        positions="learned",
-        freq_shift_tta=False,
-        dim=dim,
-        depth=depth,
-        tokens=tokens,
-        batch_tokens=batch_tokens,
+        frontend=AudioFrontend(patch=(16, 16)),
+        trunk=trunk,
+        augmentation=replace(AUGMENTATION, freq_shift_tta=False),
+        training=training,
     )
 
 
 def pictures_and_sound(
-    *,
-    dim: int = 128,
-    depth: int = 4,
-    tokens: int = 2_000_000,
-    batch_tokens: int = 2048,
-    seeds: tuple[int, ...] = (0, 1, 2),
-) -> Comparison:
-    """A trunk trained on either, then the other: frozen, its norms alone, all of it, beside the controls."""
-    return Comparison(
+    *, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING, seeds: tuple[int, ...] = (0, 1, 2)
+) -> uf.Comparison:
+    """Transfer a trunk between pictures and sound: frozen, with trained norms, and trained whole, beside controls."""
+    return uf.Comparison(
         "pictures_and_sound",
         [photographs, noises],
-        settings={
-            "dim": dim,
-            "depth": depth,
-            "tokens": tokens,
-            "batch_tokens": batch_tokens,
-        },
+        settings={"trunk": trunk, "training": training},
         seeds=seeds,
         modes=("solo", "transfer"),
         trainable=("none", "norms", "all"),
-        question="Does a trunk trained on pictures hear, and one trained on sound see?",
+        question="Does a trunk trained on pictures help with sounds, and the reverse?",
     )
 
 
 if __name__ == "__main__":
-    from unifier.cli import run_this_file
-
-    run_this_file(__file__)
+    uf.run_this_file(__file__)

@@ -1,87 +1,52 @@
 """Text, pictures and sound: solo, joint and transfer, with controls."""
 
-from genres import PLAIN, genres
-from pictures import pictures
-from translation import PLAIN as PLAIN_BLOCKS
+from dataclasses import replace
+
+import genres
+import pictures
+import unifier as uf
 from translation import translation
-from unifier.comparison import Comparison
-from unifier.experiment import Experiment
+from unifier.options import DecoderConfig, ImageFrontend, TrunkConfig
+
+TRUNK = TrunkConfig(depth=2, heads=4, ffn_dim=256)
+TRAINING = uf.Training(
+    tokens=40_000, batch_tokens=512, optimizer="muon", learning_rate=2e-2, num_validations=2, precision="bf16"
+)
 
 
-def grammar(
-    *, dim: int, depth: int, tokens: int, batch_tokens: int, learning_rate: float, num_validations: int
-) -> Experiment:
-    """Sentences of a small grammar, from English into French."""
-    return translation(
-        dim=dim,
-        depth=depth,
-        decoder_depth=2,
-        **PLAIN_BLOCKS,
-        tokens=tokens,
-        batch_tokens=batch_tokens,
-        learning_rate=learning_rate,
-        num_validations=num_validations,
+def grammar(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
+    """Translate sentences of a small grammar from English into French."""
+    return translation(trunk=trunk, decoder=DecoderConfig(decoder_depth=2), training=training)
+
+
+def digits(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
+    """Classify handwritten digits, without augmentation: a short budget leaves no time to learn from it."""
+    return pictures.pictures(
+        frontend=ImageFrontend(stem=None),
+        trunk=replace(trunk, positions="learned"),
+        augmentation=pictures.PLAIN,
+        training=training,
     )
 
 
-def digits(
-    *, dim: int, depth: int, tokens: int, batch_tokens: int, learning_rate: float, num_validations: int
-) -> Experiment:
-    """Handwritten digits, in plain patches and as they are: so few columns leave no time to learn from changed ones."""
-    return pictures(
-        stem=None,
-        crop=0,
-        dim=dim,
-        depth=depth,
-        tokens=tokens,
-        batch_tokens=batch_tokens,
-        learning_rate=learning_rate,
-        num_validations=num_validations,
-    )
-
-
-def music(
-    *, dim: int, depth: int, tokens: int, batch_tokens: int, learning_rate: float, num_validations: int
-) -> Experiment:
-    """Rendered music in five genres, in plain columns of 40 ms and as it is."""
-    return genres(
-        sample_rate=8000,
-        stack=4,
-        **PLAIN,
-        dim=dim,
-        depth=depth,
-        tokens=tokens,
-        batch_tokens=batch_tokens,
-        learning_rate=learning_rate,
-        num_validations=num_validations,
-    )
+def music(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
+    """Classify rendered music into five genres, in plain tokens of 40 ms."""
+    frontend = replace(genres.PLAIN_FRAMES, sample_rate=8000, stack=4)
+    return genres.genres(frontend=frontend, trunk=trunk, augmentation=genres.PLAIN, training=training)
 
 
 def three_modalities(
-    *,
-    dim: int = 128,
-    depth: int = 2,
-    tokens: int = 40_000,
-    batch_tokens: int = 512,
-    learning_rate: float = 2e-2,
-    num_validations: int = 2,
-    seeds: tuple[int, ...] = (0, 1),
-) -> Comparison:
-    """`tokens` is what each task's trunk reads: alone, together, and in transfer, where the trunk stays frozen.
+    *, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING, seeds: tuple[int, ...] = (0, 1)
+) -> uf.Comparison:
+    """Compare three modalities alone, together, and in transfer to a frozen trunk.
 
-    So few of them are worth most in small batches.
+    Args:
+        seeds: Random seeds; each condition is trained once per seed.
     """
-    return Comparison(
+    return uf.Comparison(
         "three_modalities",
         [grammar, digits, music],
-        settings={
-            "dim": dim,
-            "depth": depth,
-            "tokens": tokens,
-            "batch_tokens": batch_tokens,
-            "learning_rate": learning_rate,
-            "num_validations": num_validations,
-        },
+        settings={"trunk": trunk, "training": training},
         seeds=seeds,
         modes=("solo", "joint", "transfer"),
         trainable=("none",),
@@ -90,6 +55,4 @@ def three_modalities(
 
 
 if __name__ == "__main__":
-    from unifier.cli import run_this_file
-
-    run_this_file(__file__)
+    uf.run_this_file(__file__)

@@ -1,8 +1,4 @@
-"""The plug-ins of other people's packages, and our own among them, by name.
-
-Experiments in a file, by name.
-
-The settings of an experiment: the keyword arguments of its function, checked against its signature."""
+"""Configuration: plug-ins of installed packages, the experiments of a file, and checks of their settings."""
 
 import difflib
 import importlib.util
@@ -11,8 +7,9 @@ import json
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
@@ -21,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from unifier.comparison import Comparison
 from unifier.experiment import Experiment
+from unifier.settings import REQUIRED, flatten, keyword_arguments, list_settings
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
 
@@ -28,93 +26,125 @@ PluginKind = Literal["tokenizers", "heads", "sources"]
 
 
 def plugins(kind: PluginKind) -> dict[str, Any]:
-    """What installed packages register under `unifier.<kind>`, by name.
+    """Load what installed packages register under `unifier.<kind>`, by name.
 
-    One that is broken is named in a warning, and so is one with the name of another, which is left out.
+    A broken plug-in, and one whose name is taken already, is left out with a warning.
     """
     loaded = {entry.name: _load_entry(entry) for entry in _entries(kind)}
     return {name: plugin for name, plugin in loaded.items() if plugin is not None}
 
 
 def plugin_names(kind: PluginKind) -> list[str]:
-    """The names of `plugins`, in order; this package's own are not loaded for that, which would take seconds."""
+    """Return the sorted names of `plugins`, without loading our own, because that takes seconds."""
     return sorted(entry.name for entry in _entries(kind) if _is_own(entry) or _load_entry(entry) is not None)
 
 
 def _entries(kind: PluginKind) -> Iterator[EntryPoint]:
-    known: dict[str, str] = {}
+    values: dict[str, str] = {}
     for entry in entry_points(group=f"unifier.{kind}"):
-        if entry.name in known:
-            said = f"the plug-in '{entry.name}' ({entry.value}) has the name of another ({known[entry.name]})"
-            warnings.warn(f"{said}: it is left out until it has its own", stacklevel=3)
+        if entry.name in values:
+            message = f"the plug-in '{entry.name}' ({entry.value}) has the name of {values[entry.name]}"
+            warnings.warn(f"{message}: it is left out; rename it", stacklevel=3)
             continue
-        known[entry.name] = entry.value
+        values[entry.name] = entry.value
         yield entry
 
 
 def _load_entry(entry: EntryPoint) -> Any:
-    """What an entry point stands for; None where it is broken, which is said."""
+    """Load an entry point; warn and return None if it is broken."""
     try:
         return entry.load()
-    except Exception as error:  # whatever a stranger's module raises as it is imported
+    except Exception as error:  # Another package's module may raise anything when it is imported.
         warnings.warn(f"the plug-in '{entry.name}' ({entry.value}) is broken: {error!r}", stacklevel=3)
         return None
 
 
 def _is_own(entry: EntryPoint) -> bool:
-    return entry.dist is not None and entry.dist.name == "unifier"
+    return entry.dist is not None and entry.dist.name == "unifier-torch"
 
 
 def list_experiments(file: str | Path) -> dict[str, Callable[..., Experiment | Comparison]]:
-    """The functions a file defines that are annotated to return an Experiment or a Comparison, by name."""
-    path = Path(file).resolve()
-    if not path.exists():
-        raise InputError(f"{file}: no such file; an experiment is a Python file")
+    """Return the functions of a file that are annotated to return an Experiment or a Comparison, by name.
+
+    Args:
+        file: A Python file, or the bare name of an installed recipe such as `pictures`.
+
+    Raises:
+        InputError: The file does not exist, is no Python file, or defines no experiment.
+    """
+    path = find_recipe(file)
     if not path.is_file() or path.suffix != ".py":
-        raise InputError(f"{file}: an experiment is a Python file, and this is none")
+        raise InputError(f"{file}: not a Python file; an experiment is defined in one")
     module = _load_file(path)
-    found: dict[str, Callable[..., Experiment | Comparison]] = {}
+    functions: dict[str, Callable[..., Experiment | Comparison]] = {}
     for name, function in inspect.getmembers(module, inspect.isfunction):
         if function.__module__ != module.__name__:
             continue
         try:
             returned = get_type_hints(function).get("return")
-        except NameError as error:  # imported for type checkers alone, it may be: a helper's does no harm
+        except NameError as error:  # The annotations of helpers may name types that only type checkers import.
             if function.__annotations__.get("return") in (Experiment, Comparison, "Experiment", "Comparison"):
                 raise InputError(f"{file}: the annotations of {name} cannot be read: {error}") from error
             continue
         if returned in (Experiment, Comparison):
-            found[name] = function
-    if not found:
-        raise InputError(f"{file}: no experiment in it; one is a function with '-> Experiment' or '-> Comparison'")
-    return found
+            functions[name] = function
+    if not functions:
+        raise InputError(f"{file}: no experiment found; define a function with '-> Experiment' or '-> Comparison'")
+    return functions
+
+
+def recipes() -> dict[str, Path]:
+    """Return the files of the recipes that are installed with the package, by name."""
+    here = Path(__file__).parent
+    # In a checkout the recipes lie beside the package, in an installation inside it.
+    folder = next((path for path in (here / "experiments", here.parent / "experiments") if path.is_dir()), None)
+    return {} if folder is None else {path.stem: path for path in sorted(folder.glob("*.py"))}
+
+
+def find_recipe(file: str | Path) -> Path:
+    """Return the absolute path of an experiment's file; a bare name may be that of an installed recipe.
+
+    Raises:
+        InputError: There is neither such a file nor such a recipe.
+    """
+    path = Path(file).resolve()
+    if path.exists():
+        return path
+    installed = recipes()
+    if str(file) in installed:
+        return installed[str(file)]
+    raise InputError(f"{file}: no such file, and no installed recipe ({', '.join(installed)})")
 
 
 def load_experiment(reference: str) -> Callable[..., Experiment | Comparison]:
-    """The experiment that FILE or FILE:name names; without a name, the one called as its file, or the only one."""
+    """Return the experiment of a reference FILE or FILE:name.
+
+    Without a name, it is the function named like the file, or the only experiment of the file.
+    """
     file, name = split_reference(reference)
-    found = list_experiments(file)
-    name = name or (Path(file).stem if len(found) > 1 else next(iter(found)))
-    if name not in found:
-        raise InputError(f"{file}: no experiment '{name}'; take {' or '.join(f'{file}:{one}' for one in found)}")
-    return found[name]
+    functions = list_experiments(file)
+    name = name or (Path(file).stem if len(functions) > 1 else next(iter(functions)))
+    if name not in functions:
+        choices = " or ".join(f"{file}:{choice}" for choice in functions)
+        raise InputError(f"{file}: no experiment '{name}'; take {choices}")
+    return functions[name]
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """FILE:name or FILE as FILE and name, or nothing; other colons are of the file's path."""
+    """Split FILE:name into the file and the name, which is empty if there is none. A path may contain colons."""
     file, _, name = reference.rpartition(":")
     return (file, name) if file and name.isidentifier() else (reference, "")
 
 
 def _load_file(path: Path) -> Any:
-    # Under its plain name and with its folder on the path, so that studies may import each other as neighbors.
+    # The plain module name and the folder on the path let experiments import each other.
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    known = sys.modules.get(path.stem)
-    if known is not None and getattr(known, "__file__", None) == str(path):
-        return known
-    if known is not None and (path.stem in sys.stdlib_module_names or hasattr(known, "__path__")):
+    loaded = sys.modules.get(path.stem)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(path):
+        return loaded
+    if loaded is not None and (path.stem in sys.stdlib_module_names or hasattr(loaded, "__path__")):
         raise InputError(f"{path.name}: a Python module or package has that name already: rename the file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
@@ -124,7 +154,7 @@ def _load_file(path: Path) -> Any:
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
-        del sys.modules[path.stem]  # or half of it would be found there again
+        del sys.modules[path.stem]  # A half-initialized module must not be found by the next import.
         if isinstance(error, SyntaxError):
             file = Path(error.filename or path).name
             raise InputError(f"{file}, line {error.lineno}: not Python ({error.msg})") from error
@@ -138,54 +168,80 @@ DescribedT = TypeVar("DescribedT")
 
 
 RESERVED_NAMES = ("seed", "data_folder", "out", "track", "tensorboard", "resume")
-"""What `run` takes for itself, so that no experiment would be given it."""
+"""Parameters of `run` itself, which no experiment can have as settings."""
 
 
 def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings of a function, defaults filled in; a text (from the command line) becomes what its type says,
-    or the default's where none is said.
+    """Return a value for each setting of a function, with defaults filled in.
 
-    Raises InputError for a name that the signature lacks, a value of another type, and one that is missing.
+    Args:
+        function: an experiment's or a comparison's function.
+        given: values by setting, or whole setting groups by parameter. A text, as from the command line, is converted
+            to the setting's type.
+
+    Raises:
+        InputError: a name is unknown or reserved, a value has another type, or a required setting is missing.
     """
-    parameters = inspect.signature(function).parameters
-    if taken := [name for name in RESERVED_NAMES if name in parameters]:
-        raise InputError(f"{function.__name__} has a setting '{taken[0]}', which is a reserved name: rename it")
-    for parameter in parameters.values():
-        if parameter.kind not in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            raise InputError(f"{function.__name__} has {parameter}, and no setting can be given by that: name each")
-    hints = get_type_hints(function)
+    settings = list_settings(function)
+    if reserved := [name for name in RESERVED_NAMES if name in settings]:
+        raise InputError(f"{function.__name__} has a setting '{reserved[0]}', which is a reserved name: rename it")
+    given = flatten(function, given)
     for name in given:
-        if name not in parameters:
-            if name == "seeds":
-                raise InputError("no setting 'seeds': give seed=N, or seeds=0,1,... with folds=N")
-            close = difflib.get_close_matches(name, parameters, n=1)
-            owner = function.__name__
-            hint = (
-                f"did you mean '{close[0]}'? (of {owner})"
-                if close
-                else f"{owner} has {', '.join(parameters) or 'none'}"
-            )
-            raise InputError(f"no setting '{name}'; {hint}")
-    settings: dict[str, Any] = {}
-    for name, parameter in parameters.items():
+        if name not in settings:
+            raise unknown_setting(name, {function.__name__: list(settings)})
+    values: dict[str, Any] = {}
+    for name, setting in settings.items():
         if name in given:
-            unsaid = Any if parameter.default in (parameter.empty, None) else type(parameter.default)
-            settings[name] = parse_setting(name, given[name], hints.get(name, unsaid))
-        elif parameter.default is inspect.Parameter.empty:
+            values[name] = parse_setting(name, given[name], setting.type)
+        elif setting.default is REQUIRED:
             raise InputError(f"the setting '{name}' of {function.__name__} has no default: give {name}=VALUE")
         else:
-            settings[name] = parameter.default
-    return settings
+            values[name] = setting.default
+    return values
+
+
+def unknown_setting(name: str, known: Mapping[str, Sequence[str]]) -> InputError:
+    """Return the error for a setting that none of these functions has; `known` holds each function's settings."""
+    if name == "seeds":
+        return InputError("no setting 'seeds': give seed=N, or seeds=0,1,... with folds=N")
+    owners = {setting: owner for owner, settings in reversed(list(known.items())) for setting in settings}
+    if close := difflib.get_close_matches(name, owners, n=1):
+        return InputError(f"no setting '{name}'; did you mean '{close[0]}'? (of {owners[close[0]]})")
+    listed = "; ".join(f"{owner} has {', '.join(settings) or 'none'}" for owner, settings in known.items())
+    return InputError(f"no setting '{name}'; {listed}")
+
+
+def build_comparison(function: Callable[..., Any], given: Mapping[str, Any]) -> tuple[Comparison, dict[str, Any]]:
+    """Build a comparison, and return it with all of its settings.
+
+    A setting that the comparison's own function lacks is passed to those of its experiments that have it.
+    """
+    own_names = {*list_settings(function), *inspect.signature(function).parameters}
+    own = check_settings(function, {name: value for name, value in given.items() if name in own_names})
+    comparison = build_described(function, own, Comparison)
+    experiments = {make.__name__: list_settings(make) for make in comparison.experiments}
+    passed: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in own_names:
+            owner = next((settings for settings in experiments.values() if name in settings), None)
+            if owner is None:
+                known = {function.__name__: list(list_settings(function))}
+                raise unknown_setting(name, known | {make: list(names) for make, names in experiments.items()})
+            passed[name] = parse_setting(name, value, owner[name].type)
+    return replace(comparison, settings={**comparison.settings, **passed}), {**own, **passed}
 
 
 def build_described(function: Callable[..., Any], settings: Mapping[str, Any], kind: type[DescribedT]) -> DescribedT:
-    """What a function describes under settings that fit its signature.
+    """Call an experiment's or comparison's function with a value for each of its settings.
 
-    Raises InputError where that is not of the kind expected, and for a ValueError that its own file raises; one from
-    deeper within keeps its traceback.
+    An experiment without a name is given the function's.
+
+    Raises:
+        InputError: the function returns another type than `kind`, or its own file raises a ValueError. A ValueError
+            from deeper inside keeps its traceback.
     """
     try:
-        described = function(**settings)
+        described = function(**keyword_arguments(function, settings))
     except InputError:
         raise
     except ValueError as error:
@@ -194,13 +250,19 @@ def build_described(function: Callable[..., Any], settings: Mapping[str, Any], k
             raise
         raise InputError(f"{Path(last.filename).name}, line {last.lineno}: {one_line(error)}") from error
     if not isinstance(described, kind):
-        said = f"{type(described).__name__}, where {kind.__name__} is expected"
-        raise InputError(f"{function.__name__} returns {said}: is it annotated so?")
+        message = f"{function.__name__} returns {type(described).__name__}, and {kind.__name__} is expected"
+        raise InputError(f"{message}: check its return annotation")
+    if isinstance(described, Experiment) and described.name is None:
+        described = replace(described, name=function.__name__)
     return described
 
 
 def parse_setting(name: str, value: Any, kind: Any) -> Any:
-    """A value as the type `kind`; a text may also be None, JSON, or a list with commas."""
+    """Convert a value to the type `kind`. A text may also be none, JSON, or a list with commas.
+
+    Raises:
+        InputError: The value does not fit the type.
+    """
     adapter = TypeAdapter(kind)
     if isinstance(value, str) and value.lower() in ("none", "null"):
         with suppress(ValidationError):
@@ -209,26 +271,26 @@ def parse_setting(name: str, value: Any, kind: Any) -> Any:
         return adapter.validate_python(value)
     except ValidationError as error:
         reason = _reason(error)
-        listed = any(one["type"] in ("tuple_type", "list_type") for one in error.errors())
+        is_list = any(detail["type"] in ("tuple_type", "list_type") for detail in error.errors())
     if isinstance(value, str):
         for read in (json.loads, lambda text: json.loads(f"[{text}]"), lambda text: text.split(",")):
             try:
                 return adapter.validate_python(read(value))
             except ValidationError as error:
                 wrong = error.errors()[0]["input"]
-                reason = f"{wrong!r}: {_reason(error)}" if listed and wrong != value else reason
-            except ValueError:  # json's
+                reason = f"{wrong!r}: {_reason(error)}" if is_list and wrong != value else reason
+            except ValueError:  # The text is no JSON.
                 continue
     raise InputError(f"the setting {name}={value!r} does not fit: {reason}")
 
 
 def _reason(error: ValidationError) -> str:
-    """What was expected: of a union each member says so."""
-    first, *others = dict.fromkeys(one["msg"] for one in error.errors())
+    """Return the expected types, one after the other for a union."""
+    first, *others = dict.fromkeys(detail["msg"] for detail in error.errors())
     reason = ", or ".join([first, *(other.removeprefix("Input should be ") for other in others)])
     return f"{reason[0].lower()}{reason[1:]}"
 
 
 def experiment_reference(function: Callable[..., Any]) -> str:
-    """FILE:name of an experiment's function, by which a run finds it again."""
+    """Return FILE:name of an experiment's function, by which `load_experiment` finds it again."""
     return f"{Path(inspect.getfile(function)).resolve()}:{function.__name__}"

@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from unifier.comparison import Comparison, ExperimentFn
-from unifier.config import build_described, check_settings, experiment_reference, parse_setting, split_reference
+from unifier.config import (
+    build_comparison,
+    build_described,
+    check_settings,
+    experiment_reference,
+    parse_setting,
+    split_reference,
+)
 from unifier.data.source import use_data_folder
 from unifier.experiment import Experiment
 from unifier.files import read_json
@@ -29,14 +36,24 @@ def run(
     resume: str | Path | None = None,
     **settings: Any,
 ) -> list[Result]:
-    """Run the experiment or comparison that a function describes, under settings that are its keyword arguments.
+    """Run an experiment or a comparison, and return the result of each run.
 
-    `seed` is 0 if not given; a comparison has seeds of its own. `data_folder` is the folder of data sets (else
-    $UNIFIER_DATA), `out` where the run's folder is made (else "runs"), `track` the mode of Weights & Biases (else
-    $WANDB_MODE, else online where a key is known, else offline). `resume` is the folder of an interrupted run or
-    comparison, which goes on where it lies, under its own settings and seed. `folds=5` tests on each of five folds in
-    turn, with each of `seeds`, as a comparison does.
-    Raises InputError for whatever the user can mend.
+    Args:
+        experiment: a function that returns an `Experiment` or a `Comparison`.
+        seed: the random seed, 0 by default. A comparison has seeds of its own.
+        data_folder: the folder of data sets. The default is $UNIFIER_DATA.
+        out: the folder in which the run's folder is created, "runs" by default.
+        track: the mode of Weights & Biases. The default is $WANDB_MODE, else online if an API key is known, else
+            offline.
+        tensorboard: whether to write event files for TensorBoard.
+        resume: the folder of an interrupted run or comparison, which resumes there under its own settings and seed.
+        settings: the keyword arguments of the function. `folds=5` tests on each of five folds in turn, with each of
+            `seeds`, as a comparison does.
+
+    Raises:
+        InputError: the user can correct the input. The message says how.
+        Interrupted: after Ctrl-C.
+        RunFailed: training failed for another reason.
     """
     with use_data_folder(data_folder):
         return run_in_folder(
@@ -54,44 +71,57 @@ def run_in_folder(
     tensorboard: bool,
     resume: str | Path | None,
 ) -> tuple[list[Result], Path]:
-    """As `run`; returns the results, and the folder of the run or the comparison."""
+    """Run as `run` does; return the results, and the folder of the run or the comparison."""
     if not inspect.isfunction(experiment):
-        raise InputError(f"{experiment!r} is no function: give one whose keyword arguments are the settings")
-    study = Path(inspect.getfile(experiment)).stem
-    # What a link leads to: what is beside the link is not beside the run, nor is the run called as the link is.
-    going_on = None if resume is None else Path(resume).resolve()
-    if out is None:  # a comparison that goes on puts its other runs beside the first ones: <out>/<its name>/<its id>
-        out = "runs" if going_on is None else going_on.parent.parent
+        raise InputError(f"{experiment!r} is not a function: give one whose keyword arguments are the settings")
     signature = inspect.signature(experiment, eval_str=True)
-    whole = going_on is not None and (going_on / "comparison.json").exists()
-    comparing = whole or signature.return_annotation is Comparison
-    if going_on is not None:
-        earlier = read_json(going_on / ("comparison.json" if whole else "settings.json"), settings=dict)
+    # A symbolic link is resolved, because a run is named by its real folder.
+    resume_folder = None if resume is None else Path(resume).resolve()
+    is_comparison = signature.return_annotation is Comparison
+    if resume_folder is not None:
         if given := [*settings, *(["seed"] if seed is not None else [])]:
             raise InputError(f"{resume}: a resumed run keeps its settings; leave out {', '.join(given)}")
-        if name := earlier.get("comparison"):
-            raise InputError(f'{resume} is a run of the comparison "{name}": give --resume the folder of that one')
-        ran = earlier.get("study")
-        if isinstance(ran, str) and (name := split_reference(ran)[1]) != experiment.__name__:
-            kind = "comparison" if whole else "run of"
-            raise InputError(f'{resume} is a {kind} "{name}", and cannot resume as "{experiment.__name__}"')
+        is_comparison = is_comparison or (resume_folder / "comparison.json").exists()
+        earlier = _read_earlier(resume_folder, experiment.__name__)
         settings, seed = earlier["settings"], earlier.get("seed")
     number = 0 if seed is None else parse_setting("seed", seed, int)
-    comparison: Comparison | None = None
     if "folds" in settings and "folds" not in signature.parameters and signature.return_annotation is Experiment:
         comparison, checked = cross_validation(cast("ExperimentFn", experiment), settings, number)
+    elif is_comparison:
+        if seed is not None:
+            raise InputError(f"seed={seed}: a comparison has seeds of its own; give one of its settings")
+        comparison, checked = build_comparison(experiment, settings)
     else:
-        checked = check_settings(experiment, settings)
-        if comparing:
-            if seed is not None:
-                raise InputError(f"seed={seed}: a comparison has seeds of its own; give one of its settings")
-            comparison = build_described(experiment, checked, Comparison)
-    # Here, since the trainer takes seconds to import: a mistake above has been told by now.
+        comparison, checked = None, check_settings(experiment, settings)
+    # The trainer takes seconds to import, so it is imported only after the checks above.
     from unifier.training.fit import RunContext, fit
     from unifier.trials.runner import compare
 
-    place = RunContext(Path(out), study, wandb=track, tensorboard=tensorboard, origin=experiment_reference(experiment))
+    context = RunContext(
+        out=Path("runs" if out is None else out),
+        study=Path(inspect.getfile(experiment)).stem,
+        wandb=track,
+        tensorboard=tensorboard,
+        origin=experiment_reference(experiment),
+    )
     if comparison is not None:
-        return compare(comparison, checked, place, going_on)
-    result = fit(lambda: build_described(experiment, checked, Experiment), checked, number, place, going_on)
+        return compare(comparison, checked, context, resume_folder)
+    result = fit(lambda: build_described(experiment, checked, Experiment), checked, number, context, resume_folder)
     return [result], result.folder
+
+
+def _read_earlier(folder: Path, name: str) -> dict[str, Any]:
+    """Read the file of a run or a comparison that holds its settings.
+
+    Raises:
+        InputError: the folder belongs to another function than `name`, or to a run of a comparison.
+    """
+    is_comparison = (folder / "comparison.json").exists()
+    earlier = read_json(folder / ("comparison.json" if is_comparison else "settings.json"), settings=dict)
+    if owner := earlier.get("comparison"):
+        raise InputError(f'{folder} is a run of the comparison "{owner}": give --resume the folder of that one')
+    reference = earlier.get("study")
+    if isinstance(reference, str) and (started := split_reference(reference)[1]) != name:
+        kind = "comparison" if is_comparison else "run of"
+        raise InputError(f'{folder} is a {kind} "{started}", and cannot resume as "{name}"')
+    return earlier

@@ -84,7 +84,7 @@ def test_a_run_is_loaded_and_resumed_with_the_patch_that_it_began_with(tmp_path:
     shutil.rmtree(place)
     folder(place, *[64] * 30)
     assert built(place).patch == 8
-    tokenizer = load(result.folder)[0].tasks["image_folder"].tokenizer
+    tokenizer = load(result.folder).experiment.tasks["image_folder"].tokenizer
     assert isinstance(tokenizer, PatchTokenizer)
     assert tokenizer.patch == 2
     with recording_fitted(result.folder) as learned:

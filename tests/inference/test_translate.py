@@ -72,7 +72,8 @@ def test_a_run_is_loaded_as_it_was_without_its_data(run: Path, translator: Trans
     found = said(translator, "\n".join(one["input"] for one in samples))
     assert found == [one["prediction"] for one in samples]
     assert sum(one["prediction"] == one["target"] for one in samples) > len(samples) / 2, "it has learned something"
-    experiment, model = load(run)
+    loaded = load(run)
+    experiment, model = loaded.experiment, loaded.network
     assert not model.training
     head = experiment.tasks["en-de"].head
     assert isinstance(head, TranslationHead)

@@ -136,7 +136,8 @@ def test_a_folder_of_its_runs_is_reported_as_the_whole_is(whole: Path) -> None:
 
 def test_a_trunk_that_several_trained_is_loaded_with_all_their_tasks(whole: Path) -> None:
     row = find(content(whole)["rows"], mode="joint", task="fine")
-    experiment, model = load(row["folder"])
+    loaded = load(row["folder"])
+    experiment, model = loaded.experiment, loaded.network
     assert (experiment.name, list(experiment.tasks)) == ("joint", ["fine", "coarse"])
     assert all(torch.equal(part, weights(row)[name]) for name, part in model.trunk.state_dict().items())
 
@@ -152,7 +153,7 @@ def unlike() -> Comparison:
 
 def test_so_is_one_of_experiments_with_budgets_in_other_units_wherever_their_file_is_now(tmp_path: Path) -> None:
     (row,) = run(unlike, out=tmp_path, track="off")
-    assert list(load(row.folder)[0].tasks) == ["fine", "by_epochs"]
+    assert list(load(row.folder).experiment.tasks) == ["fine", "by_epochs"]
     path = Path(row.folder) / "settings.json"
     kept = json.loads(path.read_text())
     path.write_text(json.dumps({**kept, "study": ["/gone/file.py:fine", "/gone/file.py:by_epochs"]}))

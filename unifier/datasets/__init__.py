@@ -1,0 +1,5 @@
+"""Data sets: embedded ones, published ones, and folders and files of one's own. `__init__.pyi` lists the names."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,66 +1,104 @@
-"""load: a run's experiment, and its network with the weights that validated best."""
+"""load: a trained model from its run's folder."""
 
-import inspect
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from torch import Tensor
 
 from unifier.comparison import SHARE
-from unifier.config import build_described, check_settings, split_reference
-from unifier.config import load_experiment as find
+from unifier.config import build_described, check_settings, load_experiment, split_reference
 from unifier.experiment import Experiment, recording_fitted
 from unifier.files import read_json
 from unifier.network import Network
+from unifier.settings import list_settings
 from unifier.training.checkpoint import load_weights, read_checkpoint
 from unifier.trials.joint import merge_experiments, with_budget
 from unifier_tokenizers import InputError
 
 
-def load(folder: str | Path, reference: str | None = None) -> tuple[Experiment, Network]:
-    """The experiment of a run, and its network in evaluation mode; no more of the data is read than it reads itself.
+@final
+@dataclass(frozen=True)
+class Model:
+    """A trained network in evaluation mode, and the experiment that it comes from."""
 
-    The file that describes the experiment is run again, with the settings and the vocabularies that the run kept, and
-    those of all experiments that were trained together; `reference` (FILE:name) says where one is now, or the file of
-    all of them, if it was moved.
-    Nothing of the run's folder is run as a program.
-    Raises InputError where something lacks, or the experiment has changed since.
+    network: Network
+    experiment: Experiment
+
+    def predict(self, raws: Sequence[Any], task: str | None = None) -> list[str]:
+        """Return one answer per raw input, as a text.
+
+        Args:
+            raws: Raw inputs of the task's tokenizer, such as texts, pictures or `Audio`.
+            task: The task's name; needed if there are several.
+
+        Raises:
+            InputError: The task is unknown, several exist and none is named, or an input cannot be encoded.
+        """
+        tasks = list(self.experiment.tasks)
+        if task is None and len(tasks) > 1:
+            raise InputError(f"the model has several tasks: give task= one of {', '.join(tasks)}")
+        task = task or tasks[0]
+        answers = self.network.predict(task, raws)
+        return [self.experiment.tasks[task].head.describe(answer) for answer in answers]
+
+
+def load(folder: str | Path, reference: str | None = None) -> Model:
+    """Load the weights of a run that validated best.
+
+    The experiment's file is executed again, with the settings and vocabularies that the run stored. Data are read only
+    if the experiment's function reads them. Nothing in the run's folder is executed.
+
+    Args:
+        folder: A run's folder.
+        reference: FILE or FILE:name of the experiment, if its file was moved. For tasks trained jointly, the file of
+            all of them.
+
+    Raises:
+        InputError: A file is missing or broken, or the experiment has changed since.
     """
     folder = Path(folder)
-    kept = read_json(folder / "settings.json", name=str, settings=dict)
-    weights: dict[str, Tensor] = read_checkpoint(checkpoint := folder / "checkpoints" / "best.ckpt")["state_dict"]
-    references = kept.get("study")
+    stored = read_json(folder / "settings.json", name=str, settings=dict)
+    checkpoint = folder / "checkpoints" / "best.ckpt"
+    weights: dict[str, Tensor] = read_checkpoint(checkpoint)["state_dict"]
+    origin = stored.get("study")
     with recording_fitted(folder):
-        if isinstance(references, list):
-            if reference:
-                references = [f"{split_reference(reference)[0]}:{split_reference(one)[1]}" for one in references]
-            parts = [_described(folder, one, kept["settings"][split_reference(one)[1]])[0] for one in references]
-            # As in training, when their comparison had given them one.
-            alike = [with_budget(part, "steps", 1) for part in parts]
-            experiment, reference = merge_experiments(alike), " and ".join(references)
-        elif reference := reference or references:
-            experiment, called = _described(folder, reference, kept["settings"])
-            if called == kept["name"]:  # as a comparison calls its runs
-                experiment = replace(experiment, name=called)
+        if isinstance(origin, list):
+            parts = _load_parts(folder, origin, stored["settings"], reference)
+            experiment, source = merge_experiments(parts), " and ".join(origin)
+        elif source := reference or origin:
+            experiment = _load_experiment(folder, source, stored["settings"])
+            if load_experiment(source).__name__ == stored["name"]:  # a comparison names its runs after the function
+                experiment = replace(experiment, name=stored["name"])
         else:
-            raise InputError(f"{folder}: it does not say which experiment it ran; name it: --experiment FILE")
-    if experiment.name != kept["name"]:
-        raise InputError(f'{folder} is a run of "{kept["name"]}", and {reference} is "{experiment.name}"')
-    model = Network(experiment)
-    # What weighs several losses against each other is of their training alone.
-    own = {name: part for name, part in weights.items() if not name.startswith("log_variances.")}
-    load_weights(model, own, checkpoint, reference)
-    return experiment, model.eval()
+            raise InputError(f"{folder}: its settings.json names no experiment; give it with --experiment FILE")
+    if experiment.name != stored["name"]:
+        raise InputError(f'{folder} is a run of "{stored["name"]}", and {source} is "{experiment.name}"')
+    network = Network(experiment)
+    # Only training needs the learned weights of several losses.
+    weights = {name: weight for name, weight in weights.items() if not name.startswith("log_variances.")}
+    load_weights(network, weights, checkpoint, source)
+    return Model(network.eval(), experiment)
 
 
-def _described(folder: Path, reference: str, settings: Mapping[str, Any]) -> tuple[Experiment, str]:
-    """The experiment of that name under a run's settings, and how its function is called."""
+def _load_parts(
+    folder: Path, origins: Sequence[str], settings: Mapping[str, Any], reference: str | None
+) -> list[Experiment]:
+    """Build the experiments that were trained jointly, each under its own settings and with the same small budget."""
+    if reference:
+        file = split_reference(reference)[0]
+        origins = [f"{file}:{split_reference(origin)[1]}" for origin in origins]
+    parts = [_load_experiment(folder, origin, settings[split_reference(origin)[1]]) for origin in origins]
+    return [with_budget(part, "steps", 1) for part in parts]
+
+
+def _load_experiment(folder: Path, reference: str, settings: Mapping[str, Any]) -> Experiment:
+    """Build an experiment under a run's settings."""
     if not Path(file := split_reference(reference)[0]).is_file():
-        raise InputError(f"{folder}: its experiment {file} is not there; say where it is now: --experiment FILE")
-    function = find(reference)
-    # A comparison may have varied the share of the training split, which is none of the experiment's own settings.
-    known = inspect.signature(function).parameters
-    own = {name: value for name, value in settings.items() if name != SHARE or name in known}
-    return build_described(function, check_settings(function, own), Experiment), function.__name__
+        raise InputError(f"{folder}: its experiment {file} does not exist; give its new place with --experiment FILE")
+    function = load_experiment(reference)
+    # The share of the training split may come from the comparison, and is then no setting of the experiment.
+    known = list_settings(function)
+    given = {name: value for name, value in settings.items() if name != SHARE or name in known}
+    return build_described(function, check_settings(function, given), Experiment)

@@ -51,7 +51,8 @@ class Translator:
         Raises InputError for a folder that is no run, was stopped too early, or does not translate; and for one whose
         decoder cannot tell what it looks at, where it is to `align`.
         """
-        described, self.model = load(folder, experiment)
+        loaded = load(folder, experiment)
+        described, self.model = loaded.experiment, loaded.network
         tasks = {
             name: (task.tokenizer, task.head)
             for name, task in described.tasks.items()

@@ -1,6 +1,5 @@
-"""The trials of a comparison, in the order in which they run."""
+"""The plan of a comparison: its trials in the order in which they run, and the settings of each."""
 
-import inspect
 import itertools
 import json
 import math
@@ -8,14 +7,27 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from unifier.comparison import SHARE, TRIAL_KEYS, Comparison, ExperimentFn, MatchUnit, Mode, TrialRow, to_python
-from unifier.config import build_described, check_settings, parse_setting
+from unifier.comparison import (
+    SHARE,
+    TRIAL_KEYS,
+    TRIALS_FOLDER,
+    Comparison,
+    ExperimentFn,
+    MatchUnit,
+    Mode,
+    TrialRow,
+    to_python,
+)
+from unifier.config import build_described, check_settings, experiment_reference, parse_setting
 from unifier.data.source import name_of
 from unifier.experiment import Experiment, Trainable
 from unifier.files import to_json
+from unifier.report.conditions import condition_label
+from unifier.report.read_results import COMPARISON_TERMS
+from unifier.settings import REQUIRED, list_settings
+from unifier.training.result import Result
 from unifier.trials.joint import BUDGET_UNITS
-from unifier_tokenizers.errors import InputError
-
+from unifier_tokenizers import InputError
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -23,24 +35,29 @@ class Trial:
     """One run of a comparison."""
 
     experiments: tuple[ExperimentFn, ...]
-    """One; several are trained together."""
+    """The function of the experiment; several functions are trained together."""
     seed: int
     varied: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Settings that are not the same in all trials."""
+    """Values of the settings that differ between trials."""
     start: ExperimentFn | None = None
-    """Whose trained trunk it begins from, instead of one drawn at random."""
+    """The experiment whose trained trunk is the initial one. None draws a random trunk."""
     shuffled: bool = False
-    """Whether that trunk's weights are shuffled within each tensor first."""
+    """Whether the weights of the initial trunk are first permuted within each tensor."""
     trainable: Trainable = "all"
     mode: Mode = "solo"
 
     @property
     def name(self) -> str:
-        """That of its function, by which the comparison and its report know it; or "joint"."""
+        """The name in rows and reports: that of the experiment's function, or "joint"."""
         return "joint" if self.mode == "joint" else self.experiments[0].__name__
 
+    @property
+    def key(self) -> str:
+        """The text that identifies this trial within its comparison."""
+        return trial_key(self.row())
+
     def row(self) -> dict[str, Any]:
-        """What tells this trial from the others, as a row of comparison.json says it."""
+        """Return the part of this trial's rows in comparison.json that identifies it."""
         return {
             "experiment": self.name,
             "seed": self.seed,
@@ -51,47 +68,21 @@ class Trial:
             "varied": to_json(self.varied),
         }
 
-
-def trial_key(row: TrialRow) -> str:
-    """What tells a row's trial from the others, as one text."""
-    return json.dumps({name: row[name] for name in TRIAL_KEYS}, sort_keys=True)
-
-
-def varied_settings(varied: Mapping[str, Any], *makes: ExperimentFn) -> dict[str, Any]:
-    """The varied settings that one of these experiments has."""
-    known = {SHARE}.union(*(inspect.signature(make).parameters for make in makes))
-    return {name: value for name, value in varied.items() if name in known}
-
-
-def trial_settings(comparison: Comparison, make: ExperimentFn, varied: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that one experiment is given: the shared ones, and those that it has of the `varied` ones."""
-    return {
-        **comparison.settings,
-        **{name: value for name, value in varied_settings(varied, make).items() if name != SHARE},
-    }
-
-
-def first_varied(comparison: Comparison) -> dict[str, Any]:
-    """What varies, with the first value of each."""
-    return {name: values[0] for name, values in comparison.grid.items()}
-
-
-def count_trials(comparison: Comparison) -> int:
-    """How many there will be, if none fails; of a search without looking at every combination."""
-    if comparison.search is None:
-        return sum(1 for _ in plan_trials(comparison))
-    grids = [math.prod(map(len, varied_settings(comparison.grid, make).values())) for make in comparison.experiments]
-    return sum(min(comparison.search, grid) for grid in grids) * len(comparison.seeds)
+    def start_trial(self) -> "Trial | None":
+        """Return the solo trial that trains the initial trunk, or None if the trunk is drawn at random."""
+        if self.start is None:
+            return None
+        return Trial(experiments=(self.start,), seed=self.seed, varied=varied_settings(self.varied, self.start))
 
 
 def plan_trials(comparison: Comparison) -> Iterator[Trial]:
-    """All runs, each after those whose trunks it begins from."""
+    """Yield all trials of a comparison without a search. A trial follows the one whose trunk it starts from."""
     planned: list[dict[str, Any]] = []
     for values in itertools.product(*comparison.grid.values()):
         varied = dict(zip(comparison.grid, values, strict=True))
         for seed in comparison.seeds:
             for trial in _trials(comparison, varied, seed):
-                if trial.row() not in planned:  # an experiment may lack the settings that vary
+                if trial.row() not in planned:  # An experiment that lacks a varied setting repeats its trials.
                     planned.append(trial.row())
                     yield trial
 
@@ -105,11 +96,10 @@ def _trials(comparison: Comparison, varied: Mapping[str, Any], seed: int) -> Ite
         yield Trial(experiments=makes, seed=seed, varied=varied_settings(varied, *makes), mode="joint")
     if "transfer" not in comparison.modes:
         return
-    for make, tuned in itertools.product(comparison.experiments, comparison.trainable):
-        if tuned != "all":
-            yield Trial(
-                experiments=(make,), seed=seed, varied=varied_settings(varied, make), trainable=tuned, mode="transfer"
-            )
+    for make, trainable in itertools.product(comparison.experiments, comparison.trainable):
+        if trainable != "all":
+            own = varied_settings(varied, make)
+            yield Trial(experiments=(make,), seed=seed, varied=own, trainable=trainable, mode="transfer")
         for start, shuffled in itertools.product(comparison.experiments, (False, True)):
             if start is not make:
                 yield Trial(
@@ -118,47 +108,134 @@ def _trials(comparison: Comparison, varied: Mapping[str, Any], seed: int) -> Ite
                     varied=varied_settings(varied, make, start),
                     start=start,
                     shuffled=shuffled,
-                    trainable=tuned,
+                    trainable=trainable,
                     mode="transfer",
                 )
 
 
-def cross_validation(make: ExperimentFn, given: Mapping[str, Any], seed: int) -> tuple[Comparison, dict[str, Any]]:
-    """A comparison of all `folds` with each of the `seeds` (by default `seed` alone); and the settings that repeat it.
+def count_trials(comparison: Comparison) -> int:
+    """Count the trials of a comparison, if none fails. A search is counted without listing its combinations."""
+    if comparison.search is None:
+        return sum(1 for _ in plan_trials(comparison))
+    sizes = [math.prod(map(len, varied_settings(comparison.grid, make).values())) for make in comparison.experiments]
+    return sum(min(comparison.search, size) for size in sizes) * len(comparison.seeds)
 
-    Raises InputError where the experiment has no setting `fold`, or its data other folds than asked for.
+
+def trial_key(row: TrialRow) -> str:
+    """Return the text that identifies the trial of a row within its comparison."""
+    return json.dumps({name: row[name] for name in TRIAL_KEYS}, sort_keys=True)
+
+
+def trial_rows(trial: Trial, result: Result) -> list[dict[str, Any]]:
+    """Return a trial's rows of comparison.json, one per task. "folder" is relative to the comparison's folder."""
+    common = {"folder": f"{TRIALS_FOLDER}/{result.folder.name}", "result": result.content()}
+    return [{**trial.row(), "task": task, **common} for task in result.tasks]
+
+
+def describe_trial(trial: Trial) -> str:
+    """Describe a trial in a status line: its experiments, its condition as the report names it, and its seed."""
+    names = " + ".join(make.__name__ for make in trial.experiments)
+    return f"{names} ({condition_label(trial.row())}), seed {trial.seed}"
+
+
+def trial_reference(trial: Trial) -> str | list[str]:
+    """Return FILE:name of a trial's experiment, or a list of them if several are trained together."""
+    references = [experiment_reference(make) for make in trial.experiments]
+    return references if trial.mode == "joint" else references[0]
+
+
+def job_type(comparison: Comparison, trial: Trial) -> str:
+    """Return the job type of a trial in Weights & Biases."""
+    if trial.mode == "transfer":
+        return "transfer"
+    return "pretrain" if trial.mode == "solo" and "transfer" in comparison.modes else "train"
+
+
+def comparison_terms(comparison: Comparison) -> dict[str, Any]:
+    """Return the terms that all tasks of a comparison share, as comparison.json holds them."""
+    return to_json({name: to_python(getattr(comparison, name)) for name in COMPARISON_TERMS})
+
+
+def varied_settings(varied: Mapping[str, Any], *makes: ExperimentFn) -> dict[str, Any]:
+    """Return the varied settings that at least one of these experiments has."""
+    known = {SHARE}.union(*(list_settings(make) for make in makes))
+    return {name: value for name, value in varied.items() if name in known}
+
+
+def first_varied(comparison: Comparison) -> dict[str, Any]:
+    """Return the first value of each varied setting."""
+    return {name: values[0] for name, values in comparison.grid.items()}
+
+
+def experiment_settings(comparison: Comparison, make: ExperimentFn, varied: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of one experiment in a trial, with defaults filled in.
+
+    They are the comparison's shared settings and the varied ones, as far as the experiment has them.
+    """
+    settings = list_settings(make)
+    known = {*settings, *(setting.parameter for setting in settings.values())}
+    given = {name: value for name, value in {**comparison.settings, **varied}.items() if name in known}
+    return check_settings(make, given)
+
+
+def recorded_settings(comparison: Comparison, trial: Trial) -> dict[str, Any]:
+    """Return the settings that a trial's run records; those of a joint trial are grouped by experiment."""
+    settings = {make.__name__: experiment_settings(comparison, make, trial.varied) for make in trial.experiments}
+    share = {SHARE: trial.varied[SHARE]} if SHARE in trial.varied else {}
+    return {**(settings if trial.mode == "joint" else settings[trial.name]), **share}
+
+
+def cross_validation(make: ExperimentFn, given: Mapping[str, Any], seed: int) -> tuple[Comparison, dict[str, Any]]:
+    """Describe a cross-validation: a comparison in which the setting `fold` varies.
+
+    Args:
+        make: the experiment's function, which has the setting `fold`.
+        given: its settings, with `folds` (how many there are) and optionally `seeds`.
+        seed: the only seed if `seeds` is not given.
+
+    Returns:
+        The comparison, and the settings that repeat it.
+
+    Raises:
+        InputError: the experiment has no setting `fold`, or its data have other folds.
     """
     settings = dict(given)
     folds = parse_setting("folds", settings.pop("folds"), int)
     seeds = parse_setting("seeds", settings.pop("seeds", (seed,)), tuple[int, ...])
-    if "fold" not in inspect.signature(make).parameters:
+    fold = list_settings(make).get("fold")
+    if fold is None:
         raise InputError(f"folds={folds}: {make.__name__} has no setting 'fold', so it cannot test on each in turn")
     if "fold" in settings:
         raise InputError(f"fold={settings['fold']} and folds={folds}: give fold to test on one, or folds to on each")
-    parameter = inspect.signature(make).parameters["fold"]
-    any_fold = {"fold": 1} if parameter.default is parameter.empty else {}  # there are 1 and 0, or 1 and 2
-    checked = check_settings(make, settings | any_fold)
+    placeholder = {"fold": 1} if fold.default is REQUIRED else {}  # Folds are numbered from 0 or 1, so 1 exists.
+    checked = check_settings(make, settings | placeholder)
     experiment = build_described(make, checked, Experiment)
     settings = {name: value for name, value in checked.items() if name != "fold"}
+    numbers = _fold_numbers(experiment, folds)
+    units: list[MatchUnit] = [unit for unit in BUDGET_UNITS if getattr(experiment.training, unit) is not None]
+    if len(units) > 1:
+        raise InputError(f"folds={folds}: {make.__name__} stops at one of {', '.join(units)}: give it one alone")
+    comparison = Comparison(make.__name__, [make], settings, seeds, budget_unit=units[0], grid={"fold": numbers})
+    return comparison, {**settings, "folds": folds, "seeds": seeds}
+
+
+def _fold_numbers(experiment: Experiment, folds: int) -> tuple[int, ...]:
+    """Return the numbers of the folds that all tasks have; raise InputError unless there are `folds` of them."""
     sources = [task.source for task in experiment.tasks.values()]
     for source in sources:
-        if not isinstance(own := getattr(source, "folds", ()), Iterable):
-            said = f"{name_of(source)} says folds = {own}"
-            raise InputError(f"folds={folds}: {said}: give their numbers, such as (1, 2, 3)")
-    known = {tuple(map(to_python, getattr(source, "folds", ()))) for source in sources}
-    names, numbers = " and ".join(name_of(source) for source in sources), min(known)
-    if len(known) > 1 or not numbers:
-        own = "; data of your own have those in the column fold of their table, or of folds.csv in their folder"
-        raise InputError(f"folds={folds}: {names} has no folds, or not the same in all tasks{own}")
-    if odd := [fold for fold in numbers if not isinstance(fold, int)]:
-        raise InputError(f"folds={folds}: {names} calls a fold {odd[0]!r}: number them")
+        if not isinstance(value := getattr(source, "folds", ()), Iterable):
+            fault = f"{name_of(source)} defines folds = {value}"
+            raise InputError(f"folds={folds}: {fault}: give their numbers, such as (1, 2, 3)")
+    distinct = {tuple(map(to_python, getattr(source, "folds", ()))) for source in sources}
+    names, numbers = " and ".join(name_of(source) for source in sources), min(distinct)
+    if len(distinct) > 1 or not numbers:
+        hint = "; your own data define them in the column fold of their table, or in folds.csv in their folder"
+        raise InputError(f"folds={folds}: {names} has no folds, or not the same in all tasks{hint}")
+    if invalid := [number for number in numbers if not isinstance(number, int)]:
+        raise InputError(f"folds={folds}: {names} calls a fold {invalid[0]!r}: number them")
     if len(numbers) != folds:
         raise InputError(
             f"folds={folds}: {names} has {len(numbers)} folds ({', '.join(map(str, numbers))}): "
             f"give folds={len(numbers)}, or fold={numbers[0]} for one alone"
         )
-    budgets: list[MatchUnit] = [unit for unit in BUDGET_UNITS if getattr(experiment.training, unit) is not None]
-    if len(budgets) > 1:
-        raise InputError(f"folds={folds}: {make.__name__} stops at one of {', '.join(budgets)}: give it one alone")
-    comparison = Comparison(make.__name__, [make], settings, seeds, budget_unit=budgets[0], grid={"fold": numbers})
-    return comparison, {**settings, "folds": folds, "seeds": seeds}
+    return numbers

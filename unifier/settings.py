@@ -1,0 +1,122 @@
+"""Settings: the keyword arguments of a recipe, with the fields of its setting groups among them.
+
+A parameter whose type is a dataclass is a setting group. Each of its fields is a setting of its own, so that
+`dim=64` on the command line reaches `trunk: TrunkConfig`.
+"""
+
+import ast
+import inspect
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from typing import Any, final, get_type_hints
+
+from unifier_tokenizers import InputError
+
+REQUIRED: Any = inspect.Parameter.empty
+"""The default of a setting that must be given."""
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """One named value of a recipe."""
+
+    name: str
+    parameter: str
+    """The parameter of the recipe's function that receives the value."""
+    field: str | None
+    """The field of the parameter's setting group; None for a parameter that is no group."""
+    type: Any
+    default: Any
+    """`REQUIRED` if there is none."""
+    doc: str
+    """One line of explanation, or an empty text."""
+
+
+def list_settings(function: Callable[..., Any]) -> dict[str, Setting]:
+    """List the settings of a recipe by name, in the order of its signature.
+
+    A field has its own name, or `parameter.field` if another setting has that name too.
+
+    Raises:
+        InputError: a parameter cannot be given by name.
+    """
+    docs = _argument_docs(function)
+    found: list[Setting] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind not in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            raise InputError(f"{function.__name__} takes {parameter}: declare each setting as a named keyword argument")
+        kind = _annotation(function, name)
+        if isinstance(kind, type) and is_dataclass(kind):
+            group: Any = kind() if parameter.default is REQUIRED else parameter.default
+            hints, field_docs = get_type_hints(kind), _field_docs(kind)
+            for field in fields(kind):
+                value, doc = getattr(group, field.name), field_docs.get(field.name, "")
+                found.append(Setting(field.name, name, field.name, hints[field.name], value, doc))
+        else:
+            found.append(Setting(name, name, None, kind, parameter.default, docs.get(name, "")))
+    counts = Counter(setting.name for setting in found)
+    return {
+        setting.name: setting
+        for setting in (
+            replace(each, name=f"{each.parameter}.{each.field}") if each.field and counts[each.name] > 1 else each
+            for each in found
+        )
+    }
+
+
+def flatten(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace each whole setting group among the given values by its fields; single fields take precedence."""
+    fields_of_groups = [setting for setting in list_settings(function).values() if setting.field]
+    whole = {each.parameter for each in fields_of_groups if is_dataclass(given.get(each.parameter))}
+    flat = {
+        each.name: getattr(given[each.parameter], each.field or "")
+        for each in fields_of_groups
+        if each.parameter in whole
+    }
+    return flat | {name: value for name, value in given.items() if name not in whole}
+
+
+def keyword_arguments(function: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Build the keyword arguments of a recipe from a value for each of its settings."""
+    arguments, groups = dict[str, Any](), dict[str, dict[str, Any]]()
+    for name, setting in list_settings(function).items():
+        if setting.field is None:
+            arguments[setting.parameter] = settings[name]
+        else:
+            groups.setdefault(setting.parameter, {})[setting.field] = settings[name]
+    return arguments | {parameter: _annotation(function, parameter)(**values) for parameter, values in groups.items()}
+
+
+def _annotation(function: Callable[..., Any], name: str) -> Any:
+    """Return a parameter's type: its annotation, else the type of its default."""
+    default = inspect.signature(function).parameters[name].default
+    return get_type_hints(function).get(name, Any if default in (REQUIRED, None) else type(default))
+
+
+@cache
+def _field_docs(group: type) -> dict[str, str]:
+    """Return the first sentence of the docstring below each field of a dataclass."""
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(group))).body
+    assert isinstance(node, ast.ClassDef)
+    docs: dict[str, str] = {}
+    for field, below in zip(node.body, node.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            docs[ast.unparse(field.target)] = _first_sentence(str(below.value.value))
+    return docs
+
+
+def _argument_docs(function: Callable[..., Any]) -> dict[str, str]:
+    """Return the first sentence on each parameter in the `Args:` section of a Google-style docstring."""
+    _, _, arguments = (inspect.getdoc(function) or "").partition("Args:\n")
+    section = re.split(r"^\S", arguments, maxsplit=1, flags=re.MULTILINE)[0]
+    entries = re.split(r"^ {4}(\w+): ", section, flags=re.MULTILINE)[1:]
+    return {name: _first_sentence(text) for name, text in zip(entries[::2], entries[1::2], strict=True)}
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.!?])\s+(?=[A-Z`\"])", " ".join(text.split()), maxsplit=1)[0]
