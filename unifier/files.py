@@ -1,6 +1,4 @@
-"""Writing a run's files, each whole or not at all.
-
-Progress messages, which never stop a run."""
+"""Reading and writing a run's files, and status messages. A file is written completely or not at all."""
 
 import csv
 import errno
@@ -24,42 +22,46 @@ RECOVERABLE_ERRORS = {
     errno.EROFS,
     errno.ENAMETOOLONG,
 }
+"""Error numbers that a user can repair: no space, no permission, a read-only disk, or a name that is too long."""
 
 
 def is_recoverable(error: BaseException) -> bool:
-    """Whether it is what a user can mend: a full disk, one not to be written, or a name that no file can have."""
+    """Return True if a user can repair the error's cause, such as a full or read-only disk."""
     return isinstance(error, OSError) and error.errno in RECOVERABLE_ERRORS
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text as `write_bytes` does."""
-    # A file's name may be no UTF-8; what stands for its bytes is written as JSON would.
+    """Write a text as UTF-8 with `write_bytes`."""
+    # A file name may contain bytes that are not UTF-8. Python's surrogates for them are written as escapes.
     write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
-    """Write a file under another name, then rename it, so that no reader finds half of it."""
-    beside = path.with_name(f".{path.name}.part")
+    """Write a temporary file and rename it, so that no reader sees an incomplete file."""
+    temporary = path.with_name(f".{path.name}.part")
     try:
-        beside.write_bytes(content)
-        beside.replace(path)
-    except BaseException:  # Ctrl-C too
-        beside.unlink(missing_ok=True)
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except BaseException:  # KeyboardInterrupt must remove the temporary file too.
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def to_json(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy as it comes back from JSON; what that has no word for is text, infinity too ("inf"), as settings read."""
+    """Return a copy of the content as JSON would load it.
+
+    Objects without a JSON form become text. Infinity and NaN become "inf" and "nan", as settings spell them.
+    """
     return json.loads(json.dumps(content, default=str), parse_constant=lambda name: str(float(name)))
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON of the content as `as_json` has it."""
+    """Write the content as JSON, converted by `to_json`."""
     write_text(path, json.dumps(to_json(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[str] = ()) -> None:
-    """Write a CSV: the columns named, then those that rows have besides, in the order in which they come up."""
+    """Write a CSV file: first the named columns, then the rows' other keys in the order of their first use."""
     file = io.StringIO(newline="")
     names = dict.fromkeys([*columns, *(name for row in rows for name in row)])
     writer = csv.DictWriter(file, names, lineterminator="\n")
@@ -69,7 +71,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[s
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV that a run left. Raises InputError naming the file where it is none."""
+    """Return the rows of a run's CSV file. Raises InputError with the file's name if it is broken."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
@@ -77,10 +79,15 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         raise InputError(f"{path}: broken ({error})") from error
 
 
-def read_json(path: Path, **needed: type) -> dict[str, Any]:
-    """Read JSON that a run left, an object with what is `needed`, each of its type.
+def read_json(path: Path, **required: type) -> dict[str, Any]:
+    """Return the object in a run's JSON file.
 
-    Raises InputError naming the file where it is missing or broken.
+    Args:
+        path: The file.
+        **required: Keys that the object must have, each with the type of its value.
+
+    Raises:
+        InputError: The file is missing, is not a JSON object, or lacks a required key.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -90,15 +97,15 @@ def read_json(path: Path, **needed: type) -> dict[str, Any]:
         raise InputError(f"{path}: broken ({error})") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: broken (an object is expected)")
-    if lacking := [name for name, kind in needed.items() if not isinstance(content.get(name), kind)]:
-        raise InputError(f"{path}: broken (it lacks {', '.join(lacking)})")
+    if missing := [name for name, kind in required.items() if not isinstance(content.get(name), kind)]:
+        raise InputError(f"{path}: broken (it lacks {', '.join(missing)})")
     return content
 
 
 def new_folder(parent: Path, label: str = "") -> Path:
-    """Make a folder in `parent`, named as no other is, on whatever machine: by the time, what it is about, and chance.
+    """Create a folder in `parent` with a unique name, made of the time, the label and a random number.
 
-    Raises InputError where none can be made.
+    Raises InputError if the folder cannot be created.
     """
     folder = parent / "-".join(filter(None, (time.strftime("%Y%m%d-%H%M%S"), label, secrets.token_hex(2))))
     try:
@@ -113,9 +120,9 @@ def new_folder(parent: Path, label: str = "") -> Path:
 
 
 def print_status(line: str, file: TextIO | None = None) -> None:
-    """Print a line at once, to standard output where nothing else is named.
+    """Print a line and flush it, to standard output by default.
 
-    A reader that has gone away, such as `head`, or a full disk, ends no training.
+    An output that cannot be written to, such as a closed pipe or a full disk, does not stop training.
     """
     with suppress(OSError):
         print(line, file=file, flush=True)

@@ -102,7 +102,7 @@ def test_a_class_that_nothing_trains_is_named(tmp_path: Path) -> None:
         AudioFolder(tmp_path / "sounds"),
         AudioFolder(tmp_path / "table.csv"),
     ):
-        with pytest.raises(InputError, match="nothing in train is of kraken, yeti, which val or test have") as error:
+        with pytest.raises(InputError, match="kraken, yeti") as error:
             source.split("train")
         assert "\n" not in str(error.value)
     assert len(AudioFolder(tmp_path / "table.csv", target="tags").split("train")) == 2, "a tag may be rare"
@@ -117,7 +117,7 @@ def test_a_class_that_no_fold_trains_is_named(tmp_path: Path) -> None:
         (tmp_path / folder / "folds.csv").write_text("\n".join(["file,fold", *rows]))
     for kind, folder in ((ImageFolder, "pictures"), (AudioFolder, "sounds")):
         for fold in (1, 2):
-            with pytest.raises(InputError, match=f"fold {fold}: nothing in train is of yeti, which val or test have"):
+            with pytest.raises(InputError, match=f"fold {fold}: .*yeti"):
                 kind(tmp_path / folder, fold=fold).split("train")
         assert len(kind(tmp_path / folder, fold=3).split("train")) == 2
 

@@ -85,9 +85,9 @@ def test_a_memory_is_read_without_its_codes_and_units_without_both_languages(
     torn = written(tmp_path / "torn.tmx", tmx(units)[:-30])
     foreign = tmp_path / "foreign.tmx"
     foreign.write_bytes(tmx([]).replace("UTF-8", "GB2312").encode())
-    with pytest.raises(InputError, match=re.escape(f"{foreign}: no translation memory (multi-byte encodings")):
+    with pytest.raises(InputError, match=re.escape(f"{foreign}: not a translation memory (multi-byte encodings")):
         ParallelText(foreign, languages=("en", "de")).split("train")
-    with pytest.raises(InputError, match=re.escape(f"{torn}: no translation memory (")):
+    with pytest.raises(InputError, match=re.escape(f"{torn}: not a translation memory (")):
         ParallelText(torn, languages=("en", "de")).split("train")
 
 
@@ -169,7 +169,7 @@ def test_no_duplicate_is_on_two_sides_of_a_split(tmp_path: Path) -> None:
     source = ParallelText(path, duplicates="drop")
     pairs = [pair for name in SPLITS for pair in source.split(name)]
     assert len(pairs) == len(set(pairs)) == 40
-    with pytest.raises(InputError, match=r"some\.tsv, 400 pairs, of which 0 occur once: too few .* duplicates=drop"):
+    with pytest.raises(InputError, match=r"some\.tsv, 400 pairs.* duplicates=drop"):
         ParallelText(path).split("train")
 
 

@@ -161,7 +161,7 @@ def test_idx_files_that_are_wrong(tmp_path: Path) -> None:
     source = fashion_mnist(tmp_path / "data")
     labels = tmp_path / "data" / "train-labels-idx1-ubyte.gz"
     for wrong, said in (
-        (b"<html>", "no idx file"),
+        (b"<html>", "idx file"),
         (struct.pack(">4BI", 0, 0, 8, 1, 9) + b"\0", "promises 9 bytes and holds 1"),
         (struct.pack(">4BI", 0, 0, 8, 1, 1) + b"\0", "do not fit"),
         (struct.pack(">4BI", 0, 0, 8, 1, 240) + b"\x0a" * 240, "label 10"),

@@ -1,6 +1,7 @@
-"""A cache of folders: one run writes them, whole or not at all, and later runs read them.
+"""The cache of encoded inputs and of tokenizer statistics.
 
-The encoded inputs and statistics of a data set, cached for later runs."""
+An entry is a folder that one run writes completely or not at all, and that later runs read.
+"""
 
 import hashlib
 import inspect
@@ -44,51 +45,66 @@ from unifier_tokenizers import InputError, Tokenizer
 from unifier_tokenizers.audio import AudioTokenizer
 
 MAX_CACHE_BYTES = 20 * 2**30
-"""Maximum cache size in bytes. When a new folder takes it beyond that, the least recently used ones are deleted; the
-newest is always kept."""
-
+"""Maximum cache size in bytes. A new entry that exceeds it causes the least recently used entries to be deleted. The
+newest entry is always kept."""
 
 DRAFT_PREFIX = "draft-"
-"""What the name of a folder begins with that somebody still writes into, or was stopped while writing."""
+"""Prefix of a folder that is being written, or whose writer was stopped."""
 
-
-DAY = 24 * 60 * 60
-"""Seconds after which nobody writes into a draft any more."""
-
+DRAFT_SECONDS = 24 * 60 * 60
+"""Age in seconds after which a draft is considered abandoned."""
 
 SEAL_FILE = "seal"
-"""The file that is written last: a hash of the key and of all other files."""
+"""File that is written last. It contains a hash of the key and of all other files."""
+
+INDEX_FILE = "index.json"
+"""File with the row of each example, the failures, and the layout of the arrays."""
+
+STATISTICS_FILE = "buffers.safetensors"
+"""File with the fitted buffers of a tokenizer."""
+
+CODE_FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "datasets", Path(unifier_tokenizers.__file__).parent)
+"""Folders of the code that reads and encodes examples. A change of any file in them invalidates all entries."""
+
+KEY_LIBRARIES = ("numpy", "pillow", "soundfile", "torch", "torchaudio")
+"""Libraries whose versions are part of the key."""
+
+FIT_SAMPLES = 50
+"""Maximum number of sounds from which a tokenizer's mean and standard deviation are estimated."""
 
 
 def cache_folder() -> Path | None:
-    """Where they lie: $UNIFIER_CACHE, else the user's cache; None where that says "off", or there is neither."""
+    """Return the folder of all entries, in $UNIFIER_CACHE or else in the user's cache.
+
+    Returns None if the variable is "off", or if it is not set and the user has no home.
+    """
     given = os.environ.get("UNIFIER_CACHE") or user_cache()
     return None if given is None or given == "off" else Path(given) / "encoded"
 
 
 def lookup(root: Path, key: str) -> Path | None:
-    """The folder stored under this key, or None.
+    """Return the entry with this key, or None.
 
-    One whose checksum does not match is reported, deleted and treated as missing.
+    An entry whose checksum does not match is reported, deleted and treated as missing.
     """
-    folder = _place(root, key)
-    if not folder.exists():
+    entry = _entry_path(root, key)
+    if not entry.exists():
         return None
     with suppress(OSError, InputError, ValueError):
-        if (folder / SEAL_FILE).read_text() == _seal(key, folder):
-            with suppress(OSError):  # where they are only to be read
-                os.utime(folder)
-            return folder
-    print_status(f"{folder}: damaged; rebuilding it", sys.stderr)
-    rmtree(folder, ignore_errors=True)
+        if (entry / SEAL_FILE).read_text() == _seal(key, entry):
+            with suppress(OSError):  # A read-only cache cannot store the time of use.
+                os.utime(entry)
+            return entry
+    print_status(f"{entry}: damaged; rebuilding it", sys.stderr)
+    rmtree(entry, ignore_errors=True)
     return None
 
 
 @contextmanager
 def open_for_write(root: Path, key: str) -> Generator[Path]:
-    """A folder to write files into, which lie under the key once this ends well.
+    """Yield a folder to write files into. It becomes the entry of the key if the block ends without an error.
 
-    Of two processes that make the same one the first is found later; both may go on reading what they opened.
+    If two processes write the same entry, the first one to finish is stored. Both can go on reading their own files.
     """
     root.mkdir(parents=True, exist_ok=True)
     draft = root / f"{DRAFT_PREFIX}{secrets.token_hex(8)}"
@@ -96,74 +112,47 @@ def open_for_write(root: Path, key: str) -> Generator[Path]:
     try:
         yield draft
         (draft / SEAL_FILE).write_text(_seal(key, draft))
-        with suppress(OSError):  # another process was faster
-            draft.rename(_place(root, key))
+        with suppress(OSError):  # Another process may have finished first.
+            draft.rename(_entry_path(root, key))
     finally:
         rmtree(draft, ignore_errors=True)
-    _make_room(root, _place(root, key))
-
-
-def _place(root: Path, key: str) -> Path:
-    return root / hashlib.sha256(key.encode()).hexdigest()[:32]
-
-
-def _seal(key: str, folder: Path) -> str:
-    files = {path.name: path for path in sorted(folder.iterdir()) if path.name != SEAL_FILE}
-    return hashlib.sha256(f"{key} {hash_files(files)}".encode()).hexdigest()
-
-
-def _make_room(root: Path, newest: Path) -> None:
-    used: list[tuple[float, Path, int]] = []
-    for folder in root.iterdir():
-        with suppress(OSError):  # another process makes room too
-            used.append((folder.stat().st_mtime, folder, sum(file.stat().st_size for file in folder.iterdir())))
-    excess = sum(size for _, _, size in used) - MAX_CACHE_BYTES
-    for then, folder, size in sorted(used):
-        written = folder.name.startswith(DRAFT_PREFIX) and time.time() - then < DAY
-        if excess > 0 and folder != newest and not written:
-            rmtree(folder, ignore_errors=True)
-            excess -= size
-
-
-CODE_FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "datasets", Path(unifier_tokenizers.__file__).parent)
-"""Folders of what reads and encodes: whatever changes there, nothing kept before is used."""
-
-
-KEY_LIBRARIES = ("numpy", "pillow", "soundfile", "torch", "torchaudio")
-
-
-FIT_SAMPLES = 50
-"""Sounds that say a set's mean and spread."""
-
-
-STATISTICS_FILE = "buffers.safetensors"
+    _evict(root, _entry_path(root, key))
 
 
 @final
 class EncodedCache:
-    """The units of all examples of a set, whichever split each one is in."""
+    """The units of all examples of a source, independent of the assignment to splits.
+
+    Args:
+        values: Values of all examples.
+        positions: Positions of all examples.
+        rows: Row of an example in both arrays, by the example's identity.
+        failures: Reason why an example cannot be encoded, by the example's identity.
+    """
 
     def __init__(
-        self, values: RaggedArray, positions: RaggedArray, rows: Mapping[str, int], bad: Mapping[str, str]
+        self, values: RaggedArray, positions: RaggedArray, rows: Mapping[str, int], failures: Mapping[str, str]
     ) -> None:
-        """`rows` and `bad` are by an example's identity: its place in the other two, or why it cannot be encoded."""
-        self.values, self.positions, self.rows, self.failures = values, positions, rows, bad
+        self.values, self.positions, self.rows, self.failures = values, positions, rows, failures
 
     def split(
         self, examples: Examples[Any], head: Head, *, bad_examples: BadExamples = "stop", desc: str = "examples"
     ) -> tuple[EncodedSplit, list[str]]:
-        """What `encode_split` gives for these examples, no input read."""
+        """Return the result of `encode_split` for these examples without reading an input."""
         encoded = EncodedSplit()
         skipped: dict[int, str] = {}
-        found = (self._one(examples, index, own, head) for index, own in enumerate(examples.identities() or ()))
+        results = (
+            self._find(examples, index, identity, head) for index, identity in enumerate(examples.identities() or ())
+        )
         rows: list[int] = []
-        for index, (row, target) in yield_readable(found, skipped, bad_examples, desc):
+        for index, (row, target) in yield_readable(results, skipped, bad_examples, desc):
             rows.append(row)
             encoded.add_target(target, index)
         encoded.values, encoded.positions = self.values.select(rows), self.positions.select(rows)
         return encoded, list(skipped.values())
 
-    def _one(self, examples: Examples[Any], index: int, identity: str, head: Head) -> tuple[int, Tensor] | str:
+    def _find(self, examples: Examples[Any], index: int, identity: str, head: Head) -> tuple[int, Tensor] | str:
+        """Return the row and the encoded target of one example, or the reason why it cannot be encoded."""
         if identity in self.failures:
             return self.failures[identity]
         try:
@@ -175,89 +164,117 @@ class EncodedCache:
 def load_or_encode(
     source: Source, tokenizer: Tokenizer, *, bad_examples: BadExamples = "stop", num_workers: int | None = None
 ) -> EncodedCache | None:
-    """The units of a source, as an earlier run kept them, or encoded and kept now.
+    """Return the encoded units of a source, from the cache or else encoded now and stored in it.
 
-    None where they cannot be kept: the tokenizer has no key, the source no hash, an example no identity, the disk no
-    room. Raises InputError as `encode_split` does.
+    Returns None if nothing can be cached: the tokenizer has no key, the source has no hash, an example has no
+    identity, or the cache cannot be written. Raises InputError as `encode_split` does.
     """
     splits = {name: open_split(source, name) for name in SPLITS}
     identities = {name: _identities(examples) for name, examples in splits.items()}
-    every = {one for some in identities.values() for one in some}
-    root, key = cache_folder(), _key(source, tokenizer, sorted(every)) if all(identities.values()) else None
+    distinct = {identity for split in identities.values() for identity in split}
+    root, key = cache_folder(), _key(source, tokenizer, sorted(distinct)) if all(identities.values()) else None
     if root is None or key is None:
         return None
-    if place := lookup(root, key):
-        with suppress(OSError):  # another process made room
-            kept = _opened(place)
-            listed = zip(splits.values(), identities.values(), strict=True)
-            if not any(_mended(kept.failures, examples, own, tokenizer) for examples, own in listed):
-                print_status(f"{name_of(source)}: already encoded, reading {place}")
-                return kept
-            rmtree(place, ignore_errors=True)
+    if entry := lookup(root, key):
+        with suppress(OSError):  # Another process may have evicted the entry.
+            cached = _load(entry)
+            pairs = zip(splits.values(), identities.values(), strict=True)
+            if not any(_is_recovered(cached.failures, examples, names, tokenizer) for examples, names in pairs):
+                print_status(f"{name_of(source)}: already encoded, reading {entry}")
+                return cached
+            rmtree(entry, ignore_errors=True)
     try:
         with open_for_write(root, key) as folder:
             values, positions = RaggedArray(folder / "values"), RaggedArray(folder / "positions")
             rows: dict[str, int] = {}
-            bad: dict[str, str] = {}
-            count = 0  # an example that is listed twice has two places
+            failures: dict[str, str] = {}
+            count = 0  # It exceeds len(rows) if an example is listed twice, since each occurrence is written.
             for name, examples in splits.items():
-                own, skipped, said = identities[name], dict[int, str](), f"{name_of(source)}, {name}"
-                found = ordered_map(examples, partial(encode_units, tokenizer), num_workers=num_workers, desc=said)
-                for index, (each, places) in yield_readable(found, skipped, bad_examples, said):
-                    rows[own[index]] = count
+                names, skipped, desc = identities[name], dict[int, str](), f"{name_of(source)}, {name}"
+                results = ordered_map(examples, partial(encode_units, tokenizer), num_workers=num_workers, desc=desc)
+                for index, units in yield_readable(results, skipped, bad_examples, desc):
+                    rows[names[index]] = count
                     count += 1
-                    values.append(each)
-                    positions.append(places)
-                bad |= {own[index]: why for index, why in skipped.items()}
+                    values.append(units[0])
+                    positions.append(units[1])
+                failures |= {names[index]: reason for index, reason in skipped.items()}
             lengths = values.lengths().tolist()
-            layout = {"values": _layout(values), "positions": _layout(positions)}
-            (folder / "index.json").write_text(json.dumps({"rows": rows, "bad": bad, "lengths": lengths, **layout}))
-            kept = EncodedCache(values, positions, rows, bad)
+            layout = {"values": _array_layout(values), "positions": _array_layout(positions)}
+            content = {"rows": rows, "failures": failures, "lengths": lengths, **layout}
+            (folder / INDEX_FILE).write_text(json.dumps(content))
+            cached = EncodedCache(values, positions, rows, failures)
     except OSError as error:
         print_status(f"{name_of(source)}: not kept for later runs in {root}: {error.strerror}", sys.stderr)
         return None
     print_status(f"{name_of(source)}: encoded, and kept for later runs in {root}")
-    return kept
-
-
-def _mended(bad: Collection[str], examples: Sequence[Example], identities: Sequence[str], tokenizer: Tokenizer) -> bool:
-    """Whether an example that could not be encoded can be now: it may have been a disk's fault."""
-    for index, own in enumerate(identities):
-        if own in bad:
-            with suppress(ValueError, OSError):
-                tokenizer.encode(examples[index].input)
-                return True
-    return False
+    return cached
 
 
 def fit_once(tokenizer: AudioTokenizer, source: Source, *, bad_examples: BadExamples = "stop") -> None:
-    """Fit a tokenizer to at most `MOST` training examples, evenly spaced; what an earlier run kept of that is read.
+    """Fit a tokenizer to evenly spaced train examples, at most `FIT_SAMPLES`, or load its statistics from the cache.
 
-    Raises InputError at the first example that cannot be read or encoded, unless bad_examples is "skip".
+    Raises InputError at the first example that cannot be encoded, unless bad_examples is "skip".
     """
     examples, buffers = open_split(source, "train"), dict(tokenizer.named_buffers())
-    own, root = _identities(examples), cache_folder()
+    identities, root = _identities(examples), cache_folder()
     shapes = [f"{name} {tuple(buffer.shape)}" for name, buffer in buffers.items()]
-    key = _key(source, tokenizer, [*own, *shapes, bad_examples]) if own else None
-    if root is not None and key is not None and (place := lookup(root, key)):
-        for name, found in load_file(place / STATISTICS_FILE).items():
-            buffers[name].copy_(found)
+    key = _key(source, tokenizer, [*identities, *shapes, bad_examples]) if identities else None
+    if root is not None and key is not None and (entry := lookup(root, key)):
+        for name, buffer in load_file(entry / STATISTICS_FILE).items():
+            buffers[name].copy_(buffer)
         return
     encodable = Examples(
         range(len(examples)), partial(_encodable, tokenizer, examples), partial(describe_example, examples)
     )
-    raws = (example.input for example in readable_examples(encodable, bad_examples=bad_examples, max_examples=FIT_SAMPLES))
-    if (first := next(raws, None)) is None:
+    samples = readable_examples(encodable, bad_examples=bad_examples, max_examples=FIT_SAMPLES)
+    inputs = (example.input for example in samples)
+    if (first := next(inputs, None)) is None:
         raise InputError(f"{name_of(source)}: none of its training examples can be read")
-    tokenizer.fit(chain([first], raws))
+    tokenizer.fit(chain([first], inputs))
     if root is not None and key is not None:
         content = save({name: buffer.contiguous() for name, buffer in buffers.items()})
         with suppress(OSError), open_for_write(root, key) as folder:
             (folder / STATISTICS_FILE).write_bytes(content)
 
 
+def _entry_path(root: Path, key: str) -> Path:
+    return root / hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def _seal(key: str, folder: Path) -> str:
+    """Return the hash of a key and of all files in a folder except the seal."""
+    files = {path.name: path for path in sorted(folder.iterdir()) if path.name != SEAL_FILE}
+    return hashlib.sha256(f"{key} {hash_files(files)}".encode()).hexdigest()
+
+
+def _evict(root: Path, newest: Path) -> None:
+    """Delete the least recently used entries until the cache fits its limit. Keep the newest and all recent drafts."""
+    entries: list[tuple[float, Path, int]] = []
+    for folder in root.iterdir():
+        with suppress(OSError):  # Another process may delete the folder now.
+            entries.append((folder.stat().st_mtime, folder, sum(file.stat().st_size for file in folder.iterdir())))
+    excess = sum(size for _, _, size in entries) - MAX_CACHE_BYTES
+    for used, folder, size in sorted(entries):
+        is_draft = folder.name.startswith(DRAFT_PREFIX) and time.time() - used < DRAFT_SECONDS
+        if excess > 0 and folder != newest and not is_draft:
+            rmtree(folder, ignore_errors=True)
+            excess -= size
+
+
+def _is_recovered(
+    failures: Collection[str], examples: Sequence[Example], identities: Sequence[str], tokenizer: Tokenizer
+) -> bool:
+    """Return True if an example that failed can be encoded now, for example after a disk was repaired."""
+    for index, identity in enumerate(identities):
+        if identity in failures:
+            with suppress(ValueError, OSError):
+                tokenizer.encode(examples[index].input)
+                return True
+    return False
+
+
 def _encodable(tokenizer: AudioTokenizer, examples: Sequence[Example], index: int) -> Example:
-    """An example; raises InputError with its name where it cannot be read or encoded."""
+    """Return an example. Raises InputError with its name if it cannot be read or encoded."""
     try:
         example = examples[index]
         tokenizer.encode(example.input)
@@ -267,44 +284,49 @@ def _encodable(tokenizer: AudioTokenizer, examples: Sequence[Example], index: in
 
 
 def _identities(examples: Sequence[Example]) -> list[str]:
-    """What tells each example from all others; empty where something cannot be told."""
+    """Return the identity of each example, or an empty list if the split has none."""
     return examples.identities() or [] if isinstance(examples, Examples) else []
 
 
-def _key(source: Source, tokenizer: Tokenizer, what: Sequence[str]) -> str | None:
-    """All that `what` is found from: files, settings, code; None where one of them is not known."""
+def _key(source: Source, tokenizer: Tokenizer, content: Sequence[str]) -> str | None:
+    """Return the key of an entry: all files, settings, code and library versions that determine its content.
+
+    Returns None if the tokenizer or the source has no key, or if one of their classes is not defined in a file.
+    """
     settings = tokenizer.encoding_key()
     if settings is None or (data := getattr(source, "sha256", None)) is None:
         return None
-    classes = {one for part in (tokenizer, source, getattr(source, "source", source)) for one in type(part).__mro__}
+    owners = (tokenizer, source, getattr(source, "full", source))
+    classes = {base for owner in owners for base in type(owner).__mro__}
     try:
-        own = {Path(inspect.getfile(one)) for one in classes if one.__module__ not in ("builtins", "abc", "typing")}
-    except (OSError, TypeError):  # a class that stands in no file
+        class_files = {
+            Path(inspect.getfile(base)) for base in classes if base.__module__ not in ("builtins", "abc", "typing")
+        }
+    except (OSError, TypeError):
         return None
-    files = sorted(own.union(*(folder.rglob("*.py") for folder in CODE_FOLDERS)))
-    about = {
+    files = sorted(class_files.union(*(folder.rglob("*.py") for folder in CODE_FOLDERS)))
+    key = {
         "data": data,
-        "what": hashlib.sha256("\n".join(what).encode()).hexdigest(),
+        "content": hashlib.sha256("\n".join(content).encode()).hexdigest(),
         "tokenizer": f"{type(tokenizer).__module__}.{type(tokenizer).__qualname__}",
         "settings": settings,
         "code": hash_files({str(path): path for path in files}),
         "libraries": {name: version(name) for name in KEY_LIBRARIES} | {"libsndfile": soundfile.__libsndfile_version__},
     }
-    return json.dumps(about, sort_keys=True)
+    return json.dumps(key, sort_keys=True)
 
 
-def _layout(packed: RaggedArray) -> dict[str, Any]:
-    first = packed[0].movedim(-1, 0).numpy()
-    return {"dtype": first.dtype.str, "sides": first.shape[1:]}
+def _array_layout(ragged: RaggedArray) -> dict[str, Any]:
+    first = ragged[0].movedim(-1, 0).numpy()
+    return {"dtype": first.dtype.str, "row_shape": first.shape[1:]}
 
 
-def _opened(place: Path) -> EncodedCache:
-    index = json.loads((place / "index.json").read_text())
+def _load(entry: Path) -> EncodedCache:
+    """Return the units in an entry, memory-mapped."""
+    index = json.loads((entry / INDEX_FILE).read_text())
 
-    def packed(name: str) -> RaggedArray:
-        dtype, sides = index[name]["dtype"], index[name]["sides"]
-        return RaggedArray.from_array(
-            np.memmap(place / name, dtype, "r", shape=(sum(index["lengths"]), *sides)), index["lengths"]
-        )
+    def load_array(name: str) -> RaggedArray:
+        dtype, shape = index[name]["dtype"], (sum(index["lengths"]), *index[name]["row_shape"])
+        return RaggedArray.from_array(np.memmap(entry / name, dtype, "r", shape=shape), index["lengths"])
 
-    return EncodedCache(packed("values"), packed("positions"), index["rows"], index["bad"])
+    return EncodedCache(load_array("values"), load_array("positions"), index["rows"], index["failures"])

@@ -1,6 +1,4 @@
-"""A split of examples, read lazily: from files, or from anyone's data set.
-
-A share of the training examples, for curves of the score over how many there are."""
+"""Splits of examples that are read lazily, from files or from any map-style data set, and shares of a train split."""
 
 import hashlib
 import inspect
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, final, overload
 
 import numpy as np
-from numpy.random import RandomState  # the one whose stream no version of NumPy may change
+from numpy.random import RandomState
 from numpy.typing import NDArray
 
 from unifier.data.source import (
@@ -28,14 +26,14 @@ from unifier.data.source import (
 from unifier_tokenizers import InputError
 
 EntryT = TypeVar("EntryT")
-"""What is known of an example before it is read: a file and its label, a line of text."""
+"""An example's entry before it is read, such as a file with its label or a line of text."""
 
 
 @final
 class Examples(Sequence[Example], Generic[EntryT]):
-    """Entries, and how one of them becomes an example; a slice is again such a sequence.
+    """A split made of entries and a function that reads one entry. A slice is an `Examples` too.
 
-    It travels into data num_workers where `read` and `locate` are functions of a module, or partial ones.
+    It can be sent to worker processes if its functions can be pickled: functions of a module, or partials of them.
     """
 
     def __init__(
@@ -46,10 +44,14 @@ class Examples(Sequence[Example], Generic[EntryT]):
         target: Callable[[EntryT], Any] | None = None,
         origin: Callable[[EntryT], Any] | None = None,
     ) -> None:
-        """`locate` names an entry's file and line.
+        """Store the entries and functions.
 
-        `target` finds an entry's target without reading its input, where that can be, and `origin` all of an entry that
-        its input is read from; None is the whole entry.
+        Args:
+            entries: One entry per example.
+            read: Returns an entry's example.
+            locate: Returns an entry's file and line.
+            target: Returns an entry's target without reading its input, if that is possible.
+            origin: Returns the part of an entry that determines its input; None is the complete entry.
         """
         self._entries, self._read, self._locate, self._target, self._origin = entries, read, locate, target, origin
 
@@ -66,32 +68,121 @@ class Examples(Sequence[Example], Generic[EntryT]):
         return example_of(self._read(self._entries[index]))
 
     def target(self, index: int) -> Any:
-        """An example's target, without its input where that can be."""
+        """Return an example's target, without reading its input if possible."""
         return self[index].target if self._target is None else self._target(self._entries[index])
 
     def identities(self) -> list[str] | None:
-        """For each example a hash of all that makes its input but the contents of files: its origin and how it is read.
+        """Return a hash per example of everything that determines its input, except the contents of files.
 
-        None where a target cannot be known without the input, or an entry cannot be told from others for good.
+        The hash covers the entry's origin and the code that reads it. Returns None if targets cannot be read without
+        inputs, or if an entry or the reading function cannot be pickled.
         """
         if self._target is None:
             return None
         try:
-            read = hashlib.sha256(pickle.dumps(self._read, protocol=5) + b"".join(map(_code, _functions(self._read))))
+            reader = hashlib.sha256(
+                pickle.dumps(self._read, protocol=5) + b"".join(map(_source_code, _functions(self._read)))
+            )
             origins = self._entries if self._origin is None else map(self._origin, self._entries)
             entries = [pickle.dumps(origin, protocol=5) for origin in origins]
-        except (pickle.PicklingError, AttributeError, TypeError):  # a function that was made on the spot, an open file
+        except (pickle.PicklingError, AttributeError, TypeError):  # A lambda or an open file cannot be pickled.
             return None
-        return [hashlib.sha256(read.digest() + entry).hexdigest() for entry in entries]
+        return [hashlib.sha256(reader.digest() + entry).hexdigest() for entry in entries]
 
     def example_id(self, index: int) -> str:
-        """The file of an example, and its place in there."""
+        """Return an example's file and its place in the file."""
         return self._locate(self._entries[index])
 
 
+def open_split(source: Source, name: SplitName) -> Sequence[Example]:
+    """Return a split as a sequence of Examples, each of which is read when it is indexed.
+
+    Raises InputError if the split is not a map-style data set.
+    """
+    items: Any = source.split(name)
+    if isinstance(items, Mapping) or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
+        raise InputError(
+            f'{name_of(source)}: split("{name}") returns a {type(items).__name__}: a list is expected, or a data set '
+            "that has a len() and its items by number"
+        )
+    return items if isinstance(items, Examples) else _ExampleView(items)
+
+
+class LabeledFile(NamedTuple):
+    """A file that contains one example's input, and the example's target."""
+
+    path: Path
+    target: Any
+
+
+def from_files(files: Sequence[LabeledFile], read: Callable[[Path], Any]) -> Examples[LabeledFile]:
+    """Return examples of one file each; `read` returns a file's input."""
+    return Examples(files, partial(_read_file, read), _file_path, _file_target, _file_path)
+
+
+def from_pixels(file: Path, pixels: NDArray[np.uint8], targets: Sequence[Any], indices: Sequence[int]) -> Examples[int]:
+    """Return examples for the pictures at `indices` of one file's pixels (count, ...)."""
+    return Examples(indices, partial(_read_pixels, pixels, targets), partial(_describe_picture, file))
+
+
 @final
-class _AsExamples(Sequence[Example]):
-    """Anyone's split, each item as an Example once it is read; whatever else the split has is had of this one."""
+class Subset:
+    """A source with a share of another source's train examples, in their order. Val and test are complete.
+
+    The examples are the first ones of a seeded permutation, so that a smaller share is contained in every larger one.
+    At least one example is kept. A subset has no `copies`, because a copy in the full train split may not be in the
+    share.
+
+    Args:
+        source: The full source.
+        share: Share of the train examples, in (0, 1]; InputError otherwise.
+        seed: Seed of the permutation.
+    """
+
+    def __init__(self, source: Source, share: float, seed: int = 0) -> None:
+        if not 0 < share <= 1:
+            raise InputError(f"share={share}: a share of the training examples, above 0 and at most 1, is expected")
+        self.name = name_of(source)
+        self.full: Any = source
+        self._share, self._seed = share, seed
+
+    def split(self, name: SplitName) -> Sequence[Example]:
+        """Return the examples of one split. Train examples keep the names they have in the full source."""
+        examples = open_split(self.full, name)
+        if name != "train":
+            return examples
+        count = max(1, round(self._share * len(examples)))
+        # NumPy guarantees the stream of RandomState for all versions.
+        rows = sorted(RandomState(self._seed).permutation(len(examples))[:count].tolist())
+        return Examples(
+            rows, examples.__getitem__, partial(describe_example, examples), optional_method(examples, "target")
+        )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """All labels of the full source. A small share may lack some."""
+        return self.full.labels
+
+    @property
+    def score_range(self) -> ScoreRange | None:
+        """The score range of the full source."""
+        return getattr(self.full, "score_range", None)
+
+    @property
+    def dropped(self) -> dict[str, int] | None:
+        """The numbers of examples that the full source left out."""
+        return getattr(self.full, "dropped", None)
+
+    @property
+    def sha256(self) -> str | None:
+        """The hash of the full source's hash, the share and the seed; None if the full source has none."""
+        digest = getattr(self.full, "sha256", None)
+        return digest and hashlib.sha256(f"{digest} {self._share} {self._seed}".encode()).hexdigest()
+
+
+@final
+class _ExampleView(Sequence[Example]):
+    """A map-style data set whose items are converted to Examples on access. All other attributes are the data set's."""
 
     def __init__(self, items: Split) -> None:
         self._items = items
@@ -104,49 +195,20 @@ class _AsExamples(Sequence[Example]):
     @overload
     def __getitem__(self, index: slice) -> list[Example]: ...
     def __getitem__(self, index: int | slice) -> Example | list[Example]:
-        if isinstance(index, slice):  # which others take to mean a row of lists
-            return [self[one] for one in range(len(self))[index]]
+        # A slice of a Hugging Face data set would be a dictionary of lists, so that rows are read one by one.
+        if isinstance(index, slice):
+            return [self[row] for row in range(len(self))[index]]
         return example_of(self._items[index])
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # as it is unpickled there are no items yet to be asked
+        # While the view is unpickled, `_items` does not exist yet and a lookup would recurse.
+        if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._items, name)
 
 
-def open_split(source: Source, name: SplitName) -> Sequence[Example]:
-    """A split of anyone's source as Examples, none of which is read before it is asked for.
-
-    Raises InputError where it is no map-style data set.
-    """
-    items: Any = source.split(name)
-    if isinstance(items, Mapping) or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
-        raise InputError(
-            f'{name_of(source)}: split("{name}") gives a {type(items).__name__}: a list is expected, or a data set '
-            "that has a len() and its items by number"
-        )
-    return items if isinstance(items, Examples) else _AsExamples(items)
-
-
-class LabeledFile(NamedTuple):
-    """A file that is one example's input, and its target."""
-
-    path: Path
-    target: Any
-
-
-def from_files(files: Sequence[LabeledFile], read: Callable[[Path], Any]) -> Examples[LabeledFile]:
-    """Examples of one file each, opened with `read`."""
-    return Examples(files, partial(_open, read), _place, _labeled, _place)
-
-
-def from_pixels(file: Path, pixels: NDArray[np.uint8], targets: Sequence[Any], indices: Sequence[int]) -> Examples[int]:
-    """The `kept` of the pictures (count, ...) that one file holds, with their targets."""
-    return Examples(indices, partial(_picture, pixels, targets), partial(_numbered, file))
-
-
 def _functions(read: Any) -> Iterator[Any]:
-    """A function, and those that it was made of."""
+    """Yield a callable, or all callables inside a partial."""
     if isinstance(read, partial):
         for part in (read.func, *read.args, *read.keywords.values()):
             yield from _functions(part)
@@ -154,78 +216,30 @@ def _functions(read: Any) -> Iterator[Any]:
         yield read
 
 
-def _code(function: Any) -> bytes:
-    """The file that a function or an object's class stands in; a pickle of it says only its name."""
-    stands_in = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
+def _source_code(function: Any) -> bytes:
+    """Return the file that defines a function or an object's class, because a pickle contains only its name."""
+    definition = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
     try:
-        return Path(inspect.getfile(stands_in)).read_bytes()
-    except (OSError, TypeError):  # built in, or as good as that
+        return Path(inspect.getfile(definition)).read_bytes()
+    except (OSError, TypeError):  # Built-in functions have no file.
         return b""
 
 
-def _picture(pixels: NDArray[np.uint8], targets: Sequence[Any], index: int) -> Example:
+def _read_pixels(pixels: NDArray[np.uint8], targets: Sequence[Any], index: int) -> Example:
     return Example(pixels[index].copy(), targets[index])
 
 
-def _numbered(file: Path, index: int) -> str:
+def _describe_picture(file: Path, index: int) -> str:
     return f"{file}, picture {index + 1}"
 
 
-def _open(read: Callable[[Path], Any], file: LabeledFile) -> Example:
+def _read_file(read: Callable[[Path], Any], file: LabeledFile) -> Example:
     return Example(read(file.path), file.target)
 
 
-def _labeled(file: LabeledFile) -> Any:
+def _file_target(file: LabeledFile) -> Any:
     return file.target
 
 
-def _place(file: LabeledFile) -> str:
+def _file_path(file: LabeledFile) -> str:
     return str(file.path)
-
-
-@final
-class Subset:
-    """A source with `share` of its training examples, in their order; val and test are whole.
-
-    They are the first of one permutation that `seed` names, so that a smaller share lies within every larger one; at
-    least one is kept. It has no `copies`: those of val and test in the whole may not be in the share. Raises InputError
-    for a share outside (0, 1].
-    """
-
-    def __init__(self, source: Source, share: float, seed: int = 0) -> None:
-        if not 0 < share <= 1:
-            raise InputError(f"share={share}: a share of the training examples, above 0 and at most 1, is expected")
-        self.name = name_of(source)
-        self.source: Source = source
-        self._source: Any = source
-        self._share, self._seed = share, seed
-
-    def split(self, name: SplitName) -> Sequence[Example]:
-        """The examples of one split; those to train on still know their places."""
-        whole = open_split(self._source, name)
-        if name != "train":
-            return whole
-        count = max(1, round(self._share * len(whole)))
-        kept = sorted(RandomState(self._seed).permutation(len(whole))[:count].tolist())
-        return Examples(kept, whole.__getitem__, partial(describe_example, whole), optional_method(whole, "target"))
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """All labels of the whole, of which a small share may lack some."""
-        return self._source.labels
-
-    @property
-    def score_range(self) -> ScoreRange | None:
-        """The whole's."""
-        return getattr(self._source, "score_range", None)
-
-    @property
-    def dropped(self) -> dict[str, int] | None:
-        """What the whole left out."""
-        return getattr(self._source, "dropped", None)
-
-    @property
-    def sha256(self) -> str | None:
-        """A hash of the whole's and of what is kept of it; None where the whole has none."""
-        whole = getattr(self._source, "sha256", None)
-        return whole and hashlib.sha256(f"{whole} {self._share} {self._seed}".encode()).hexdigest()

@@ -1,6 +1,4 @@
-"""Downloading a data set into the user's cache, and verifying it.
-
-The idx format of MNIST and its kin: pictures in one file, labels in another."""
+"""Download and verification of data sets, and the idx file format of MNIST."""
 
 import math
 import os
@@ -25,36 +23,43 @@ from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
 
 TIMEOUT_SECONDS = 30
-"""Seconds a home may be silent."""
-
+"""Seconds without a response after which a download fails."""
 
 CHUNK_BYTES = 1 << 16
-"""Bytes between two steps of the progress bar."""
+"""Bytes per step of the progress bar."""
+
+IdxArray = NDArray[np.uint8]
 
 
 class RemoteFile(NamedTuple):
-    """What a file must be, once it is here."""
+    """The size and hash that a downloaded file must have."""
 
     size: int
-    """In bytes."""
+    """Size in bytes."""
     sha256: str
 
 
 def ensure_files(name: str, base_url: str, files: Mapping[str, RemoteFile], data: str | Path | None = None) -> Path:
-    """The folder of the data set `name`, with all `files` in it.
+    """Return the folder of a data set after downloading its missing files into the user's cache.
 
-    `home` is the address that a file's name follows. Files that lack are downloaded into the user's cache; a folder
-    that the user named (`data`, `--data`) is never written to. Raises InputError, saying which files to put where.
+    Args:
+        name: Name of the data set.
+        base_url: Address to which a file's name is appended.
+        files: The expected size and hash of each file, by name.
+        data: Folder that the user gave. Nothing is downloaded into it, nor into a folder given by `--data`.
+
+    Raises:
+        InputError: Files are missing and cannot be downloaded. The message names the files and their folder.
     """
     folder = data_folder(name, data)
-    if not (lacking := [file for file in files if not (folder / file).is_file()]):
+    if not (missing := [file for file in files if not (folder / file).is_file()]):
         return folder
     if data is not None or os.environ.get("UNIFIER_DATA"):
         raise InputError(
-            f"{folder} has no {', '.join(lacking)}: put {'it' if len(lacking) == 1 else 'them'} there "
+            f"{folder} has no {', '.join(missing)}: put {'it' if len(missing) == 1 else 'them'} there "
             f"from {base_url}, or name no data folder to download {name}"
         )
-    for file in lacking:
+    for file in missing:
         try:
             download(f"{base_url}{file}", folder / file, files[file])
         except (OSError, HTTPException, ValueError) as error:
@@ -62,23 +67,24 @@ def ensure_files(name: str, base_url: str, files: Mapping[str, RemoteFile], data
                 error.close()
             raise InputError(
                 f"{name} could not be downloaded: {base_url}{file}: {one_line(error)}; "
-                f"put {', '.join(lacking)} into {folder}"
+                f"put {', '.join(missing)} into {folder}"
             ) from error
     return folder
 
 
 def download(url: str, path: Path, expected: RemoteFile) -> None:
-    """Bring one file to `path`, with a progress bar where standard error is a terminal.
+    """Download one file to `path`, with a progress bar if standard error is a terminal.
 
-    It appears there whole and checked, or not at all. Raises OSError, HTTPException, and ValueError for other contents
-    than expected.
+    The file appears at `path` complete and verified, or not at all. Raises OSError, HTTPException, or ValueError if
+    the content is not the expected one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    unseen = not sys.stderr.isatty()  # it would still end a line there, and the program where nobody reads
+    # Without a terminal the bar would still print a line end, which fails on a closed pipe.
+    disable = not sys.stderr.isatty()
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with (
         TemporaryDirectory(dir=path.parent, prefix=".download-") as temporary,
-        Progress(*columns, console=Console(stderr=True), transient=True, disable=unseen) as progress,
+        Progress(*columns, console=Console(stderr=True), transient=True, disable=disable) as progress,
         urlopen(url, timeout=TIMEOUT_SECONDS) as response,
     ):
         task = progress.add_task(path.name, total=expected.size)
@@ -96,23 +102,21 @@ def download(url: str, path: Path, expected: RemoteFile) -> None:
 
 
 def require_file(name: str, folder: Path, files: Sequence[str], hint: str) -> None:
-    """Raise InputError with `advice` where the folder of a data set that has no home to download from lacks files."""
-    if lacking := [file for file in files if not (folder / file).exists()]:
-        raise InputError(f"{name}: {folder} has no {', '.join(lacking)}; {hint}")
-
-
-IdxArray = NDArray[np.uint8]
+    """Raise InputError with a hint if a folder lacks files of a data set that cannot be downloaded."""
+    if missing := [file for file in files if not (folder / file).exists()]:
+        raise InputError(f"{name}: {folder} has no {', '.join(missing)}; {hint}")
 
 
 def read_idx(path: Path) -> IdxArray:
-    """An idx file of bytes as an array: two zeros, the type (8 is uint8), the number of axes, their lengths, the data.
+    """Return the array in an idx file of bytes.
 
-    Source: the description of the format at the home of MNIST (LeCun, Cortes, Burges). Raises InputError.
+    The format is two zero bytes, the type (8 is uint8), the number of axes, their lengths, and the data. Source: the
+    description on the home page of MNIST (LeCun, Cortes, Burges). Raises InputError for other contents.
     """
     with open_decompressed(path) as file:
         content = file.read()
     if len(content) < 4 or content[:3] != b"\0\0\x08":
-        raise InputError(f"{path} is no idx file of bytes")
+        raise InputError(f"{path} is not an idx file of bytes")
     start = 4 + 4 * content[3]
     shape = [int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4)]
     if len(content) != start + math.prod(shape):
@@ -121,7 +125,16 @@ def read_idx(path: Path) -> IdxArray:
 
 
 def read_idx_pair(images: Path, labels: Path, names: Sequence[str]) -> tuple[IdxArray, list[str]]:
-    """Pictures (count, H, W) and the name of each one's label; raises InputError where the two files do not fit."""
+    """Return pictures (count, H, W) and each picture's label name, from two idx files.
+
+    Args:
+        images: File of the pictures.
+        labels: File of the label numbers.
+        names: Name of each label number.
+
+    Raises:
+        InputError: The files do not match, or a label number has no name.
+    """
     pixels, indices = read_idx(images), read_idx(labels)
     if pixels.ndim != 3 or indices.ndim != 1 or len(pixels) != len(indices):
         raise InputError(

@@ -1,4 +1,4 @@
-"""A split encoded, each example once."""
+"""Encoding of a split: every example is encoded once, in worker processes if that saves time."""
 
 import os
 import sys
@@ -23,19 +23,23 @@ from unifier_tokenizers.errors import one_line
 from unifier_tokenizers.tokens import SUPPORTED_DTYPES, units_error
 
 CHUNK_EXAMPLES, MAX_CHUNK_BYTES = 128, 4 * 2**20
-"""The most examples, and about the most memory, that travel between processes together."""
+"""Upper bound of the examples, and approximate bound of the bytes, that a worker process returns in one message."""
 
-
-MIN_SECONDS_FOR_WORKERS = 4.0  # seconds; starting worker processes costs about one
-
+MIN_SECONDS_FOR_WORKERS = 4.0
+"""Expected encoding time in seconds above which worker processes are used. Starting them takes about one second."""
 
 UNSIGNED_TO_SIGNED = frozenset({torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64})
-"""Types without negative numbers, one of which targets are padded with."""
+"""Data types without negative numbers. Targets of these types cannot be padded with `IGNORE_INDEX`."""
+
+Arrays = tuple[NDArray[Any], ...]
+"""Values, positions and optionally the target of one example, as worker processes send them."""
+
+ResultT = TypeVar("ResultT")
 
 
 @final
 class EncodedSplit:
-    """The examples of a split that could be read: their columns, their targets, and their places in the split."""
+    """The readable examples of a split: their units, their targets, and their indices in the split."""
 
     def __init__(
         self, units: Iterable[Units] = (), targets: Iterable[Tensor] = (), indices: Iterable[int] = ()
@@ -43,32 +47,33 @@ class EncodedSplit:
         self._indices = MemmapArray(np.int64)
         self.values, self.positions, self.targets = RaggedArray(), RaggedArray(), RaggedArray()
         self.scalar_targets = False
-        """Whether a target is one number."""
-        self._last = 1
-        """The length of the last target."""
+        """True if each target is one number."""
+        self._last_length = 1
+        """Length of the last target."""
         for example in zip(units, targets, indices, strict=True):
             self.add(*example)
 
     def add(self, units: Units, target: Tensor, index: int) -> None:
-        """One more example, which is the split's number `index`."""
+        """Append the example with this index in the split."""
         self.values.append(units.values)
         self.positions.append(units.positions)
         self.add_target(target, index)
 
     def add_target(self, target: Tensor, index: int) -> None:
-        """The target of one more, whose columns lie elsewhere.
+        """Append the target of an example whose units are stored elsewhere.
 
-        Raises InputError for targets of unlike length and a type that has no number to pad them with, and for one
-        number beside several.
+        Raises InputError for scalar targets mixed with others, and for targets of different lengths whose data type
+        has no padding value.
         """
         if len(self) and self.scalar_targets != (target.ndim == 0):
             raise InputError("a target of one number stands beside one of several: encode all alike")
         self.scalar_targets, length = target.ndim == 0, target.shape[-1] if target.ndim else 1
-        if target.dtype in UNSIGNED_TO_SIGNED and len(self) and length != self._last:
+        if target.dtype in UNSIGNED_TO_SIGNED and len(self) and length != self._last_length:
             raise InputError(
-                f"targets of {self._last} and of {length} {target.dtype} cannot be padded: encode them as torch.int64"
+                f"targets of {self._last_length} and of {length} {target.dtype} cannot be padded: encode them as "
+                "torch.int64"
             )
-        self._last = length
+        self._last_length = length
         self.targets.append(target[None] if self.scalar_targets else target)
         self._indices.append(np.array([index]))
 
@@ -77,19 +82,22 @@ class EncodedSplit:
 
     @property
     def indices(self) -> NDArray[np.int64]:
-        """Each example's place in the split."""
+        """The index of each example in the split."""
         return self._indices.read()
 
-    def units(self, index: int) -> Units:
-        """The columns of the example that is `indices[index]` in the split."""
-        return Units(self.values[index], self.positions[index])
+    def units(self, row: int) -> Units:
+        """Return the units of the example `indices[row]`."""
+        return Units(self.values[row], self.positions[row])
 
-    def target(self, index: int) -> Tensor:
-        """What the head encoded: a scalar, or (..., L)."""
-        return self.targets[index][0] if self.scalar_targets else self.targets[index]
+    def target(self, row: int) -> Tensor:
+        """Return the encoded target of the example `indices[row]`: a scalar, or (..., L)."""
+        return self.targets[row][0] if self.scalar_targets else self.targets[row]
 
     def lengths(self) -> NDArray[np.int32]:
-        """For each example the columns N, and the length L of its target, 1 where that is a distribution: (n, 2)."""
+        """Return the number of tokens N and the target length L of each example (n, 2).
+
+        L is 1 for a distribution.
+        """
         lengths = np.stack([self.values.lengths(), self.targets.lengths()], axis=1)
         if len(self) and self.targets[0].is_floating_point():
             lengths[:, 1] = 1
@@ -97,37 +105,19 @@ class EncodedSplit:
 
 
 def concat(*splits: EncodedSplit) -> EncodedSplit:
-    """Their examples one after the other, each under its place in its own split."""
-    whole = EncodedSplit()
+    """Return the examples of several splits in one, each with its index in its own split."""
+    merged = EncodedSplit()
     for split in splits:
-        for index, place in enumerate(split.indices.tolist()):
-            whole.add(split.units(index), split.target(index), place)
-    return whole
-
-
-Arrays = tuple[NDArray[Any], ...]
-"""Values, positions and perhaps the target of one example, as they travel between processes."""
-
-
-@final
-class _Encoding(Dataset[Arrays | str]):
-    """Each example encoded, or why it could not be."""
-
-    def __init__(self, examples: Sequence[Example], encode: Callable[[Example], tuple[Tensor, ...]]) -> None:
-        self.examples, self.encode = examples, encode
-
-    def __getitem__(self, index: int) -> Arrays | str:
-        try:
-            return tuple(tensor.numpy() for tensor in self.encode(self.examples[index]))
-        except (ValueError, OSError) as error:
-            return failure_reason(self.examples, index, error)
+        for row, index in enumerate(split.indices.tolist()):
+            merged.add(split.units(row), split.target(row), index)
+    return merged
 
 
 def failure_reason(examples: Sequence[Example], index: int, error: Exception) -> str:
-    """Why an example could not be encoded, beginning with its place."""
+    """Return the reason why an example could not be encoded, after the example's name."""
     name = describe_example(examples, index)
-    said = one_line(error)
-    return said if name in said else f"{name}: {said}"
+    message = one_line(error)
+    return message if name in message else f"{name}: {message}"
 
 
 def encode_split(
@@ -139,15 +129,27 @@ def encode_split(
     num_workers: int | None = None,
     desc: str = "examples",
 ) -> tuple[EncodedSplit, list[str]]:
-    """Encode every example once; returns also what was skipped, and why.
+    """Encode every example once.
 
-    An example that cannot be read stops it with an InputError that names file and line, or is skipped and said.
-    `num_workers` is as in `in_order`.
+    Args:
+        examples: The split.
+        tokenizer: Encodes the inputs.
+        head: Encodes the targets.
+        bad_examples: "skip" leaves out examples that cannot be read.
+        num_workers: See `ordered_map`.
+        desc: Description of the split in messages, such as "digits, train".
+
+    Returns:
+        The encoded split, and the reason for each skipped example.
+
+    Raises:
+        InputError: An example cannot be read and bad_examples is "stop", examples have different layouts, or no
+            example can be read.
     """
     encoded = EncodedSplit()
     skipped: dict[int, str] = {}
-    found = ordered_map(examples, partial(_both, tokenizer, head), num_workers=num_workers, desc=desc)
-    for index, (values, positions, target) in yield_readable(found, skipped, bad_examples, desc):
+    results = ordered_map(examples, partial(_encode_example, tokenizer, head), num_workers=num_workers, desc=desc)
+    for index, (values, positions, target) in yield_readable(results, skipped, bad_examples, desc):
         try:
             encoded.add(Units(values, positions), target, index)
         except InputError as error:
@@ -156,21 +158,11 @@ def encode_split(
 
 
 def encode_units(tokenizer: Tokenizer, example: Example) -> Units:
-    """What a tokenizer makes of an example; raises InputError where that is no units."""
+    """Return the tokenizer's units of an example. Raises InputError if they break the contract of `Units`."""
     units = tokenizer.encode(example.input)
-    if wrong := units_error(units):
-        raise InputError(f"{type(tokenizer).__name__}.{wrong}")
+    if problem := units_error(units):
+        raise InputError(f"{type(tokenizer).__name__}.{problem}")
     return units
-
-
-def _both(tokenizer: Tokenizer, head: Head, example: Example) -> tuple[Tensor, ...]:
-    units, target = encode_units(tokenizer, example), head.encode(example.target)
-    if not isinstance(target, Tensor) or target.requires_grad:  # pyright: ignore[reportUnnecessaryIsInstance]
-        said = "a tensor with a gradient" if isinstance(target, Tensor) else f"a {type(target).__name__}"  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(f"{type(head).__name__}.encode gives {said}: a tensor without one is expected")
-    if target.dtype not in SUPPORTED_DTYPES:
-        raise InputError(f"{type(head).__name__}.encode gives {target.dtype}, which no data set is kept in")
-    return *units, target
 
 
 def ordered_map(
@@ -180,59 +172,97 @@ def ordered_map(
     num_workers: int | None = None,
     desc: str = "examples",
 ) -> Iterator[tuple[Tensor, ...] | str]:
-    """Every example encoded, or why it could not be; in worker processes where that saves time.
+    """Yield each example's encoded tensors in order, or the reason why the example could not be encoded.
 
-    `num_workers` None takes a process for each thread of torch's where the first examples say that the rest takes long;
-    0 takes none.
+    Args:
+        examples: The split.
+        encode: Encodes one example.
+        num_workers: Number of worker processes. None starts one per torch thread if the first examples predict a long
+            encoding time.
+        desc: Description of the split for the progress bar.
     """
-    encoding = _Encoding(examples, encode)
-    began, size = time.perf_counter(), 1
+    encoding = _EncodingDataset(examples, encode)
+    start, size = time.perf_counter(), 1
     for index in range(min(CHUNK_EXAMPLES, len(examples))):
-        one = encoding[index]
-        size += sum(array.nbytes for array in one if not isinstance(array, str))
-        yield _read(one)
-    if not (left := max(len(examples) - CHUNK_EXAMPLES, 0)):
+        result = encoding[index]
+        size += sum(array.nbytes for array in result if not isinstance(array, str))
+        yield _to_tensors(result)
+    if not (remaining := max(len(examples) - CHUNK_EXAMPLES, 0)):
         return
-    expected = (time.perf_counter() - began) * left / CHUNK_EXAMPLES
+    expected = (time.perf_counter() - start) * remaining / CHUNK_EXAMPLES
     if num_workers is None:
         num_workers = torch.get_num_threads() if expected > MIN_SECONDS_FOR_WORKERS else 0
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # or that library warns of every fork
-    rest = DataLoader(
+    # Without this variable Hugging Face's tokenizers warn about every fork.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    loader = DataLoader(
         encoding,
         batch_size=min(max(CHUNK_EXAMPLES * MAX_CHUNK_BYTES // size, 1), CHUNK_EXAMPLES),
         sampler=range(CHUNK_EXAMPLES, len(examples)),
         num_workers=num_workers,
         collate_fn=list,
-        generator=torch.Generator(),  # or a run that has its data already would draw other random numbers
+        # With its own generator the loader leaves the global one alone. A run that reads cached units then draws the
+        # same random numbers.
+        generator=torch.Generator(),
     )
-    hidden = expected < MIN_SECONDS_FOR_WORKERS or not sys.stdout.isatty()
-    shown = track(rest, f"reading {desc}", transient=True, disable=hidden)
-    yield from map(_read, chain.from_iterable(shown))
-
-
-def _read(one: Arrays | str) -> tuple[Tensor, ...] | str:
-    return one if isinstance(one, str) else tuple(map(torch.from_numpy, one))
-
-
-ResultT = TypeVar("ResultT")
+    disable = expected < MIN_SECONDS_FOR_WORKERS or not sys.stdout.isatty()
+    results = track(loader, f"reading {desc}", transient=True, disable=disable)
+    yield from map(_to_tensors, chain.from_iterable(results))
 
 
 def yield_readable(
     results: Iterable[ResultT | str], skipped: dict[int, str], bad_examples: BadExamples, desc: str
 ) -> Iterator[tuple[int, ResultT]]:
-    """What was found, with its place; where there is a reason instead it goes to `skipped`, or stops.
+    """Yield (index, result) for each encoded example.
 
-    Raises InputError too where nothing was found.
+    Args:
+        results: A result for each example, or the reason (text) why the example was not encoded.
+        skipped: Receives the reasons by index if bad_examples is "skip".
+        bad_examples: "stop" raises at the first reason.
+        desc: Description of the split in messages.
+
+    Raises:
+        InputError: An example has no result and bad_examples is "stop", or no example has one.
     """
     index = -1
-    for index, one in enumerate(results):
-        if not isinstance(one, str):
-            yield index, one
+    for index, result in enumerate(results):
+        if not isinstance(result, str):
+            yield index, result
         elif bad_examples == "stop":
-            raise InputError(f"{desc}: {one} (bad_examples=skip leaves such examples out)")
+            raise InputError(f"{desc}: {result} (bad_examples=skip leaves such examples out)")
         else:
-            skipped[index] = one
+            skipped[index] = result
     if index < 0:
         raise InputError(f"{desc}: the split is empty")
     if len(skipped) > index:
         raise InputError(f"{desc}: none of {index + 1} examples can be read; the first is {skipped[0]}")
+
+
+@final
+class _EncodingDataset(Dataset[Arrays | str]):
+    """Map-style data set of encoded examples, or of the reasons why examples could not be encoded."""
+
+    def __init__(self, examples: Sequence[Example], encode: Callable[[Example], tuple[Tensor, ...]]) -> None:
+        self.examples, self.encode = examples, encode
+
+    def __getitem__(self, index: int) -> Arrays | str:
+        try:
+            return tuple(tensor.numpy() for tensor in self.encode(self.examples[index]))
+        except (ValueError, OSError) as error:
+            return failure_reason(self.examples, index, error)
+
+
+def _encode_example(tokenizer: Tokenizer, head: Head, example: Example) -> tuple[Tensor, ...]:
+    """Return the values, positions and target of an example. Raises InputError if the target cannot be stored."""
+    units, target = encode_units(tokenizer, example), head.encode(example.target)
+    if not isinstance(target, Tensor) or target.requires_grad:  # pyright: ignore[reportUnnecessaryIsInstance]
+        kind = "a tensor with a gradient" if isinstance(target, Tensor) else f"a {type(target).__name__}"  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"{type(head).__name__}.encode gives {kind}: a tensor without one is expected")
+    if target.dtype not in SUPPORTED_DTYPES:
+        raise InputError(
+            f"{type(head).__name__}.encode gives a {target.dtype} target, which cannot be stored: give float32 or int64"
+        )
+    return *units, target
+
+
+def _to_tensors(result: Arrays | str) -> tuple[Tensor, ...] | str:
+    return result if isinstance(result, str) else tuple(map(torch.from_numpy, result))

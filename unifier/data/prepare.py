@@ -1,14 +1,17 @@
-"""An experiment's data, encoded once for all runs that read it."""
+"""Preparation of a task's data: encoding or loading from the cache, checks of the splits, and a description."""
 
 import hashlib
 import io
 import pickle
 import sys
-from collections.abc import Mapping, Set
+import time
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
+import numpy as np
 import torch
+from numpy.random import RandomState
 from torch import Tensor
 
 from unifier.data.cache import load_or_encode
@@ -18,6 +21,7 @@ from unifier.data.source import (
     SPLITS,
     UNREADABLE_MARK,
     BadExamples,
+    Example,
     Source,
     SplitName,
     name_of,
@@ -28,11 +32,20 @@ from unifier.files import print_status
 from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer
 
+NUM_CHECKED = 32
+"""Number of examples per split whose targets are read a second time."""
+
+MAX_COMPARED: Mapping[SplitName, int] = {"train": 20_000, "val": 2_000, "test": 2_000}
+"""Maximum number of inputs of each split that are compared for an overlap with train."""
+
+COMPARE_SECONDS: Mapping[SplitName, float] = {"train": 0.4, "val": 0.2, "test": 0.2}
+"""Seconds after which no more inputs of a split are read for the comparison."""
+
 
 @final
 @dataclass(frozen=True)
 class EncodedTask:
-    """An task's splits, encoded, and what result.json says of its data."""
+    """A task's encoded splits, and the description of its data in result.json."""
 
     splits: Mapping[SplitName, EncodedSplit]
     data: Mapping[str, Any]
@@ -41,53 +54,96 @@ class EncodedTask:
 def prepare_task(
     source: Source, tokenizer: Tokenizer, head: Head, *, bad_examples: BadExamples, num_workers: int | None
 ) -> EncodedTask:
-    """Encode a task's three splits, or load them from the cache.
+    """Encode a task's three splits, or load their inputs from the cache.
 
-    Raises InputError for an example that cannot be encoded and for splits that are laid out differently.
+    Args:
+        source: The data set.
+        tokenizer: Encodes the inputs.
+        head: Encodes the targets.
+        bad_examples: "skip" leaves out examples that cannot be encoded.
+        num_workers: Number of worker processes; see `ordered_map`.
+
+    Raises:
+        InputError: An example cannot be encoded, splits have different layouts, or a split returns other examples when
+            it is opened again.
     """
     splits: dict[SplitName, EncodedSplit] = {}
     skipped: dict[str, int] = {}
-    kept = load_or_encode(source, tokenizer, bad_examples=bad_examples, num_workers=num_workers)
+    cached = load_or_encode(source, tokenizer, bad_examples=bad_examples, num_workers=num_workers)
     for split in SPLITS:
-        examples, said = open_split(source, split), f"{name_of(source)}, {split}"
-        if kept is not None and isinstance(examples, Examples):
-            splits[split], bad = kept.split(examples, head, bad_examples=bad_examples, desc=said)
+        examples, desc = open_split(source, split), f"{name_of(source)}, {split}"
+        if cached is not None and isinstance(examples, Examples):
+            splits[split], reasons = cached.split(examples, head, bad_examples=bad_examples, desc=desc)
         else:
-            splits[split], bad = encode_split(
-                examples, tokenizer, head, bad_examples=bad_examples, num_workers=num_workers, desc=said
+            splits[split], reasons = encode_split(
+                examples, tokenizer, head, bad_examples=bad_examples, num_workers=num_workers, desc=desc
             )
-            _check_again(source, head, split, splits[split])
-        _check_alike(said, splits[split], splits["train"])
-        skipped[split] = len(bad)
-        if bad:
-            print_status(f"{said}: {len(bad)} examples skipped, such as {bad[0]}", sys.stderr)
+            _check_repeatable(source, head, split, splits[split])
+        _check_layout(desc, splits[split], splits["train"])
+        skipped[split] = len(reasons)
+        if reasons:
+            print_status(f"{desc}: {len(reasons)} examples skipped, such as {reasons[0]}", sys.stderr)
     data = describe_data(source, skipped)
     if copies := data.get("copies"):
-        said = f"{copies} examples of val and test are also in train, byte for byte"
-        print_status(f"{name_of(source)}: {said}", sys.stderr)
+        message = f"{copies} examples of val and test are also in train, byte for byte"
+        print_status(f"{name_of(source)}: {message}", sys.stderr)
+    elif getattr(source, "copies", None) is None:
+        warn_of_overlap(source)
     return EncodedTask(splits, data)
 
 
-def _check_alike(said: str, encoded: EncodedSplit, trained_on: EncodedSplit) -> None:
-    """Raise InputError where the examples of a split are not laid out as those of training are."""
+def warn_of_overlap(source: Source) -> None:
+    """Print a line to standard error if inputs of val or test are also in train.
+
+    Inputs are compared by a hash of their content. At most 20,000 inputs of train and 2,000 of val and of test are
+    read, evenly spaced and within `COMPARE_SECONDS`. In larger splits, the counts are lower bounds and a small overlap
+    may not be found. Inputs that cannot be read or pickled are left out. No result depends on this comparison.
+    """
+    hashes = {split: _input_hashes(open_split(source, split), split) for split in SPLITS}
+    train = set(hashes["train"])
+    counts = {split: sum(digest in train for digest in hashes[split]) for split in SPLITS[1:]}
+    if any(counts.values()):
+        shares = " and ".join(f"{count:,} of {len(hashes[split]):,} in {split}" for split, count in counts.items())
+        message = f"compared inputs that are also in train: {shares}; scores on such examples are too high"
+        print_status(f"{name_of(source)}: {message}", sys.stderr)
+
+
+def _input_hashes(examples: Sequence[Example], split: SplitName) -> list[bytes]:
+    """Return the content hashes of the inputs of one split that can be hashed, within its limits."""
+    deadline = time.perf_counter() + COMPARE_SECONDS[split]
+    rows = np.arange(0, len(examples), max(-(-len(examples) // MAX_COMPARED[split]), 1))
+    hashes: list[bytes] = []
+    # In random order, the inputs that are read before the deadline are spread over the whole split.
+    for row in RandomState(0).permutation(rows):
+        try:
+            hashes.append(hashlib.blake2b(_pickle(examples[int(row)].input, None), digest_size=16).digest())
+        except (ValueError, OSError, TypeError, AttributeError, pickle.PicklingError):
+            continue
+        if time.perf_counter() > deadline:
+            break
+    return hashes
+
+
+def _check_layout(desc: str, encoded: EncodedSplit, train: EncodedSplit) -> None:
+    """Raise InputError if the examples of a split have another data type or shape than those of train."""
     for part in ("values", "positions", "targets"):
-        own, other = (getattr(split, part).layout for split in (encoded, trained_on))
-        if own != other:
-            raise InputError(f"{said}: its {part} are {own}, and those to train on {other}: encode all alike")
+        layout, expected = (getattr(split, part).layout for split in (encoded, train))
+        if layout != expected:
+            raise InputError(f"{desc}: its {part} are {layout}, and those to train on {expected}: encode all alike")
 
 
-NUM_CHECKED = 32
-"""Examples that tell whether a split is the same again."""
+def _check_repeatable(source: Source, head: Head, split: SplitName, encoded: EncodedSplit) -> None:
+    """Raise InputError if a source redraws a split at each call.
 
-
-def _check_again(source: Source, head: Head, split: SplitName, encoded: EncodedSplit) -> None:
-    """Raise InputError where a source draws a split anew each time: its examples would be scored by others' targets."""
-    again = open_split(source, split)
+    Predictions would then be scored with the targets of other examples.
+    """
+    reopened = open_split(source, split)
     for row in range(0, len(encoded), max(len(encoded) // NUM_CHECKED, 1)):
-        place, own = int(encoded.indices[row]), encoded.target(row)
-        if place < len(again):
-            other = head.encode(target_of(again, place))
-            if own.shape == other.shape and bool(((own == other) | (own != own)).all()):  # NaN is unlike itself
+        index, target = int(encoded.indices[row]), encoded.target(row)
+        if index < len(reopened):
+            again = head.encode(target_of(reopened, index))
+            # NaN differs from itself, but is the same target.
+            if target.shape == again.shape and bool(((target == again) | (target != target)).all()):
                 continue
         raise InputError(
             f'{name_of(source)}: split("{split}") gives other examples when it is asked again; draw them once, or '
@@ -96,41 +152,45 @@ def _check_again(source: Source, head: Head, split: SplitName, encoded: EncodedS
 
 
 def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
-    """A source's name, hash, split sizes and scale, and how many examples of each split could not be read.
+    """Return a source's name, hash, split sizes and score range, and the number of skipped examples of each split.
 
-    And, where there are any, how many were left out (`dropped`), or are held out and trained on too (`copies`).
+    The numbers of examples that the source left out (`dropped`) and of held-out examples that are also in train
+    (`copies`) are added if they are not zero.
     """
     sizes = {split: len(open_split(source, split)) for split in SPLITS}
     score_range = score_range_of(source)
-    noted = {name: found for name in ("dropped", "copies") if (found := getattr(source, name, None))}
+    notes = {name: value for name in ("dropped", "copies") if (value := getattr(source, name, None))}
     return {
         "name": name_of(source),
         "sha256": sha256_of(source),
         **sizes,
         "skipped": dict(skipped),
         "score_range": score_range and asdict(score_range),
-        **noted,
+        **notes,
     }
 
 
 def sha256_of(source: Source) -> str:
-    """A source's own hash, or that of its examples where it has none."""
-    known = getattr(source, "sha256", None)
-    if known is not None:
-        return str(known)
+    """Return a source's `sha256`, or else the hash of all its examples."""
+    digest = getattr(source, "sha256", None)
+    if digest is not None:
+        return str(digest)
     hashed = hashlib.sha256()
     for split in SPLITS:
         examples = open_split(source, split)
         for i in range(len(examples)):
             try:
-                hashed.update(_pickled(*examples[i]))
-            except (ValueError, OSError):  # one that was skipped
+                hashed.update(_pickle(*examples[i]))
+            except (ValueError, OSError):  # The example was skipped.
                 hashed.update(UNREADABLE_MARK.encode())
     return hashed.hexdigest()
 
 
-def _pickled(raw: Any, target: Any) -> bytes:
-    """An example in bytes that are the same in every process: a set's order is not, nor where torch keeps a tensor."""
+def _pickle(raw: Any, target: Any) -> bytes:
+    """Return an example as bytes that are the same in every process.
+
+    A plain pickle would depend on the order of a set and on the storage of a tensor.
+    """
     file = io.BytesIO()
     _Pickler(file, protocol=5).dump((raw, sorted(target) if isinstance(target, Set) else target))
     return file.getvalue()
@@ -138,6 +198,8 @@ def _pickled(raw: Any, target: Any) -> bytes:
 
 @final
 class _Pickler(pickle.Pickler):
+    """Pickler that writes a tensor as its data type, shape and bytes."""
+
     def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, Tensor):
             return NotImplemented

@@ -1,11 +1,4 @@
-"""Files in a tar or zip archive, read without unpacking it.
-
-The length of an MP3 without a length field, from its frames (ISO/IEC 11172-3, section 2.4.1, and 13818-3).
-
-libsndfile guesses the length from the bit rate of the first frame, and reads no further: a sound of varying rates would
-lose its end, and one of a constant rate seem cut off.
-
-Reading files; one that cannot be read is an InputError that names it."""
+"""Readers of pictures, sounds, tables and archives. A file that cannot be read is an InputError with its name."""
 
 import csv
 import hashlib
@@ -32,102 +25,57 @@ from unifier_tokenizers import Audio, InputError
 from unifier_tokenizers.errors import one_line
 from unifier_tokenizers.image import flatten_alpha
 
-_UNREADABLE = (OSError, EOFError, RuntimeError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error)
+Archive = Mapping[Path, bytes]
+"""Contents of an archive's files, by the archive's path / the name inside."""
 
-
-def read_archive(path: Path) -> dict[Path, bytes]:
-    """The contents of every file in a .zip or a tar, packed or not, in its order: by `path` / its name in there.
-
-    Raises InputError where the archive cannot be read.
-    """
-    try:
-        if path.suffix == ".zip":
-            with zipfile.ZipFile(path) as archive:
-                return {path / one.filename: archive.read(one) for one in archive.infolist() if not one.is_dir()}
-        with tarfile.open(path) as archive:
-            streams = ((one.name, archive.extractfile(one)) for one in archive if one.isfile())
-            return {path / name: stream.read() for name, stream in streams if stream is not None}
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except _UNREADABLE as error:
-        raise InputError(f"{path} cannot be read as an archive: {one_line(error)}") from error
-
-
-_KBITS = {
-    True: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
-    False: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
-}
-"""A second, of layer III, by whether it is MPEG-1."""
-
-
-_RATES = (44100, 48000, 32000)
-"""In Hz, of MPEG-1; half of them are MPEG-2's, a quarter MPEG-2.5's."""
-
-
-_STATED = (b"Xing", b"Info", b"VBRI")
-"""What a first frame says that tells how many follow."""
-
-
-_AFTER = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"ID3")
-"""What may follow the last frame."""
-
-
-def add_mp3_length(data: bytes) -> bytes:
-    """An MP3 whose first frame says how many follow: itself, where one does so already or they cannot be counted."""
-    began = at = _after_tag(data)
-    frames = 0
-    while size := _size(data, at):
-        at, frames = at + size, frames + 1
-    rest = data[at:].strip(b"\0")
-    first = data[began : began + 64]
-    if not frames or any(said in first for said in _STATED) or (rest and not rest.startswith(_AFTER)):
-        return data
-    # The first one's own header, but for the largest bit rate, so that there is room, and no checksum.
-    head = int.from_bytes(first[:4]) & ~(15 << 12) | 14 << 12 | 1 << 16
-    mpeg1, mono = head >> 19 & 3 == 3, head >> 6 & 3 == 3
-    side = bytes((17 if mono else 32) if mpeg1 else (9 if mono else 17))
-    frame = head.to_bytes(4) + side + b"Xing" + (1).to_bytes(4) + frames.to_bytes(4)
-    return data[:began] + frame.ljust(_size(frame, 0), b"\0") + data[began:]
-
-
-def _after_tag(data: bytes) -> int:
-    """Where the first frame begins, after an ID3v2 tag, whose size is in four groups of seven bits."""
-    if data[:3] != b"ID3" or len(data) < 10:
-        return 0
-    return 10 + sum(byte << shift for byte, shift in zip(data[6:10], (21, 14, 7, 0), strict=True))
-
-
-def _size(data: bytes, at: int) -> int:
-    """The bytes of the frame that begins there; 0 where none does."""
-    head = int.from_bytes(data[at : at + 4])
-    version, layer, kbits, rate = head >> 19 & 3, head >> 17 & 3, head >> 12 & 15, head >> 10 & 3
-    if head >> 21 != 0x7FF or version == 1 or layer != 1 or kbits in (0, 15) or rate == 3:
-        return 0
-    mpeg1 = version == 3
-    hertz = _RATES[rate] >> {3: 0, 2: 1, 0: 2}[version]
-    return (144 if mpeg1 else 72) * 1000 * _KBITS[mpeg1][kbits] // hertz + (head >> 9 & 1)
-
+PixelArray = NDArray[np.uint8]
 
 _JPEG = (".jfif", ".jpe", ".jpeg", ".jpg")
-
 
 IMAGE_SUFFIXES = frozenset(
     {*_JPEG, ".avif", ".bmp", ".gif", ".jp2", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tga", ".tif", ".tiff", ".webp"}
 )
-"""The endings of the files that `read_picture` reads."""
-
+"""Suffixes of the files that `read_image` reads."""
 
 AUDIO_SUFFIXES = frozenset(
     {".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".w64", ".wav", ".wave"}
 )
-"""The endings of the files that are sounds in a folder; `read_sound` reads more."""
+"""Suffixes of the files in a folder that are treated as sounds. `read_audio` reads more formats."""
+
+UNKNOWN_FRAMES = 2**62
+"""Number of samples from which on libsndfile's length of a FLAC file means that the file does not contain it."""
+
+MAX_AMPLITUDE = 2.0**31
+"""Largest valid sample. Full scale is 1, or 2^31 for 32-bit integers stored as floats."""
 
 
-PixelArray = NDArray[np.uint8]
+def read_archive(path: Path) -> dict[Path, bytes]:
+    """Return the contents of all files in a .zip or a (compressed) tar archive, by `path` / name in the archive.
+
+    Raises InputError if the archive cannot be read.
+    """
+    try:
+        if path.suffix == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                return {path / info.filename: archive.read(info) for info in archive.infolist() if not info.is_dir()}
+        with tarfile.open(path) as archive:
+            streams = ((member.name, archive.extractfile(member)) for member in archive if member.isfile())
+            return {path / name: stream.read() for name, stream in streams if stream is not None}
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except _ARCHIVE_ERRORS as error:
+        raise InputError(f"{path} cannot be read as an archive: {one_line(error)}") from error
+
+
+_ARCHIVE_ERRORS = (OSError, EOFError, RuntimeError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error)
+"""Errors that damaged archives raise."""
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 text, as `Lines` are; raises InputError, naming file and line, where one is no UTF-8."""
+    """Return the lines of a UTF-8 text as `LineIndex` splits them.
+
+    Raises InputError with the file and line of invalid UTF-8.
+    """
     texts: list[str] = []
     for number, line in enumerate(LineIndex(open_decompressed(path)), start=1):
         try:
@@ -138,50 +86,56 @@ def read_lines(path: Path) -> list[str]:
 
 
 class TableRow(NamedTuple):
-    """A row of a table."""
+    """A row of a CSV table."""
 
     line: int
-    """Its line in the file, from 1; the header is the first."""
+    """Line in the file. The header is line 1."""
     cells: dict[str, str]
-    """Its cells by the name of their column."""
+    """Cells by column name."""
 
 
 def read_labels_table(path: Path, columns: Sequence[str]) -> list[TableRow]:
-    """The rows of a CSV file that has at least these columns, all rows as wide as the header.
+    """Return the rows of a CSV file.
 
-    Raises InputError that names the columns there are, one that is there twice, or the line that is too short or long.
+    Args:
+        path: The file.
+        columns: Names of the required columns.
+
+    Raises:
+        InputError: A required column is missing, a column occurs twice, or a row is not as wide as the header.
     """
     table = csv.DictReader(line + "\n" for line in read_lines(path))
-    there = list(table.fieldnames or [])
-    if lacking := [column for column in columns if column not in there]:
-        raise InputError(f"{path} has no column {', '.join(lacking)}; its columns are {', '.join(there) or 'none'}")
-    if twice := next((column for column in there if column and there.count(column) > 1), None):
-        raise InputError(f"{path} has two columns {twice}: rename or remove one; its columns are {', '.join(there)}")
+    header = list(table.fieldnames or [])
+    if missing := [column for column in columns if column not in header]:
+        raise InputError(f"{path} has no column {', '.join(missing)}; its columns are {', '.join(header) or 'none'}")
+    if twice := next((column for column in header if column and header.count(column) > 1), None):
+        raise InputError(f"{path} has two columns {twice}: rename or remove one; its columns are {', '.join(header)}")
     rows: list[TableRow] = []
     try:
         for cells in table:
             if None in cells or None in cells.values():
                 raise InputError(
-                    f"{path}, line {table.line_num}: {len(there)} cells are expected, as in the first line"
+                    f"{path}, line {table.line_num}: {len(header)} cells are expected, as in the first line"
                 )
             rows.append(TableRow(table.line_num, cells))
-    except csv.Error as error:  # a quotation mark that is never closed makes the rest of the file one cell
+    except csv.Error as error:  # An unclosed quotation mark turns the rest of the file into one cell.
         raise InputError(f"{path}, line {table.line_num}: {error}") from error
     return rows
 
 
 def read_groups(rows: Sequence[TableRow]) -> list[str] | None:
-    """The cells of the column group without spaces around them, an empty one as a group of its own.
+    """Return the stripped cells of the column `group`, or None if the table has no such column.
 
-    None where there is no such column.
+    A row with an empty cell is a group by itself.
     """
     if not rows or "group" not in rows[0].cells:
         return None
-    return [row.cells["group"].strip() or f" {row.line}" for row in rows]  # a name that no stripped cell has
+    # A stripped cell never begins with a space, so that these names are unique.
+    return [row.cells["group"].strip() or f" {row.line}" for row in rows]
 
 
 def parse_number(cell: str, location: str) -> float:
-    """A cell of a table as a finite number; `place` names its file and line in the InputError."""
+    """Return a cell as a finite number. Raises InputError with `location`, the cell's file and line."""
     try:
         number = float(cell)
     except ValueError:
@@ -192,46 +146,47 @@ def parse_number(cell: str, location: str) -> float:
 
 
 def parse_integer(cell: str, location: str) -> int:
-    """A cell of a table as a whole number; `place` names its file and line in the InputError."""
+    """Return a cell as a whole number. Raises InputError with `location`, the cell's file and line."""
     number = parse_number(cell, location)
     if number != int(number):
         raise InputError(f"{location}: a whole number is expected, not {cell!r}")
     return int(number)
 
 
-_UNDECODABLE = (
-    *(OSError, SyntaxError, ValueError, EOFError, RuntimeError, MemoryError),
-    *(struct.error, zlib.error, Image.DecompressionBombError),
-)
-"""What Pillow's decoders raise."""
-
-
-Archive = Mapping[Path, bytes]
-"""The contents of files that lie in an archive, by the paths that stand for them."""
-
-
 def read_image(path: Path, channels: int = 3, archive: Archive | None = None, size: int | None = None) -> PixelArray:
-    """A picture as uint8 H x W x `channels`, color (3) or gray (1), upright as its EXIF orientation says.
+    """Read a picture, upright by its EXIF orientation, with transparent pixels on white and 16 bits reduced to 8.
 
-    Transparency is laid on white; 16 bits become 8, and pixels of more or of fractions are refused. What is in
-    `packed` is read from there. One whose longer side is above `size` pixels is shrunk to it, antialiased.
+    Args:
+        path: The file.
+        channels: 3 for color, 1 for gray.
+        archive: Archive from which the file is read if it contains `path`.
+        size: Length in pixels to which the longer side is reduced, with antialiasing, if it is longer.
+
+    Returns:
+        uint8 pixels (H, W, channels).
+
+    Raises:
+        InputError: The file cannot be read, or its pixels are floats or wider than 16 bits.
     """
     try:
-        # From a stream, since Pillow maps an uncompressed TIFF of a path and scrambles one that is to be turned.
+        # Pillow memory-maps an uncompressed TIFF file, and rotating a mapped picture scrambles it. It cannot map a
+        # stream.
         with (
             BytesIO(archive[path]) if archive and path in archive else path.open("rb") as stream,
             Image.open(stream) as file,
         ):
             if size is not None:
-                file.draft(None, (2 * size, 2 * size))  # a JPEG is decoded at an eighth to a half, where that suffices
+                file.draft(None, (2 * size, 2 * size))  # A JPEG is decoded at 1/2, 1/4 or 1/8 if that is enough.
             file.load()
-            with suppress(Exception):  # Pillow raises whatever it stumbles over, and the pixels are none the worse
+            # Invalid EXIF data raise many exception types, and do not affect the pixels.
+            with suppress(Exception):
                 ImageOps.exif_transpose(file, in_place=True)
             image: Image.Image = file
             if image.mode == "F" or (image.mode == "I" and file.format == "TIFF"):
                 raise InputError(f"pixels of mode {image.mode} have no known range; save it with 8 or 16 bits")
-            if image.mode.startswith("I"):  # 16-bit gray, of which Pillow's own conversion keeps the low byte
-                image = _eight_bits(image)
+            # Pillow's own conversion of 16-bit gray keeps only the low byte.
+            if image.mode.startswith("I"):
+                image = _to_eight_bits(image)
             image = flatten_alpha(image, channels)
             if size is not None:
                 image.thumbnail((size, size))
@@ -239,14 +194,21 @@ def read_image(path: Path, channels: int = 3, archive: Archive | None = None, si
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except UnidentifiedImageError as error:
-        raise InputError(f"{path} cannot be read as a picture: it is of no kind that is known") from error
-    except _UNDECODABLE as error:
+        raise InputError(f"{path} cannot be read as a picture: its format is unknown") from error
+    except _IMAGE_ERRORS as error:
         raise InputError(f"{path} cannot be read as a picture: {one_line(error)}") from error
     return pixels.reshape(*pixels.shape[:2], channels)
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """16-bit gray as L, or as LA where one of its values is transparent."""
+_IMAGE_ERRORS = (
+    *(OSError, SyntaxError, ValueError, EOFError, RuntimeError, MemoryError),
+    *(struct.error, zlib.error, Image.DecompressionBombError),
+)
+"""Errors that Pillow's decoders raise."""
+
+
+def _to_eight_bits(image: Image.Image) -> Image.Image:
+    """Convert 16-bit gray to mode L, or to LA if one of its values means transparent."""
     levels = np.asarray(image).clip(0, 65535)
     gray = Image.fromarray((levels / 257).round().astype(np.uint8))
     if "transparency" in image.info:
@@ -254,58 +216,119 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     return gray
 
 
-_CUT = re.compile(r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE)
-
-
-_UNKNOWN_SIZE = 0x7FFFF000  # so much, or more, a program promises that does not know the length of its stream
-
-
-UNKNOWN_FRAMES = 2**62
-"""libsndfile says that a FLAC has so many samples, or more, where that does not say how many."""
-
-
-MAX_AMPLITUDE = 2.0**31
-"""A sample beyond this is damaged: full scale is 1, or in floats that were integers once what 32 bits hold."""
-
-
 def open_audio(path: Path, archive: Archive | None = None) -> soundfile.SoundFile:
-    """A sound's file, or what is in `packed` of that name; of an MP3 with the length that its frames tell."""
-    known = archive[path] if archive and path in archive else None
+    """Open a sound file, from the archive if it contains `path`. The length of an MP3 is computed from its frames."""
+    content = archive[path] if archive and path in archive else None
     if path.suffix.lower() == ".mp3":
-        known = add_mp3_length(path.read_bytes() if known is None else known)
-    return soundfile.SoundFile(path if known is None else BytesIO(known))
+        content = add_mp3_length(path.read_bytes() if content is None else content)
+    return soundfile.SoundFile(path if content is None else BytesIO(content))
+
+
+_TRUNCATION = re.compile(r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE)
+"""Line in libsndfile's log for a file whose header promises another size."""
+
+_STREAM_SIZE = 0x7FFFF000
+"""Size from which on a header's size means that the program wrote a stream of unknown length."""
 
 
 def read_audio(path: Path, archive: Archive | None = None) -> Audio:
-    """A sound as float32 (samples,) where it has one channel, else (channels, samples), at its own rate in Hz.
+    """Read a sound at its own sample rate.
 
-    A file that was cut off is refused, though its beginning could be read. What is in `packed` is read from there.
+    Args:
+        path: The file.
+        archive: Archive from which the file is read if it contains `path`.
+
+    Returns:
+        float32 samples (samples,) of one channel, or (channels, samples).
+
+    Raises:
+        InputError: The file cannot be read, is empty or truncated, or has samples that are not finite.
     """
     try:
         with open_audio(path, archive) as file:
             promised, log, rate = file.frames, file.extra_info, file.samplerate
             if promised >= UNKNOWN_FRAMES:
-                raise InputError(f"{path} does not say how long it is, as a stream does not: save it as a file")
+                raise InputError(f"{path} is a stream without a length: save it as a file")
             samples = np.asarray(file.read(dtype="float32", always_2d=True), np.float32)
     except (soundfile.LibsndfileError, OSError, MemoryError) as error:
         reason = one_line(error) if (archive and path in archive) or path.exists() else "no such file"
         raise InputError(f"{path} cannot be read as a sound: {reason}") from error
-    # libsndfile reads what is left of a WAV, AIFF or Ogg file, and only its log tells.
-    cut = _CUT.search(log)
-    short = cut is not None and int(cut[1]) < _UNKNOWN_SIZE and int(cut[2]) < 0.99 * int(cut[1])
-    if short or "ended unexpectedly" in log or len(samples) < promised:
+    # libsndfile reads the rest of a truncated WAV, AIFF or Ogg file without an error, and only its log shows the loss.
+    sizes = _TRUNCATION.search(log)
+    truncated = sizes is not None and int(sizes[1]) < _STREAM_SIZE and int(sizes[2]) < 0.99 * int(sizes[1])
+    if truncated or "ended unexpectedly" in log or len(samples) < promised:
         raise InputError(f"{path} cannot be read as a sound: the file is cut off")
     if not samples.size:
         raise InputError(f"{path} cannot be read as a sound: it has no samples")
     if not -MAX_AMPLITUDE <= samples.min() <= samples.max() <= MAX_AMPLITUDE:
-        raise InputError(f"{path} cannot be read as a sound: it has samples that are not numbers, or beyond any sound")
+        raise InputError(f"{path} cannot be read as a sound: it has samples that are NaN or beyond full scale")
     return Audio(samples[:, 0].copy() if samples.shape[1] == 1 else np.ascontiguousarray(samples.T), rate)
 
 
-def hash_each(files: Mapping[str, Path], *, unreadable: str | None = None) -> dict[str, str]:
-    """SHA-256 of each file's contents, by its name.
+_KBITS = {
+    True: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    False: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+}
+"""Bit rates of layer III in kbit/s, for MPEG-1 (True) and MPEG-2 (False)."""
 
-    A file that cannot be read raises InputError, or has the word `unreadable` for its hash.
+_RATES = (44100, 48000, 32000)
+"""Sample rates of MPEG-1 in Hz. Those of MPEG-2 are half, and those of MPEG-2.5 a quarter of these."""
+
+_LENGTH_TAGS = (b"Xing", b"Info", b"VBRI")
+"""Tags in a first frame that contains the number of frames."""
+
+_TRAILING_TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"ID3")
+"""Tags that may follow the last frame."""
+
+
+def add_mp3_length(data: bytes) -> bytes:
+    """Prepend a frame with the number of frames to an MP3 (ISO/IEC 11172-3, section 2.4.1, and 13818-3).
+
+    libsndfile estimates the length from the bit rate of the first frame and reads no further. A sound of varying bit
+    rate would lose its end, and one of a constant rate would seem truncated. Data that contain the number, or whose
+    frames cannot be counted, are returned unchanged.
+    """
+    start = at = _tag_size(data)
+    frames = 0
+    while size := _frame_size(data, at):
+        at, frames = at + size, frames + 1
+    rest = data[at:].strip(b"\0")
+    first = data[start : start + 64]
+    if not frames or any(tag in first for tag in _LENGTH_TAGS) or (rest and not rest.startswith(_TRAILING_TAGS)):
+        return data
+    # The header of the first frame is reused, without a checksum and with the largest bit rate, whose frame has room
+    # for the tag.
+    header = int.from_bytes(first[:4]) & ~(15 << 12) | 14 << 12 | 1 << 16
+    mpeg1, mono = header >> 19 & 3 == 3, header >> 6 & 3 == 3
+    side_info = bytes((17 if mono else 32) if mpeg1 else (9 if mono else 17))
+    frame = header.to_bytes(4) + side_info + b"Xing" + (1).to_bytes(4) + frames.to_bytes(4)
+    return data[:start] + frame.ljust(_frame_size(frame, 0), b"\0") + data[start:]
+
+
+def _tag_size(data: bytes) -> int:
+    """Return the size of a leading ID3v2 tag in bytes, which is stored in four groups of seven bits; 0 without one."""
+    if data[:3] != b"ID3" or len(data) < 10:
+        return 0
+    return 10 + sum(byte << shift for byte, shift in zip(data[6:10], (21, 14, 7, 0), strict=True))
+
+
+def _frame_size(data: bytes, at: int) -> int:
+    """Return the size in bytes of the frame that begins at `at`, or 0 if there is no frame."""
+    header = int.from_bytes(data[at : at + 4])
+    version, layer, kbits, rate = header >> 19 & 3, header >> 17 & 3, header >> 12 & 15, header >> 10 & 3
+    if header >> 21 != 0x7FF or version == 1 or layer != 1 or kbits in (0, 15) or rate == 3:
+        return 0
+    mpeg1 = version == 3
+    hertz = _RATES[rate] >> {3: 0, 2: 1, 0: 2}[version]
+    return (144 if mpeg1 else 72) * 1000 * _KBITS[mpeg1][kbits] // hertz + (header >> 9 & 1)
+
+
+def hash_each(files: Mapping[str, Path], *, unreadable: str | None = None) -> dict[str, str]:
+    """Return the SHA-256 of each file's contents.
+
+    Args:
+        files: Files by name.
+        unreadable: Hash of a file that cannot be read. With None such a file raises InputError.
     """
     hashes: dict[str, str] = {}
     for name, path in files.items():
@@ -320,11 +343,11 @@ def hash_each(files: Mapping[str, Path], *, unreadable: str | None = None) -> di
 
 
 def hash_all(hashes: Mapping[str, str]) -> str:
-    """SHA-256 over names and contents, in the order given: what one data set was, wherever its folder stood."""
-    lines = "".join(f"{own}  {name}\n" for name, own in hashes.items())
+    """Return one SHA-256 of names and content hashes in the given order. It does not depend on the folder."""
+    lines = "".join(f"{digest}  {name}\n" for name, digest in hashes.items())
     return hashlib.sha256(lines.encode(errors="surrogateescape")).hexdigest()
 
 
 def hash_files(files: Mapping[str, Path]) -> str:
-    """`hash_all` of files; one that cannot be read raises InputError."""
+    """Return `hash_all` of files by name. Raises InputError if a file cannot be read."""
     return hash_all(hash_each(files))

@@ -1,4 +1,4 @@
-"""The contract of a data set: named splits of examples, each an input and its target."""
+"""The contract of a data set: the splits train, val and test, made of examples with an input and a target."""
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -11,47 +11,52 @@ from unifier_tokenizers import InputError
 
 SplitName = Literal["train", "val", "test"]
 
-
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 
-
 BadExamples = Literal["stop", "skip"]
-"""Whether an example that cannot be read is an error, or is left out."""
-
+"""Policy for an example that cannot be read: raise an error, or leave the example out."""
 
 UNREADABLE_MARK = "unreadable"
-"""Placeholder hash of an unreadable file, so that a set can be hashed; `bad_examples` says whether it is an error."""
+"""Hash of a file that cannot be read, so that a set with such a file still has a hash; `bad_examples` decides later
+whether the file is an error."""
+
+NO_SCORE_RANGE = "no reference is known"
+"""Origin of a score range without a reference."""
 
 
 class Example(NamedTuple):
-    """One raw example, before any tokenizer or head has seen it."""
+    """One raw example, before a tokenizer or head encodes it."""
 
     input: Any
-    """What the task's tokenizer encodes: a text, a picture, a `Sound`, or for a mixture a dictionary of them."""
+    """Input of the task's tokenizer: a text, a picture, an `Audio`, or a dictionary of inputs for a mixture."""
     target: Any
-    """What the task's head encodes: a text, a label, a list of tags."""
+    """Target of the task's head: a text, a label, a list of tags."""
 
 
 def example_of(item: object) -> Example:
-    """An item of anyone's data set as an `Example`: one, a pair, or a mapping with the keys "input" and "target".
+    """Return an item of a map-style data set as an `Example`.
 
-    Raises InputError for any other.
+    Args:
+        item: An `Example`, a pair (input, target), or a mapping with the keys "input" and "target".
+
+    Raises:
+        InputError: The item has another form.
     """
     if isinstance(item, Example):
         return item
     if isinstance(item, Mapping):
         if "input" in item and "target" in item:
             return Example(item["input"], item["target"])
-        own = ", ".join(map(repr, item))
-        raise InputError(f"a row with 'input' and 'target' is expected, not {own}: rename them (rename_columns)")
+        keys = ", ".join(map(repr, item))
+        raise InputError(f"a row with 'input' and 'target' is expected, not {keys}: rename them (rename_columns)")
     if isinstance(item, tuple | list) and len(item) == 2:
         return Example(*item)
-    said = f"{type(item).__name__}{f' of {len(item)}' if isinstance(item, tuple | list) else ''}"
-    raise InputError(f"an Example(input, target) is expected, a pair, or a row with those keys, not a {said}")
+    kind = f"{type(item).__name__}{f' of {len(item)}' if isinstance(item, tuple | list) else ''}"
+    raise InputError(f"an Example(input, target), a pair, or a row with those keys is expected, not a {kind}")
 
 
 class Split(Protocol):
-    """A map-style data set, whose items are what `example_of` takes; it is never sliced."""
+    """A map-style data set whose items `example_of` accepts. It needs no support for slices."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> object: ...
@@ -60,59 +65,65 @@ class Split(Protocol):
 @final
 @dataclass(frozen=True)
 class ScoreRange:
-    """What scores on a set mean, so that sets can share an axis: (score - chance) / (reference - chance).
+    """The chance and reference scores of a data set, by which scores are normalized.
 
-    Raises InputError for a reference that is not above chance.
+    A normalized score is (score - chance) / (reference - chance), so that several data sets can share an axis. Raises
+    InputError if the reference is not above chance.
     """
 
     metric: str
-    """The name of the score, as the head gives it; the numbers are in its unit."""
+    """Name of the metric, as the head returns it. Both scores are in its unit."""
     chance: float
-    """What knowing nothing scores."""
+    """Score of guessing."""
     reference: float | None
-    """What a known system scores, or a perfect one where that is known; None leaves the set off the axis."""
+    """Score of a known system, or of a perfect one if that is known. None leaves the set off the shared axis."""
     origin: str
-    """Which system, under which conditions, and who says so."""
+    """Name of the reference system, its conditions and the source of the number."""
 
     def __post_init__(self) -> None:
         if self.reference is not None and not self.reference > self.chance:
             raise InputError(
-                f"chance={self.chance:g}, reference={self.reference:g}: of {self.metric} the reference is to be above "
-                "chance, since higher is better: give errors a minus, as the head does"
+                f"chance={self.chance:g}, reference={self.reference:g}: the reference of {self.metric} must be above "
+                "chance, since higher is better: negate an error metric, as the head does"
             )
 
 
 def accuracy_range(labels: Sequence[str], reference: float | None, origin: str) -> ScoreRange:
-    """The scale of a set of classes, in percent.
+    """Return the score range of a classification set, in percent.
 
-    Chance is what guessing every class equally often scores, whether or not the set is balanced.
+    Chance is the accuracy of guessing every class equally often. It does not depend on the balance of the set.
     """
     return ScoreRange("accuracy", 100 / len(labels), reference, origin)
-
-
-NO_SCORE_RANGE = "no reference is known"
-"""The origin of none."""
 
 
 @runtime_checkable
 class Source(Protocol):
     """A data set with the splits "train", "val" and "test".
 
-    Any map-style data set fits, torch's and Hugging Face's among them: a split needs a length and integer indexing, and
-    its items are Examples, pairs, or rows with "input" and "target", which `split_of` reads as Examples. It may also
-    have `example_id(index)`, a method that names an example for an error message ("train.en, line 12"), and `target(index)`,
-    one that gives a target without its input; a source may have a `name` (else `name_of` finds one), a `ScoreRange` as
-    `score_range`, `folds` (the numbers that its folds go by, such as (1, 2, 3)), the `seconds` of its sounds where they are
-    all as long, and a `sha256` over all that its examples are read from.
+    Any map-style data set can be a split, also one of torch or Hugging Face. A split needs a length and integer
+    indexing. Its items are Examples, pairs, or rows with "input" and "target"; `open_split` reads them as Examples.
+
+    A split may also have these methods:
+
+    - `example_id(index)` returns an example's name for error messages, such as "train.en, line 12".
+    - `target(index)` returns an example's target without reading its input.
+
+    A source may also have these attributes:
+
+    - `name`, used in messages and results. Without it `name_of` uses the class name.
+    - `score_range`, a `ScoreRange`.
+    - `folds`, the numbers of its cross-validation folds, such as (1, 2, 3).
+    - `seconds`, the length of its sounds, if all have the same length.
+    - `sha256`, a hash of all files that its examples are read from.
     """
 
     def split(self, name: SplitName) -> Split:
-        """The examples of one split, in a fixed order. Reading an example may raise InputError."""
+        """Return the examples of one split in a fixed order. Reading an example may raise InputError."""
         ...
 
 
 class LabeledSource(Source, Protocol):
-    """A data set of Examples whose targets are labels, or tuples of them."""
+    """A data set of Examples whose targets are labels or tuples of labels."""
 
     name: str
 
@@ -120,48 +131,57 @@ class LabeledSource(Source, Protocol):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """All labels there are, in the order in which a head counts them."""
+        """All labels, in the order of the head's classes."""
         ...
 
 
 def name_of(source: Source) -> str:
-    """What a source is called: its `name`, else as its class is, or as it is itself where it is a class or a module."""
+    """Return the source's `name`, else its own name if it is a class or a module, else the name of its class."""
     return getattr(source, "name", None) or getattr(source, "__name__", type(source).__name__)
 
 
 def score_range_of(source: Source) -> ScoreRange | None:
-    """A source's scale, None where it says none; raises InputError where what it says is no ScoreRange."""
+    """Return the source's `score_range`, or None if it has none. Raises InputError if it is not a ScoreRange."""
     score_range = getattr(source, "score_range", None)
     if score_range is not None and not isinstance(score_range, ScoreRange):
-        said = "give it as unifier.ScoreRange(metric, chance, reference, origin)"
-        raise InputError(f"{name_of(source)}: its score_range is a {type(score_range).__name__}: {said}")
+        expected = "give it as unifier.ScoreRange(metric, chance, reference, origin)"
+        raise InputError(f"{name_of(source)}: its score_range is a {type(score_range).__name__}: {expected}")
     return score_range
 
 
 def describe_example(examples: Sequence[Example], index: int) -> str:
-    """Name one example for an error message, by its file and line where the split knows them."""
-    name = optional_method(examples, "example_id")
-    return name(index) if name else f"example {index}"
+    """Return an example's name for an error message: its file and line if the split has `example_id`."""
+    example_id = optional_method(examples, "example_id")
+    return example_id(index) if example_id else f"example {index}"
 
 
 def target_of(examples: Sequence[Example], index: int) -> Any:
-    """One example's target, without its input where the split can do that: to read one may mean to decode a sound."""
-    own = optional_method(examples, "target")
-    return own(index) if own else examples[index].target
+    """Return an example's target, without reading the input if the split has a method for that."""
+    target = optional_method(examples, "target")
+    return target(index) if target else examples[index].target
 
 
 def optional_method(examples: Sequence[Example], name: str) -> Callable[[int], Any] | None:
-    """What a split can do beyond its items, if it can: anyone's may hold all its targets under that name."""
-    own = getattr(examples, name, None)
-    return own if callable(own) else None
+    """Return a split's optional method, or None if it has no such method.
+
+    An attribute that cannot be called is ignored, because a data set may store all its targets as `target`.
+    """
+    method = getattr(examples, name, None)
+    return method if callable(method) else None
 
 
 def readable_examples(
     examples: Split, *, bad_examples: BadExamples = "stop", max_examples: int | None = None
 ) -> Iterator[Example]:
-    """Examples to learn a vocabulary or a mean from: all that can be read, or at most `most` of them, evenly spaced.
+    """Yield examples from which a vocabulary or a mean is computed.
 
-    Raises InputError at the first that cannot be read, unless bad_examples is "skip".
+    Args:
+        examples: The split to read.
+        bad_examples: "skip" leaves out examples that cannot be read.
+        max_examples: Upper bound of the number of examples, which are evenly spaced; None reads all.
+
+    Raises:
+        InputError: An example cannot be read and bad_examples is "stop".
     """
     step = max(-(-len(examples) // max_examples), 1) if max_examples else 1
     for index in range(0, len(examples), step):
@@ -173,10 +193,15 @@ def readable_examples(
 
 
 def data_folder(name: str, data: str | Path | None = None) -> Path:
-    """The folder of the data set `name`.
+    """Return the folder of a data set.
 
-    It is `data` where given, else `$UNIFIER_DATA/name` (the command line's `--data` sets it), else a folder in the
-    user's cache, where downloads are kept. Raises InputError where there is none of these.
+    Args:
+        name: Name of the data set and of its folder.
+        data: The folder itself, if the user gave one. Otherwise the folder is `$UNIFIER_DATA/name` (set by `--data`)
+            or, without that variable, a folder in the user's cache, where downloads are stored.
+
+    Raises:
+        InputError: `$UNIFIER_DATA` does not exist, or it is not set and the user has no home folder.
     """
     if data is not None:
         return Path(data)
@@ -185,13 +210,13 @@ def data_folder(name: str, data: str | Path | None = None) -> Path:
             raise InputError(f"--data {root}: no such folder")
         return Path(root) / name
     if (cache := user_cache()) is None:
-        raise InputError(f"{name}: there is no home folder to keep data in; give --data, or set XDG_CACHE_HOME")
+        raise InputError(f"{name}: there is no home folder to store data in; give --data, or set XDG_CACHE_HOME")
     return cache / name
 
 
 @contextmanager
 def use_data_folder(data: str | Path | None) -> Generator[None]:
-    """Within it, the folder of data sets is `data` where given, for num_workers too."""
+    """Read all data sets from the folder `data` inside this block, also in worker processes. None changes nothing."""
     before = os.environ.get("UNIFIER_DATA")
     if data is not None:
         os.environ["UNIFIER_DATA"] = str(Path(data).resolve())
@@ -205,7 +230,7 @@ def use_data_folder(data: str | Path | None) -> Generator[None]:
 
 
 def user_cache() -> Path | None:
-    """The folder in the user's cache that is this program's; None of a user without a home, as containers have."""
+    """Return this program's folder in the user's cache, or None if the user has no home, as in some containers."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unifier"
     except RuntimeError:

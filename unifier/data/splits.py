@@ -1,4 +1,4 @@
-"""Train, validation and test splits: held out, by folds, with groups kept together."""
+"""Assignment of examples to train, val and test: stratified, by folds, or with groups kept in one split."""
 
 import warnings
 from collections import Counter, defaultdict
@@ -15,13 +15,12 @@ from unifier_tokenizers.errors import check_choice
 
 ItemT = TypeVar("ItemT")
 
-
 HELD_OUT_ONE_IN = 10
-"""One example in so many is held out for a split, where nothing else is asked for."""
+"""Default number of examples of which one is held out for each split."""
 
 
 def select_part(entries: Sequence[ItemT], parts: Sequence[SplitName], name: SplitName) -> list[ItemT]:
-    """The entries whose part is the split `name`, in their order."""
+    """Return the entries whose part is the split `name`, in their order."""
     check_choice("split", name, SPLITS)
     return list(compress(entries, (part == name for part in parts)))
 
@@ -34,12 +33,24 @@ def hold_out(
     groups: Sequence[str] | None = None,
     one_in: int = HELD_OUT_ONE_IN,
 ) -> list[SplitName]:
-    """The split of each example: every part named in `parts` gets one example in `one_in`, training keeps the rest.
+    """Assign each example to a split by a stratified draw with a fixed seed.
 
-    The draw is always the same, and stratified: every part gets its share of every label, and at least one; a label
-    too rare to be in every part stays in training. With `groups` every group stays whole, shares are as near as whole
-    groups allow, and every label is trained on. `what` names the data in the InputError that is raised where there are
-    too few examples.
+    Every held-out part gets its share of every label, and at least one example of it. A label with too few examples
+    for that stays in train.
+
+    Args:
+        name: Name of the data in error messages.
+        labels: The label of each example.
+        parts: The splits to hold out. All other examples are in train.
+        groups: The group of each example. A group stays in one split, the shares are as close as complete groups
+            allow, and train has examples of every label.
+        one_in: Each part gets one of this number of examples.
+
+    Returns:
+        The split of each example.
+
+    Raises:
+        InputError: There are too few examples or groups.
     """
     splits = _by_label(labels, parts, one_in) if groups is None else _by_group(labels, groups, parts, one_in)
     if len(set(splits)) <= len(parts):
@@ -48,10 +59,10 @@ def hold_out(
     return splits
 
 
-def too_few_message(what: str, parts: Sequence[SplitName], unit: str) -> str:
-    """How many of the `unit` are needed to hold out those parts."""
+def too_few_message(name: str, parts: Sequence[SplitName], unit: str) -> str:
+    """Return the error message for data with too few of the `unit` to hold out the parts."""
     return (
-        f"{what}: too few examples to hold out {' and '.join(parts)}; "
+        f"{name}: too few examples to hold out {' and '.join(parts)}; "
         f"at least {len(parts) + 1} {unit} are needed, or splits of your own"
     )
 
@@ -64,10 +75,20 @@ def hold_out_rows(
     max_rows: int | None = None,
     unique: NDArray[np.bool_] | None = None,
 ) -> dict[SplitName, NDArray[np.int32]]:
-    """The rows of each split, in order: as `hold_out` draws them where there are neither labels nor groups.
+    """Draw the rows of each split, as `hold_out` does for examples of one label, with a few bytes per example.
 
-    Uses a few bytes per example. At most `most` rows are drawn for each part; with `alone`, only rows marked True
-    (pairs that occur once) may be drawn.
+    Args:
+        name: Name of the data in error messages.
+        count: Number of examples.
+        parts: The splits to hold out. All other rows are in train.
+        max_rows: Upper bound of the rows drawn for each part.
+        unique: True for rows that occur once (count,). If given, only these rows are drawn.
+
+    Returns:
+        The rows of each split in ascending order.
+
+    Raises:
+        InputError: There are too few examples, or too few that occur once.
     """
     if count <= len(parts):
         raise InputError(too_few_message(name, parts, "examples"))
@@ -78,8 +99,8 @@ def hold_out_rows(
         size = min(size, len(drawn) // len(parts))
         if not size:
             raise InputError(
-                f"{name}, of which {len(drawn):,} occur once: too few to hold out {' and '.join(parts)}, which are to "
-                "share none with train; give duplicates=drop, or splits of your own"
+                f"{name}: only {len(drawn):,} examples occur once, too few to hold out {' and '.join(parts)} without "
+                "a copy in train; give duplicates=drop, or splits of your own"
             )
     stays, rows = np.ones(count, np.bool_), dict[SplitName, NDArray[np.int32]]()
     for k, part in enumerate(parts):
@@ -88,14 +109,74 @@ def hold_out_rows(
     return {"train": np.flatnonzero(stays).astype(np.int32), **rows}
 
 
+def rotate_folds(
+    name: str,
+    folds: Sequence[int],
+    test: int | None,
+    *,
+    groups: Sequence[str] | None = None,
+    unit: str = "group",
+    labels: Sequence[str] | None = None,
+) -> list[SplitName]:
+    """Assign each example to a split by its fold: one fold is test, the next one is val, the others are train.
+
+    Args:
+        name: Name of the data in error messages.
+        folds: The fold of each example.
+        test: The test fold; None is the first.
+        groups: The group of each example. No group may be in two folds.
+        unit: The word for a group in error messages.
+        labels: The label of each example. Train must have examples of every label.
+
+    Raises:
+        InputError: There is no such fold, there are fewer than three, a group is in two folds, or train lacks a label.
+    """
+    if groups is not None:
+        check_no_leak(f"{name}: {unit}", groups, [f"fold {fold}" for fold in folds])
+    numbers = sorted(set(folds))
+    test = check_choice("fold", numbers[0] if test is None else test, numbers)
+    if len(numbers) < len(SPLITS):
+        raise InputError(f"{name} has {len(numbers)} folds: train, val and test take at least three")
+    val = numbers[(numbers.index(test) + 1) % len(numbers)]
+    splits: dict[int, SplitName] = {test: "test", val: "val"}
+    parts: list[SplitName] = [splits.get(fold, "train") for fold in folds]
+    if labels is not None:
+        check_trained_labels(f"{name}, fold {test}", labels, parts)
+    return parts
+
+
+def count_copies(contents: Sequence[str], parts: Sequence[SplitName]) -> int:
+    """Count the examples of val and test whose content hash also occurs in train."""
+    trained = set(select_part(contents, parts, "train")) - {UNREADABLE_MARK}
+    return sum(part != "train" and content in trained for content, part in zip(contents, parts, strict=True))
+
+
+def check_no_leak(name: str, groups: Sequence[str], parts: Sequence[str]) -> None:
+    """Raise InputError if a group is in two parts, because a test score on seen groups is too high."""
+    part_of: dict[str, str] = {}
+    for group, part in zip(groups, parts, strict=True):
+        if part_of.setdefault(group, part) != part:
+            raise InputError(f"{name} {group!r} is in {part_of[group]} and in {part}: it may be in one only")
+
+
+def check_trained_labels(name: str, labels: Sequence[str], parts: Sequence[SplitName]) -> None:
+    """Raise InputError if val or test have labels that train lacks."""
+    trained = set(select_part(labels, parts, "train"))
+    missing = sorted(set(labels) - trained)
+    if trained and missing:
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        raise InputError(f"{name}: train has no examples of {', '.join(missing[:5])}{more}, which val or test have")
+
+
 def _by_label(labels: Sequence[str], parts: Sequence[SplitName], one_in: int) -> list[SplitName]:
+    """Draw each part from the examples of every label."""
     members: defaultdict[str, list[int]] = defaultdict(list)
     for index, label in enumerate(labels):
         members[label].append(index)
-    # NumPy promises the stream of RandomState for all versions to come, which it does not for newer generators.
+    # NumPy guarantees the stream of RandomState for all future versions, but not those of its newer generators.
     random = np.random.RandomState(0)
     splits: list[SplitName] = ["train"] * len(labels)
-    rare = sum(len(own) <= len(parts) for own in members.values())
+    rare = sum(len(indices) <= len(parts) for indices in members.values())
     if 2 * rare > len(members) > rare:
         warnings.warn(f"{rare} of {len(members)} classes are too small to be in {' and '.join(parts)}", stacklevel=4)
     for label in sorted(members):
@@ -108,85 +189,41 @@ def _by_label(labels: Sequence[str], parts: Sequence[SplitName], one_in: int) ->
 
 
 def _by_group(labels: Sequence[str], groups: Sequence[str], parts: Sequence[SplitName], one_in: int) -> list[SplitName]:
+    """Draw complete groups until train has examples of every label."""
     staying = set[str]()
-    while True:  # a draw that holds out all of a label is drawn again, with one of the label's groups in training
+    while True:
         splits = _draw_groups(labels, groups, staying, parts, one_in)
-        lost = set(labels) - set(select_part(labels, splits, "train"))
-        if not lost:
+        missing = set(labels) - set(select_part(labels, splits, "train"))
+        if not missing:
             return splits
-        last = {label: group for label, group in zip(labels, groups, strict=True) if label in lost}
+        # One group of each missing label stays in train in the next draw.
+        last = {label: group for label, group in zip(labels, groups, strict=True) if label in missing}
         staying |= set(last.values())
 
 
 def _draw_groups(
     labels: Sequence[str], groups: Sequence[str], staying: set[str], parts: Sequence[SplitName], one_in: int
 ) -> list[SplitName]:
+    """Draw the parts from all groups that are not `staying` in train."""
     splits: list[SplitName] = ["train"] * len(labels)
     free = [index for index, group in enumerate(groups) if group not in staying]
-    own, among = [labels[index] for index in free], [groups[index] for index in free]
-    folds = min(one_in, len(set(among)), max(Counter(own).values(), default=0))
+    free_labels, free_groups = [labels[index] for index in free], [groups[index] for index in free]
+    folds = min(one_in, len(set(free_groups)), max(Counter(free_labels).values(), default=0))
     if folds <= len(parts):
         return splits
-    from sklearn.model_selection import StratifiedGroupKFold  # 20 MB that nobody needs whose data have no groups
+    # The import takes 20 MB, which only data with groups need.
+    from sklearn.model_selection import StratifiedGroupKFold
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of labels rarer than folds
+        warnings.simplefilter("ignore", UserWarning)  # It warns about labels that are rarer than folds.
         draw = StratifiedGroupKFold(folds, shuffle=True, random_state=0)
-        # It deals the largest groups out first, so that some of its folds may be far larger than others.
+        # Some folds may be far larger than others, because the largest groups are assigned first.
         aim = len(labels) / one_in
-        drawn = sorted((held for _, held in draw.split(own, own, among)), key=lambda held: abs(len(held) - aim))
-        for part, held in zip(parts, drawn, strict=False):
-            for index in held:
+        drawn = sorted(
+            (held_out for _, held_out in draw.split(free_labels, free_labels, free_groups)),
+            key=lambda held_out: abs(len(held_out) - aim),
+        )
+        for part, held_out in zip(parts, drawn, strict=False):
+            for index in held_out:
                 splits[free[index]] = part
     return splits
-
-
-def rotate_folds(
-    name: str,
-    folds: Sequence[int],
-    test: int | None,
-    *,
-    groups: Sequence[str] | None = None,
-    unit: str = "group",
-    labels: Sequence[str] | None = None,
-) -> list[SplitName]:
-    """The split of each example: the fold `test` (None: the first) is tested on, the next validates, the others train.
-
-    Raises InputError where there is no such fold, or there are fewer than three, or one of the `groups` is in two
-    folds (it calls them by the word `unit`), or one of the `labels` in none that trains.
-    """
-    if groups is not None:
-        check_no_leak(f"{name}: {unit}", groups, [f"fold {fold}" for fold in folds])
-    names = sorted(set(folds))
-    test = check_choice("fold", names[0] if test is None else test, names)
-    if len(names) < len(SPLITS):
-        raise InputError(f"{name} has {len(names)} folds: train, val and test take at least three")
-    val = names[(names.index(test) + 1) % len(names)]
-    splits: dict[int, SplitName] = {test: "test", val: "val"}
-    parts: list[SplitName] = [splits.get(fold, "train") for fold in folds]
-    if labels is not None:
-        check_trained_labels(f"{name}, fold {test}", labels, parts)
-    return parts
-
-
-def count_copies(contents: Sequence[str], parts: Sequence[SplitName]) -> int:
-    """How many examples of val and test are in train too, where equal hashes say that their contents are equal."""
-    trained = set(select_part(contents, parts, "train")) - {UNREADABLE_MARK}
-    return sum(part != "train" and own in trained for own, part in zip(contents, parts, strict=True))
-
-
-def check_no_leak(name: str, groups: Sequence[str], parts: Sequence[str]) -> None:
-    """Raise InputError, naming the group, where one is in two parts: a test would flatter who was trained on it."""
-    seen: dict[str, str] = {}
-    for group, part in zip(groups, parts, strict=True):
-        if seen.setdefault(group, part) != part:
-            raise InputError(f"{name} {group!r} is in {seen[group]} and in {part}: it may be in one only")
-
-
-def check_trained_labels(name: str, labels: Sequence[str], parts: Sequence[SplitName]) -> None:
-    """Raise InputError, naming them, where val or test have labels that no training example has."""
-    trained = set(select_part(labels, parts, "train"))
-    lacking = sorted(set(labels) - trained)
-    if trained and lacking:
-        more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
-        raise InputError(f"{name}: nothing in train is of {', '.join(lacking[:5])}{more}, which val or test have")

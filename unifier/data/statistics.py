@@ -1,10 +1,11 @@
-"""Typical and largest sizes of a data set's examples, the same whichever fold is tested on."""
+"""Typical and largest sizes of a data set's examples, equal for all folds of a cross-validation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from heapq import nlargest
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import soundfile
 
@@ -13,74 +14,94 @@ from unifier.data.readers import UNKNOWN_FRAMES, open_audio
 from unifier.data.source import SPLITS, Example, Source, SplitName, describe_example
 
 Measure = Callable[[Sequence[Example], int], float]
-"""What is measured of the example at that place in a split; ValueError or OSError where it cannot be read."""
+"""Function from a split and an example's index to a number; raises ValueError or OSError for an unreadable example."""
+
+Splits = Mapping[SplitName, Sequence[Example]]
+
+
+class ExampleRef(NamedTuple):
+    """Reference to one example of a source. References sort by name, so their order is the same for all folds."""
+
+    name: str
+    split: SplitName
+    row: int
 
 
 def median_side(source: Source, *, max_examples: int = 200) -> float:
-    """The median of pictures' longer sides, in pixels; see `usual`."""
+    """Return the median of the pictures' longer sides in pixels; see `median_of`."""
     return median_of(source, lambda split, index: max(split[index].input.shape[:2]), max_examples)
 
 
 def median_duration(source: Source, *, max_examples: int = 50) -> float:
-    """The median length of sounds, read from files' headers where there are any; see `usual`."""
-    known: float | None = getattr(source, "seconds", None)
-    return median_of(source, _seconds, max_examples) if known is None else known
+    """Return the median length of the sounds in seconds, read from file headers if possible; see `median_of`."""
+    seconds: float | None = getattr(source, "seconds", None)
+    return median_of(source, _duration, max_examples) if seconds is None else seconds
 
 
 def max_duration(source: Source, *, max_files: int = 50) -> float:
-    """The longest sound among the largest files of all splits, read as `usual_seconds` reads it; 0 if none can be."""
-    known: float | None = getattr(source, "seconds", None)
-    if known is not None:
-        return known
-    splits = _splits(source)
-    largest = nlargest(max_files, _places(splits), key=lambda place: _size(place[0]))
-    return max(_measured(splits, _seconds, largest), default=0.0)
+    """Return the length of the longest sound in seconds, among the largest files of all splits.
+
+    Returns 0 if no file can be read.
+    """
+    seconds: float | None = getattr(source, "seconds", None)
+    if seconds is not None:
+        return seconds
+    splits = _open_splits(source)
+    largest = nlargest(max_files, _list_examples(splits), key=lambda example: _file_size(example.name))
+    return max(_measure(splits, _duration, largest), default=0.0)
 
 
-def median_of(source: Source, measure: Measure, most: int) -> float:
-    """The median over at most so many examples of all splits, evenly spaced by their places; 0 if none can be read."""
-    splits = _splits(source)
-    places = _places(splits)
-    found = _measured(splits, measure, places[:: max(-(-len(places) // most), 1)])
-    return median(found) if found else 0.0
+def median_of(source: Source, measure: Measure, max_examples: int) -> float:
+    """Return the median of a measure over evenly spaced examples of all splits.
+
+    Args:
+        source: The data set.
+        measure: The measure. Examples that it cannot read are left out.
+        max_examples: Upper bound of the number of examples.
+
+    Returns:
+        The median, or 0 if no example can be read.
+    """
+    splits = _open_splits(source)
+    examples = _list_examples(splits)
+    values = _measure(splits, measure, examples[:: max(-(-len(examples) // max_examples), 1)])
+    return median(values) if values else 0.0
 
 
-_Splits = Mapping[SplitName, Sequence[Example]]
-
-
-_Place = tuple[str, SplitName, int]
-"""An example's name, its split and its place in there."""
-
-
-def _splits(source: Source) -> _Splits:
+def _open_splits(source: Source) -> Splits:
     return {name: open_split(source, name) for name in SPLITS}
 
 
-def _places(splits: _Splits) -> list[_Place]:
+def _list_examples(splits: Splits) -> list[ExampleRef]:
     return sorted(
-        (describe_example(split, index), name, index) for name, split in splits.items() for index in range(len(split))
+        ExampleRef(describe_example(split, index), name, index)
+        for name, split in splits.items()
+        for index in range(len(split))
     )
 
 
-def _measured(splits: _Splits, measure: Measure, places: Sequence[_Place]) -> list[float]:
-    found: list[float] = []
-    for _, name, index in places:
+def _measure(splits: Splits, measure: Measure, examples: Sequence[ExampleRef]) -> list[float]:
+    """Return the measure of each readable example."""
+    values: list[float] = []
+    for example in examples:
         try:
-            found.append(measure(splits[name], index))
+            values.append(measure(splits[example.split], example.row))
         except (ValueError, OSError):
             continue
-    return found
+    return values
 
 
-def _size(name: str) -> int:
+def _file_size(name: str) -> int:
+    """Return a file's size in bytes, or 0 if the name is not that of a file."""
     try:
         return Path(name).stat().st_size
-    except OSError:  # no file of its own, or none any more
+    except OSError:
         return 0
 
 
-def _seconds(split: Sequence[Example], index: int) -> float:
-    # Where there is no file of its own, or none that can be read, the set may read it all the same.
+def _duration(split: Sequence[Example], index: int) -> float:
+    """Return the length of one sound in seconds, from its file's header or else from its samples."""
+    # A data set may read sounds that are not in a file of their own, such as those of an archive.
     with suppress(soundfile.LibsndfileError, OSError), open_audio(Path(describe_example(split, index))) as file:
         if file.frames < UNKNOWN_FRAMES:
             return file.frames / file.samplerate

@@ -1,6 +1,4 @@
-"""Many tensors of different lengths in one memory-mapped array.
-
-An array that may be larger than memory."""
+"""Disk-backed arrays: `MemmapArray` for rows of one shape, `RaggedArray` for tensors of different lengths."""
 
 import warnings
 from collections.abc import Sequence
@@ -17,144 +15,148 @@ from torch import Tensor
 from unifier_tokenizers import InputError
 
 
+class Crop(NamedTuple):
+    """A crop of each of B tensors (..., n) along n."""
+
+    start: Tensor
+    """First index of each crop (B,)."""
+    most: int
+    """Length of the crops; a tensor that ends earlier has a shorter crop."""
+
+
 @final
 class RaggedArray:
-    """Tensors (..., n) of unlike n, one after the other in a file: `file`, or one that lives as long as they do.
+    """Tensors (..., n) of different n, concatenated in a file.
 
-    They take memory only while they are read, so a split may be larger than memory. n comes first in the file: a
-    column's numbers lie together, and a batch is gathered column by column.
+    Only the parts that are read take memory, so that a split may be larger than memory. The axis n comes first in the
+    file. The numbers of one token are then adjacent, and a batch is gathered token by token.
+
+    Args:
+        file: The file to write. None is a temporary file that is deleted with this object.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
         self._written: tuple[MemmapArray, MemmapArray] | None = None
-        """All columns, and where each tensor's begin, with where the last one ends."""
-        self._held: _Held | None = None
+        """All tensors along n, and the offset of each tensor followed by the total length."""
+        self._view: _View | None = None
 
     @staticmethod
-    def from_array(columns: NDArray[Any], lengths: Sequence[int] | NDArray[np.int64]) -> "RaggedArray":
-        """Tensors that lie in an array already, n first, of these lengths."""
+    def from_array(array: NDArray[Any], lengths: Sequence[int] | NDArray[np.int64]) -> "RaggedArray":
+        """Return a view of an array (n, ...) that contains tensors of these lengths one after the other."""
         bounds = np.cumsum([0, *lengths], dtype=np.int64)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # and nobody writes
-            return RaggedArray._of(_Held(torch.from_numpy(columns), bounds[:-1], bounds[1:]))
+            # The warning does not apply, because nothing writes to the tensor.
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            return RaggedArray._of(_View(torch.from_numpy(array), bounds[:-1], bounds[1:]))
 
     def select(self, indices: Sequence[int] | NDArray[np.int64]) -> "RaggedArray":
-        """Those of them, in this order, where they lie."""
-        rows, held = np.asarray(indices, np.int64), self._read()
-        return RaggedArray._of(held._replace(starts=held.starts[rows], ends=held.ends[rows]))
+        """Return a view of the tensors at `indices`, in that order."""
+        rows, view = np.asarray(indices, np.int64), self._read()
+        return RaggedArray._of(view._replace(starts=view.starts[rows], ends=view.ends[rows]))
 
     @staticmethod
-    def _of(held: "_Held") -> "RaggedArray":
-        packed = RaggedArray()
-        packed._held = held
-        return packed
+    def _of(view: "_View") -> "RaggedArray":
+        ragged = RaggedArray()
+        ragged._view = view
+        return ragged
 
-    def append(self, part: Tensor) -> None:
-        """Add a tensor (..., n); none can be added once one was read.
+    def append(self, tensor: Tensor) -> None:
+        """Append a tensor (..., n). This is not possible after the first read.
 
-        Raises InputError where its type or its other sides are not those of the first.
+        Raises InputError if the data type or the other axes differ from those of the first tensor.
         """
-        array = part.movedim(-1, 0).contiguous().numpy()
+        array = tensor.movedim(-1, 0).contiguous().numpy()
         if self._written is None:
             self._written = MemmapArray(array.dtype, array.shape[1:], self._file), MemmapArray(np.int64)
             self._written[1].append(np.zeros(1, np.int64))
-        first, bounds = self._written
-        if (array.dtype, array.shape[1:]) != (first.dtype, first.row_shape):
+        rows, bounds = self._written
+        if (array.dtype, array.shape[1:]) != (rows.dtype, rows.row_shape):
             raise InputError(
-                f"an example of {_said(array.dtype, array.shape[1:])} stands beside one of "
-                f"{_said(first.dtype, first.row_shape)}: encode all alike"
+                f"an example of {_layout_name(array.dtype, array.shape[1:])} stands beside one of "
+                f"{_layout_name(rows.dtype, rows.row_shape)}: encode all alike"
             )
-        first.append(array)
-        bounds.append(np.array([len(first)]))
+        rows.append(array)
+        bounds.append(np.array([len(rows)]))
 
     @property
     def layout(self) -> str:
-        """The type and the sides that all of them have."""
-        columns = self._read().columns.numpy()
-        return _said(columns.dtype, columns.shape[1:])
+        """The data type and shape that all tensors share, such as "float32 (5, n)"."""
+        array = self._read().array.numpy()
+        return _layout_name(array.dtype, array.shape[1:])
 
     def __getitem__(self, index: int) -> Tensor:
-        columns, starts, ends = self._read()
-        return columns[starts[index] : ends[index]].movedim(0, -1)
+        array, starts, ends = self._read()
+        return array[starts[index] : ends[index]].movedim(0, -1)
 
     def lengths(self, indices: Sequence[int] | NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int32]:
-        """n of each of them, or of some."""
+        """Return the length n of each tensor at `indices`, by default of all."""
         _, starts, ends = self._read()
         return (ends[indices] - starts[indices]).astype(np.int32)
 
     def padded(
-        self, indices: Sequence[int] | NDArray[np.int64], pad_value: float, crop: "Crop | None" = None
+        self, indices: Sequence[int] | NDArray[np.int64], pad_value: float, crop: Crop | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Some of them side by side (B, ..., n), padded to the longest with `fill`; and where they are real (B, n).
+        """Return a batch of tensors, padded to the longest.
 
-        Of each no more than a `piece` is read, where one is given.
+        Args:
+            indices: Indices of the B tensors.
+            pad_value: Value of the padding.
+            crop: Crop of each tensor. Only the crops are read.
+
+        Returns:
+            The tensors (B, ..., n) and a mask (B, n), True on entries that are not padding.
         """
-        rows, held = np.asarray(indices), self._read()
-        starts, ends = torch.from_numpy(held.starts[rows]), torch.from_numpy(held.ends[rows])
+        rows, view = np.asarray(indices), self._read()
+        starts, ends = torch.from_numpy(view.starts[rows]), torch.from_numpy(view.ends[rows])
         if crop is not None:
             starts = starts + crop.start
             ends = ends.minimum(starts + crop.most)
         lengths = ends - starts
-        place = torch.arange(int(lengths.max()))
-        real = place < lengths[:, None]
-        columns = held.columns[(starts[:, None] + place).clamp_(max=len(held.columns) - 1)]
-        if not real.all():
-            columns[~real] = pad_value
-        return columns.movedim(1, -1), real
+        offsets = torch.arange(int(lengths.max()))
+        mask = offsets < lengths[:, None]
+        batch = view.array[(starts[:, None] + offsets).clamp_(max=len(view.array) - 1)]
+        if not mask.all():
+            batch[~mask] = pad_value
+        return batch.movedim(1, -1), mask
 
-    def _read(self) -> "_Held":
-        if self._held is None:
+    def _read(self) -> "_View":
+        if self._view is None:
             assert self._written is not None
-            columns, bounds = (part.read() for part in self._written)
-            self._held = _Held(torch.from_numpy(columns), bounds[:-1], bounds[1:])
-        return self._held
-
-
-class Crop(NamedTuple):
-    """A stretch of each of some tensors (..., n): from `start` (B,) on, `most` of n or as many as there are."""
-
-    start: Tensor
-    most: int
-
-
-class _Held(NamedTuple):
-    """What is read: all columns (n, ...), and where each tensor's begin and end."""
-
-    columns: Tensor
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-
-
-def _said(dtype: np.dtype[np.generic], sides: tuple[int, ...]) -> str:
-    return f"{dtype} ({', '.join([*map(str, sides), 'n'])})"
+            array, bounds = (part.read() for part in self._written)
+            self._view = _View(torch.from_numpy(array), bounds[:-1], bounds[1:])
+        return self._view
 
 
 @final
 class MemmapArray:
-    """Rows (n, ...) that are written one after the other to a file, and read from there.
+    """Rows (n, ...) that are appended to a file and then read as a memory-mapped array.
 
-    They take memory only while they are read, and the system takes that back where it is short. The file is `file`, or
-    one without a name that lives as long as they do.
+    Only the pages that are read take memory, and the system can release them.
+
+    Args:
+        dtype: Data type of the rows.
+        row_shape: Shape of one row.
+        file: The file to write. None is a temporary file that is deleted with this object.
     """
 
-    def __init__(self, dtype: DTypeLike, sides: tuple[int, ...] = (), file: Path | None = None) -> None:
-        self.dtype, self.row_shape = np.dtype(dtype), sides
+    def __init__(self, dtype: DTypeLike, row_shape: tuple[int, ...] = (), file: Path | None = None) -> None:
+        self.dtype, self.row_shape = np.dtype(dtype), row_shape
         self._rows = 0
-        # Closed once it is mapped, or with this.
+        # `read` closes the file, or else the finalizer does.
         self._file = TemporaryFile() if file is None else file.open("w+b")  # noqa: SIM115
         finalize(self, self._file.close)
         self._array: NDArray[Any] | None = None
 
     @staticmethod
     def from_array(rows: NDArray[Any]) -> NDArray[Any]:
-        """The same rows, which take no memory any more."""
+        """Return the rows as a memory-mapped array, so that the originals can be freed."""
         mapped = MemmapArray(rows.dtype, rows.shape[1:])
         mapped.append(rows)
         return mapped.read()
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Add rows (m, ...); none can be added once they were read."""
+        """Append rows (m, ...). This is not possible after the first read."""
         self._file.write(np.ascontiguousarray(rows, self.dtype).data)
         self._rows += len(rows)
 
@@ -162,12 +164,25 @@ class MemmapArray:
         return self._rows
 
     def read(self) -> NDArray[Any]:
-        """All rows (n, ...)."""
+        """Return all rows (n, ...)."""
         if self._array is None:
             self._file.flush()
             shape = (self._rows, *self.row_shape)
-            # Writable, or torch warns; nobody writes. Nothing at all cannot be mapped.
+            # The mode "r+" avoids a warning of torch; nothing writes. An empty file cannot be mapped.
             mapped = np.memmap(self._file, self.dtype, "r+", shape=shape) if self._rows else np.empty(shape, self.dtype)
             self._file.close()
             self._array = np.asarray(mapped)
         return self._array
+
+
+class _View(NamedTuple):
+    """Tensors inside one array."""
+
+    array: Tensor
+    """All tensors along n (n, ...)."""
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+def _layout_name(dtype: np.dtype[np.generic], row_shape: tuple[int, ...]) -> str:
+    return f"{dtype} ({', '.join([*map(str, row_shape), 'n'])})"

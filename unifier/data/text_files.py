@@ -1,8 +1,4 @@
-"""The lines of a text, each read from disk when it is asked for.
-
-Translation memories (TMX 1.4b): pairs of texts out of XML, however large.
-
-Cleaning of text pairs: which ones are left out."""
+"""Text files: lines read on demand, translation memories (TMX 1.4b), and filters for text pairs."""
 
 import gzip
 import os
@@ -26,22 +22,34 @@ from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
 
 INDEX_BLOCK = 1 << 20
-"""Bytes that are searched for ends of lines at a time."""
+"""Bytes that are searched for line ends at a time."""
+
+CODE_ELEMENTS = frozenset({"bpt", "ept", "it", "ph", "ut"})
+"""TMX elements inside a text that contain formatting codes of the program that wrote the file."""
+
+SPACES = re.compile(r"[ \t\r\n]+")
+"""White space that XML uses for layout. A no-break space is part of the text."""
+
+LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+"""Attribute with the language of a text."""
+
+Duplicates = Literal["keep", "drop"]
+"""Policy for a pair of texts that has occurred before."""
 
 
 def open_decompressed(path: Path) -> BinaryIO:
-    """A file to read from anywhere; one whose name ends in .gz is unpacked into a temporary file.
+    """Open a file for random access. A .gz file is decompressed into a temporary file.
 
-    Raises InputError where there is none, or it cannot be read.
+    Raises InputError if the file is missing or cannot be read.
     """
     try:
         if path.suffix != ".gz":
             return path.open("rb")
-        with ExitStack() as closing, gzip.open(path) as packed:
-            plain = closing.enter_context(TemporaryFile())
-            shutil.copyfileobj(packed, plain, INDEX_BLOCK)
+        with ExitStack() as stack, gzip.open(path) as compressed:
+            plain = stack.enter_context(TemporaryFile())
+            shutil.copyfileobj(compressed, plain, INDEX_BLOCK)
             plain.seek(0)
-            closing.pop_all()
+            stack.pop_all()
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (OSError, EOFError, zlib.error) as error:
@@ -51,10 +59,11 @@ def open_decompressed(path: Path) -> BinaryIO:
 
 @final
 class LineIndex:
-    """The lines of a text as bytes; only a line feed ends one, and a carriage return before it is no part of it.
+    """The lines of a text file as bytes, read from disk on demand.
 
-    Cut at the separators that may stand inside a sentence, aligned files would slip out of step.
-    Eight bytes a line are kept, in a mapped array that says where each begins.
+    Only a line feed ends a line; a carriage return before it is removed. Other separators may occur inside a sentence,
+    and splitting at them would misalign parallel files. The offsets of the lines take eight bytes per line, in a
+    memory-mapped array.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -77,11 +86,11 @@ class LineIndex:
 
     def __getitem__(self, row: int) -> bytes:
         start, following = self._starts[row : row + 2].tolist()
-        # Of the file's own place nothing is used or changed: worker processes share it.
+        # `pread` does not use the file position, which worker processes share.
         return os.pread(self._file.fileno(), following - 1 - start, start).removesuffix(b"\r")
 
     def __iter__(self) -> Iterator[bytes]:
-        """All lines, several times as fast as one by one; one such pass at a time."""
+        """Yield all lines, several times faster than by index. Only one iteration may run at a time."""
         self._file.seek(int(self._starts[0]))
         for line in self._file:
             yield line.removesuffix(b"\n").removesuffix(b"\r")
@@ -92,120 +101,116 @@ def _ends_with_line_feed(file: BinaryIO, end: int) -> bool:
     return file.read(1) == b"\n"
 
 
-CODE_ELEMENTS = frozenset({"bpt", "ept", "it", "ph", "ut"})
-"""Elements inside a text that hold the formatting of whatever program it came from."""
-
-
-SPACES = re.compile(r"[ \t\r\n]+")
-"""What XML lays its lines out with; a space that does not break is part of a text."""
-
-
-LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
-
-
 class TranslationMemory(NamedTuple):
-    """The units of a translation memory that have both languages."""
+    """The units of a translation memory that have texts in both languages."""
 
     source: BinaryIO
-    """One text a line."""
+    """Source texts, one per line."""
     target: BinaryIO
+    """Target texts, one per line."""
     unit_numbers: MemmapArray
-    """Each one's number in the file, from 1."""
+    """Number of each unit in the file, from 1."""
     num_incomplete: int
-    """How many units have not both languages."""
+    """Number of units that lack one of the languages."""
 
 
 def read_tmx(path: Path, languages: tuple[str, str]) -> TranslationMemory:
-    """The texts of two languages, from a .tmx or .tmx.gz, which is read unit by unit.
+    """Extract the texts of two languages from a .tmx or .tmx.gz file, unit by unit.
 
-    A language also stands for its variants: en for en-GB. Of several texts in one language, the first is taken.
-    Raises InputError for what is no XML, and where no unit has both.
+    A language includes its variants, so that en matches en-GB. If a unit has several texts in one language, the first
+    one is used.
+
+    Raises:
+        InputError: The file is not valid XML, or no unit has both languages.
     """
-    numbers, number = MemmapArray(np.int64), 0
-    with ExitStack() as closing, open_decompressed(path) as file:
-        source, target = (closing.enter_context(TemporaryFile()) for _ in languages)
+    unit_numbers, number = MemmapArray(np.int64), 0
+    with ExitStack() as stack, open_decompressed(path) as file:
+        source, target = (stack.enter_context(TemporaryFile()) for _ in languages)
         try:
             body: ElementTree.Element | None = None
             for event, element in ElementTree.iterparse(file, events=("start", "end")):
                 if event == "start":
-                    body = element if _name(element) == "body" else body
-                elif _name(element) == "tu" and body is not None:
+                    body = element if _local_name(element) == "body" else body
+                elif _local_name(element) == "tu" and body is not None:
                     number += 1
-                    texts = _texts(element)
-                    pair = [next((text for key, text in texts if _is(key, language)), "") for language in languages]
+                    variants = _variants(element)
+                    pair = [
+                        next((text for key, text in variants if _matches(key, language)), "") for language in languages
+                    ]
                     if all(pair):
                         source.write(f"{pair[0]}\n".encode())
                         target.write(f"{pair[1]}\n".encode())
-                        numbers.append(np.array([number]))
-                    body.clear()  # or the whole tree would grow in memory
-        except (ElementTree.ParseError, LookupError, ValueError) as error:  # or of an encoding that expat cannot read
-            raise InputError(f"{path}: no translation memory ({error})") from error
-        if not len(numbers):
+                        unit_numbers.append(np.array([number]))
+                    body.clear()  # Otherwise the parsed tree would grow in memory.
+        except (ElementTree.ParseError, LookupError, ValueError) as error:  # An unknown encoding is a LookupError.
+            raise InputError(f"{path}: not a translation memory ({error})") from error
+        if not len(unit_numbers):
             raise InputError(f"{path}: none of its {number:,} units has both {' and '.join(languages)}")
-        closing.pop_all()
-    return TranslationMemory(source, target, numbers, number - len(numbers))
+        stack.pop_all()
+    return TranslationMemory(source, target, unit_numbers, number - len(unit_numbers))
 
 
-def _name(element: ElementTree.Element) -> str:
-    """What an element is called, whatever namespace the file gives its elements."""
+def _local_name(element: ElementTree.Element) -> str:
+    """Return an element's name without its namespace."""
     return element.tag.rpartition("}")[2]
 
 
-def _is(key: str, language: str) -> bool:
+def _matches(key: str, language: str) -> bool:
+    """Return True if a unit's language is the given one or a variant of it."""
     key, language = (name.lower().replace("_", "-") for name in (key, language))
     return key == language or key.startswith(f"{language}-")
 
 
-def _texts(unit: ElementTree.Element) -> list[tuple[str, str]]:
-    """Language and text of each variant of a unit."""
+def _variants(unit: ElementTree.Element) -> list[tuple[str, str]]:
+    """Return the language and text of each variant of a unit."""
     return [
-        (variant.get(LANGUAGE) or variant.get("lang") or "", SPACES.sub(" ", "".join(_spoken(segment))).strip())
+        (variant.get(LANGUAGE) or variant.get("lang") or "", SPACES.sub(" ", "".join(_text_parts(segment))).strip())
         for variant in unit.iter()
-        if _name(variant) == "tuv"
+        if _local_name(variant) == "tuv"
         for segment in variant
-        if _name(segment) == "seg"
+        if _local_name(segment) == "seg"
     ]
 
 
-def _spoken(element: ElementTree.Element) -> Iterator[str]:
-    """The pieces of a text without its codes."""
-    if _name(element) not in CODE_ELEMENTS:
+def _text_parts(element: ElementTree.Element) -> Iterator[str]:
+    """Yield the parts of a text, without formatting codes."""
+    if _local_name(element) not in CODE_ELEMENTS:
         yield element.text or ""
         for inner in element:
-            yield from _spoken(inner)
+            yield from _text_parts(inner)
             yield inner.tail or ""
 
 
-Duplicates = Literal["keep", "drop"]
-"""Whether a pair stays that has occurred before, both sides of it."""
-
-
 def length_outliers(pairs: Iterable[tuple[bytes, bytes]], ratio: float) -> NDArray[np.bool_]:
-    """Of which pairs the longer text has more than `ratio` times the characters of the shorter; a bool a pair."""
-    return np.fromiter((_unlike(*pair, ratio) for pair in pairs), np.bool_)
+    """Return True for each pair whose longer text has more than `ratio` times the characters of the shorter."""
+    return np.fromiter((_is_length_outlier(*pair, ratio) for pair in pairs), np.bool_)
 
 
-def _unlike(source: bytes, target: bytes, ratio: float) -> bool:
+def _is_length_outlier(source: bytes, target: bytes, ratio: float) -> bool:
     shorter, longer = sorted(len(text.decode(errors="replace").strip()) for text in (source, target))
     return longer > ratio * shorter
 
 
 def duplicate_pairs(pairs: Iterable[tuple[bytes, bytes]], *, first_too: bool = False) -> NDArray[np.bool_]:
-    """Which pairs have occurred before, or also occur again (`first_too`); a bool a pair.
+    """Return True for each pair that has occurred before.
 
-    Eight bytes a pair are kept, in a mapped array: a hash of 64 bits; sorting takes some twenty for a moment. Of ten
-    million unlike pairs, two have the same hash with a chance of 3 in a million.
+    Pairs are compared by a 64-bit hash, which takes eight bytes per pair in a memory-mapped array; sorting takes about
+    twenty bytes per pair. Among ten million different pairs, a collision has a probability of 3 in a million.
+
+    Args:
+        pairs: Source and target of each pair.
+        first_too: Also return True for the first occurrence of a pair that occurs again.
     """
     hashes = MemmapArray(np.uint64)
     for source, target in pairs:
         digest = blake2b(b"%d\t%b%b" % (len(source), source, target), digest_size=8).digest()
         hashes.append(np.frombuffer(digest, np.uint64))
-    found = hashes.read()
-    copies = np.zeros(len(found), np.bool_)
-    order = found.argsort(kind="stable")
-    ranked = found[order]
-    alike = ranked[1:] == ranked[:-1]
-    copies[order[1:][alike]] = True
+    digests = hashes.read()
+    duplicates = np.zeros(len(digests), np.bool_)
+    order = digests.argsort(kind="stable")
+    ranked = digests[order]
+    equal = ranked[1:] == ranked[:-1]
+    duplicates[order[1:][equal]] = True
     if first_too:
-        copies[order[:-1][alike]] = True
-    return copies
+        duplicates[order[:-1][equal]] = True
+    return duplicates
