@@ -1,21 +1,22 @@
-"""One experiment, from its function to its result: built, encoded, trained, tested, written down."""
+"""One run of an experiment, from its function to its result: build, encode, train, test, write."""
 
 import traceback
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import lightning.pytorch as pl
 import torch
 
+from unifier.comparison import TRIALS_FOLDER
 from unifier.config import split_reference
 from unifier.data.dataloader import BudgetUnit, EvalDataLoader, TrainDataLoader
 from unifier.data.dataset import open_split
-from unifier.data.encoding import concat
+from unifier.data.encoding import EncodedSplit, concat
 from unifier.data.prepare import EncodedTask, prepare_task
-from unifier.data.source import SPLITS, name_of, score_range_of, target_of
-from unifier.experiment import Experiment, Training, check_seed, recording_fitted, save_fitted
+from unifier.data.source import SPLITS, SplitName, describe_example, name_of, score_range_of, target_of
+from unifier.experiment import Experiment, Fitted, Training, check_seed, recording_fitted, save_fitted
 from unifier.files import is_recoverable, new_folder, print_status, read_json, to_json, write_json
 from unifier.nn.precision import default_device
 from unifier.training.artifacts import write_artifacts
@@ -38,7 +39,20 @@ from unifier.training.trainer import train_and_test, uses_bf16
 from unifier_tokenizers import InputError
 
 EVALUATION_FACTOR = 4
-"""How many times as many columns as in training are read at once in validation and test, which keep no gradients."""
+"""Size of a batch in validation and test, which keep no gradients, relative to a training batch."""
+
+
+@final
+@dataclass(frozen=True)
+class TrialContext:
+    """The comparison that a run belongs to, and the run's place in it."""
+
+    comparison: str
+    """The comparison's name."""
+    folder: Path
+    """The comparison's folder."""
+    row: Mapping[str, Any]
+    """How the run is trained, as in the comparison's rows, and the terms that all of its runs share."""
 
 
 @final
@@ -49,20 +63,40 @@ class RunContext:
     out: Path
     study: str
     """The W&B project: the file that defines the experiment."""
-    group: str | None = None
-    """The comparison that a run belongs to; None for a run by itself."""
-    trial: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """How the run is trained there, as the comparison's rows say it, and what all of them are held to."""
+    trial: TrialContext | None = None
+    """None for a run that belongs to no comparison."""
     job_type: str = "train"
     wandb: TrackMode | None = None
     tensorboard: bool = False
     origin: str | Sequence[str] = ""
-    """FILE:name of the experiment, by which `load` finds it again; of several trained together each one's."""
+    """FILE:name of the experiment, by which `load` finds it again; a list if several are trained together."""
 
     @property
     def file(self) -> str:
-        """That of the experiment, or of the first of several."""
+        """The file of the experiment, or of the first of several."""
         return split_reference(self.origin if isinstance(self.origin, str) else self.origin[0])[0]
+
+    def create_run_folder(self, name: str, seed: int) -> Path:
+        """Create the folder of a run: `<out>/<name>/<run id>`, or `trials/<run id>` in its comparison's folder."""
+        if self.trial is None:
+            return new_folder(self.out / name, f"seed{seed}")
+        return new_folder(self.trial.folder / TRIALS_FOLDER, f"{name}-seed{seed}")
+
+
+class TrainFn(Protocol):
+    """A function that trains and tests a model, such as `train_and_test`."""
+
+    def __call__(
+        self,
+        model: UnifierModule,
+        training: Training,
+        folder: Path,
+        loggers: RunLoggers,
+        batches: TrainDataLoader,
+        held_out: Mapping[str, EvalDataLoader],
+        speed: SpeedMonitor,
+        done: int | None,
+    ) -> dict[str, float]: ...
 
 
 def fit(
@@ -73,178 +107,129 @@ def fit(
     resume: Path | None = None,
     encoded_tasks: MutableMapping[str, EncodedTask] | None = None,
     on_start: Callable[[Result], object] = lambda _: None,
+    train: TrainFn = train_and_test,
 ) -> Result:
-    """Run one experiment; `resume` is the folder of one that was interrupted.
+    """Run one experiment.
 
-    An task in `known` is not encoded again, and one that was not is kept there; `began` is called with what is known of
-    the run once it has its folder. Raises InputError, with nothing written, where the experiment cannot begin; and,
-    after result.json says so, Interrupted after Ctrl-C, OSError from a disk that is full or not to be written,
-    InputError from a batch that cannot be used, and RunFailed for all else.
+    Once test scores exist, failures while writing samples, figures, the report or tracker data are only warnings.
+    Ctrl-C in that phase marks the run as interrupted; resuming it evaluates again. result.json is written last, after
+    the trackers' files.
 
-    A run that has its scores is finished and result.json holds them, whatever becomes of what tells of them: samples,
-    observations, a page or a tracker that fails is a warning; after Ctrl-C it is interrupted, and scores and tells
-    again when it goes on. result.json is written when all else in the folder is, a tracker's files too.
+    Args:
+        build: Builds the experiment.
+        settings: The settings of the experiment, for its files.
+        seed: Seed of all random numbers.
+        context: Where the run is stored, and how it is tracked.
+        resume: Folder of an interrupted run, which is continued.
+        encoded_tasks: Tasks that are encoded already, by name; newly encoded tasks are added.
+        on_start: Called with the result so far when the run has its folder.
+        train: Trains and tests the model.
+
+    Returns:
+        The result, which is also in result.json.
+
+    Raises:
+        InputError: If the experiment cannot begin, with nothing written, or a batch cannot be used.
+        Interrupted: After Ctrl-C.
+        OSError: If the disk is full or cannot be written.
+        RunFailed: After any other error.
     """
     check_seed(seed)
     configure_allocator()
     pl.seed_everything(seed, verbose=False)
-    start = None if resume is None else read_unfinished(resume)
-    with recording_fitted(resume) as vocabularies:
+    checkpoint = None if resume is None else read_unfinished(resume)
+    with recording_fitted(resume) as fitted_values:
         experiment = build()
-    model, done, earlier = UnifierModule(experiment), None, dict[str, Any]()
+    name = experiment.name
+    assert name is not None, "build_described names every experiment"
+    model = UnifierModule(experiment)
+    earlier = {} if resume is None else read_earlier_settings(resume, name)
+    done = None
     if resume is not None:
-        earlier = read_json(resume / "settings.json", name=str)
-        if earlier["name"] != experiment.name:
-            raise InputError(
-                f'{resume} is a run of "{earlier["name"]}", and cannot resume as a run of "{experiment.name}"'
-            )
-        if start is None:
-            print_status(f"{experiment.name}: finished already; nothing is left to train")
+        if checkpoint is None:
+            print_status(f"{name}: finished already; nothing is left to train")
             return Result.read(resume)
-        load_weights(model, start["state_dict"], resume / "checkpoints" / "last.ckpt", experiment.name)
-        done = start["global_step"]
-    del start  # it holds the optimizer's moments too
-    training = experiment.training
+        load_weights(model, checkpoint["state_dict"], resume / "checkpoints" / "last.ckpt", name)
+        done = checkpoint["global_step"]
+    del checkpoint  # It also holds the optimizer's moments.
     encoded = encode_tasks(experiment, {} if encoded_tasks is None else encoded_tasks)
-    read = {task: one.data["sha256"] for task, one in encoded.items()}
-    if changed := ", ".join(task for task in read if read[task] != earlier.get("read", read).get(task)):
-        raise InputError(f"{resume}: its data have changed since ({changed}), so it cannot resume: start a new run")
+    hashes = {task: data.data["sha256"] for task, data in encoded.items()}
+    check_data_unchanged(hashes, earlier.get("read", hashes), resume)
     check_targets(experiment, encoded)
-    train, val, test = ({task: one.splits[name] for task, one in encoded.items()} for name in SPLITS)
-    if training.refit:
-        train = {task: concat(split, val[task]) for task, split in train.items()}
-    model.prepare(train)
-    batches = TrainDataLoader(
-        train,
-        max_tokens=training.batch_tokens,
-        seed=seed,
-        budget=budget_in_batches(training),
-        costs=model.costs,
-        temperature=training.sampling_temperature,
-        augment={task: one.augmentation for task, one in experiment.tasks.items() if one.augmentation is not None},
-        together=training.grad_accumulation,
-    )
-    steps = None if batches.total is None else batches.total // training.grad_accumulation
-    if done and steps and done > steps:
-        raise InputError(
-            f"{resume}: it is at step {done:,}, and {experiment.name} now ends at {steps:,}: start a new run"
-        )
-    model.planned_steps = steps or model.planned_steps
-    result = Result(
-        name=experiment.name,
-        tasks=list(experiment.tasks),
-        seed=seed,
-        status="running",
-        metrics={},
-        signatures={},
-        parameters=count_parameters(experiment),
-        budget={},
-        task_budgets={},
-        speed={},
-        settings=settings,
-        data={task: {**one.data, "max_score": experiment.tasks[task].head.max_score} for task, one in encoded.items()},
-        versions=versions(),
-        commit=source_commit(context.file),
-        machine=machine(),
-        error="",
-        folder=resume or new_folder(context.out / experiment.name, f"seed{seed}"),
-    )
-    tracking = None
+    splits = select_splits(experiment.training, encoded)
+    batches = plan_batches(experiment, model, splits["train"], seed, done, resume)
+    speed = None
+    result = create_result(experiment, encoded, settings, seed, context, resume)
+    loggers = None
     try:
         on_start(result)
-        save_fitted(vocabularies, result.folder)
-        longest = {task: int(split.lengths()[:, 0].max()) for task, split in train.items()}
-        about = {
-            "name": result.name,
-            "seed": seed,
-            "settings": settings,
-            "study": context.origin,
-            "comparison": context.group,
-            "trial": context.trial,
-        }
-        write_json(result.folder / "settings.json", {**about, "longest": longest, "read": read})
-        print_run_header(result, training, steps)
-        tracking = start_loggers(experiment, result, context, model, done)
+        save_fitted(fitted_values, result.folder)
+        write_run_settings(result, context, splits["train"], hashes)
+        print_run_header(result, experiment.training, batches)
+        loggers = start_loggers(experiment, result, context, model, done)
         held_out = {
-            name: EvalDataLoader(split, max_tokens=EVALUATION_FACTOR * training.batch_tokens)
-            for name, split in (("val", val), ("test", test))
+            split: EvalDataLoader(splits[split], max_tokens=EVALUATION_FACTOR * experiment.training.batch_tokens)
+            for split in ("val", "test")
         }
-        speed = SpeedMonitor(
-            batches, peak_flops(default_device(), torch.bfloat16 if uses_bf16(training) else torch.float32)
-        )
-        metrics = train_and_test(model, training, result.folder, tracking, batches, held_out, speed, done)
-        signatures = {
-            f"test/{task}/{metric}": signature
-            for task, one in experiment.tasks.items()
-            for metric, signature in one.head.signatures.items()
-        }
+        speed = create_speed_monitor(experiment.training, batches)
+        metrics = train(model, experiment.training, result.folder, loggers, batches, held_out, speed, done)
+        signatures = metric_signatures(experiment)
     except BaseException as error:
-        stopped = isinstance(error, (Interrupted, KeyboardInterrupt))
-        said = "" if stopped else traceback.format_exception_only(error)[-1].strip()
-        said = f"diverged: {error}" if isinstance(error, DivergedError) else said
-        status = "interrupted" if stopped else "failed"
-        result = replace(
-            result,
-            status=status,
-            error=said,
-            budget=model.cost_tracker.as_dict(),
-            task_budgets=model.cost_tracker.by_task(),
-        )
-        try:
-            if tracking is not None:
-                tracking.close(failed=True)
-        finally:
-            result.write()
-        if stopped or isinstance(error, InputError) or is_recoverable(error):
+        cause = explain_divergence(error, experiment, encoded) if isinstance(error, DivergedError) else error
+        result = write_failure(result, cause, model, loggers)
+        if result.status == "interrupted" or isinstance(cause, InputError) or is_recoverable(cause):
             error.add_note(str(result.folder))
             raise
-        raise RunFailed(result) from error
-    result = replace(
-        result,
-        status="finished",
-        metrics=metrics,
-        signatures=signatures,
-        budget=model.cost_tracker.as_dict(),
-        task_budgets=model.cost_tracker.by_task(),
-        speed=speed.found,
-    )
+        raise RunFailed(result) from cause
+    result = replace(result, status="finished", metrics=metrics, signatures=signatures, speed=speed.speed)
+    return write_success(with_costs(result, model), experiment, model, splits["val"], loggers)
+
+
+def read_unfinished(folder: Path) -> dict[str, Any] | None:
+    """Read the checkpoint of a stopped run; return None if the run has finished.
+
+    Raises InputError if the run cannot continue.
+    """
+    if (folder / "result.json").exists() and Result.read(folder).status == "finished":
+        return None
     try:
-        write_artifacts(result, experiment, model, val)
-        found = {f"speed/{name}": value for name, value in speed.found.items()}
-        score = {} if training.refit else {"val/score": model.score}  # sweeps read the last one
-        tracking.log_artifacts(result.folder, {**metrics, **score, **found})
-        tracking.close(failed=False)
-    except KeyboardInterrupt:  # finished it would be done with, and never be told
-        result = replace(result, status="interrupted")
-        tracking.close(failed=True)
-        raise Interrupted(result.folder) from None
-    finally:
-        try:
-            result.write()
-        except OSError as error:  # a disk that is full: once there is room, --resume scores the weights again
-            error.add_note(str(result.folder))
-            raise
-    return result
+        return load_resume_checkpoint(folder)
+    except InputError as error:
+        raise InputError(f"{error}: it cannot resume; start a new run") from error
+
+
+def read_earlier_settings(folder: Path, name: str) -> dict[str, Any]:
+    """Read the settings.json of a run to resume; raise InputError if the run is of another experiment."""
+    settings = read_json(folder / "settings.json", name=str)
+    if settings["name"] != name:
+        raise InputError(f'{folder} is a run of "{settings["name"]}", and cannot resume as a run of "{name}"')
+    return settings
 
 
 def encode_tasks(experiment: Experiment, known: MutableMapping[str, EncodedTask]) -> dict[str, EncodedTask]:
-    """Encode each task that is not in `known` yet, and add it there.
+    """Return all encoded tasks of an experiment; encode the tasks that are not in `known`, and add them to it.
 
-    Raises InputError for an example that cannot be encoded, and first of all for a scale that is not valid.
+    Raises InputError for an example that cannot be encoded.
     """
     training = experiment.training
-    unknown = {name: task for name, task in experiment.tasks.items() if name not in known}
-    for task in unknown.values():
-        score_range_of(task.source)  # a wrong scale is reported before hours of encoding
-    for name, task in unknown.items():
+    new_tasks = {name: task for name, task in experiment.tasks.items() if name not in known}
+    for task in new_tasks.values():
+        score_range_of(task.source)  # An invalid score range is reported before hours of encoding.
+    for name, task in new_tasks.items():
         known[name] = prepare_task(
             task.source, task.tokenizer, task.head, bad_examples=training.bad_examples, num_workers=training.num_workers
         )
     return {name: known[name] for name in experiment.tasks}
 
 
+def check_data_unchanged(hashes: Mapping[str, str], earlier: Mapping[str, str], resume: Path | None) -> None:
+    """Raise InputError if a task's data differ from those that the run to resume began with."""
+    if changed := ", ".join(task for task in hashes if hashes[task] != earlier.get(task)):
+        raise InputError(f"{resume}: its data have changed since ({changed}), so it cannot resume: start a new run")
+
+
 def check_targets(experiment: Experiment, encoded: Mapping[str, EncodedTask]) -> None:
-    """Raise InputError where an task's head cannot score a split that it will be asked to."""
+    """Raise InputError if a task's head cannot score one of the splits that the run scores."""
     for name, task in experiment.tasks.items():
         for split in SPLITS[2 if experiment.training.refit else 1 :]:
             examples = open_split(task.source, split)
@@ -256,53 +241,232 @@ def check_targets(experiment: Experiment, encoded: Mapping[str, EncodedTask]) ->
                 raise InputError(f"{name_of(task.source)}, {split}: {error}") from error
 
 
-def read_unfinished(folder: Path) -> dict[str, Any] | None:
-    """What a stopped run goes on from; None of a finished one. Raises InputError where it cannot go on."""
-    if (folder / "result.json").exists() and Result.read(folder).status == "finished":
-        return None
-    try:
-        return load_resume_checkpoint(folder)
-    except InputError as error:
-        raise InputError(f"{error}: it cannot resume; start a new run") from error
+def select_splits(training: Training, encoded: Mapping[str, EncodedTask]) -> dict[SplitName, dict[str, EncodedSplit]]:
+    """Return each split of all tasks; with `refit`, the training split contains the validation split."""
+    splits = {split: {task: data.splits[split] for task, data in encoded.items()} for split in SPLITS}
+    if training.refit:
+        splits["train"] = {task: concat(split, splits["val"][task]) for task, split in splits["train"].items()}
+    return splits
+
+
+def plan_batches(
+    experiment: Experiment,
+    model: UnifierModule,
+    train: Mapping[str, EncodedSplit],
+    seed: int,
+    done: int | None,
+    resume: Path | None,
+) -> TrainDataLoader:
+    """Create the training batches of the run, and set the model's number of steps.
+
+    Raises InputError if a run to resume has already made more steps than the budget allows now.
+    """
+    training = experiment.training
+    model.prepare(train)
+    batches = TrainDataLoader(
+        train,
+        max_tokens=training.batch_tokens,
+        seed=seed,
+        budget=budget_in_batches(training),
+        costs=model.costs,
+        temperature=training.sampling_temperature,
+        augment={name: task.augmentation for name, task in experiment.tasks.items() if task.augmentation is not None},
+        together=training.grad_accumulation,
+    )
+    steps = total_steps(training, batches)
+    if done and steps and done > steps:
+        raise InputError(
+            f"{resume}: it is at step {done:,}, and {experiment.name} now ends at {steps:,}: start a new run"
+        )
+    model.planned_steps = steps or model.planned_steps
+    return batches
 
 
 def budget_in_batches(training: Training) -> dict[BudgetUnit, float]:
-    """The budget, its steps as the batches that they take."""
+    """Return the budget with steps converted to batches."""
     return {
         unit: amount * (training.grad_accumulation if unit == "steps" else 1)
         for unit, amount in training.budget.items()
     }
 
 
-def print_run_header(result: Result, training: Training, steps: int | None) -> None:
-    """Say what is about to be trained."""
+def total_steps(training: Training, batches: TrainDataLoader) -> int | None:
+    """Return the number of optimizer steps, or None for a budget in seconds."""
+    return None if batches.total is None else batches.total // training.grad_accumulation
+
+
+def create_result(
+    experiment: Experiment,
+    encoded: Mapping[str, EncodedTask],
+    settings: Mapping[str, Any],
+    seed: int,
+    context: RunContext,
+    resume: Path | None,
+) -> Result:
+    """Create the result of a run that begins, and the run's folder unless it is resumed."""
+    assert experiment.name is not None
+    return Result(
+        name=experiment.name,
+        tasks=list(experiment.tasks),
+        seed=seed,
+        status="running",
+        metrics={},
+        signatures={},
+        parameters=count_parameters(experiment),
+        budget={},
+        task_budgets={},
+        speed={},
+        settings=settings,
+        data={
+            name: {**task.data, "max_score": experiment.tasks[name].head.max_score} for name, task in encoded.items()
+        },
+        versions=versions(),
+        commit=source_commit(context.file),
+        machine=machine(),
+        threads=torch.get_num_threads(),
+        error="",
+        folder=resume or context.create_run_folder(experiment.name, seed),
+    )
+
+
+def write_run_settings(
+    result: Result, context: RunContext, train: Mapping[str, EncodedSplit], hashes: Mapping[str, str]
+) -> None:
+    """Write settings.json, from which the run is loaded and resumed."""
+    content = {
+        "name": result.name,
+        "seed": result.seed,
+        "settings": result.settings,
+        "study": context.origin,
+        "comparison": context.trial and context.trial.comparison,
+        "trial": context.trial.row if context.trial else {},
+        "longest": {task: int(split.lengths()[:, 0].max()) for task, split in train.items()},
+        "read": hashes,
+    }
+    write_json(result.folder / "settings.json", content)
+
+
+def print_run_header(result: Result, training: Training, batches: TrainDataLoader) -> None:
+    """Print the tasks, the length of the run and the number of parameters."""
     counts = result.parameters
     parts = ", ".join(f"{part} {counts[part]:,}" for part in ("tokenizer", "trunk", "head"))
+    steps = total_steps(training, batches)
     length = f"{training.seconds:g} seconds" if steps is None else f"{steps:,} steps"
     print_status(f"{result.name}: {', '.join(result.tasks)}; seed {result.seed}; {length}")
     print_status(f"  {counts['total']:,} parameters ({parts})")
 
 
 def start_loggers(
-    experiment: Experiment, result: Result, place: RunContext, model: UnifierModule, done: int | None
+    experiment: Experiment, result: Result, context: RunContext, model: UnifierModule, done: int | None
 ) -> RunLoggers:
-    """Open metrics.csv, and the trackers asked for; `done` is the step that the run resumes from."""
-    tracking = RunLoggers(result.folder, lambda: model.cost_tracker.as_dict())
-    tracking.add(lambda: MetricsFile(result.folder / "metrics.csv"))
-    if place.tensorboard:
-        tracking.add(lambda: TensorBoard(result.folder, done))
-    if place.wandb != "off":
-        about = {name: getattr(result, name) for name in ("seed", "parameters", "commit", "versions", "machine")}
-        tracking.add(
+    """Open metrics.csv and the requested trackers; `done` is the step from which the run resumes."""
+    loggers = RunLoggers(result.folder, lambda: model.cost_tracker.as_dict())
+    loggers.add(lambda: MetricsFile(result.folder / "metrics.csv"))
+    if context.tensorboard:
+        loggers.add(lambda: TensorBoard(result.folder, done))
+    if context.wandb != "off":
+        facts = {name: getattr(result, name) for name in ("seed", "parameters", "commit", "versions", "machine")}
+        trial = context.trial.row if context.trial else {}
+        loggers.add(
             lambda: WeightsAndBiases(
                 result.folder,
-                project=place.study,
-                group=place.group or experiment.name,
-                job_type=place.job_type,
+                project=context.study,
+                group=context.trial.folder.name if context.trial else result.name,
+                job_type=context.job_type,
                 tags=run_tags(experiment.tasks.values()),
-                # "data" is a setting's name
-                config=to_json({**result.settings, **about, "trial": place.trial, "datasets": result.data}),
-                mode=wandb_mode(place.wandb),
+                # "data" is the name of a setting, so the data sets need another key.
+                config=to_json({**result.settings, **facts, "trial": trial, "datasets": result.data}),
+                mode=wandb_mode(context.wandb),
             )
         )
-    return tracking
+    return loggers
+
+
+def create_speed_monitor(training: Training, batches: TrainDataLoader) -> SpeedMonitor:
+    """Create the speed monitor, with the machine's peak in the precision of the run."""
+    return SpeedMonitor(batches, peak_flops(default_device(), torch.bfloat16 if uses_bf16(training) else torch.float32))
+
+
+def metric_signatures(experiment: Experiment) -> dict[str, str]:
+    """Return the variants of the test metrics, by logged name."""
+    return {
+        f"test/{name}/{metric}": signature
+        for name, task in experiment.tasks.items()
+        for metric, signature in task.head.signatures.items()
+    }
+
+
+def explain_divergence(
+    error: DivergedError, experiment: Experiment, encoded: Mapping[str, EncodedTask]
+) -> DivergedError:
+    """Return the error with its cause: an example that is not finite, else the learning rate."""
+    trained = SPLITS[: 2 if experiment.training.refit else 1]
+    for name, task in experiment.tasks.items():
+        for split in trained:
+            if (index := find_nonfinite(encoded[name].splits[split])) is not None:
+                example = describe_example(open_split(task.source, split), index)
+                return DivergedError(
+                    f'{error}: task "{name}", {split} split, {example} contains NaN or infinity: '
+                    "correct or remove the example"
+                )
+    return DivergedError(f"{error}: try a lower learning_rate, or more warm-up")
+
+
+def find_nonfinite(split: EncodedSplit) -> int | None:
+    """Return the index of the first example with NaN or infinity in its values or target, or None."""
+    for row, index in enumerate(split.indices.tolist()):
+        tensors = (split.values[row], split.target(row))
+        if not any(tensor.is_floating_point() for tensor in tensors):
+            return None  # All examples of a split have the same data types.
+        if not all(bool(tensor.isfinite().all()) for tensor in tensors):
+            return index
+    return None
+
+
+def with_costs(result: Result, model: UnifierModule) -> Result:
+    """Return the result with the cost so far."""
+    return replace(result, budget=model.cost_tracker.as_dict(), task_budgets=model.cost_tracker.by_task())
+
+
+def write_failure(result: Result, error: BaseException, model: UnifierModule, loggers: RunLoggers | None) -> Result:
+    """Close the trackers and write the result of a run that failed or was interrupted."""
+    stopped = isinstance(error, Interrupted | KeyboardInterrupt)
+    message = "" if stopped else traceback.format_exception_only(error)[-1].strip()
+    message = f"diverged: {error}" if isinstance(error, DivergedError) else message
+    result = replace(with_costs(result, model), status="interrupted" if stopped else "failed", error=message)
+    try:
+        if loggers is not None:
+            loggers.close(failed=True)
+    finally:
+        result.write()
+    return result
+
+
+def write_success(
+    result: Result,
+    experiment: Experiment,
+    model: UnifierModule,
+    val: Mapping[str, EncodedSplit],
+    loggers: RunLoggers,
+) -> Result:
+    """Write the artifacts of a run with test scores, close the trackers, and write result.json last.
+
+    Raises Interrupted after Ctrl-C, so that the artifacts are written when the run is resumed.
+    """
+    try:
+        write_artifacts(result, experiment, model, val)
+        speed = {f"speed/{name}": value for name, value in result.speed.items()}
+        score = {} if experiment.training.refit else {"val/score": model.score}  # Sweeps read the last value.
+        loggers.log_artifacts(result.folder, {**result.metrics, **score, **speed})
+        loggers.close(failed=False)
+    except KeyboardInterrupt:
+        result = replace(result, status="interrupted")
+        loggers.close(failed=True)
+        raise Interrupted(result.folder) from None
+    finally:
+        try:
+            result.write()
+        except OSError as error:  # With room on the disk again, resuming evaluates the weights again.
+            error.add_note(str(result.folder))
+            raise
+    return result

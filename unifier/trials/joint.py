@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unifier.comparison import MatchUnit
-from unifier.experiment import PARTS, Experiment, Task, Trainable, Training, trunk_parts
+from unifier.experiment import Experiment, Task, Training
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError
 
@@ -103,21 +103,6 @@ def _task_budgets(experiment: Experiment, unit: MatchUnit) -> float:
     """Return how many tasks' budgets make up the experiment's. Tasks with batches in one step share that step."""
     count = len(experiment.tasks)
     return max(count / experiment.training.grad_accumulation, 1) if unit == "steps" else count
-
-
-def with_trainable(experiment: Experiment, trainable: Trainable) -> Experiment:
-    """Return the experiment with the parts of its trunk frozen that are not trainable.
-
-    Raises:
-        InputError: `trainable` is "norms", and the trunk's norms have no weights.
-    """
-    trained = {"none": (), "norms": ("norms",), "all": PARTS}[trainable]
-    parts = trunk_parts(experiment.trunk)
-    if trainable == "norms" and not parts["norms"]:
-        raise InputError(f'trainable="norms": the trunk of "{experiment.name}" has no norms that learn: leave it out')
-    frozen = tuple(part for part, parameters in parts.items() if parameters and part not in trained)
-    training = experiment.training
-    return replace(experiment, training=replace(training, frozen=tuple({*training.frozen, *frozen})))
 
 
 def load_trunk(trunk: Trunk, weights: Mapping[str, Tensor], *, start: str) -> None:

@@ -29,6 +29,7 @@ from unifier.training.result import Result
 from unifier.trials.joint import BUDGET_UNITS
 from unifier_tokenizers import InputError
 
+
 @final
 @dataclass(frozen=True, kw_only=True)
 class Trial:

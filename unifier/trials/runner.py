@@ -1,15 +1,10 @@
-"""A comparison: its trials one after the other, its rows in comparison.json.
-
-Cross-validation: an experiment once for every fold of its data, as a comparison.
-
-Which combination of settings to try next, by the scores so far (Optuna)."""
+"""Runs a comparison: its trials in turn, a search over settings (Optuna), comparison.json and the report."""
 
 import itertools
 import math
 import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,87 +14,103 @@ from unifier.heads.head import mean_score_percent
 from unifier.report.page import write_report
 from unifier.report.read_results import COMPARISON_TERMS
 from unifier.training.artifacts import warn_on_error
-from unifier.training.fit import RunContext
+from unifier.training.fit import RunContext, fit
 from unifier.training.loggers import RunLoggers, WeightsAndBiases, wandb_mode
 from unifier.training.result import Interrupted, Result, Status
-from unifier.trials.plan import Trial, plan_trials, varied_settings
-from unifier.trials.trials import TrialRunner
+from unifier.trials.plan import Trial, comparison_terms, plan_trials, varied_settings
+from unifier.trials.trials import FitFn, TrialRunner
 from unifier.trials.trunk_similarity import compare_representations
 from unifier_tokenizers import InputError
 
 
 def compare(
-    comparison: Comparison, settings: Mapping[str, Any], place: RunContext, resume: Path | None = None
+    comparison: Comparison,
+    settings: Mapping[str, Any],
+    context: RunContext,
+    resume: Path | None = None,
+    *,
+    fit: FitFn = fit,
 ) -> tuple[list[Result], Path]:
-    """Run every trial; returns the results, and the comparison's folder.
+    """Run every trial of a comparison in a folder of its own.
 
-    `settings` are those of the function that described the comparison, which repeat it. comparison.json is written anew
-    after each run, report.html at the end. A run that fails on its way is a row that says so, and the others still run;
-    one whose input is bad or whose disk is full, or that is interrupted, ends the comparison: with Interrupted of the
-    comparison's own folder after Ctrl-C. Where the first cannot begin, nothing is left. An analysis or a page that
-    fails at the end is a warning. `resume` is the folder of a comparison that ended early: what has finished there is
-    not run again, and the run that was cut off, by whatever it was, goes on from its last checkpoint.
+    comparison.json is written after each run, and report.html at the end. A run that fails in training becomes a row,
+    and the other trials still run. Bad input, a full disk and Ctrl-C end the comparison. A failing analysis or report
+    is a warning. If bad input prevents the first run, no folder is left.
+
+    Args:
+        comparison: the comparison.
+        settings: the settings that repeat it, which comparison.json records.
+        context: the context of its runs, without a trial.
+        resume: the folder of the same comparison if it ended early. Finished trials are not run again, and the run
+            that was stopped resumes from its last checkpoint.
+        fit: the function that trains an experiment.
+
+    Returns:
+        The results, and the comparison's folder.
+
+    Raises:
+        Interrupted: after Ctrl-C, with the comparison's folder.
+        InputError, OSError: the user has to change the input, or make room on the disk.
     """
-    place = replace(place, group=comparison.name)
-    trials = TrialRunner(comparison, place, resume)
-    trials.check()
-    folder = resume or new_folder(place.out / comparison.name)
+    runner = TrialRunner(comparison, context, resume, fit)
+    runner.check()
+    folder = resume or new_folder(context.out / comparison.name)
 
-    def write(status: Status, **found: Any) -> dict[str, Any]:
+    def write(status: Status, **more: Any) -> dict[str, Any]:
         content = {
             "name": comparison.name,
             "status": status,
             "question": comparison.question,
-            "study": place.origin,
+            "study": context.origin,
             "settings": settings,
             "seeds": list(comparison.seeds),
-            **trials.terms,
-            "problems": trials.problems,
-            "rows": trials.all_rows(),
-            **found,
+            **comparison_terms(comparison),
+            "problems": runner.problems,
+            "rows": runner.all_rows(),
+            **more,
         }
         write_json(folder / "comparison.json", content)
         return content
 
     write("running")
     try:
-        planned = plan_trials(comparison) if comparison.search is None else plan_search(comparison, trials.result)
+        planned = plan_trials(comparison) if comparison.search is None else plan_search(comparison, runner.result)
         for trial in planned:
-            trials.run(trial, lambda: write("running"))
+            runner.run(trial, folder, lambda: write("running"))
             write("running")
-        representation, unread = list[dict[str, Any]](), list[str]()
+        similarities, unread = list[dict[str, Any]](), list[str]()
         with warn_on_error(folder, "the similarity of its trunks"):
-            representation, unread = compare_representations([row for row in trials.rows if is_finished(row)])
-        trials.problems += unread
-        whole = all(is_finished(row) for row in trials.rows)
-        content = write("finished" if whole else "failed", rows=trials.rows, representation=representation)
+            similarities, unread = compare_representations(folder, [row for row in runner.rows if is_finished(row)])
+        runner.problems += unread
+        status = "finished" if all(map(is_finished, runner.rows)) else "failed"
+        content = write(status, rows=runner.rows, representation=similarities)
     except BaseException as error:
-        if isinstance(error, InputError) and not trials.rows and resume is None:
+        if isinstance(error, InputError) and not runner.rows and resume is None:
             shutil.rmtree(folder)
             raise
         if isinstance(error, (Interrupted, KeyboardInterrupt)):
             write("interrupted")
-            raise Interrupted(folder) from None  # which is resumed, not the trial's
+            raise Interrupted(folder) from None  # The user resumes the comparison, not the run that was stopped.
         write("failed")
         error.add_note(str(folder))
         raise
     try:
         with warn_on_error(folder, "report.html"):
             write_report(folder, content)
-        log_comparison(folder, content, place)
+        log_comparison(folder, content, context)
     except KeyboardInterrupt:
         raise Interrupted(folder) from None
-    return trials.results, folder
+    return runner.results, folder
 
 
 def is_finished(row: Mapping[str, Any]) -> bool:
-    """Whether a row's run came to its end."""
+    """Return True if a row's run has finished."""
     return row["result"]["status"] == "finished"
 
 
-def log_comparison(folder: Path, content: dict[str, Any], place: RunContext) -> None:
-    """Give the comparison's report to W&B, in its group, as an evaluation of its runs."""
-    if place.wandb == "off":
+def log_comparison(folder: Path, content: Mapping[str, Any], context: RunContext) -> None:
+    """Log a comparison's report to Weights & Biases, as an evaluation in the group of its runs."""
+    if context.wandb == "off":
         return
     terms = {name: content[name] for name in COMPARISON_TERMS}
     runs = {
@@ -110,28 +121,31 @@ def log_comparison(folder: Path, content: dict[str, Any], place: RunContext) -> 
         }
         for row in content["rows"]
     }
-    tracking = RunLoggers(folder, dict)
-    tracking.add(
+    loggers = RunLoggers(folder, dict)
+    loggers.add(
         lambda: WeightsAndBiases(
             folder,
-            project=place.study,
-            group=content["name"],
+            project=context.study,
+            group=folder.name,
             job_type="evaluate",
             tags=["comparison"],
             config=to_json({**content["settings"], "seeds": content["seeds"], "trial": terms, "runs": runs}),
-            mode=wandb_mode(place.wandb),
+            mode=wandb_mode(context.wandb),
         )
     )
-    tracking.log_artifacts(folder, {})
-    tracking.close(failed=False)
+    loggers.log_artifacts(folder, {})
+    loggers.close(failed=False)
 
 
 def plan_search(comparison: Comparison, result: Callable[[Trial], Result | None]) -> Iterator[Trial]:
-    """For each experiment `comparison.search` unlike combinations, each with every seed, or all if there are no more.
+    """Yield the trials of a search: up to `comparison.search` combinations per experiment, each with every seed.
 
-    `result` says what a trial gave. Chosen by the mean validation score with a tree-structured Parzen estimator
-    (Bergstra et al. 2011), whose own seed is 0: the same scores make the same search, so one that was interrupted goes
-    the same way again.
+    A tree-structured Parzen estimator (Bergstra et al. 2011) chooses the next combination by the mean validation score.
+    Its seed is 0, so the same scores lead to the same search, and an interrupted search resumes on the same path.
+
+    Args:
+        comparison: a comparison with a search.
+        result: returns the result of a trial that has been run, or None.
     """
     try:
         import optuna
@@ -140,30 +154,35 @@ def plan_search(comparison: Comparison, result: Callable[[Trial], Result | None]
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     for make in comparison.experiments:
         values = {name: list(comparison.grid[name]) for name in varied_settings(comparison.grid, make)}
-        places = {
-            name: optuna.distributions.CategoricalDistribution(range(len(of_one))) for name, of_one in values.items()
+        choices = {
+            name: optuna.distributions.CategoricalDistribution(range(len(options))) for name, options in values.items()
         }
         study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
         untried = list(itertools.product(*map(range, map(len, values.values()))))
-        draw = random.Random(0)
+        generator = random.Random(0)
         for _ in range(min(comparison.search or 0, len(untried))):
-            asked = study.ask(dict(places))
-            if tuple(asked.params.values()) not in untried:  # the sampler may ask for one again
-                study.tell(asked, state=optuna.trial.TrialState.PRUNED)
-                study.enqueue_trial(dict(zip(values, draw.choice(untried), strict=True)))
-                asked = study.ask(dict(places))
-            untried.remove(tuple(asked.params.values()))
-            varied = {name: values[name][place] for name, place in asked.params.items()}
+            proposal = study.ask(dict(choices))
+            if tuple(proposal.params.values()) not in untried:  # The sampler may propose a combination again.
+                study.tell(proposal, state=optuna.trial.TrialState.PRUNED)
+                study.enqueue_trial(dict(zip(values, generator.choice(untried), strict=True)))
+                proposal = study.ask(dict(choices))
+            untried.remove(tuple(proposal.params.values()))
+            varied = {name: values[name][choice] for name, choice in proposal.params.items()}
             trials = [Trial(experiments=(make,), seed=seed, varied=varied) for seed in comparison.seeds]
             yield from trials
-            scores = [validation_score(found) for found in map(result, trials) if found and found.status == "finished"]
-            if len(scores) == len(trials) and not math.isnan(sum(scores)):  # one that at times diverges is no choice
-                study.tell(asked, sum(scores) / len(scores))
+            finished = [each for each in map(result, trials) if each and each.status == "finished"]
+            scores = [validation_score(each) for each in finished]
+            # A combination that diverges with one seed is not chosen, however good its other scores are.
+            if len(scores) == len(trials) and not math.isnan(sum(scores)):
+                study.tell(proposal, sum(scores) / len(scores))
             else:
-                study.tell(asked, state=optuna.trial.TrialState.FAIL)
+                study.tell(proposal, state=optuna.trial.TrialState.FAIL)
 
 
 def validation_score(result: Result) -> float:
-    """What selected the run's weights: the `mean_share` of the first metric of each task."""
-    firsts = {task: next(m for m in result.metrics if m.startswith(f"val/{task}/")) for task in result.tasks}
+    """Return the score that selected a run's weights: the mean over tasks of each one's first validation metric.
+
+    A metric is taken in percent of its best possible value.
+    """
+    firsts = {task: next(name for name in result.metrics if name.startswith(f"val/{task}/")) for task in result.tasks}
     return mean_score_percent((result.metrics[name], result.data[task]["max_score"]) for task, name in firsts.items())

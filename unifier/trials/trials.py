@@ -1,293 +1,326 @@
-"""The trials of a comparison: each one's experiment built from its parts, run, and kept as rows."""
+"""The trials of a comparison: each is built, run and recorded; a finished one is not run again."""
 
 import json
 import time
 from collections import ChainMap
-from collections.abc import Callable, MutableMapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Protocol, final
 
-from unifier.comparison import SHARE, Comparison, ExperimentFn, to_python
-from unifier.config import build_described, check_settings, experiment_reference
+from unifier.comparison import SHARE, Comparison, ExperimentFn
+from unifier.config import build_described
 from unifier.data.dataset import Subset
 from unifier.data.prepare import EncodedTask
 from unifier.experiment import Experiment
-from unifier.files import print_status, read_json, to_json
-from unifier.report.conditions import condition_label
-from unifier.report.read_results import COMPARISON_TERMS, find_changed_data, run_folder
+from unifier.files import print_status, read_json
+from unifier.report.read_results import find_changed_data, run_folder
 from unifier.training.checkpoint import load_resume_checkpoint, read_checkpoint
-from unifier.training.fit import RunContext, fit
+from unifier.training.fit import RunContext, TrialContext, fit
 from unifier.training.result import Interrupted, Result, RunFailed
-from unifier.trials.joint import budget_per_task, load_trunk, merge_experiments, shuffle, with_budget, with_trainable
+from unifier.trials.joint import budget_per_task, load_trunk, merge_experiments, shuffle, with_budget
 from unifier.trials.plan import (
     Trial,
+    comparison_terms,
     count_trials,
+    describe_trial,
+    experiment_settings,
     first_varied,
+    job_type,
     plan_trials,
+    recorded_settings,
     trial_key,
-    trial_settings,
+    trial_reference,
+    trial_rows,
     varied_settings,
 )
 from unifier_tokenizers import InputError
 
 
-def describe_trial(trial: Trial) -> str:
-    """What is trained, how, in the words of the report's tables, and its seed."""
-    names = " + ".join(make.__name__ for make in trial.experiments)
-    return f"{names} ({condition_label(trial.row())}), seed {trial.seed}"
+class FitFn(Protocol):
+    """A function that trains one experiment, as `unifier.training.fit.fit` does."""
+
+    def __call__(
+        self,
+        build: Callable[[], Experiment],
+        settings: Mapping[str, Any],
+        seed: int,
+        context: RunContext,
+        resume: Path | None = None,
+        encoded_tasks: MutableMapping[str, EncodedTask] | None = None,
+        on_start: Callable[[Result], object] = ...,
+    ) -> Result:
+        """Train the experiment and return its result; `fit` documents the arguments."""
+        ...
 
 
-def comparison_terms(comparison: Comparison) -> dict[str, Any]:
-    """What all tasks are held to, as comparison.json says it."""
-    return to_json({name: to_python(getattr(comparison, name)) for name in COMPARISON_TERMS})
+@final
+@dataclass
+class EarlierTrials:
+    """The trials that a comparison's folder holds from an earlier execution, by trial key."""
+
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, list[dict[str, Any]]])
+    results: dict[str, Result] = field(default_factory=dict[str, Result])
+    unfinished: dict[str, Path] = field(default_factory=dict[str, Path])
+    """The folders of runs that may resume from a checkpoint."""
+    problems: list[str] = field(default_factory=list[str])
+    """A line for each trial that has to run again."""
+
+    def finished(self, key: str) -> Result | None:
+        """Return the result of a trial that has finished, or None."""
+        result = self.results.get(key)
+        return result if result is not None and result.status == "finished" else None
+
+    def finished_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the trials that need not run again."""
+        return [row for key, rows in self.rows.items() if self.finished(key) for row in rows]
 
 
-def trial_rows(trial: Trial, result: Result) -> list[dict[str, Any]]:
-    """A trial's rows of comparison.json, one for each task."""
-    about = {"folder": str(result.folder), "result": result.content()}
-    return [{**trial.row(), "task": task, **about} for task in result.tasks]
+def read_earlier_trials(folder: Path, comparison: Comparison) -> EarlierTrials:
+    """Read the trials in the folder of a comparison that resumes.
+
+    A trial whose result is missing or broken becomes a problem, and runs again.
+
+    Raises:
+        InputError: the folder belongs to another comparison, or this one was started with other terms.
+    """
+    content = read_json(folder / "comparison.json", name=str, rows=list)
+    if content["name"] != comparison.name:
+        raise InputError(f'{folder} is a comparison "{content["name"]}", and cannot resume as "{comparison.name}"')
+    for name, value in comparison_terms(comparison).items():
+        if (started := content.get(name, value)) != value:
+            raise InputError(
+                f"{folder} was started with {name}={started}, and cannot resume with {name}={value}: start a new one"
+            )
+    earlier = EarlierTrials()
+    for row in content["rows"]:
+        try:
+            key, path, status = trial_key(row), folder / row["folder"], row["result"]["status"]
+        except (KeyError, TypeError) as error:
+            fault = f"lacks {error}" if isinstance(error, KeyError) else "is not an object"
+            earlier.problems.append(f"{folder / 'comparison.json'}: broken (a row {fault}); run again")
+            continue
+        earlier.rows.setdefault(key, []).append(row)
+        path = run_folder(row["folder"], folder) or path
+        try:
+            earlier.results[key] = Result.read(path)
+        except InputError as error:
+            if status != "running":  # A run that was killed has not written its result yet.
+                earlier.problems.append(f"{error}; run again")
+                continue
+        if status in ("running", "interrupted"):
+            earlier.unfinished[key] = path
+    return earlier
 
 
 @final
 class TrialRunner:
-    """What has been run so far, and what later trials need of it: results, trained trunks, encoded data."""
+    """Runs a comparison's trials, and keeps their results, rows and encoded data for later trials."""
 
-    def __init__(self, comparison: Comparison, place: RunContext, resume: Path | None = None) -> None:
-        """`resume` is the folder of the same comparison when it ended early: its rows are looked up there."""
-        self.comparison, self.place = comparison, place
-        self.terms = comparison_terms(comparison)
-        self.problems: list[str] = []
-        self.began = time.monotonic()
-        self._taken_up = 0
-        self._done: dict[str, Result] = {}
-        self._rows: dict[str, list[dict[str, Any]]] = {}
-        """Those of what is done, by what tells it apart, and of what is under way."""
-        self._known: dict[tuple[tuple[str, str], ...], dict[str, EncodedTask]] = {}
-        self._budgets: dict[Any, tuple[str, float]] = {}
-        self._earlier: dict[str, Result] = {}
-        self._earlier_rows: dict[str, list[dict[str, Any]]] = {}
-        self._stopped: dict[str, Path] = {}
-        if resume is not None:
-            self._take_up(resume)
-        self._planned = count_trials(comparison)
-        for make in comparison.experiments:
-            check_settings(make, trial_settings(comparison, make, first_varied(comparison)))
+    def __init__(
+        self, comparison: Comparison, context: RunContext, resume: Path | None = None, fit: FitFn = fit
+    ) -> None:
+        """Prepare to run a comparison.
 
-    def _take_up(self, folder: Path) -> None:
-        """Read what the runs of a comparison's folder gave; one that is gone or broken is a problem, and run again."""
-        earlier = read_json(folder / "comparison.json", name=str, rows=list)
-        if earlier["name"] != self.comparison.name:
-            raise InputError(
-                f'{folder} is a comparison "{earlier["name"]}", and cannot resume as "{self.comparison.name}"'
-            )
-        for name, now in self.terms.items():
-            if (before := earlier.get(name, now)) != now:  # older folders tell less
-                raise InputError(
-                    f"{folder} was started with {name}={before}, and cannot resume with {name}={now}: start a new one"
-                )
-        for row in earlier["rows"]:
-            try:
-                key, place, status = trial_key(row), row["folder"], row["result"]["status"]
-            except (KeyError, TypeError) as error:
-                said = f"lacks {error}" if isinstance(error, KeyError) else "is no object"
-                self.problems.append(f"{folder / 'comparison.json'}: broken (a row {said}); run again")
-                continue
-            self._earlier_rows.setdefault(key, []).append(row)
-            place = run_folder(place, folder) or Path(place)
-            try:
-                self._earlier[key] = Result.read(place)
-            except InputError as error:
-                if status != "running":  # which writes it at its end
-                    self.problems.append(f"{error}; run again")
-                    continue
-            if status in ("running", "interrupted"):
-                self._stopped[key] = place
-
-    def check(self) -> None:
-        """Build what is run first of each of several experiments, before any is trained.
-
-        Raises InputError where two cannot be matched, or not be trained together.
+        Args:
+            comparison: the comparison whose trials are run.
+            context: the context of each run, without its trial.
+            resume: the folder of the same comparison if it ended early. Its finished trials are not run again.
+            fit: the function that trains an experiment.
         """
-        several = len(self.comparison.experiments)
-        for trial in islice(plan_trials(self.comparison), several + 1 if several > 1 else 0):
-            if trial.mode != "transfer" and trial.seed == self.comparison.seeds[0]:
-                self.build(trial)
+        self.comparison, self.context, self.fit = comparison, context, fit
+        self._start_time = time.monotonic()
+        self._earlier = EarlierTrials() if resume is None else read_earlier_trials(resume, comparison)
+        self.problems = self._earlier.problems
+        self._results: dict[str, Result] = {}
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+        """Rows of finished, failed and running trials, by trial key."""
+        self._num_reused = 0
+        self._num_planned = count_trials(comparison)
+        self._encoded: dict[tuple[tuple[str, str], ...], dict[str, EncodedTask]] = {}
+        self._budgets: dict[Any, tuple[str, float]] = {}
+        for make in comparison.experiments:
+            experiment_settings(comparison, make, first_varied(comparison))
 
     @property
     def results(self) -> list[Result]:
-        """Those of what is done, in order."""
-        return list(self._done.values())
+        """The results so far, in the order of the plan."""
+        return list(self._results.values())
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Those of what is done, in order."""
-        return [row for key in self._done for row in self._rows[key]]
+        """The rows of `results`, in the same order."""
+        return [row for key in self._results for row in self._rows[key]]
+
+    def all_rows(self) -> list[dict[str, Any]]:
+        """Return all rows so far, and the earlier rows of trials that a resumed comparison has not reached yet."""
+        return [row for rows in (self._earlier.rows | self._rows).values() for row in rows]
 
     def result(self, trial: Trial) -> Result | None:
-        """What a trial gave, where it has been run."""
-        return self._done.get(trial_key(trial.row()))
+        """Return the result of a trial, or None if it has not been run."""
+        return self._results.get(trial.key)
 
-    def run(self, trial: Trial, began: Callable[[], object] = lambda: None) -> None:
-        """Run a trial, unless it has been; a run that fails on its way is a row, all else is raised as by `fit`.
+    def check(self) -> None:
+        """Build the first trials of several experiments, before any is trained.
 
-        `began` is called once its rows say where it is, so that it can go on whatever ends the program. Raises
-        InputError before it trains where its data are not those of a comparison that goes on.
+        Raises:
+            InputError: two experiments have different budgets, or cannot be trained together.
         """
-        key = trial_key(trial.row())
-        if key in self._done:
-            return
-        earlier = self._earlier.get(key)
-        if earlier is not None and earlier.status == "finished":
-            self._taken_up += 1
-            self._keep(trial, earlier)
-            return
-        if trial.start is not None and self._start_of(trial).status != "finished":
-            self.problems.append(f"{describe_trial(trial)}: left out, for the run it begins from did not finish")
-            return
-        print_status(f"run {len(self._done) + 1} of {self._planned}: {describe_trial(trial)}{self._left()}")
-        stopped_at = self._stopped.get(key)
-        if stopped_at is not None and not (stopped_at / "checkpoints" / "last.ckpt").exists():
-            stopped_at = None  # before its first step
-        if stopped_at is not None:
-            try:
-                load_resume_checkpoint(stopped_at)
-            except InputError as error:
-                self.problems.append(f"{error}; run again")
-                stopped_at = None
+        count = len(self.comparison.experiments)
+        for trial in islice(plan_trials(self.comparison), count + 1 if count > 1 else 0):
+            if trial.mode != "transfer" and trial.seed == self.comparison.seeds[0]:
+                self.build(trial)
 
-        def begin(result: Result) -> None:
-            own = trial_rows(trial, result)
-            if changed := find_changed_data([*self._finished_before(), *own]):
+    def run(self, trial: Trial, folder: Path, on_start: Callable[[], object] = lambda: None) -> None:
+        """Run a trial, unless it has been run. A run that fails in training becomes a row.
+
+        Args:
+            trial: the trial.
+            folder: the comparison's folder.
+            on_start: called as soon as the rows name the run's folder. Writing them then lets a killed run resume.
+
+        Raises:
+            InputError: before training, if the data differ from those of the comparison's earlier trials.
+            Interrupted, OSError: as raised by `fit`.
+        """
+        if trial.key in self._results:
+            return
+        if finished := self._earlier.finished(trial.key):
+            self._num_reused += 1
+            self._record(trial, finished)
+            return
+        start = trial.start_trial()
+        if start is not None and self._results[start.key].status != "finished":
+            self.problems.append(f"{describe_trial(trial)}: left out, because the run it starts from did not finish")
+            return
+        number = len(self._results) + 1
+        print_status(f"run {number} of {self._num_planned}: {describe_trial(trial)}{self._remaining_time()}")
+
+        def record_start(result: Result) -> None:
+            rows = trial_rows(trial, result)
+            if changed := find_changed_data([*self._earlier.finished_rows(), *rows]):
                 raise InputError(f"{changed[0]}: this comparison cannot go on, start a new one")
-            self._rows[key] = own
-            began()
+            self._rows[trial.key] = rows
+            on_start()
 
+        row = {**trial.row(), **comparison_terms(self.comparison)}
+        context = replace(
+            self.context,
+            job_type=job_type(self.comparison, trial),
+            origin=trial_reference(trial),
+            trial=TrialContext(self.comparison.name, folder, row),
+        )
         try:
-            result = fit(
+            result = self.fit(
                 lambda: self.build(trial),
-                self._settings(trial),
+                recorded_settings(self.comparison, trial),
                 trial.seed,
-                replace(
-                    self.place,
-                    job_type=self._job(trial),
-                    origin=self._origin(trial),
-                    trial={**trial.row(), **self.terms},
-                ),
-                resume=stopped_at,
-                encoded_tasks=self._data(trial),
-                on_start=begin,
+                context,
+                resume=self._resume_folder(trial),
+                encoded_tasks=self._encoded_tasks(trial),
+                on_start=record_start,
             )
         except RunFailed as failure:
             result = failure.result
-        except InputError:  # what is bad has to be mended, and is other data then
-            self._rows.pop(key, None)
+        except InputError:  # The user has to change the data, so no earlier state of this run is of use.
+            self._rows.pop(trial.key, None)
             raise
-        except Interrupted as stopped:
-            self._keep(trial, Result.read(stopped.folder))
+        except Interrupted as interruption:
+            self._record(trial, Result.read(interruption.folder))
             raise
-        self._keep(trial, result)
-
-    def _finished_before(self) -> list[dict[str, Any]]:
-        """The rows of a comparison that goes on whose runs need not be run again."""
-        finished = [key for key, earlier in self._earlier.items() if earlier.status == "finished"]
-        return [row for key in finished for row in self._earlier_rows[key]]
-
-    def all_rows(self) -> list[dict[str, Any]]:
-        """The rows so far, and those of a comparison that goes on whose trials have not been reached again."""
-        return [row for rows in (self._earlier_rows | self._rows).values() for row in rows]
-
-    def _keep(self, trial: Trial, result: Result) -> None:
-        key = trial_key(trial.row())
-        self._done[key], self._rows[key] = result, trial_rows(trial, result)
-
-    def _left(self) -> str:
-        """How long the rest will take, told by the runs so far."""
-        run = len(self._done) - self._taken_up
-        if not run:
-            return ""
-        minutes = (time.monotonic() - self.began) / run * (self._planned - len(self._done)) / 60
-        return f"; about {minutes:.0f} min left" if minutes >= 1 else ""
+        self._record(trial, result)
 
     def build(self, trial: Trial) -> Experiment:
-        """What a trial trains; raises InputError where its parts do not fit each other."""
-        parts = [self._part(make, trial) for make in trial.experiments]
+        """Build the experiment that a trial trains.
+
+        Raises:
+            InputError: its parts do not fit each other.
+        """
+        parts = [self._build_part(make, trial) for make in trial.experiments]
         if trial.mode == "joint":
             joint = merge_experiments(parts)
-            shared = replace(
+            training = replace(
                 joint.training,
                 sampling_temperature=self.comparison.sampling_temperature,
                 loss_weighting=self.comparison.loss_weighting,
             )
-            return replace(joint, training=shared)
+            return replace(joint, training=training)
         experiment = parts[0]
         if trial.mode == "solo":
             return experiment
-        if trial.start is not None:
-            best = read_checkpoint(self._start_of(trial).folder / "checkpoints" / "best.ckpt")
-            weights = {n.removeprefix("trunk."): w for n, w in best["state_dict"].items() if n.startswith("trunk.")}
-            load_trunk(experiment.trunk, weights, start=trial.start.__name__)
+        if (start := trial.start_trial()) is not None:
+            checkpoint = read_checkpoint(self._results[start.key].folder / "checkpoints" / "best.ckpt")
+            state: Mapping[str, Any] = checkpoint["state_dict"]
+            weights = {name.removeprefix("trunk."): w for name, w in state.items() if name.startswith("trunk.")}
+            load_trunk(experiment.trunk, weights, start=start.name)
         if trial.shuffled:
             shuffle(experiment.trunk, trial.seed)
-        return with_trainable(experiment, trial.trainable)
+        return replace(experiment, training=replace(experiment.training, trainable=trial.trainable))
 
-    def _part(self, make: ExperimentFn, trial: Trial) -> Experiment:
-        """One experiment with the budget that all tasks have, called as its rows call it."""
-        experiment = replace(build_described(make, self._own(make, trial), Experiment), name=make.__name__)
+    def _build_part(self, make: ExperimentFn, trial: Trial) -> Experiment:
+        """Build one experiment under the comparison's budget, named as in the comparison's rows."""
+        settings = experiment_settings(self.comparison, make, trial.varied)
+        experiment = replace(build_described(make, settings, Experiment), name=make.__name__)
         if "transfer" in self.comparison.modes and experiment.trunk.pretrained:
-            raise InputError(f"transfer: the trunk of {make.__name__} is trained before, so its control is not random")
+            raise InputError(f"transfer: the trunk of {make.__name__} is pretrained, so its control is not random")
         if self.comparison.search is not None and experiment.training.refit:
             raise InputError(f"search={self.comparison.search}: with refit=true no validation is left to choose by")
         if SHARE in trial.varied:
-            share = trial.varied[SHARE]
-            chosen = {name: Subset(task.source, share, trial.seed) for name, task in experiment.tasks.items()}
-            tasks = {name: replace(task, source=chosen[name]) for name, task in experiment.tasks.items()}
+            tasks = {
+                name: replace(task, source=Subset(task.source, trial.varied[SHARE], trial.seed))
+                for name, task in experiment.tasks.items()
+            }
             experiment = replace(experiment, tasks=tasks)
-        unit, amount = self.comparison.budget_unit, self.comparison.budget
-        if amount is None:
-            amount = budget_per_task(experiment, unit)
-            # A fold's budget is its own: where folds differ in size, so do as many passes over them.
-            alike = trial.varied.get(unit), trial.varied.get("fold")
-            name, other = self._budgets.setdefault(alike, (experiment.name, amount))
-            if amount != other:
+        unit, budget = self.comparison.budget_unit, self.comparison.budget
+        if budget is None:
+            budget = budget_per_task(experiment, unit)
+            # Folds may differ in size, so each fold keeps a budget of its own, as does each value of a varied budget.
+            group = trial.varied.get(unit), trial.varied.get("fold")
+            first, expected = self._budgets.setdefault(group, (make.__name__, budget))
+            if budget != expected:
                 raise InputError(
-                    f"{name} stops at {other:,.0f} {unit} an task and {experiment.name} at {amount:,.0f}: "
+                    f"{first} stops at {expected:,.0f} {unit} a task and {make.__name__} at {budget:,.0f}: "
                     f"give the comparison one budget for all"
                 )
-        return with_budget(experiment, unit, amount)
+        return with_budget(experiment, unit, budget)
 
-    def _own(self, make: ExperimentFn, trial: Trial) -> dict[str, Any]:
-        """An experiment's settings in a trial, defaults filled in."""
-        return check_settings(make, trial_settings(self.comparison, make, trial.varied))
+    def _record(self, trial: Trial, result: Result) -> None:
+        self._results[trial.key], self._rows[trial.key] = result, trial_rows(trial, result)
 
-    def _settings(self, trial: Trial) -> dict[str, Any]:
-        own = {make.__name__: self._own(make, trial) for make in trial.experiments}
-        shares = {SHARE: trial.varied[SHARE]} if SHARE in trial.varied else {}
-        return {**(own if trial.mode == "joint" else own[trial.name]), **shares}
+    def _remaining_time(self) -> str:
+        """Estimate the minutes left from the runs of this execution; empty if there are none, or under a minute."""
+        num_run = len(self._results) - self._num_reused
+        if not num_run:
+            return ""
+        seconds_per_run = (time.monotonic() - self._start_time) / num_run
+        minutes = seconds_per_run * (self._num_planned - len(self._results)) / 60
+        return f"; about {minutes:.0f} min left" if minutes >= 1 else ""
 
-    def _data(self, trial: Trial) -> MutableMapping[str, EncodedTask]:
-        """The encoded tasks of a trial's experiments, as far as a run before it had the same ones."""
-        drawn = {"seed": trial.seed} if SHARE in trial.varied else {}
+    def _resume_folder(self, trial: Trial) -> Path | None:
+        """Return the folder that a trial resumes in, or None if it starts again."""
+        folder = self._earlier.unfinished.get(trial.key)
+        if folder is None or not (folder / "checkpoints" / "last.ckpt").exists():
+            return None
+        try:
+            load_resume_checkpoint(folder)
+        except InputError as error:
+            self.problems.append(f"{error}; run again")
+            return None
+        return folder
+
+    def _encoded_tasks(self, trial: Trial) -> MutableMapping[str, EncodedTask]:
+        """Return the encoded tasks of a trial, with those that an earlier trial left under the same settings.
+
+        Tasks of settings that are no longer varied are dropped, because encoded data may be large.
+        """
+        seed = {"seed": trial.seed} if SHARE in trial.varied else {}
         keys = tuple(
-            (make.__name__, json.dumps({**varied_settings(trial.varied, make), **drawn}, default=str))
+            (make.__name__, json.dumps({**varied_settings(trial.varied, make), **seed}, default=str))
             for make in trial.experiments
         )
         alone = [(key,) for key in keys]
-        for old in [known for known in self._known if known not in (keys, *alone)][: -len(self.comparison.experiments)]:
-            del self._known[old]  # one value of what varies is done after the other
-        return ChainMap(self._known.setdefault(keys, {}), *(self._known.get(key, {}) for key in alone))
-
-    def _start_of(self, trial: Trial) -> Result:
-        assert trial.start is not None
-        start = Trial(experiments=(trial.start,), seed=trial.seed, varied=varied_settings(trial.varied, trial.start))
-        return self._done[trial_key(start.row())]
-
-    def _origin(self, trial: Trial) -> str | list[str]:
-        origins = [experiment_reference(make) for make in trial.experiments]
-        return origins if trial.mode == "joint" else origins[0]
-
-    def _job(self, trial: Trial) -> str:
-        if trial.mode == "transfer":
-            return "transfer"
-        return "pretrain" if trial.mode == "solo" and "transfer" in self.comparison.modes else "train"
+        unused = [cached for cached in self._encoded if cached not in (keys, *alone)]
+        for cached in unused[: -len(self.comparison.experiments)]:
+            del self._encoded[cached]
+        return ChainMap(self._encoded.setdefault(keys, {}), *(self._encoded.get(key, {}) for key in alone))

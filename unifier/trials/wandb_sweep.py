@@ -1,4 +1,4 @@
-"""An experiment's settings as a W&B sweep, for agents on any number of machines."""
+"""An experiment's settings as a Weights & Biases sweep, for agents on any number of machines."""
 
 import sys
 from collections.abc import Mapping
@@ -19,11 +19,17 @@ Method = Literal["grid", "random", "bayes"]
 def sweep_configuration(
     reference: str, given: Mapping[str, str], *, metric: str, method: str, runs: int | None
 ) -> dict[str, Any]:
-    """What W&B needs to know: each setting of FILE[:name] with its values, and the command that an agent runs.
+    """Build the configuration of a sweep: each setting's values, and the command that an agent runs.
 
-    `given` holds values with commas between them, by the name of the setting or as `seed`; `metric` is one of
-    validation's, higher being better; `runs` is the most there will be. Raises InputError for what `unifier run` would
-    not take.
+    Args:
+        reference: FILE[:name] of the experiment.
+        given: comma-separated values by setting; `seed` is one of the names.
+        metric: the validation metric to maximize, such as val/score.
+        method: one of `Method`.
+        runs: the maximum number of runs. Only a grid may leave it out.
+
+    Raises:
+        InputError: `unifier run` would refuse a value, or the options do not fit together.
     """
     function = load_experiment(reference)
     if get_type_hints(function)["return"] is Comparison:
@@ -34,20 +40,20 @@ def sweep_configuration(
         raise InputError(f"--runs {runs}: at least 1 is needed")
     if not metric.startswith("val/"):
         raise InputError(f"--metric {metric}: one of validation is expected, such as val/score; tests are not tuned on")
-    values = {name: texts.split(",") for name, texts in given.items()}
-    if not values:
+    texts = {name: text.split(",") for name, text in given.items()}
+    if not texts:
         raise InputError("a sweep varies something: give it settings with their values, such as dim=64,128 seed=0,1")
-    first = {name: texts[0] for name, texts in values.items() if name != "seed"}
+    first = {name: values[0] for name, values in texts.items() if name != "seed"}
     check_settings(function, first)
 
-    def read(name: str, text: str) -> Any:
+    def parse(name: str, text: str) -> Any:
         if name == "seed":
             return check_seed(parse_setting(name, text, int))
         return check_settings(function, first | {name: text})[name]
 
-    parameters = {name: [read(name, text) for text in texts] for name, texts in values.items()}
+    parameters = {name: [parse(name, text) for text in values] for name, values in texts.items()}
     if True in parameters.get("refit", ()):
-        raise InputError("refit=true: no validation is left for a sweep to choose by; refit what it found")
+        raise InputError("refit=true: no validation is left for a sweep to choose by; refit the settings that it chose")
     return {
         "name": function.__name__,
         "project": Path(split_reference(reference)[0]).stem,
@@ -55,18 +61,22 @@ def sweep_configuration(
         "command": ["${env}", "unifier", "run", reference, "${args_no_hyphens}"],
         "method": method,
         "metric": {"name": metric, "goal": "maximize"},
-        "parameters": {name: {"values": several} for name, several in parameters.items()},
+        "parameters": {name: {"values": values} for name, values in parameters.items()},
     } | ({"run_cap": runs} if runs is not None else {})
 
 
 def start_sweep(configuration: Mapping[str, Any]) -> str:
-    """Make the sweep at W&B; returns its id. Raises InputError where no key is known, or W&B is out of reach."""
+    """Create the sweep at W&B and return its id.
+
+    Raises:
+        InputError: no API key is set, or W&B cannot be reached.
+    """
     if (mode := wandb_mode(None)) != "online":
-        raise InputError(f"a sweep lives at W&B, and the mode here is {mode}: log in there, or take --dry to see it")
+        raise InputError(f"a sweep needs W&B online, and its mode is {mode}: log in, or print the sweep with --dry")
     import wandb
 
     try:
         with redirect_stdout(sys.stderr):
             return wandb.sweep(dict(configuration))
-    except Exception as error:  # W&B's own, and whatever its network raises
-        raise InputError(f"W&B did not make the sweep: {one_line(error)}") from error
+    except Exception as error:  # W&B raises errors of its own and those of its network library.
+        raise InputError(f"W&B did not create the sweep: {one_line(error)}") from error
