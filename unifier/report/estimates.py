@@ -1,6 +1,4 @@
-"""A mean over seeds or folds, and its 95 % confidence interval.
-
-Numbers as text, without digits that mean nothing."""
+"""Means with 95 % confidence intervals, and numbers as text without digits that the interval does not support."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -9,152 +7,179 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+MINUS = "−"
+"""The true minus sign, which is as wide as a digit."""
+
+UNIT_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+"""Scales of large numbers and their SI prefixes."""
+
+MAX_DECIMALS = 6
+"""The most digits after the point."""
+
 
 class Estimate(NamedTuple):
-    """A mean with its 95 % interval, by Student's t; one value has none, nor have values that are all the same."""
+    """A mean with a 95 % interval that is symmetric about it."""
 
     mean: float
-    half: float | None
-    """Half the interval's width."""
-    size: int
+    half_width: float | None
+    """Half the width of the interval; None for a single value or for equal values."""
+    num_values: int
+    """The number of values."""
     unit: str = "seed"
-    """What there are so many of."""
+    """The noun of a value: "seed", "fold" or "test example"."""
 
     @property
     def low(self) -> float | None:
-        """The interval's lower end."""
-        return None if self.half is None else self.mean - self.half
+        """The lower end of the interval."""
+        return None if self.half_width is None else self.mean - self.half_width
 
     @property
     def high(self) -> float | None:
-        """The interval's upper end."""
-        return None if self.half is None else self.mean + self.half
+        """The upper end of the interval."""
+        return None if self.half_width is None else self.mean + self.half_width
+
+    @property
+    def bound(self) -> float:
+        """The largest absolute value in the interval, or that of the mean if there is no interval."""
+        return abs(self.mean) + (self.half_width or 0.0)
 
     @property
     def contains_zero(self) -> bool:
-        """Whether the interval holds 0; where there is none, whether the mean is 0."""
-        return abs(self.mean) <= (self.half or 0.0)
+        """True if the interval contains 0; without an interval, True if the mean is 0."""
+        return abs(self.mean) <= (self.half_width or 0.0)
 
     @property
     def sign(self) -> int:
-        """1 or -1 where the interval leaves 0 out, else 0: the values cannot be told from none."""
-        if self.half is None or self.contains_zero:
+        """1 or -1 if the interval excludes 0, else 0."""
+        if self.half_width is None or self.contains_zero:
             return 0
         return 1 if self.mean > 0 else -1
 
-    def among(self, choices: int) -> "Estimate":
-        """The estimate with its interval widened by Bonferroni for the best of `choices`."""
-        if self.half is None:
+    def bonferroni(self, choices: int) -> "Estimate":
+        """Widen Student's interval by Bonferroni's correction for the best of `choices`."""
+        if self.half_width is None:
             return self
-        wide, narrow = (stats.t.ppf(1 - 0.025 / number, self.size - 1) for number in (choices, 1))
-        return self._replace(half=self.half * float(wide / narrow))
+        wide, narrow = (stats.t.ppf(1 - 0.025 / number, self.num_values - 1) for number in (choices, 1))
+        return self._replace(half_width=self.half_width * float(wide / narrow))
+
+    def scaled(self, factor: float) -> "Estimate":
+        """Return the estimate in another unit of measurement, `factor` times as large."""
+        half_width = None if self.half_width is None else self.half_width * abs(factor)
+        return self._replace(mean=self.mean * factor, half_width=half_width)
 
 
 def estimate(values: Iterable[float], unit: str = "seed") -> Estimate:
-    """The mean of at least one value, and its interval.
+    """Return the mean of at least one value and its 95 % interval by Student's t.
 
-    Scores of a finite test come in steps, so that values that are the same, but for rounding, say nothing of how far
-    others would lie apart.
+    Values that are equal up to rounding have no interval. Scores of a finite test set come in steps, so equal scores do
+    not show how far other scores would lie apart.
     """
     array = np.fromiter(values, float)
-    half = None
+    half_width = None
     if not np.allclose(array, array[0], rtol=1e-9, atol=1e-12):
-        half = float(stats.t.ppf(0.975, len(array) - 1) * stats.sem(array))
-    return Estimate(float(array.mean()), half, len(array), unit)
+        half_width = float(stats.t.ppf(0.975, len(array) - 1) * stats.sem(array))
+    return Estimate(float(array.mean()), half_width, len(array), unit)
 
 
-MINUS = "−"
+def num_decimals(estimate: Estimate) -> int:
+    """Return the number of digits after the point that an estimate deserves.
 
-
-UNIT_NAMES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-
-MAX_DECIMALS = 6
-"""Digits after the point that a number has at most."""
-
-
-def decimals(estimate: Estimate) -> int:
-    """Digits after the point: one, as scores out of 100 have it, none where tens are unsure, more of what is small.
-
-    A small number has two digits of half its interval, or where it has none three of its own.
+    Scores out of 100 have one digit, or none if half the interval is 10 or more. A small number has two digits of half
+    its interval, or three digits of its own if there is no interval.
     """
-    half, mean = estimate.half or 0.0, abs(estimate.mean)
-    if half >= 10:
+    half_width, mean = estimate.half_width or 0.0, abs(estimate.mean)
+    if half_width >= 10:
         return 0
-    if mean >= 10 or half >= 1:
+    if mean >= 10 or half_width >= 1:
         return 1
-    digits, size = (2, half) if half else (3, mean)
+    digits, size = (2, half_width) if half_width else (3, mean)
     return min(digits - 1 - math.floor(math.log10(size)), MAX_DECIMALS) if size > 0 else 1
 
 
 def format_number(value: float, places: int = 1, *, signed: bool = False) -> str:
-    """A number with a true minus sign, and none before a zero."""
-    said = f"{value:{'+' if signed else ''}.{places}f}"
-    if float(said) == 0:
-        return said.lstrip("+-")
-    return said.replace("-", MINUS)
+    """Format a number with a true minus sign, and without a sign if it rounds to zero."""
+    text = f"{value:{'+' if signed else ''}.{places}f}"
+    if float(text) == 0:
+        return text.lstrip("+-")
+    return text.replace("-", MINUS)
 
 
-def plus_minus(estimate: Estimate, most: int = MAX_DECIMALS, *, signed: bool = False) -> str:
-    """97.2 ± 0.6, with that many digits after the point at most; the mean alone where there is no interval."""
-    places = min(decimals(estimate), most)
+def plus_minus(estimate: Estimate, max_places: int = MAX_DECIMALS, *, signed: bool = False) -> str:
+    """Format an estimate as 97.2 ± 0.6 with at most `max_places` decimals, or its mean if there is no interval."""
+    places = min(num_decimals(estimate), max_places)
     mean = format_number(estimate.mean, places, signed=signed)
-    return mean if estimate.half is None else f"{mean} ± {format_number(estimate.half, places)}"
+    return mean if estimate.half_width is None else f"{mean} ± {format_number(estimate.half_width, places)}"
 
 
-def format_alone(value: float, least: int = 1) -> str:
-    """A number of which no interval is told, with that many digits after the point at least: 97.2, 0.262, 3.41."""
-    return format_number(value, max(decimals(Estimate(value, None, 1)), least))
+def format_value(value: float, min_places: int = 1) -> str:
+    """Format a number without an interval, with at least `min_places` decimals: 97.2, 0.262, 3.41."""
+    return format_number(value, max(num_decimals(Estimate(value, None, 1)), min_places))
 
 
-def interval(estimate: Estimate) -> str:
-    """(95 % interval 0.4 to 1.2), or that there is none: of one seed or fold, or where all are the same.
+def format_bound(estimate: Estimate) -> str:
+    """Format the bound of an estimate, rounded up so that the interval lies within it."""
+    places = num_decimals(estimate)
+    return format_number(math.ceil(round(estimate.bound * 10**places, 6)) / 10**places, places)
 
-    An end that is not 0 is not rounded to it, so that an interval holds 0 where it says so.
+
+def format_interval(estimate: Estimate, *notes: str) -> str:
+    """Format the interval in parentheses with its unit: (95 % interval over 3 seeds: 0.4 to 1.2).
+
+    An end that is not 0 is never rounded to 0, so the printed interval contains 0 only if the interval does. Without an
+    interval, the text gives the reason: a single value or equal values.
+
+    Args:
+        estimate: The estimate whose interval is formatted.
+        notes: Remarks on the interval, such as a correction or a p-value. They follow after commas.
     """
+    over = count_noun(estimate.num_values, estimate.unit)
     if estimate.low is None or estimate.high is None:
-        alike = (
-            f"the same in {count_noun(estimate.size, estimate.unit)}" if estimate.size > 1 else f"one {estimate.unit}"
-        )
-        return f"({alike}: no interval)"
-    places = decimals(estimate)
+        reason = f"the same in {over}" if estimate.num_values > 1 else f"one {estimate.unit}"
+        return f"({join_nonempty(f'{reason}: no interval', *notes)})"
+    places = num_decimals(estimate)
     while any(end and not round(end, places) for end in (estimate.low, estimate.high)):
         places += 1
-    return f"(95 % interval {format_number(estimate.low, places)} to {format_number(estimate.high, places)})"
+    ends = f"{format_number(estimate.low, places)} to {format_number(estimate.high, places)}"
+    return f"({join_nonempty(f'95 % interval over {over}: {ends}', *notes)})"
+
+
+def format_p_value(p: float) -> str:
+    """Format a p-value with three decimals: p = 0.012, p < 0.001."""
+    return f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
 
 
 def magnitude(estimate: Estimate) -> Estimate:
-    """The same without its sign, for a sentence whose verb says it: costs 0.7 (0.3 to 1.0)."""
+    """Return the estimate without the sign of its mean, for a sentence whose verb gives the direction."""
     return estimate._replace(mean=abs(estimate.mean))
 
 
 def format_range(low: float, high: float | None = None) -> str:
-    """1.8 M; a range as 0.8–1.3 T."""
+    """Format a large number as 1.8 M, or a range of large numbers as 0.8–1.3 T."""
     largest = low if high is None else high
-    scale, unit = next(((scale, f" {unit}") for scale, unit in UNIT_NAMES if abs(largest) >= scale), (1.0, ""))
+    scale, prefix = next(((scale, f" {prefix}") for scale, prefix in UNIT_PREFIXES if abs(largest) >= scale), (1.0, ""))
     ends = [low / scale] if high is None else [low / scale, high / scale]
-    places = 0 if largest / scale >= 100 or (not unit and largest >= 10) else 1
-    said = [f"{end:.{places}f}" for end in ends]
-    if len(said) == 2 and said[0] == said[1]:
-        said = [f"{end:.{places + 1}f}" for end in ends]
-    return "–".join(said) + unit
+    places = 0 if largest / scale >= 100 or (not prefix and largest >= 10) else 1
+    texts = [f"{end:.{places}f}" for end in ends]
+    if len(texts) == 2 and texts[0] == texts[1]:
+        texts = [f"{end:.{places + 1}f}" for end in ends]
+    return "–".join(texts) + prefix
 
 
-def join(words: Sequence[str]) -> str:
-    """a, b and c."""
+def join_words(words: Sequence[str]) -> str:
+    """Join words as a, b and c."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def list_names(*parts: str, between: str = ", ") -> str:
-    """a, b, c, without those that are empty."""
+def join_nonempty(*parts: str, between: str = ", ") -> str:
+    """Join the parts that are not empty."""
     return between.join(filter(None, parts))
 
 
-def plain_name(name: str) -> str:
-    """A metric's or an experiment's name as the field writes it."""
+def display_name(name: str) -> str:
+    """Return the name of a metric or an experiment as prose writes it: BLEU, macro f1."""
     return {"bleu": "BLEU", "chrf": "chrF"}.get(name, name.replace("_", " "))
 
 
 def count_noun(number: int, noun: str) -> str:
-    """1 seed, 2 seeds."""
+    """Return the number with its noun: 1 seed, 2 seeds."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

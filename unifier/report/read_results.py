@@ -1,4 +1,4 @@
-"""From a folder to the rows of a report; missing, broken, diverged and duplicate runs are named."""
+"""Read the rows of a report from a folder, and name the runs that are missing, broken, diverged or copied."""
 
 import itertools
 import math
@@ -11,15 +11,13 @@ from unifier.files import read_json
 from unifier.report.conditions import ResultRow, data_of, metric_of, metrics_of, row_score_range, task_score_range
 from unifier_tokenizers import InputError
 
-DEFAULT_TERMS = {"mode": "solo", "start": None, "shuffled": False, "trainable": "all", "varied": {}}
-"""Defaults for a row that lacks these, as that of a run that belongs to no comparison."""
-
+DEFAULT_FACTS = {"mode": "solo", "start": None, "shuffled": False, "trainable": "all", "varied": {}}
+"""Values for the keys that a row may lack, as the row of a run outside comparisons does."""
 
 COMPARISON_TERMS = ("budget_unit", "budget", "sampling_temperature", "loss_weighting")
-"""What all tasks of a comparison are held to, which its settings need not tell."""
+"""The terms that a comparison sets for all its tasks. The settings of a run may lack them."""
 
-
-REQUIRED_KEYS = {
+REQUIRED_RESULT_KEYS = {
     "name": str,
     "tasks": list,
     "seed": int,
@@ -28,301 +26,333 @@ REQUIRED_KEYS = {
     "parameters": dict,
     "budget": dict,
 }
-"""What a result must have to be reported, each of its type."""
+"""The keys that a result.json must have, with their types."""
 
-
-REQUIRED_ROW_KEYS = {"name": str, "status": str, "rows": list}
-"""What a comparison must have."""
+REQUIRED_COMPARISON_KEYS = {"name": str, "status": str, "rows": list}
+"""The keys that a comparison.json must have, with their types."""
 
 
 @final
 @dataclass(frozen=True)
 class Results:
-    """What one page reports."""
+    """Content of one report page."""
 
     name: str
     rows: list[ResultRow]
-    """Those of runs that ended well; "folder" is a Path that is there, or None."""
+    """Rows of finished runs. Their "folder" is the path of an existing folder, or None."""
     question: str = ""
     status: str = "finished"
     problems: list[str] = field(default_factory=list[str])
-    """A line for each run that is left out, or not whole."""
+    """One line for each run that is left out or incomplete."""
     representation: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
-    repeats: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list[tuple[str, Mapping[str, Any]]])
-    """What repeats it, each by itself: FILE:name of an experiment or a comparison, and its settings."""
-
-
-def read_results(folder: Path) -> Results:
-    """What lies in a folder: a comparison's, a run's, or one with several of either somewhere below it.
-
-    Raises InputError where there is nothing to report.
-    """
-    for name, needed in (("comparison.json", REQUIRED_ROW_KEYS), ("result.json", REQUIRED_KEYS)):
-        if (folder / name).exists():
-            return collect_results(folder, read_json(folder / name, **needed))
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
-    return _study_of_all(folder)
-
-
-def collect_results(folder: Path, content: Mapping[str, Any]) -> Results:
-    """The study that a comparison.json or a result.json holds, which lies in `folder` or is about to."""
-    if "rows" in content:
-        problems = [str(line) for line in content.get("problems", ())]
-        rows = _sound(_placed(content["rows"], folder), problems)
-        return Results(
-            name=content["name"],
-            rows=rows,
-            question=content.get("question") or "",
-            status=content["status"],
-            problems=problems,
-            representation=_pairs(content),
-            repeats=_repeats(content),
-        )
-    problems, about = list[str](), _about(folder)
-    rows = _sound(_rows(folder, content, about), problems)
-    return Results(content["name"], rows, status=content["status"], problems=problems, repeats=_repeats_of_run(about))
-
-
-def _study_of_all(folder: Path) -> Results:
-    problems: list[str] = []
-    sources: list[_Source] = []
-    repeats: list[tuple[str, Mapping[str, Any]]] = []
-    for path in sorted(folder.rglob("comparison.json")):
-        try:
-            content = read_json(path, **REQUIRED_ROW_KEYS)
-            rows = _placed(content["rows"], path.parent)
-        except InputError as error:
-            problems.append(str(error))
-            continue
-        whole = {**content.get("settings", {}), "comparison": content["name"], **_terms(content)}
-        sources.append(_Source(whole, rows, _pairs(content)))
-        problems += map(str, content.get("problems", ()))
-        repeats += _repeats(content)
-    known = {row["folder"].resolve() for source in sources for row in source.rows if row["folder"]}
-    for run in sorted({path.parent for name in ("result.json", "settings.json") for path in folder.rglob(name)}):
-        if run.resolve() not in known:
-            try:
-                result, about = read_json(run / "result.json", **REQUIRED_KEYS), _about(run)
-                whole = {"comparison": about.get("comparison") or "none", **_terms(about.get("trial") or {})}
-                sources.append(_Source(_flat(result.get("settings", {})) | whole, _rows(run, result, about)))
-                repeats += _repeats_of_run(about)
-            except InputError as error:
-                if str(error) not in problems:
-                    problems.append(str(error))
-    told = _told_apart(sources)
-    representation = [pair for source in told for pair in source.pairs]
-    rows = _sound(_once([row for source in told for row in source.rows], problems), problems)
-    if not rows:
-        said = f"; {problems[0]}" if problems else ""
-        raise InputError(f"{folder}: holds no comparison.json and no finished result.json{said}; give a run's folder")
-    return Results(folder.resolve().name, rows, problems=problems, representation=representation, repeats=repeats)
-
-
-def _terms(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the `TERMS` that a file tells; older ones tell less."""
-    return {name: content[name] for name in COMPARISON_TERMS if name in content}
-
-
-def _repeats(content: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """What repeats the whole of which a comparison.json or a settings.json tells; nothing where it does not say."""
-    study = content.get("study")  # a list where several experiments were trained together, by a comparison
-    return [(study, content.get("settings", {}))] if study and isinstance(study, str) else []
-
-
-def _about(folder: Path) -> dict[str, Any]:
-    """What a run's settings.json says, if there is one; raises InputError where a comparison's lacks its trial."""
-    path = folder / "settings.json"
-    about = read_json(path, settings=dict, seed=int) if path.exists() else {}
-    if (name := about.get("comparison")) and not about.get("trial"):
-        raise InputError(
-            f'{folder.parent}: runs of the comparison "{name}" do not all say how they were trained: '
-            f"report {folder.parent.parent / name}"
-        )
-    return about
-
-
-def _repeats_of_run(about: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """What repeats a run; nothing for one of a comparison, which no command does by itself."""
-    if about.get("comparison"):
-        return []
-    return [(study, {**settings, "seed": about["seed"]}) for study, settings in _repeats(about)]
-
-
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's settings in one mapping: what a joint run holds for each of its experiments is put together."""
-    found: dict[str, Any] = {}
-    for name, own in settings.items():
-        found |= own if isinstance(own, Mapping) else {name: own}
-    return found
-
-
-def _pairs(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The pairs of trunks that a comparison.json compares, each trunk told as rows are."""
-    return [{**pair, **{one: _of_fold(pair[one]) for one in "ab"}} for pair in content.get("representation", ())]
-
-
-def _rows(folder: Path, result: Mapping[str, Any], about: Mapping[str, Any]) -> list[ResultRow]:
-    mode = "solo" if len(result["tasks"]) == 1 else "joint"
-    own = {"experiment": result["name"], "seed": result["seed"], "folder": folder, "result": result}
-    trial = about.get("trial") or {}
-    return [{**DEFAULT_TERMS, "mode": mode, **own, **trial, "task": task} for task in result["tasks"]]
-
-
-def _placed(rows: Iterable[ResultRow], base: Path) -> list[ResultRow]:
-    rows = list(rows)
-    if not all(isinstance(row, Mapping) and {"experiment", "task", "seed"} <= row.keys() for row in rows):
-        raise InputError(f"{base / 'comparison.json'}: broken (a row lacks its experiment, task or seed)")
-    return [{**DEFAULT_TERMS, **row, "folder": run_folder(row.get("folder") or "", base)} for row in rows]
-
-
-def run_folder(text: str, base: Path) -> Path | None:
-    """A run's folder as a comparison's row has it, or beside the comparison's, `base`, if all were moved together."""
-    if not text:
-        return None
-    tail = Path(*Path(text).parts[-2:])  # <experiment>/<run id>, as `runs` holds them
-    candidates = (Path(text), base / text, base.parent.parent / tail, base / tail)
-    return next((path for path in candidates if path.is_dir()), None)
+    """Similarities of pairs of trunks; each trunk is described by the keys of a row."""
+    recipes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list[tuple[str, Mapping[str, Any]]])
+    """Each recipe or comparison to run again: FILE:name and its settings."""
 
 
 class _Source(NamedTuple):
-    """A comparison, or a run that was started alone: the settings of the whole, its rows, and its pairs of trunks."""
+    """One comparison, or one run outside comparisons."""
 
     settings: Mapping[str, Any]
     rows: list[ResultRow]
     pairs: Sequence[Mapping[str, Any]] = ()
+    """Pairs of trunks whose representations were compared."""
 
 
-def _told_apart(sources: Sequence[_Source]) -> list[_Source]:
-    """The same, with rows and pairs under what tells the whole apart.
+def read_results(folder: Path) -> Results:
+    """Read the folder of a comparison, the folder of a run, or all comparisons and runs below a folder.
 
-    That is in what it differs from others that trained the same task of the same experiment. Whether a run is of a
-    comparison counts, since that has a budget which no setting of the run tells.
+    Raises:
+        InputError: The folder does not exist or holds nothing to report.
     """
-    sources = [source._replace(settings=_fixed(source.settings, source.rows)) for source in sources]
+    for name, required in (("comparison.json", REQUIRED_COMPARISON_KEYS), ("result.json", REQUIRED_RESULT_KEYS)):
+        if (folder / name).exists():
+            return collect_results(folder, read_json(folder / name, **required))
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder")
+    return _read_all_below(folder)
+
+
+def collect_results(folder: Path, content: Mapping[str, Any]) -> Results:
+    """Return the results in the content of a comparison.json or a result.json.
+
+    Args:
+        folder: The folder of the file. The file itself may not be written yet.
+        content: The content of the file.
+    """
+    if "rows" in content:
+        problems = [str(line) for line in content.get("problems", ())]
+        return Results(
+            name=content["name"],
+            rows=_usable_rows(_locate_runs(content["rows"], folder), problems),
+            question=content.get("question") or "",
+            status=content["status"],
+            problems=problems,
+            representation=_trunk_pairs(content),
+            recipes=_recipes(content),
+        )
+    problems, settings = list[str](), _run_settings(folder)
+    rows = _usable_rows(_rows_of_run(folder, content, settings), problems)
+    recipes = _recipes_of_run(settings)
+    return Results(content["name"], rows, status=content["status"], problems=problems, recipes=recipes)
+
+
+def run_folder(text: str, base: Path) -> Path | None:
+    """Find the folder of a run that a comparison's row names.
+
+    Args:
+        text: The path in the row; it may be empty.
+        base: The folder of the comparison. The run is also looked for beside it, because all folders may have moved.
+
+    Returns:
+        The path of the existing folder, or None.
+    """
+    if not text:
+        return None
+    tail = Path(*Path(text).parts[-2:])  # The layout of `runs` is <experiment>/<run id>.
+    candidates = (Path(text), base / text, base.parent.parent / tail, base / tail)
+    return next((path for path in candidates if path.is_dir()), None)
+
+
+def find_changed_data(rows: Iterable[ResultRow]) -> list[str]:
+    """Return one line for each task whose data differ between runs under the same settings."""
+    hashes: dict[tuple[str, str, str], set[str]] = {}
+    for row in rows:
+        if "share" not in row["varied"]:  # Each seed draws its own share of the examples.
+            for experiment in _experiments(row):
+                key = experiment, row["task"], str((row.get("fold"), row["varied"]))
+                hashes.setdefault(key, set()).add(data_of(row).get("sha256", ""))
+    changed = dict.fromkeys(f"{experiment}, {task}" for (experiment, task, _), each in hashes.items() if len(each) > 1)
+    return [f"{name}: its runs read different data, so they are not comparable" for name in changed]
+
+
+def _read_all_below(folder: Path) -> Results:
+    problems: list[str] = []
+    sources: list[_Source] = []
+    recipes: list[tuple[str, Mapping[str, Any]]] = []
+    for path in sorted(folder.rglob("comparison.json")):
+        try:
+            content = read_json(path, **REQUIRED_COMPARISON_KEYS)
+            rows = _locate_runs(content["rows"], path.parent)
+        except InputError as error:
+            problems.append(str(error))
+            continue
+        settings = {**content.get("settings", {}), "comparison": content["name"], **_comparison_terms(content)}
+        sources.append(_Source(settings, rows, _trunk_pairs(content)))
+        problems += map(str, content.get("problems", ()))
+        recipes += _recipes(content)
+    compared = {row["folder"].resolve() for source in sources for row in source.rows if row["folder"]}
+    for run in sorted({path.parent for name in ("result.json", "settings.json") for path in folder.rglob(name)}):
+        if run.resolve() not in compared:
+            try:
+                sources.append(_read_run(run, recipes))
+            except InputError as error:
+                if str(error) not in problems:
+                    problems.append(str(error))
+    sources = _add_distinguishing_settings(sources)
+    pairs = [pair for source in sources for pair in source.pairs]
+    rows = _usable_rows(_drop_copies([row for source in sources for row in source.rows], problems), problems)
+    if not rows:
+        reason = f"; {problems[0]}" if problems else ""
+        raise InputError(f"{folder}: holds no comparison.json and no finished result.json{reason}; give a run's folder")
+    return Results(folder.resolve().name, rows, problems=problems, representation=pairs, recipes=recipes)
+
+
+def _read_run(run: Path, recipes: list[tuple[str, Mapping[str, Any]]]) -> _Source:
+    """Return a run outside the comparisons that were found, and append its recipe to `recipes`."""
+    result, settings = read_json(run / "result.json", **REQUIRED_RESULT_KEYS), _run_settings(run)
+    terms = {"comparison": settings.get("comparison") or "none", **_comparison_terms(settings.get("trial") or {})}
+    rows = _rows_of_run(run, result, settings)
+    recipes += _recipes_of_run(settings)
+    return _Source(_flatten(result.get("settings", {})) | terms, rows)
+
+
+def _comparison_terms(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `COMPARISON_TERMS` that a file has; files of older versions lack some."""
+    return {name: content[name] for name in COMPARISON_TERMS if name in content}
+
+
+def _recipes(content: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the recipe that a comparison.json or a settings.json names, with its settings, or an empty list."""
+    study = content.get("study")  # The joint run of a comparison has a list here.
+    return [(study, content.get("settings", {}))] if study and isinstance(study, str) else []
+
+
+def _recipes_of_run(settings: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the recipe of a run with its seed; a run of a comparison has none, since no command repeats it alone."""
+    if settings.get("comparison"):
+        return []
+    return [(study, {**given, "seed": settings["seed"]}) for study, given in _recipes(settings)]
+
+
+def _run_settings(folder: Path) -> dict[str, Any]:
+    """Return the content of a run's settings.json, or {} if there is none.
+
+    Raises:
+        InputError: The run belongs to a comparison, but the file lacks its trial.
+    """
+    path = folder / "settings.json"
+    settings = read_json(path, settings=dict, seed=int) if path.exists() else {}
+    if (name := settings.get("comparison")) and not settings.get("trial"):
+        raise InputError(
+            f'{folder.parent}: settings.json of runs of the comparison "{name}" lacks their "trial": '
+            f"report {folder.parent.parent / name}"
+        )
+    return settings
+
+
+def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge a run's settings into one mapping; a joint run has one mapping per experiment."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= value if isinstance(value, Mapping) else {name: value}
+    return flat
+
+
+def _trunk_pairs(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the pairs of trunks in a comparison.json, with folds apart from settings as in rows."""
+    return [
+        {**pair, **{side: _extract_fold(pair[side]) for side in "ab"}} for pair in content.get("representation", ())
+    ]
+
+
+def _rows_of_run(folder: Path, result: Mapping[str, Any], settings: Mapping[str, Any]) -> list[ResultRow]:
+    mode = "solo" if len(result["tasks"]) == 1 else "joint"
+    facts = {"experiment": result["name"], "seed": result["seed"], "folder": folder, "result": result}
+    trial = settings.get("trial") or {}
+    return [{**DEFAULT_FACTS, "mode": mode, **facts, **trial, "task": task} for task in result["tasks"]]
+
+
+def _locate_runs(rows: Iterable[ResultRow], base: Path) -> list[ResultRow]:
+    rows = list(rows)
+    if not all(isinstance(row, Mapping) and {"experiment", "task", "seed"} <= row.keys() for row in rows):
+        raise InputError(f"{base / 'comparison.json'}: broken (a row lacks its experiment, task or seed)")
+    return [{**DEFAULT_FACTS, **row, "folder": run_folder(row.get("folder") or "", base)} for row in rows]
+
+
+def _add_distinguishing_settings(sources: Sequence[_Source]) -> list[_Source]:
+    """Add to the varied settings of each row those in which its source differs from others with the same task.
+
+    The name and the terms of a comparison count as settings, because the budget of a comparison is not among the
+    settings of its runs.
+    """
+    sources = [source._replace(settings=_constant_settings(source.settings, source.rows)) for source in sources]
     values: dict[tuple[str, str], dict[str, set[str]]] = {}
     for settings, rows, _ in sources:
         for row in rows:
             for experiment, (name, value) in itertools.product(_experiments(row), settings.items()):
                 values.setdefault((experiment, row["task"]), {}).setdefault(name, set()).add(str(value))
-    told: list[_Source] = []
+    distinguished: list[_Source] = []
     for settings, rows, pairs in sources:
-        own = [values.get((experiment, row["task"]), {}) for row in rows for experiment in _experiments(row)]
-        apart = {name: value for name, value in settings.items() if any(len(each.get(name, ())) > 1 for each in own)}
-        sides = [{**pair, **{one: _under(apart, pair[one]) for one in "ab"}} for pair in pairs]
-        told.append(_Source(settings, [_under(apart, row) for row in rows], sides))
-    return told
+        rivals = [values.get((experiment, row["task"]), {}) for row in rows for experiment in _experiments(row)]
+        distinct = {
+            name: value for name, value in settings.items() if any(len(each.get(name, ())) > 1 for each in rivals)
+        }
+        sides = [{**pair, **{side: _add_varied(pair[side], distinct) for side in "ab"}} for pair in pairs]
+        distinguished.append(_Source(settings, [_add_varied(row, distinct) for row in rows], sides))
+    return distinguished
 
 
 def _experiments(row: ResultRow) -> list[str]:
-    """The experiments that a row's task may be of: its own, and those that a joint run of a comparison holds."""
+    """Return the experiments that the row's task may belong to: its own, and all that a joint run holds."""
     settings = (row.get("result") or {}).get("settings", {})
-    return [row["experiment"], *(name for name, own in settings.items() if isinstance(own, Mapping))]
+    return [row["experiment"], *(name for name, value in settings.items() if isinstance(value, Mapping))]
 
 
-def _under(settings: Mapping[str, Any], row: ResultRow) -> ResultRow:
+def _add_varied(row: ResultRow, settings: Mapping[str, Any]) -> ResultRow:
     return {**row, "varied": {**settings, **row["varied"]}}
 
 
-def _fixed(settings: Mapping[str, Any], rows: Iterable[ResultRow]) -> dict[str, Any]:
-    """The settings that are the same in all these rows."""
+def _constant_settings(settings: Mapping[str, Any], rows: Iterable[ResultRow]) -> dict[str, Any]:
+    """Return the settings that have one value in all rows."""
     varied = {"seeds"}.union(*(row["varied"] for row in rows))
     return {name: value for name, value in settings.items() if name not in varied}
 
 
-def _once(rows: list[ResultRow], problems: list[str]) -> list[ResultRow]:
-    """The rows of runs whose folder's name no run before them has; a copied run would count twice."""
+def _drop_copies(rows: list[ResultRow], problems: list[str]) -> list[ResultRow]:
+    """Drop the rows of copied runs, which would count twice, and name the copies in `problems`.
+
+    Two folders with the same name, the run id, hold the same run.
+    """
     first: dict[str, Path] = {}
-    kept: list[ResultRow] = []
+    unique: list[ResultRow] = []
     seen: set[tuple[Path, str]] = set()
     for row in rows:
         folder = row["folder"]
         if folder is None:
-            kept.append(row)
+            unique.append(row)
             continue
-        place = folder.resolve()
-        if (place, row["task"]) in seen:
-            continue  # two comparisons share this run
-        seen.add((place, row["task"]))
-        if first.setdefault(folder.name, place) == place:
-            kept.append(row)
-        elif (said := f"{folder}: the same run id as {first[folder.name]}; left out, or it would count twice") not in (
-            problems
-        ):
-            problems.append(said)
-    return kept
+        path = folder.resolve()
+        if (path, row["task"]) in seen:
+            continue  # Two comparisons share this run.
+        seen.add((path, row["task"]))
+        problem = (
+            f"{folder}: the same run id as {first.setdefault(folder.name, path)}; left out, or it would count twice"
+        )
+        if first[folder.name] == path:
+            unique.append(row)
+        elif problem not in problems:
+            problems.append(problem)
+    return unique
 
 
-def _sound(rows: Iterable[ResultRow], problems: list[str]) -> list[ResultRow]:
-    """The rows that have a score; each other run is named, once."""
-    kept: list[ResultRow] = []
-    told: set[str] = set()
+def _usable_rows(rows: Iterable[ResultRow], problems: list[str]) -> list[ResultRow]:
+    """Return the rows that have a score, and append one line to `problems` for each other run and each caveat."""
+    usable: list[ResultRow] = []
+    named: set[str] = set()
     for row in rows:
         result, task = row.get("result") or {}, row["task"]
-        who = f"{row['experiment']}, {task}, seed {row['seed']}"
-        place = row["folder"].name if row["folder"] else ""
-        if lacking := [name for name, kind in REQUIRED_KEYS.items() if not isinstance(result.get(name), kind)]:
-            said = f"{who}: no whole result (it lacks {', '.join(lacking)}); left out"
+        name = f"{row['experiment']}, {task}, seed {row['seed']}"
+        run_id = row["folder"].name if row["folder"] else ""
+        if missing := [key for key, kind in REQUIRED_RESULT_KEYS.items() if not isinstance(result.get(key), kind)]:
+            problem = f"{name}: no whole result (it lacks {', '.join(missing)}); left out"
         elif result["status"] != "finished":
-            said = f"{row['experiment']}, seed {row['seed']}: {result.get('error') or result['status']}; left out"
+            problem = f"{row['experiment']}, seed {row['seed']}: {result.get('error') or result['status']}; left out"
         elif not metrics_of(row):
-            said = f"{who}: no score on the test split; left out"
-        elif not all(score is not None and math.isfinite(score) for score in _judged_by(row)):
-            said = f"{who}: a score is not a number; left out"
+            problem = f"{name}: no score on the test split; left out"
+        elif not all(score is not None and math.isfinite(score) for score in _deciding_scores(row)):
+            problem = f"{name}: a score is not a number; left out"
         else:
-            kept.append(_of_fold(_in_numbers(row)))
-            said = "" if row["folder"] else f"{who}: its folder is gone, and with it curves and samples"
-        if said and said not in told and not (place and any(place in line for line in problems)):
-            told.add(said)
-            problems.append(said + (f" ({place})" if place else ""))
-    problems += find_changed_data(kept)
-    problems += dict.fromkeys(said for row in kept for said in _caveats(row) if said not in problems)
-    return kept
+            usable.append(_extract_fold(_null_to_nan(row)))
+            problem = "" if row["folder"] else f"{name}: its folder is gone, and with it curves and samples"
+        if problem and problem not in named and not (run_id and any(run_id in line for line in problems)):
+            named.add(problem)
+            problems.append(problem + (f" ({run_id})" if run_id else ""))
+    problems += find_changed_data(usable)
+    problems += dict.fromkeys(caveat for row in usable for caveat in _caveats(row) if caveat not in problems)
+    return usable
 
 
-def _judged_by(row: ResultRow) -> list[float | None]:
-    """The scores that a row's task is judged by, in validation, if it had one, and on the test split."""
+def _deciding_scores(row: ResultRow) -> list[float | None]:
+    """Return the scores that the task is judged by: on the test split, and on the validation split if there is one."""
     scores, metric = row["result"]["metrics"], metric_of(row)
     names = [f"{split}/{row['task']}/{metric}" for split in ("val", "test")]
     return [scores[name] for name in names if name in scores]
 
 
-def _in_numbers(row: ResultRow) -> ResultRow:
-    """A row whose scores are numbers, NaN where its file has null: of a metric that its task is not judged by."""
+def _null_to_nan(row: ResultRow) -> ResultRow:
+    """Return the row with NaN for each null score, which only a metric that does not judge the task may have."""
     scores = {name: math.nan if score is None else score for name, score in row["result"]["metrics"].items()}
     return {**row, "result": {**row["result"], "metrics": scores}}
 
 
-def find_changed_data(rows: Iterable[ResultRow]) -> list[str]:
-    """A line for each task whose runs under the same settings read data that are not the same."""
-    read: dict[tuple[str, str, str], set[str]] = {}
-    for row in rows:
-        if "share" not in row["varied"]:  # of which each seed draws its own
-            for experiment in _experiments(row):
-                alike = experiment, row["task"], str((row.get("fold"), row["varied"]))
-                read.setdefault(alike, set()).add(data_of(row).get("sha256", ""))
-    changed = dict.fromkeys(
-        f"{experiment}, {task}" for (experiment, task, _), hashes in read.items() if len(hashes) > 1
-    )
-    return [f"{who}: its runs read different data, so they are not comparable" for who in changed]
-
-
 def _caveats(row: ResultRow) -> Iterator[str]:
-    """What to know before trusting a row's score: its data leak, or their scale is of a metric its head lacks."""
+    """Yield reasons to mistrust a score: test examples in the training split, or a score range of another metric."""
     data = data_of(row)
     if copies := data.get("copies"):
-        said = f"{copies:,} examples of val and test are also in train, byte for byte"
-        yield f"{data['name']}: {said}, and flatter its scores"
-    if (scale := task_score_range(row)) and not row_score_range(row):
-        scored = ", ".join(metrics_of(row))
         yield (
-            f"{row['experiment']}, {row['task']}: its score_range is of {scale['metric']}, and it is scored by {scored}: "
-            "no normalized score"
+            f"{data['name']}: {copies:,} examples of val and test are also in train, byte for byte, "
+            "and flatter its scores"
+        )
+    if (score_range := task_score_range(row)) and not row_score_range(row):
+        yield (
+            f"{row['experiment']}, {row['task']}: its scale is of {score_range['metric']}, "
+            f"but it is scored by {', '.join(metrics_of(row))}: no normalized score"
         )
 
 
-def _of_fold(row: ResultRow) -> ResultRow:
-    """A row whose fold stands beside its seed: both are draws that a mean goes over, and no way of training."""
+def _extract_fold(row: ResultRow) -> ResultRow:
+    """Move an integer "fold" from the varied settings into the row, because folds are averaged over as seeds are."""
     if not isinstance(fold := row["varied"].get("fold"), int):
         return row
     return {**row, "varied": {name: value for name, value in row["varied"].items() if name != "fold"}, "fold": fold}

@@ -1,257 +1,360 @@
-"""The answer in a few sentences, composed from the numbers."""
+"""The answer of a report in a few sentences that are composed from the numbers.
+
+Each sentence with a difference gives the uncertainty that its interval is about: over seeds, folds or test examples.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from unifier.report.conditions import Condition, Contrast, contrast, contrasts, maximal_settings, settings_text
 from unifier.report.estimates import (
     Estimate,
     count_noun,
-    decimals,
+    display_name,
     estimate,
+    format_bound,
+    format_interval,
     format_number,
-    interval,
-    join,
-    list_names,
+    format_p_value,
+    join_nonempty,
+    join_words,
     magnitude,
-    plain_name,
+    num_decimals,
     plus_minus,
 )
+from unifier.report.example_tests import compare_examples
 from unifier.report.scaling_law import efficiencies
 from unifier.report.transfer import RetainedScore, retained_scores
 
+NORMALIZED_POINTS = "points of normalized score"
 
-def summarize(found: Sequence[Condition]) -> list[str]:
-    """The sentence that answers, and what else the numbers say; where an interval holds 0, that it cannot be told."""
-    if not found:
-        return ["No run ended with a score, so there is no answer."]
-    return [*_joint(found), *_transfer(found)] or [*_shares(found), *_best(found)] or _scores(found)
+MAX_NAMED_RUNS = 3
+"""The most runs that a sentence lists by name."""
 
 
 class JointEffect(NamedTuple):
-    """What one trunk for all gains over separate trunks: the mean over tasks, seed by seed."""
+    """Gain of one shared trunk over separate trunks, paired by seed or fold."""
 
-    overall: Estimate | None
-    """None where their scores have no scale in common, or no seed."""
-    tasks: Mapping[str, Estimate]
-    apart: Estimate | None
-    """What the task that gains most has over the one that gains least, with the interval of a choice among all pairs."""
+    mean_gain: Estimate | None
+    """The mean over tasks; None if the tasks have no common scale or no common seed."""
+    task_gains: Mapping[str, Estimate]
+    best_minus_worst: Estimate | None
+    """The gain of the best task minus that of the worst, Bonferroni-adjusted for the choice of two tasks."""
     unit: str
     settings: str
-    """Those under which it was trained, where they differ; and which trunk it is, where there are several."""
-    lonely: Sequence[str]
-    """Tasks of that trunk that no trunk of their own can be held against, on the same data, settings and seeds."""
-    missing: Sequence[int]
-    """Seeds, or folds, that are left out, since a run of some task, joint or solo, has no score there."""
+    """The varied settings, and the experiment if there are several shared trunks."""
+    tasks_without_solo: Sequence[str]
+    """Tasks of the shared trunk without a solo run on the same data, settings and seeds."""
+    missing_units: Sequence[int]
+    """Seeds or folds that are left out because a joint or solo run of a task has no score."""
+    pairs: Mapping[str, Contrast]
+    """Joint minus solo of each task."""
+    units: Collection[int]
+    """The seeds or folds that all tasks have; empty if there are none."""
 
 
-def joint_effect(found: Sequence[Condition]) -> list[JointEffect]:
-    """Joint minus solo for each trunk that was shared, normalized where every task can be."""
-    trunks: dict[tuple[str, str], dict[str, Contrast]] = {}
-    for one in contrasts(found):
-        if one.condition.has(mode="joint") and one.baseline.has(mode="solo", start=None, trainable="all"):
-            trunk = one.condition.rows[0]["experiment"], settings_text(one.condition.varied)
-            trunks.setdefault(trunk, {}).setdefault(one.condition.task, one)
-    several = len({experiment for experiment, _ in trunks}) > 1
-    results: list[JointEffect] = []
-    for (experiment, said), pairs in trunks.items():
-        shared = [
-            one for one in found if one.has(mode="joint", experiment=experiment) and settings_text(one.varied) == said
-        ]
-        lonely = [task for task in dict.fromkeys(one.task for one in shared) if task not in pairs]
-        results.append(_together(list(pairs.values()), list_names(experiment if several else "", said), lonely))
-    return results
-
-
-def _together(pairs: Sequence[Contrast], settings: str, lonely: Sequence[str]) -> JointEffect:
-    scaled = all(one.normalized_gain for one in pairs)
-    by_task = {one.condition.task: (one.normalized_gains if scaled else None) or one.gains for one in pairs}
-    over = pairs[0].condition.unit
-    seeds = set[int].intersection(*(set(values) for values in by_task.values()))
-    overall = [sum(values[seed] for values in by_task.values()) / len(by_task) for seed in sorted(seeds)]
-    common = scaled or len({one.condition.metric for one in pairs}) == 1
-    unit = "points of normalized score" if scaled else "points"
-    tasks = {task: estimate([values[seed] for seed in seeds or values], over) for task, values in by_task.items()}
-    ranked = sorted(tasks, key=lambda task: tasks[task].mean)
-    best, worst = by_task[ranked[-1]], by_task[ranked[0]]
-    gaps = [best[seed] - worst[seed] for seed in sorted(seeds)] if common else []
-    apart = estimate(gaps, over).among(math.comb(len(tasks), 2)) if gaps else None
-    every = {run for one in pairs for side in (one.condition, one.baseline) for run, _ in side.runs}
-    missing = sorted(every - seeds) if seeds else []
-    mean = estimate(overall, over) if overall and common else None
-    return JointEffect(mean, tasks, apart, unit, settings, lonely, missing)
-
-
-def _under(settings: str, said: Sequence[str]) -> list[str]:
-    """Sentences, the first of which says under which settings they hold."""
-    return [f"With {settings}: {said[0][0].lower()}{said[0][1:]}", *said[1:]] if settings and said else [*said]
-
-
-def _joint(found: Sequence[Condition]) -> list[str]:
-    return [said for one in joint_effect(found) for said in _under(one.settings, [*_shared(one), *_left_out(one)])]
-
-
-def _left_out(result: JointEffect) -> list[str]:
-    said: list[str] = []
-    if result.missing:
-        over = next(iter(result.tasks.values())).unit
-        which = f"{over}{'' if len(result.missing) == 1 else 's'} {join(list(map(str, result.missing)))}"
-        said.append(f"Left out: {which}, where not every joint and solo run has a score.")
-    if result.lonely:
-        lonely = join(result.lonely)
-        said.append(f"Left out: {lonely}, without a solo run on the same data under the same settings and seeds.")
-    return said
-
-
-def _shared(result: JointEffect) -> list[str]:
-    mean, tasks = result.overall, result.tasks
-    each = join([f"{task} {plus_minus(gain, signed=True)}" for task, gain in tasks.items()])
-    if mean is None:
-        return [f"Joint minus solo: {each}; no mean over tasks, which have no scale or no seed in common."]
-    trunk = {1: "A shared trunk", 2: "One trunk for both tasks"}.get(
-        len(tasks), f"One trunk for all {len(tasks)} tasks"
+def summarize(conditions: Sequence[Condition]) -> list[str]:
+    """Return the sentences that answer a report's question; the first one is the main result."""
+    if not conditions:
+        return ["No run ended with a score, so there is no answer."]
+    return (
+        [*_describe_joint(conditions), *_describe_transfer(conditions)]
+        or [*_describe_shares(conditions), *_describe_best(conditions)]
+        or _describe_scores(conditions)
     )
-    if mean.contains_zero:
-        said = [
-            f"{trunk} and separate trunks cannot be told apart over {count_noun(mean.size, mean.unit)}: "
-            f"the difference is {format_number(mean.mean, decimals(mean), signed=True)} {result.unit} {interval(mean)}."
+
+
+def joint_effect(conditions: Sequence[Condition]) -> list[JointEffect]:
+    """Return joint minus solo for each shared trunk, in normalized scores if every task has a reference."""
+    trunks: dict[tuple[str, str], dict[str, Contrast]] = {}
+    for pair in contrasts(conditions):
+        condition = pair.condition
+        if condition.has(mode="joint") and pair.baseline.has(mode="solo", start=None, trainable="all"):
+            trunk = condition.rows[0]["experiment"], settings_text(condition.varied)
+            trunks.setdefault(trunk, {}).setdefault(condition.task, pair)
+    several = len({experiment for experiment, _ in trunks}) > 1
+    effects: list[JointEffect] = []
+    for (experiment, settings), pairs in trunks.items():
+        shared = [
+            one
+            for one in conditions
+            if one.has(mode="joint", experiment=experiment) and settings_text(one.varied) == settings
         ]
-    else:
-        much, up = magnitude(mean), mean.mean > 0
-        claim = ("gains", "over") if up else ("costs", "compared with")
-        verb, over = claim if mean.sign else ("scores", "above" if up else "below")
-        points = f"{format_number(much.mean, decimals(much))} {result.unit}"
-        said = [f"{trunk} {verb} {points} {over} separate trunks {interval(much)}."]
-    if result.apart and result.apart.sign:
-        worst, *_, best = sorted(tasks, key=lambda task: tasks[task].mean)
-        said.append(
-            f"By task, {best} fares best ({plus_minus(tasks[best], signed=True)}), "
-            f"{worst} worst ({plus_minus(tasks[worst], signed=True)})."
+        tasks_without_solo = [task for task in dict.fromkeys(one.task for one in shared) if task not in pairs]
+        name = join_nonempty(experiment if several else "", settings)
+        effects.append(_joint_effect_of(pairs, name, tasks_without_solo))
+    return effects
+
+
+def _joint_effect_of(pairs: Mapping[str, Contrast], settings: str, tasks_without_solo: Sequence[str]) -> JointEffect:
+    every = list(pairs.values())
+    normalized = all(pair.normalized_gain for pair in every)
+    gains = {task: (pair.normalized_gains if normalized else None) or pair.gains for task, pair in pairs.items()}
+    noun = every[0].condition.unit
+    units = sorted(set[int].intersection(*(set(values) for values in gains.values())))
+    means = [sum(values[unit] for values in gains.values()) / len(gains) for unit in units]
+    has_common_scale = normalized or len({pair.condition.metric for pair in every}) == 1
+    task_gains = {task: estimate([values[unit] for unit in units or values], noun) for task, values in gains.items()}
+    ranked = sorted(task_gains, key=lambda task: task_gains[task].mean)
+    best, worst = gains[ranked[-1]], gains[ranked[0]]
+    gaps = [best[unit] - worst[unit] for unit in units] if has_common_scale else []
+    any_run = {unit for pair in every for side in (pair.condition, pair.baseline) for unit, _ in side.run_scores}
+    return JointEffect(
+        mean_gain=estimate(means, noun) if means and has_common_scale else None,
+        task_gains=task_gains,
+        best_minus_worst=estimate(gaps, noun).bonferroni(math.comb(len(gains), 2)) if gaps else None,
+        unit=NORMALIZED_POINTS if normalized else "points",
+        settings=settings,
+        tasks_without_solo=tasks_without_solo,
+        missing_units=sorted(any_run.difference(units)) if units else [],
+        pairs=pairs,
+        units=units,
+    )
+
+
+def _with_settings(settings: str, sentences: Sequence[str]) -> list[str]:
+    """Return the sentences, with the settings that they hold for in front of the first."""
+    if not settings or not sentences:
+        return [*sentences]
+    return [f"With {settings}: {sentences[0][0].lower()}{sentences[0][1:]}", *sentences[1:]]
+
+
+def _describe_joint(conditions: Sequence[Condition]) -> list[str]:
+    sentences: list[str] = []
+    for effect in joint_effect(conditions):
+        units = effect.units or None
+        examples = _describe_examples([(pair, units, 1) for pair in effect.pairs.values()])
+        parts = [*_mean_effect(effect), *_task_effects(effect), *examples, *_left_out(effect)]
+        sentences += _with_settings(effect.settings, parts)
+    return sentences
+
+
+def _mean_effect(effect: JointEffect) -> list[str]:
+    """Return the sentence on the mean over tasks, and that on the best and the worst task if they differ."""
+    mean, count = effect.mean_gain, len(effect.task_gains)
+    if mean is None:
+        return ["Joint minus solo has no mean over tasks, which have no scale or no seed in common."]
+    trunk = {1: "A shared trunk", 2: "One trunk for both tasks"}.get(count, f"One trunk for all {count} tasks")
+    size = magnitude(mean)
+    points = f"{format_number(size.mean, num_decimals(size))} {effect.unit}"
+    if mean.sign:
+        verb = f"gains {points} over" if mean.mean > 0 else f"costs {points} compared with"
+        sentence = f"{trunk} {verb} separate trunks {format_interval(size)}."
+    elif mean.half_width is not None:
+        sentence = (
+            f"{trunk} and separate trunks differ by at most {format_bound(mean)} {effect.unit}: the difference is "
+            f"{format_number(mean.mean, num_decimals(mean), signed=True)} {format_interval(mean)}."
         )
-    elif len(tasks) > 1:
-        said.append(f"By task: {each}.")
-    return said
+    elif mean.mean:
+        direction = "above" if mean.mean > 0 else "below"
+        sentence = f"{trunk} scores {points} {direction} separate trunks {format_interval(size)}."
+    else:
+        sentence = f"{trunk} and separate trunks have equal scores {format_interval(mean)}."
+    if not (effect.best_minus_worst and effect.best_minus_worst.sign):
+        return [sentence]
+    worst, *_, best = sorted(effect.task_gains, key=lambda task: effect.task_gains[task].mean)
+    return [sentence, f"By task, {best} fares best and {worst} worst."]
 
 
-def _transfer(found: Sequence[Condition]) -> list[str]:
-    moved = [one for one in found if not one.has(start=None)]
-    groups = {settings_text(varied): [one for one in found if one.under(varied)] for varied in maximal_settings(moved)}
-    return [said for settings, group in groups.items() for said in _under(settings, _moved(group))]
+def _task_effects(effect: JointEffect) -> Iterator[str]:
+    """Yield one sentence per task: it gains, it loses, or its difference is below a bound."""
+    if len(effect.task_gains) == 1 and effect.mean_gain:
+        return  # The sentence on the mean is about this task.
+    for task, gain in effect.task_gains.items():
+        metric = display_name(effect.pairs[task].condition.metric)
+        unit = effect.unit if effect.unit == NORMALIZED_POINTS else metric
+        size = magnitude(gain)
+        points = f"{format_number(size.mean, num_decimals(size))} {unit}"
+        if gain.sign:
+            yield f"{task} {'gains' if gain.sign > 0 else 'loses'} {points} {format_interval(size)}."
+        elif gain.half_width is not None:
+            yield f"{task} changes by at most {format_bound(gain)} {unit} {format_interval(gain)}."
+        elif gain.mean:
+            yield f"{task} scores {points} {'above' if gain.mean > 0 else 'below'} solo {format_interval(size)}."
+        else:
+            yield f"{task} scores as solo does {format_interval(gain)}."
 
 
-def _moved(found: Sequence[Condition]) -> list[str]:
-    kept = retained_scores(found)
-    if not kept:
-        return []
-    return [*_kept(kept, found), *_dropped(kept)]
+def _left_out(effect: JointEffect) -> list[str]:
+    sentences: list[str] = []
+    if effect.missing_units:
+        noun = next(iter(effect.task_gains.values())).unit
+        units = join_words([str(unit) for unit in effect.missing_units])
+        plural = "" if len(effect.missing_units) == 1 else "s"
+        sentences.append(f"Left out: {noun}{plural} {units}, because not every joint and solo run has a score.")
+    if effect.tasks_without_solo:
+        tasks = join_words(effect.tasks_without_solo)
+        sentences.append(f"Left out: {tasks}, without a solo run on the same data under the same settings and seeds.")
+    return sentences
 
 
-def _kept(kept: Sequence[RetainedScore], found: Sequence[Condition]) -> list[str]:
-    """What the best pair keeps, with intervals as wide as the choice among all pairs makes them."""
-    best, pairs = kept[0], sum(one.share is not None for one in kept)
+def _describe_examples(pairs: Iterable[tuple[Contrast, Collection[int] | None, int]]) -> list[str]:
+    """Return one sentence per contrast on its uncertainty over test examples, and one on the runs left out.
+
+    Args:
+        pairs: Contrasts, each with its seeds or folds (None for all) and the number of pairs it was chosen from.
+    """
+    sentences: list[str] = []
+    run_ids: dict[str, dict[str, None]] = {}
+    for pair, units, choices in pairs:
+        comparison = compare_examples(pair, units)
+        for run_id, reason in comparison.problems.items():
+            run_ids.setdefault(reason, {})[run_id] = None
+        if (test := comparison.test) is None:
+            continue
+        condition, span = pair.condition, pair.condition.score_span
+        normalized = pair.normalized_gain is not None and span is not None
+        difference = test.difference.bonferroni(choices).scaled(100 / span if normalized and span else 1)
+        unit = NORMALIZED_POINTS if normalized else display_name(condition.metric)
+        size = format_number(difference.mean, num_decimals(difference), signed=True)
+        notes = (
+            f"mean of {test.num_runs} runs" if test.num_runs > 1 else "",
+            format_p_value(min(1.0, test.p_value * choices)),
+            _bonferroni_note(choices),
+        )
+        names = f"{condition.task}, {condition.label} minus {pair.baseline.label}"
+        sentences.append(f"{names}, over test examples: {size} {unit} {format_interval(difference, *notes)}.")
+    for reason, names in run_ids.items():
+        listed = [*names][:MAX_NAMED_RUNS]
+        more = [count_noun(len(names) - len(listed), "other run")] if len(names) > len(listed) else []
+        sentences.append(f"Not tested over test examples: {join_words([*listed, *more])} ({reason}).")
+    return sentences
+
+
+def _bonferroni_note(choices: int) -> str:
+    return f"Bonferroni-adjusted for {choices} pairs" if choices > 1 else ""
+
+
+def _describe_transfer(conditions: Sequence[Condition]) -> list[str]:
+    moved = [condition for condition in conditions if not condition.has(start=None)]
+    sentences: list[str] = []
+    for varied in maximal_settings(moved):
+        group = [condition for condition in conditions if condition.matches_settings(varied)]
+        if retained := retained_scores(group):
+            parts = [*_best_retained(retained, group), *_dropped_shares(retained)]
+            sentences += _with_settings(settings_text(varied), parts)
+    return sentences
+
+
+def _best_retained(retained: Sequence[RetainedScore], conditions: Sequence[Condition]) -> list[str]:
+    """Return sentences on the share that the best pair retains, with intervals adjusted for choosing that pair."""
+    best, choices = retained[0], sum(one.share is not None for one in retained)
     if best.share is None:
         return []
-    share = best.share.among(pairs)
-    whole = "solo's score" if best.tuned.has(start=None) else "the tuned score"
-    pair = f"{plain_name(best.start)} to {best.task}"
-    said = f"On the best of {pairs} pairs, {pair}," if pairs > 1 else f"From {pair},"
-    much = f"{format_number(share.mean, 0)} %" if share.mean > 0 else "nothing"
-    said = [f"{said} a frozen trunk keeps {much} of {whole} {_among(share, pairs)}."]
-    for control in contrasts(found):
-        if control.condition is not best.frozen or control.baseline.has(trainable="all"):
-            continue
+    share = best.share.bonferroni(choices)
+    total = "solo's score" if best.reference.has(start=None) else "the tuned score"
+    pair = f"{display_name(best.start)} to {best.task}"
+    lead = f"On the best of {choices} pairs, {pair}," if choices > 1 else f"From {pair},"
+    amount = f"{format_number(share.mean, 0)} %" if share.mean > 0 else "nothing"
+    sentences = [f"{lead} a frozen trunk keeps {amount} of {total} {_adjusted_interval(share, choices)}."]
+    controls = [
+        control
+        for control in contrasts(conditions)
+        if control.condition is best.frozen and not control.baseline.has(trainable="all")
+    ]
+    for control in controls:
         name = "its own weights shuffled" if control.baseline.has(shuffled=True) else "a random frozen trunk"
-        gain, unit = control.shown.among(pairs), "points of normalized score" if control.normalized_gain else "points"
+        gain, unit = control.display_gain.bonferroni(choices), "points"
+        if control.normalized_gain:
+            unit = NORMALIZED_POINTS
         if gain.contains_zero:
-            said.append(f"On this pair, it is not distinguishable from {name} {_among(gain, pairs)}.")
+            interval = _adjusted_interval(gain, choices)
+            sentences.append(f"On this pair, it is not distinguishable from {name} {interval}.")
         else:
             size = magnitude(gain)
-            worth = f"{format_number(size.mean, decimals(size))} {unit} {'above' if gain.mean > 0 else 'below'}"
-            said.append(f"That is {worth} {name} {_among(size, pairs)}.")
-    return said
+            direction = "above" if gain.mean > 0 else "below"
+            points = f"{format_number(size.mean, num_decimals(size))} {unit} {direction}"
+            sentences.append(f"That is {points} {name} {_adjusted_interval(size, choices)}.")
+    return [*sentences, *_describe_examples([(control, None, choices) for control in controls])]
 
 
-def _among(found: Estimate, choices: int) -> str:
-    """An interval, and that it was widened."""
-    said = interval(found)
-    return f"{said[:-1]}, Bonferroni-adjusted for {choices} pairs)" if choices > 1 and found.half is not None else said
+def _adjusted_interval(estimate: Estimate, choices: int) -> str:
+    """Format an interval with a note on its adjustment, if there is an interval."""
+    return format_interval(estimate, _bonferroni_note(choices) if estimate.half_width is not None else "")
 
 
-def _dropped(kept: Sequence[RetainedScore]) -> list[str]:
-    """The seeds of which there is no share, by pair."""
-    said = [
-        f"{plain_name(one.start)} to {one.task}, {one.frozen.unit} {join(list(map(str, one.dropped)))}"
-        for one in kept
+def _dropped_shares(retained: Sequence[RetainedScore]) -> list[str]:
+    """Return the sentence that names the seeds without a share, by pair."""
+    dropped = [
+        f"{display_name(one.start)} to {one.task}, {one.frozen.unit} {join_words(list(map(str, one.dropped)))}"
+        for one in retained
         if one.dropped
     ]
-    return [f"No share is given where the tuned score is not significantly above 0: {'; '.join(said)}."] if said else []
+    if not dropped:
+        return []
+    return [f"No share is given where the tuned score is not significantly above 0: {'; '.join(dropped)}."]
 
 
-def _shares(found: Sequence[Condition]) -> list[str]:
-    said: list[str] = []
-    for one in efficiencies(found):
-        exponent = f"exponent {format_number(one.law.b, 2)} ± {format_number(one.law.half_of_b, 2)}" if one.law else ""
-        if one.law and one.law.describe:
-            fewer = 100 * (1 - 2**-one.law.b)
-            said.append(
-                f"{one.name}: the error above its floor falls by {format_number(fewer, 0)} % "
+def _describe_shares(conditions: Sequence[Condition]) -> list[str]:
+    sentences: list[str] = []
+    for curve in efficiencies(conditions):
+        law, exponent = curve.law, ""
+        if law:
+            exponent = f"exponent {format_number(law.b, 2)} ± {format_number(law.b_half_width, 2)}"
+        if law and law.is_significant:
+            reduction = 100 * (1 - 2**-law.b)
+            sentences.append(
+                f"{curve.name}: the error above its floor falls by {format_number(reduction, 0)} % "
                 f"each time the examples double ({exponent})."
             )
         else:
-            first, last = (format_number(error.mean, decimals(error)) for error in (one.errors[0], one.errors[-1]))
-            unsure = f"; its power law's {exponent} is not distinguishable from 0" if exponent else ""
-            said.append(
-                f"{one.name}: from {100 * one.shares[0]:g} % to {100 * one.shares[-1]:g} % of the examples "
-                f"the error goes from {first} to {last}{unsure}."
+            ends = (curve.errors[0], curve.errors[-1])
+            first, last = (format_number(error.mean, num_decimals(error)) for error in ends)
+            caveat = f"; its power law's {exponent} is not distinguishable from 0" if exponent else ""
+            sentences.append(
+                f"{curve.name}: from {100 * curve.shares[0]:g} % to {100 * curve.shares[-1]:g} % of the examples "
+                f"the error goes from {first} to {last}{caveat}."
             )
-    return said
+    return sentences
 
 
-def _best(found: Sequence[Condition]) -> list[str]:
-    """What the condition that is best on validation reaches on the test split, which chooses nothing.
+def _describe_best(conditions: Sequence[Condition]) -> list[str]:
+    """Return sentences on the test score of the condition with the best validation score, for each task.
 
-    One with fewer scores than others is not chosen: those that it lacks may have diverged.
+    A condition with fewer scores than others is not chosen, because its missing runs may have diverged.
     """
-    said: list[str] = []
-    alike: dict[tuple[str, ...], list[Condition]] = {}
-    for one in found:
-        if "share" not in one.varied and one.validation > -math.inf:
-            alike.setdefault((one.task, *one.examined), []).append(one)
-    for (task, *_), several in alike.items():
-        most = max(len(one.runs) for one in several)
-        ranked = sorted((one for one in several if len(one.runs) == most), key=lambda one: -one.validation)
+    sentences: list[str] = []
+    groups: dict[tuple[str, ...], list[Condition]] = {}
+    for condition in conditions:
+        if "share" not in condition.varied and condition.validation_score > -math.inf:
+            groups.setdefault((condition.task, *condition.test_setup), []).append(condition)
+    for (task, *_), group in groups.items():
+        most = max(len(one.run_scores) for one in group)
+        ranked = sorted((one for one in group if len(one.run_scores) == most), key=lambda one: -one.validation_score)
         if len(ranked) < 2:
             continue
         first, second = ranked[:2]
-        above = contrast(first, second)
-        reached = (
-            f"{format_number(first.score.mean, decimals(first.score))} {plain_name(first.metric)} on the test split"
-        )
-        chosen = f"For {task}, {first.label} is chosen on validation: {reached}"
-        if above is None:
-            said.append(f"{chosen}; it shares no {first.unit} with {second.label}.")
-        elif above.gain.contains_zero:
-            said.append(f"{chosen}, which cannot be told apart from {second.label}, the next {interval(above.gain)}.")
+        score = f"{format_number(first.score.mean, num_decimals(first.score))} {display_name(first.metric)}"
+        choice = f"For {task}, {first.label} is chosen on validation: {score} on the test split"
+        pair = contrast(first, second)
+        if pair is None:
+            sentences.append(f"{choice}; it shares no {first.unit} with {second.label}.")
+        elif pair.gain.contains_zero:
+            interval = format_interval(pair.gain)
+            sentences.append(f"{choice}, which cannot be told apart from {second.label}, the next {interval}.")
         else:
-            much = magnitude(above.gain)
-            lead = f"{format_number(much.mean, decimals(much))} {'above' if above.gain.mean > 0 else 'below'}"
-            said.append(f"{chosen}, {lead} {second.label}, the next {interval(much)}.")
-        if fewer := [one.label for one in several if one not in ranked]:
-            said.append(f"Not in that choice: {join(fewer)}, with fewer scores.")
-    return said
+            size = magnitude(pair.gain)
+            lead = f"{format_number(size.mean, num_decimals(size))} {'above' if pair.gain.mean > 0 else 'below'}"
+            sentences.append(f"{choice}, {lead} {second.label}, the next {format_interval(size)}.")
+        if pair:
+            sentences += _describe_examples([(pair, None, 1)])
+        if fewer := [one.label for one in group if one not in ranked]:
+            sentences.append(f"Not in that choice: {join_words(fewer)}, with fewer scores.")
+    return sentences
 
 
-def _scores(found: Sequence[Condition]) -> list[str]:
-    tasks = [one.task for one in found]
-    names = [one.task if tasks.count(one.task) == 1 else f"{one.task} ({one.label})" for one in found]
-    reached = [
-        f"{who} reaches {plus_minus(one.score)} {plain_name(one.metric)}" for who, one in zip(names, found, strict=True)
+def _describe_scores(conditions: Sequence[Condition]) -> list[str]:
+    tasks = [condition.task for condition in conditions]
+    names = [one.task if tasks.count(one.task) == 1 else f"{one.task} ({one.label})" for one in conditions]
+    scores = [
+        f"{name} reaches {plus_minus(one.score)} {display_name(one.metric)}"
+        for name, one in zip(names, conditions, strict=True)
     ]
     over = [
-        f"over {count_noun(score.size, score.unit)}" if score.size > 1 else f"with one {score.unit}"
-        for score in (one.score for one in found)
+        f"over {count_noun(score.num_values, score.unit)}" if score.num_values > 1 else f"with one {score.unit}"
+        for score in (one.score for one in conditions)
     ]
     if len(set(over)) == 1:
-        return [f"{join(reached)}, {over[0]}."]
-    return [f"{join([f'{said} {own}' for said, own in zip(reached, over, strict=True)])}."]
+        return [f"{join_words(scores)}, {over[0]}."]
+    return [f"{join_words([f'{score} {unit}' for score, unit in zip(scores, over, strict=True)])}."]

@@ -1,27 +1,24 @@
-"""Which costs of compared rows are equal, and which differ.
-
-The report's tables, each a list of rows of texts."""
+"""Tables of a report as lists of rows of text, and the statement of which costs are matched."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from unifier.files import read_json
-from unifier.report.conditions import Condition, Contrast, ResultRow, budget, contrasts
+from unifier.report.conditions import Condition, Contrast, ResultRow, contrasts, row_budget
 from unifier.report.estimates import (
     count_noun,
-    decimals,
-    format_alone,
+    display_name,
     format_number,
     format_range,
-    join,
-    plain_name,
+    format_value,
+    join_words,
+    num_decimals,
     plus_minus,
 )
 
-TOLERANCE = 0.02
-"""Amounts whose spread is at most this share of the largest are equal: a batch more or less."""
-
+MATCH_TOLERANCE = 0.02
+"""Costs are equal if their spread is at most this share of the largest, which allows for one batch."""
 
 BUDGET_MEASURES = {
     "tokens": "tokens",
@@ -30,10 +27,19 @@ BUDGET_MEASURES = {
     "seconds": "seconds",
     "parameters": "parameters",
 }
+"""The keys of compared costs, with their names in prose."""
+
+SIMILARITY_DECIMALS = {"raw": 2, "chance": 2, "calibrated": 2, "p": 3}
+"""Digits after the point in the columns of a similarity table."""
+
+EMPTY_CELL = "–"
+
+TextTable = list[dict[str, str]]
+"""A table; each row maps the names of all columns to text."""
 
 
 class Unmatched(NamedTuple):
-    """A measure in which rows differ, from the least to the most."""
+    """A cost that differs between rows, from its lowest to its highest value."""
 
     measure: str
     low: float
@@ -41,213 +47,219 @@ class Unmatched(NamedTuple):
 
 
 def unmatched(rows: Iterable[ResultRow]) -> list[Unmatched]:
-    """The measures in which rows differ by more than a fiftieth."""
-    costs = [budget(row) for row in rows]
-    found: list[Unmatched] = []
+    """Return the costs that differ between rows by more than `MATCH_TOLERANCE`."""
+    budgets = [row_budget(row) for row in rows]
+    different: list[Unmatched] = []
     for measure in BUDGET_MEASURES:
-        values = [cost[measure] for cost in costs if measure in cost]
-        if values and max(values) - min(values) > TOLERANCE * max(values):
-            found.append(Unmatched(measure, min(values), max(values)))
-    return found
+        values = [budget[measure] for budget in budgets if measure in budget]
+        if values and max(values) - min(values) > MATCH_TOLERANCE * max(values):
+            different.append(Unmatched(measure, min(values), max(values)))
+    return different
 
 
 def matching_sentence(rows: Iterable[ResultRow]) -> str:
-    """What is matched and what is not, in a line; empty for a single row."""
+    """Return one line on which costs of the rows are equal and which differ, or "" for a single row."""
     rows = list(rows)
     if len(rows) < 2:
         return ""
-    counted = [
-        row for row in rows if row["task"] in row["result"].get("task_budgets", {}) or len(row["result"]["tasks"]) == 1
-    ]
-    if len(counted) < len(rows):  # a run's whole cost says nothing of what each of its tasks had
+    if not all(
+        row["task"] in row["result"].get("task_budgets", {}) or len(row["result"]["tasks"]) == 1 for row in rows
+    ):
         return "the cost of each task in the joint run was not recorded"
-    apart = unmatched(rows)
-    ranges = [f"{BUDGET_MEASURES[one.measure]} {format_range(one.low, one.high)}" for one in apart]
-    equal = [said for measure, said in BUDGET_MEASURES.items() if measure not in {one.measure for one in apart}]
-    matched = f"equal within 2 %: {join(equal)}" if equal else "no cost is equal within 2 %"
-    said = f"{matched}; different: {', '.join(ranges)}" if ranges else matched
-    moved = any(row["start"] is not None for row in rows)
-    return f"{said}; the pretraining of transferred trunks is not counted" if moved else said
+    different = unmatched(rows)
+    ranges = [f"{BUDGET_MEASURES[one.measure]} {format_range(one.low, one.high)}" for one in different]
+    equal = [name for measure, name in BUDGET_MEASURES.items() if measure not in {one.measure for one in different}]
+    matched = f"equal within 2 %: {join_words(equal)}" if equal else "no cost is equal within 2 %"
+    sentence = f"{matched}; different: {', '.join(ranges)}" if ranges else matched
+    is_transfer = any(row["start"] is not None for row in rows)
+    return f"{sentence}; the pretraining of transferred trunks is not counted" if is_transfer else sentence
 
 
 def describe_matching(conditions: Sequence[Condition]) -> dict[str, str]:
-    """The same as a sentence for each task of several conditions; tasks are not held against each other."""
-    tasks = [one.task for one in conditions]
+    """Return the capitalized `matching_sentence` of each task with several conditions."""
+    tasks = [condition.task for condition in conditions]
     return {
-        task: f"{said[0].upper()}{said[1:]}"
+        task: f"{sentence[0].upper()}{sentence[1:]}"
         for task in dict.fromkeys(tasks)
         if tasks.count(task) > 1
-        if (said := matching_sentence(row for one in conditions if one.task == task for row in one.rows))
+        if (sentence := matching_sentence(row for one in conditions if one.task == task for row in one.rows))
     }
 
 
-Table = list[dict[str, str]]
-"""A line maps a column's name to what stands there."""
+def score_tables(conditions: Sequence[Condition]) -> dict[str, TextTable]:
+    """Return one table per task with one row per condition, or a single table "" if no task has two conditions.
 
-
-def score_tables(found: Sequence[Condition]) -> dict[str, Table]:
-    """For each task a line a condition: raw and normalized score, the gain over solo, and each unmatched cost.
-
-    Where every task has one condition, all stand in one table.
+    The columns are the raw and the normalized score, the gain over solo, and each cost that is not matched.
     """
-    rows = [row for condition in found for row in condition.rows]
-    apart = [one.measure for one in unmatched(rows)]
-    scaled = any(one.normalized_score for one in found)
-    seeds = {one.score.size for one in found}
-    over_solo = {one.condition: one for one in contrasts(found) if _is_solo(one)}
-    single = len({one.task for one in found}) == len(found)
-    tables: dict[str, Table] = {}
-    for one in found:
-        line = {"condition": one.label, plain_name(one.metric): plus_minus(one.score)}
+    different = [one.measure for one in unmatched(row for condition in conditions for row in condition.rows)]
+    any_normalized = any(condition.normalized_score for condition in conditions)
+    counts = {condition.score.num_values for condition in conditions}
+    over_solo = {pair.condition: pair for pair in contrasts(conditions) if _is_over_solo(pair)}
+    single = len({condition.task for condition in conditions}) == len(conditions)
+    tables: dict[str, TextTable] = {}
+    for condition in conditions:
+        metric, score = display_name(condition.metric), plus_minus(condition.score)
+        row = {"condition": condition.label, metric: score}
         if single:
-            line = {
-                "task": one.task,
-                "score": plus_minus(one.score),
-                "metric": plain_name(one.metric),
-                "also": _others(one),
-            }
-        if scaled:
-            line["normalized"] = plus_minus(one.normalized_score) if one.normalized_score else "no reference"
+            row = {"task": condition.task, "score": score, "metric": metric, "also": _other_metrics(condition)}
+        if any_normalized:
+            normalized = condition.normalized_score
+            row["normalized"] = plus_minus(normalized) if normalized else "no reference"
         if over_solo:
-            gain = over_solo.get(one)
-            line[_headed("minus solo", one)] = _gain(gain, found) if gain else "–"
-        if len(seeds) > 1:
-            line["over"] = count_noun(one.score.size, one.unit)
-        line |= {BUDGET_MEASURES[measure]: format_range(one.cost(measure)) for measure in apart}
-        tables.setdefault("" if single else one.task, []).append(line)
-    return {task: _filled(lines) for task, lines in tables.items()}
+            pair = over_solo.get(condition)
+            row[_gain_column("minus solo", condition)] = _format_gain(pair, conditions) if pair else EMPTY_CELL
+        if len(counts) > 1:
+            row["over"] = count_noun(condition.score.num_values, condition.unit)
+        row |= {BUDGET_MEASURES[measure]: format_range(condition.cost(measure)) for measure in different}
+        tables.setdefault("" if single else condition.task, []).append(row)
+    return {task: _fill_columns(rows) for task, rows in tables.items()}
 
 
-def _others(condition: Condition) -> str:
-    """The task's other metrics, which it is not judged by, each over the runs that have it."""
-    prefix = f"test/{condition.task}/"
-    others: dict[str, list[float]] = {}
-    for row in condition.rows:
-        for name, score in row["result"]["metrics"].items():
-            if name.startswith(prefix) and name != prefix + condition.metric:
-                others.setdefault(name.removeprefix(prefix), []).append(score)
-    return ", ".join(f"{format_alone(fmean(scores))} {plain_name(metric)}" for metric, scores in others.items())
+def control_table(conditions: Sequence[Condition]) -> TextTable:
+    """Return the gains of trained trunks over a random trunk, and over the same weights shuffled."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for pair in contrasts(conditions):
+        condition = pair.condition
+        if condition.has(mode="transfer") and not _is_over_solo(pair):
+            names = {"task": condition.task, "condition": condition.label}
+            row = rows.setdefault((condition.task, condition.label), names)
+            control = "minus random" if pair.baseline.has(start=None) else "minus shuffled"
+            row[_gain_column(control, condition)] = _format_gain(pair, conditions)
+    return _fill_columns(rows.values())
 
 
-def control_table(found: Sequence[Condition]) -> Table:
-    """What a trained trunk's weights bring beyond a random trunk's, and beyond the same weights shuffled."""
-    lines: dict[tuple[str, str], dict[str, str]] = {}
-    for one in contrasts(found):
-        if one.condition.has(mode="transfer") and not _is_solo(one):
-            line = lines.setdefault(
-                (one.condition.task, one.condition.label),
-                {"task": one.condition.task, "condition": one.condition.label},
-            )
-            control = "minus random" if one.baseline.has(start=None) else "minus shuffled"
-            line[_headed(control, one.condition)] = _gain(one, found)
-    return _filled(lines.values())
+def attention_table(conditions: Sequence[Condition]) -> TextTable:
+    """Return attention statistics by layer, for the first condition of each task and for its joint one.
 
-
-def _filled(lines: Collection[Mapping[str, str]]) -> Table:
-    """The lines with all columns that any of them has."""
-    columns = dict.fromkeys(name for line in lines for name in line)
-    return [{name: line.get(name, "–") for name in columns} for line in lines]
-
-
-def _is_solo(one: Contrast) -> bool:
-    return one.baseline.has(start=None, trainable="all")
-
-
-def _headed(column: str, one: Condition) -> str:
-    """A column of differences, which are in normalized points where the task's scores are scaled."""
-    return f"{column}, normalized" if one.normalized_score else column
-
-
-def _gain(one: Contrast, found: Sequence[Condition]) -> str:
-    """A difference, with no more digits after the point than any of the task's scores has, or one: where scores spread
-    by tens, what they differ by seed by seed may be told to a tenth."""
-    scores = [other.shown for other in found if other.task == one.condition.task]
-    return plus_minus(one.shown, max(1, *(decimals(score) for score in scores)), signed=True)
-
-
-def attention_table(found: Sequence[Condition]) -> Table:
-    """What attention does in each layer, for an task's first condition and its joint one: means over seeds."""
-    table: Table = []
-    first = {one.task: one for one in reversed(found)}
-    for one in found:
-        kept = [read for row in one.rows if (read := _attention(row, one.task))]
-        if not kept or not (one is first[one.task] or one.has(mode="joint")):
+    The numbers are means over the runs that have an attention.json.
+    """
+    table: TextTable = []
+    first = {condition.task: condition for condition in reversed(conditions)}
+    for condition in conditions:
+        statistics = [content for row in condition.rows if (content := _read_attention(row, condition.task))]
+        if not statistics or not (condition is first[condition.task] or condition.has(mode="joint")):
             continue
-        for layer in range(min(len(read["layers"]) for read in kept)):
-            layers, unit = [read["layers"][layer] for read in kept], f" {kept[0]['unit']}"
+        unit = f" {statistics[0]['unit']}"
+        for k in range(min(len(content["layers"]) for content in statistics)):
+            layers = [content["layers"][k] for content in statistics]
             table.append(
                 {
-                    "task": one.task,
-                    "trunk": one.label,
-                    "block": str(layer + 1),
-                    "entropy / log N": _mean(layers, "entropy", 2),
-                    "mean distance": _mean(layers, "distance", 1, unit),
-                    "distance if attention were uniform": _mean(layers, "uniform_distance", 1, unit),
-                    "head agreement": _mean(layers, "agreement", 2, none="one head"),
+                    "task": condition.task,
+                    "trunk": condition.label,
+                    "block": str(k + 1),
+                    "entropy / log N": _mean_cell(layers, "entropy", 2),
+                    "mean distance": _mean_cell(layers, "distance", 1, unit),
+                    "distance if attention were uniform": _mean_cell(layers, "uniform_distance", 1, unit),
+                    "head agreement": _mean_cell(layers, "agreement", 2, empty="one head"),
                 }
             )
     return table
 
 
-def _mean(layers: Sequence[Mapping[str, float | None]], name: str, digits: int, unit: str = "", none: str = "–") -> str:
-    """The mean over those that could tell: of one column there is no entropy, and of one head no agreement."""
-    known = [value for layer in layers if (value := layer[name]) is not None]
-    return f"{format_number(fmean(known), digits)}{unit}" if known else none
-
-
-def alignment_table(found: Sequence[Condition]) -> Table:
-    """How often attention aligns the wrong words, where a gold alignment is known: means over seeds."""
-    table: Table = []
-    for one in found:
-        kept = [read for row in one.rows if "alignment_error_rate" in (read := _attention(row, one.task))]
-        if kept:
-            means = [
-                fmean(read[name] for read in kept) for name in ("alignment_error_rate", "alignment_error_rate_chance")
-            ]
-            error, chance = (f"{format_number(100 * mean, 0)} %" for mean in means)
-            table.append({"task": one.task, "trunk": one.label, "alignment error rate": error, "by chance": chance})
+def alignment_table(conditions: Sequence[Condition]) -> TextTable:
+    """Return the alignment error rate of attention, averaged over the runs with a gold alignment."""
+    table: TextTable = []
+    for condition in conditions:
+        contents = [_read_attention(row, condition.task) for row in condition.rows]
+        measured = [content for content in contents if "alignment_error_rate" in content]
+        if measured:
+            error, chance = (
+                f"{format_number(100 * fmean(content[name] for content in measured), 0)} %"
+                for name in ("alignment_error_rate", "alignment_error_rate_chance")
+            )
+            names = {"task": condition.task, "trunk": condition.label}
+            table.append({**names, "alignment error rate": error, "by chance": chance})
     return table
 
 
-def _attention(row: ResultRow, task: str) -> dict[str, Any]:
-    path = row["folder"] / "attention.json" if row["folder"] else None
-    return read_json(path).get(task, {}) if path and path.exists() else {}
-
-
-DECIMALS = {"raw": 2, "chance": 2, "calibrated": 2, "p": 3}
-"""Of the numbers of how alike two trunks are."""
-
-
-def similarity_table(lines: Sequence[Mapping[str, Any]]) -> Table:
-    """How alike trunks are, layer by layer: raw, by chance, calibrated."""
+def similarity_table(rows: Sequence[Mapping[str, Any]]) -> TextTable:
+    """Format the similarity of two trunks by layer: raw, by chance, calibrated, and p."""
     return [
         {
-            name: value if value == "" or name not in DECIMALS else format_number(value, DECIMALS[name])
-            for name, value in line.items()
+            name: value
+            if value == "" or name not in SIMILARITY_DECIMALS
+            else format_number(value, SIMILARITY_DECIMALS[name])
+            for name, value in row.items()
         }
-        for line in lines
+        for row in rows
     ]
 
 
-def run_table(rows: Sequence[ResultRow], labels: Mapping[int, str]) -> Table:
-    """A line for each run: what it was, what it cost, and its folder's name; `labels` are by the row's identity."""
-    folded = any("fold" in row for row in rows)
+def run_table(rows: Sequence[ResultRow], labels: Mapping[int, str]) -> TextTable:
+    """Return one row per run: its condition, its cost and the name of its folder.
+
+    Args:
+        rows: Rows of runs; a joint run has several.
+        labels: The label of each row's condition, by `id(row)`.
+    """
+    has_folds = any("fold" in row for row in rows)
     table: dict[str, dict[str, str]] = {}
     for row in rows:
-        result, place = row["result"], row["folder"]
-        spent = result["budget"]
-        line = {
+        result, folder = row["result"], row["folder"]
+        budget = result["budget"]
+        cells = {
             "experiment": row["experiment"],
             "condition": labels[id(row)],
             "seed": str(row["seed"]),
-            **({"fold": str(row.get("fold", "–"))} if folded else {}),
-            "tokens": format_range(spent["tokens"]),
-            "FLOPs": format_range(spent["flops"]),
-            "seconds": format_range(spent["seconds"]),
-            "memory": f"{format_range(spent['peak_memory_bytes'])}B",
-            "tokens/s": format_range(result["speed"]["tokens_per_second"]) if result.get("speed") else "–",
+            **({"fold": str(row.get("fold", EMPTY_CELL))} if has_folds else {}),
+            "tokens": format_range(budget["tokens"]),
+            "FLOPs": format_range(budget["flops"]),
+            "seconds": format_range(budget["seconds"]),
+            "memory": f"{format_range(budget['peak_memory_bytes'])}B",
+            "tokens/s": format_range(result["speed"]["tokens_per_second"]) if result.get("speed") else EMPTY_CELL,
             "parameters": format_range(result["parameters"]["total"]),
-            "run": place.name if place else "",
+            "run": folder.name if folder else "",
         }
-        table.setdefault(str(place or id(row)), line)
+        table.setdefault(str(folder or id(row)), cells)
     return list(table.values())
+
+
+def _other_metrics(condition: Condition) -> str:
+    """Return the metrics that do not judge the task, each averaged over the runs that have it."""
+    prefix = f"test/{condition.task}/"
+    scores: dict[str, list[float]] = {}
+    for row in condition.rows:
+        for name, score in row["result"]["metrics"].items():
+            if name.startswith(prefix) and name != prefix + condition.metric:
+                scores.setdefault(name.removeprefix(prefix), []).append(score)
+    return ", ".join(f"{format_value(fmean(values))} {display_name(metric)}" for metric, values in scores.items())
+
+
+def _fill_columns(rows: Collection[Mapping[str, str]]) -> TextTable:
+    """Return the rows with all columns that any of them has."""
+    columns = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name, EMPTY_CELL) for name in columns} for row in rows]
+
+
+def _is_over_solo(pair: Contrast) -> bool:
+    return pair.baseline.has(start=None, trainable="all")
+
+
+def _gain_column(name: str, condition: Condition) -> str:
+    """Return the name of a column of gains, which are normalized if the condition has a reference."""
+    return f"{name}, normalized" if condition.normalized_score else name
+
+
+def _format_gain(pair: Contrast, conditions: Sequence[Condition]) -> str:
+    """Format a gain with at most as many decimals as the task's scores have, but at least one.
+
+    Paired gains may be precise to a tenth even if scores differ by tens between seeds.
+    """
+    scores = [condition.display_score for condition in conditions if condition.task == pair.condition.task]
+    return plus_minus(pair.display_gain, max(1, *(num_decimals(score) for score in scores)), signed=True)
+
+
+def _mean_cell(
+    layers: Sequence[Mapping[str, float | None]], name: str, places: int, unit: str = "", empty: str = EMPTY_CELL
+) -> str:
+    """Return the mean over the layers that have this statistic, or `empty` if none has it.
+
+    A single token has no entropy, and a single head has no agreement.
+    """
+    values = [value for layer in layers if (value := layer[name]) is not None]
+    return f"{format_number(fmean(values), places)}{unit}" if values else empty
+
+
+def _read_attention(row: ResultRow, task: str) -> dict[str, Any]:
+    path = row["folder"] / "attention.json" if row["folder"] else None
+    return read_json(path).get(task, {}) if path and path.exists() else {}

@@ -1,20 +1,30 @@
-"""The transfer matrix, and the share of its score that a frozen trunk keeps."""
+"""Grids of transfer scores, and the share of a score that a frozen trunk retains."""
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple, final
 
-from unifier.report.conditions import TRAINABLE_LABELS, Condition, Runs, by_unit, maximal_settings, settings_text
-from unifier.report.estimates import Estimate, estimate, list_names
+from unifier.report.conditions import (
+    TRAINABLE_LABELS,
+    Condition,
+    RunScores,
+    maximal_settings,
+    mean_by_unit,
+    settings_text,
+)
+from unifier.report.estimates import Estimate, estimate, join_nonempty
+
+RAW_UNIT = "score, each in its own metric"
+"""The unit of a grid whose tasks have no common scale."""
 
 
 @final
 @dataclass(frozen=True)
 class TransferGrid:
-    """Numbers in rows and columns; None where nothing was measured."""
+    """Numbers in rows and columns; a cell without a measurement is None."""
 
     title: str
     rows: Sequence[str]
@@ -22,81 +32,19 @@ class TransferGrid:
     cells: Sequence[Sequence[float | None]]
     unit: str
     controls: Sequence[str] = ()
-    """The rows that the others are to be held against."""
-
-
-def transfer_grids(found: Sequence[Condition]) -> list[TransferGrid]:
-    """A grid for each of what was tuned and varied: where the trunk began, controls below, by the task it went to.
-
-    In normalized scores where every task has one, else in percent of what the task reaches with a trunk of its own, or
-    as they are where that is not above 0; each mean over the seeds, or runs of a fold, that all of its column have.
-    """
-    moved = [condition for condition in found if not condition.has(start=None)]
-    reached = {one.end for one in moved}
-    ends = list(dict.fromkeys(condition.end for condition in found if condition.end in reached))
-    tasks = [task for _, task in ends]
-    names = [task if tasks.count(task) == 1 else f"{experiment}, {task}" for experiment, task in ends]
-    starts = list(dict.fromkeys(condition.rows[0]["start"] for condition in moved))
-    scaled = all(condition.normalized_score for condition in found if condition.end in ends)
-
-    solos = [one for one in found if one.end in ends and one.has(mode="solo", start=None, trainable="all")]
-    shares = all(one.score.mean > 0 for one in solos)
-
-    def cell(end: tuple[str, str], varied: Mapping[str, Any], **facts: object) -> float | None:
-        mine = [one for one in found if one.end == end and one.under(varied)]
-        here = next((condition for condition in mine if condition.has(**facts)), None)
-        if here is None:
-            return None
-        column = [one for one in mine if one.unit == here.unit]
-        if scaled and here.normalized_runs:
-            return _mean(here.normalized_runs, column)
-        if not shares:
-            return _mean(here.runs, column)
-        solo = next((condition for condition in column if condition.has(start=None, trainable="all")), None)
-        whole = _mean(solo.runs, column) if solo else 0.0
-        return 100 * _mean(here.runs, column) / whole if whole > 0 else None
-
-    grids: list[TransferGrid] = []
-    for (tuned, said), varied in itertools.product(reversed(TRAINABLE_LABELS.items()), maximal_settings(moved)):
-        if not any(condition.has(trainable=tuned) for condition in moved if condition.under(varied)):
-            continue
-        lines = [
-            *((f"from {start}", False, {"start": start, "shuffled": False, "trainable": tuned}) for start in starts),
-            *((f"{start}, shuffled", True, {"start": start, "shuffled": True, "trainable": tuned}) for start in starts),
-            *([(f"random, {said}", True, {"start": None, "trainable": tuned})] if tuned != "all" else []),
-            ("random, all trained (solo)", True, {"start": None, "trainable": "all"}),
-        ]
-        told = [
-            (line.replace("_", " "), is_control, [cell(end, varied, **facts) for end in ends])
-            for line, is_control, facts in lines
-        ]
-        told = [line for line in told if any(value is not None for value in line[-1])]
-        if not told:
-            continue
-        unit = "percent of solo's score" if shares else "score, each in its own metric"
-        unit = "normalized score" if scaled else unit
-        controls = [line for line, is_control, _ in told if is_control]
-        title = list_names(f"trunk {said}", settings_text(varied))
-        rows, cells = [line for line, *_ in told], [values for *_, values in told]
-        grids.append(TransferGrid(title, rows, names, cells, unit, controls))
-    return grids
-
-
-def _mean(scores: Runs, column: Sequence[Condition]) -> float:
-    """Over the runs that all of a column have, or over all where there is none such."""
-    shared = {run: score for run, score in scores.items() if all(run in one.runs for one in column)}
-    return fmean(by_unit(shared or scores).values())
+    """The rows that serve as controls."""
 
 
 class RetainedScore(NamedTuple):
-    """The share, in percent, of a tuned trunk's score that the same trunk keeps when it is frozen."""
+    """The percentage of a fully trained trunk's score that the same trunk retains when it is frozen."""
 
     frozen: Condition
-    tuned: Condition
-    """What it is a share of."""
+    reference: Condition
+    """The condition whose score is 100 %."""
     share: Estimate | None
+    """The percentage over seeds or folds; None if all of them are dropped."""
     dropped: Sequence[int]
-    """Seeds, or folds, of which there is no share: the tuned score is not above 0, or cannot be told from it."""
+    """Seeds or folds without a share, because the reference's score is not significantly above 0."""
 
     @property
     def start(self) -> str:
@@ -105,53 +53,125 @@ class RetainedScore(NamedTuple):
 
     @property
     def task(self) -> str:
-        """The task that it was frozen for."""
+        """The task that the frozen trunk was transferred to."""
         return self.frozen.task
 
 
-def retained_scores(found: Sequence[Condition]) -> list[RetainedScore]:
-    """For each start and task with a frozen trunk, best first; of solo's score where that start was never tuned.
+def transfer_grids(conditions: Sequence[Condition]) -> list[TransferGrid]:
+    """Return one grid for each trained part of the trunk and each combination of varied settings.
 
-    A score near 0 has no shares: whatever is divided by it is large, or small, by chance.
+    A row is the origin of the trunk, with controls at the bottom; a column is the task. Cells are normalized scores if
+    every task has a reference, else percentages of solo's score, or raw scores if a solo score is not above 0. A cell
+    is the mean over the runs that all conditions of its column have.
     """
-    kept: list[RetainedScore] = []
-    for frozen in found:
+    moved = [condition for condition in conditions if not condition.has(start=None)]
+    reached = {condition.experiment_task for condition in moved}
+    pairs = list(dict.fromkeys(one.experiment_task for one in conditions if one.experiment_task in reached))
+    tasks = [task for _, task in pairs]
+    columns = [task if tasks.count(task) == 1 else f"{experiment}, {task}" for experiment, task in pairs]
+    starts = list(dict.fromkeys(condition.rows[0]["start"] for condition in moved))
+    relevant = [condition for condition in conditions if condition.experiment_task in reached]
+    normalized = all(condition.normalized_score for condition in relevant)
+    solos = [one for one in relevant if one.has(mode="solo", start=None, trainable="all")]
+    relative = all(solo.score.mean > 0 for solo in solos)
+    unit = "normalized score" if normalized else "percent of solo's score" if relative else RAW_UNIT
+
+    def cell(pair: tuple[str, str], varied: Mapping[str, Any], **facts: object) -> float | None:
+        rivals = [one for one in relevant if one.experiment_task == pair and one.matches_settings(varied)]
+        condition = next((one for one in rivals if one.has(**facts)), None)
+        if condition is None:
+            return None
+        column = [one for one in rivals if one.unit == condition.unit]
+        if normalized and condition.normalized_run_scores:
+            return _mean_of_shared_runs(condition.normalized_run_scores, column)
+        if not relative:
+            return _mean_of_shared_runs(condition.run_scores, column)
+        solo = next((one for one in column if one.has(start=None, trainable="all")), None)
+        total = _mean_of_shared_runs(solo.run_scores, column) if solo else 0.0
+        return 100 * _mean_of_shared_runs(condition.run_scores, column) / total if total > 0 else None
+
+    grids: list[TransferGrid] = []
+    for (trainable, label), varied in itertools.product(reversed(TRAINABLE_LABELS.items()), maximal_settings(moved)):
+        if not any(one.has(trainable=trainable) for one in moved if one.matches_settings(varied)):
+            continue
+        rows = [
+            (name.replace("_", " "), is_control, [cell(pair, varied, **facts) for pair in pairs])
+            for name, is_control, facts in _grid_rows(starts, trainable, label)
+        ]
+        rows = [row for row in rows if any(value is not None for value in row[-1])]
+        if rows:
+            controls = [name for name, is_control, _ in rows if is_control]
+            title = join_nonempty(f"trunk {label}", settings_text(varied))
+            names, cells = [name for name, *_ in rows], [values for *_, values in rows]
+            grids.append(TransferGrid(title, names, columns, cells, unit, controls))
+    return grids
+
+
+def retained_scores(conditions: Sequence[Condition]) -> list[RetainedScore]:
+    """Return the retained score of each frozen trunk that was trained elsewhere, highest share first.
+
+    The reference is the same trunk with all weights trained, or solo if that was never run. A reference score near 0
+    gives no share, because the quotient would be arbitrary.
+    """
+    retained: list[RetainedScore] = []
+    for frozen in conditions:
         if frozen.has(start=None) or not frozen.has(trainable="none", shuffled=False):
             continue
-        tuned = next(
-            (
-                other
-                for origin in (frozen.rows[0]["start"], None)
-                for other in found
-                if other.end == frozen.end and other.under(frozen.varied) and other.unit == frozen.unit
-                if other.has(start=origin, trainable="all", shuffled=False)
-            ),
-            None,
-        )
-        if tuned is None:
+        reference = _reference_of(frozen, conditions)
+        if reference is None:
             continue
-        ours, theirs = (one.normalized_scores or one.scores for one in (frozen, tuned))
-        above = tuned.shown.mean > 0 and not tuned.shown.contains_zero
-        paired = [seed for seed in ours if seed in theirs]
-        shares = {seed: 100 * ours[seed] / theirs[seed] for seed in paired if above and theirs[seed] > 0}
-        dropped = [seed for seed in paired if seed not in shares]
+        scores, totals = (one.normalized_scores or one.scores for one in (frozen, reference))
+        is_positive = reference.display_score.mean > 0 and not reference.display_score.contains_zero
+        units = [unit for unit in scores if unit in totals]
+        shares = {unit: 100 * scores[unit] / totals[unit] for unit in units if is_positive and totals[unit] > 0}
+        dropped = [unit for unit in units if unit not in shares]
         if shares or dropped:
             share = estimate(shares.values(), frozen.unit) if shares else None
-            kept.append(RetainedScore(frozen, tuned, share, dropped))
-    return sorted(kept, key=lambda one: -one.share.mean if one.share else math.inf)
+            retained.append(RetainedScore(frozen, reference, share, dropped))
+    return sorted(retained, key=lambda one: -one.share.mean if one.share else math.inf)
 
 
-def setting_grid(found: Sequence[Condition]) -> TransferGrid | None:
-    """Settings by tasks, where several tasks were trained under the same two settings or more."""
-    swept = [one for one in found if one.rows[0]["varied"] and "share" not in one.rows[0]["varied"]]
+def setting_grid(conditions: Sequence[Condition]) -> TransferGrid | None:
+    """Return a grid of settings by tasks, or None unless several tasks share two settings or more."""
+    swept = [one for one in conditions if one.varied and "share" not in one.varied]
     tasks = list(dict.fromkeys(one.task for one in swept))
     labels = list(dict.fromkeys(one.label for one in swept))
-    shared = [said for said in labels if sum(one.label == said for one in swept) > 1]
-    if len(shared) < 2:
+    rows = [label for label in labels if sum(one.label == label for one in swept) > 1]
+    if len(rows) < 2:
         return None
-    scaled = all(one.normalized_score for one in swept)
-    cells = {(one.label, one.task): (one.shown if scaled else one.score).mean for one in swept}
-    unit = "normalized score" if scaled else "score, each in its own metric"
+    normalized = all(one.normalized_score for one in swept)
+    cells = {(one.label, one.task): (one.display_score if normalized else one.score).mean for one in swept}
+    unit = "normalized score" if normalized else RAW_UNIT
     return TransferGrid(
-        "settings by task", shared, tasks, [[cells.get((said, task)) for task in tasks] for said in shared], unit
+        "settings by task", rows, tasks, [[cells.get((label, task)) for task in tasks] for label in rows], unit
     )
+
+
+def _grid_rows(starts: Sequence[str], trainable: str, label: str) -> Iterator[tuple[str, bool, dict[str, object]]]:
+    """Yield the name of each row of a grid, True for a control, and the facts of the row's conditions."""
+    for shuffled, name in ((False, "from {}"), (True, "{}, shuffled")):
+        for start in starts:
+            yield name.format(start), shuffled, {"start": start, "shuffled": shuffled, "trainable": trainable}
+    if trainable != "all":
+        yield f"random, {label}", True, {"start": None, "trainable": trainable}
+    yield "random, all trained (solo)", True, {"start": None, "trainable": "all"}
+
+
+def _mean_of_shared_runs(scores: RunScores, column: Sequence[Condition]) -> float:
+    """Return the mean over the runs that the whole column has, or over all runs if the column shares none."""
+    shared = {run: score for run, score in scores.items() if all(run in one.run_scores for one in column)}
+    return fmean(mean_by_unit(shared or scores).values())
+
+
+def _reference_of(frozen: Condition, conditions: Sequence[Condition]) -> Condition | None:
+    rivals = [
+        one
+        for one in conditions
+        if one.experiment_task == frozen.experiment_task
+        if one.matches_settings(frozen.varied) and one.unit == frozen.unit
+    ]
+    for start in (frozen.rows[0]["start"], None):
+        for reference in rivals:
+            if reference.has(start=start, trainable="all", shuffled=False):
+                return reference
+    return None

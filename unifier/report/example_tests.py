@@ -1,0 +1,331 @@
+"""Paired tests of a difference between two conditions over test examples.
+
+An interval over seeds measures how far a new training run would lie from these runs. An interval over test examples
+measures how far a new test set would lie from this one. The two are independent of each other.
+"""
+
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from unifier.files import read_csv
+from unifier.report.conditions import Condition, Contrast, ResultRow
+from unifier.report.estimates import Estimate, estimate, format_value
+from unifier_tokenizers import InputError
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
+
+PREDICTIONS_FILE = "predictions.csv"
+"""The file of a run with one line per test example: task, index, target, prediction, score."""
+
+PREDICTION_COLUMNS = ("task", "index", "target", "prediction", "score")
+
+NUM_PERMUTATIONS = 9999
+"""Sign patterns that are drawn if there are too many to enumerate."""
+
+NUM_RESAMPLES = 1000
+"""Bootstrap resamples, sacreBLEU's default."""
+
+SEED = 12345
+"""The seed of permutations and resamples, sacreBLEU's default."""
+
+UNIT = "test example"
+
+
+class ExampleTest(NamedTuple):
+    """A difference between two conditions with its uncertainty over test examples."""
+
+    difference: Estimate
+    """The condition minus the baseline, in the metric's unit. Its count is the number of test examples."""
+    p_value: float
+    """The two-sided probability of so large a difference if the conditions were equal."""
+    num_runs: int
+    """The number of pairs of runs whose scores were averaged."""
+
+
+class ExampleComparison(NamedTuple):
+    """The test of one contrast, and the runs that it leaves out."""
+
+    test: ExampleTest | None
+    """None if no pair of runs has usable predictions."""
+    problems: Mapping[str, str]
+    """The reason for leaving a run out, by the name of its folder."""
+
+
+class _Predictions(NamedTuple):
+    """Predictions of one run for one task, in the order of the example ids."""
+
+    ids: list[str]
+    targets: list[str]
+    texts: list[str]
+    scores: list[float] | None
+    """None for a corpus metric."""
+
+
+class _RunPair(NamedTuple):
+    """Runs of one seed and fold with usable predictions on the same test examples."""
+
+    unit: int
+    """The seed, or the fold if there are folds."""
+    first: list[tuple[ResultRow, _Predictions]]
+    """The condition's runs: one, or several repetitions."""
+    second: list[tuple[ResultRow, _Predictions]]
+    """The baseline's runs."""
+
+    @property
+    def runs(self) -> list[tuple[ResultRow, _Predictions]]:
+        """The runs of both sides."""
+        return [*self.first, *self.second]
+
+
+def compare_examples(pair: Contrast, units: Collection[int] | None = None) -> ExampleComparison:
+    """Test the difference between a condition and its baseline over test examples.
+
+    Scores per example are averaged over seeds first. The p-value is that of `sign_flip_p_value` and the interval is
+    Student's. A corpus score such as BLEU is tested by `paired_bootstrap`. Runs without a folder are skipped.
+
+    Args:
+        pair: The condition and its baseline.
+        units: The seeds or folds to use; None uses all.
+    """
+    problems: dict[str, str] = {}
+    run_pairs = _pair_runs(pair, units, problems)
+    if not run_pairs:
+        return ExampleComparison(None, problems)
+    runs = [run for run_pair in run_pairs for run in run_pair.runs]
+    if all(predictions.scores is not None for _, predictions in runs):
+        compare = _compare_means
+    elif any(predictions.scores is not None for _, predictions in runs):
+        return ExampleComparison(None, problems | _blame(runs, "only some runs have a score per example"))
+    else:
+        compare = _compare_corpus_scores
+    try:
+        return ExampleComparison(compare(pair.condition, run_pairs), problems)
+    except InputError as error:
+        return ExampleComparison(None, problems | _blame(runs, str(error)))
+
+
+def sign_flip_p_value(differences: Sequence[float]) -> float:
+    """Return the two-sided p-value of a paired permutation test of a mean difference.
+
+    If the conditions are equal, the sign of each difference is random (Fisher 1935, The Design of Experiments, section
+    21). All sign patterns are enumerated if there are at most `NUM_PERMUTATIONS`; otherwise some are drawn, as in
+    Noreen 1989, Computer-Intensive Methods for Testing Hypotheses, section 2. For 0/1 scores of two runs it equals the
+    exact McNemar test.
+    """
+    nonzero = np.asarray([difference for difference in differences if difference])
+    if not len(nonzero):
+        return 1.0
+    result = stats.permutation_test(
+        (nonzero,),
+        lambda sample, axis: np.mean(sample, axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=NUM_PERMUTATIONS,
+        batch=max(1, 4_000_000 // len(nonzero)),  # At most 32 MB at once.
+        rng=np.random.default_rng(SEED),
+    )
+    return float(result.pvalue)
+
+
+def paired_bootstrap(
+    groups: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]], score: Callable[[np.ndarray], float]
+) -> tuple[Estimate, float]:
+    """Test the difference of a corpus score by paired bootstrap resampling (Koehn 2004), as sacreBLEU does it.
+
+    sacreBLEU's `PairedTest` compares two systems and gives no interval of their difference. Here the difference is
+    averaged over several pairs of runs, and each resample draws the same examples for all of them. For one pair of
+    runs, the p-value is that of `PairedTest`.
+
+    Args:
+        groups: For each fold, its pairs of runs; without folds, a single group. A pair holds the sufficient statistics
+            (examples, S) of the condition and of the baseline, on the same examples.
+        score: Return the corpus score of summed statistics (S,).
+
+    Returns:
+        The difference with its 95 % interval, and the p-value.
+    """
+    generator = np.random.default_rng(SEED)
+    observed, resampled = list[float](), list[np.ndarray]()
+    for group in groups:
+        num_examples = len(group[0][0])
+        draws = generator.choice(num_examples, size=(NUM_RESAMPLES, num_examples), replace=True)
+
+        def score_all(statistics: np.ndarray, draws: np.ndarray = draws) -> np.ndarray:
+            return np.array([score(statistics[draw].sum(0)) for draw in draws])
+
+        observed.append(fmean(score(first.sum(0)) - score(second.sum(0)) for first, second in group))
+        resampled.append(np.mean([score_all(first) - score_all(second) for first, second in group], axis=0))
+    difference, differences = fmean(observed), np.mean(resampled, axis=0)
+    low, high = np.sort(differences)[[NUM_RESAMPLES // 40, NUM_RESAMPLES - NUM_RESAMPLES // 40 - 1]]
+    half_width = float(high - low) / 2 or None
+    sizes = np.abs(differences)
+    exceeding = int(np.sum(sizes - sizes.mean() > abs(difference)))
+    num_examples = sum(len(group[0][0]) for group in groups)
+    return Estimate(difference, half_width, num_examples, UNIT), (exceeding + 1) / (NUM_RESAMPLES + 1)
+
+
+def _pair_runs(pair: Contrast, units: Collection[int] | None, problems: dict[str, str]) -> list[_RunPair]:
+    """Return the pairs of runs that both sides have, and name the unusable ones in `problems`."""
+    first, second = (_rows_by_run(side) for side in (pair.condition, pair.baseline))
+    run_pairs: list[_RunPair] = []
+    for key in sorted(first.keys() & second.keys()):
+        rows = [*first[key], *second[key]]
+        if (units is not None and key[0] not in units) or not all(row["folder"] for row in rows):
+            continue
+        runs: list[tuple[ResultRow, _Predictions]] = []
+        for row in rows:
+            try:
+                runs.append((row, _read_predictions(Path(row["folder"]), row["task"])))
+            except InputError as error:
+                problems[Path(row["folder"]).name] = str(error)
+        if len(runs) < len(rows):
+            continue
+        examples = [(predictions.ids, predictions.targets) for _, predictions in runs]
+        if any(other != examples[0] for other in examples):
+            problems |= _blame(runs, "its test examples are not those of the run it is compared with")
+            continue
+        split = len(first[key])
+        run_pairs.append(_RunPair(key[0], runs[:split], runs[split:]))
+    return run_pairs
+
+
+def _rows_by_run(condition: Condition) -> dict[tuple[int, int], list[ResultRow]]:
+    rows: dict[tuple[int, int], list[ResultRow]] = {}
+    for row in condition.rows:
+        rows.setdefault((row[condition.unit], row["seed"]), []).append(row)
+    return rows
+
+
+def _blame(runs: Sequence[tuple[ResultRow, _Predictions]], reason: str) -> dict[str, str]:
+    return {Path(row["folder"]).name: reason for row, _ in runs}
+
+
+def _read_predictions(folder: Path, task: str) -> _Predictions:
+    """Read a run's predictions for one task; raise InputError with the reason if they are unusable."""
+    path = folder / PREDICTIONS_FILE
+    if not path.exists():
+        raise InputError(f"no {PREDICTIONS_FILE}")
+    lines = read_csv(path)
+    if missing := [name for name in PREDICTION_COLUMNS if lines and name not in lines[0]]:
+        raise InputError(f"{PREDICTIONS_FILE} lacks the column {missing[0]}")
+    lines = sorted((line for line in lines if line["task"] == task), key=lambda line: line["index"])
+    ids = [line["index"] for line in lines]
+    if not lines or len(set(ids)) < len(ids):
+        raise InputError(f"{PREDICTIONS_FILE} has {'an example twice' if lines else f'no line of the task {task}'}")
+    try:
+        scores = [float(line["score"]) for line in lines] if any(line["score"] for line in lines) else None
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{PREDICTIONS_FILE} has a score that is not a number") from error
+    return _Predictions(ids, [line["target"] for line in lines], [line["prediction"] for line in lines], scores)
+
+
+def _recorded_score(condition: Condition, row: ResultRow) -> float:
+    return row["result"]["metrics"][f"test/{condition.task}/{condition.metric}"]
+
+
+def _compare_means(condition: Condition, run_pairs: Sequence[_RunPair]) -> ExampleTest:
+    factor = _percent_factor(condition, [run for run_pair in run_pairs for run in run_pair.runs])
+    differences: dict[tuple[int, str], list[float]] = {}
+    for run_pair in run_pairs:
+        fold = run_pair.unit if condition.unit == "fold" else 0  # Each fold has test examples of its own.
+        first, second = (_mean_scores(side) for side in (run_pair.first, run_pair.second))
+        for index, a, b in zip(run_pair.first[0][1].ids, first, second, strict=True):
+            differences.setdefault((fold, index), []).append(factor * (a - b))
+    means = [fmean(values) for values in differences.values()]
+    return ExampleTest(estimate(means, UNIT), sign_flip_p_value(means), len(run_pairs))
+
+
+def _mean_scores(runs: Sequence[tuple[ResultRow, _Predictions]]) -> list[float]:
+    """Return the score of each example, averaged over repetitions of a run."""
+    return [fmean(scores) for scores in zip(*(predictions.scores or () for _, predictions in runs), strict=True)]
+
+
+def _percent_factor(condition: Condition, runs: Sequence[tuple[ResultRow, _Predictions]]) -> int:
+    """Return the factor from the mean score per example to the recorded metric: 1, or 100 for a metric in percent.
+
+    Raises:
+        InputError: The metric is not the mean of the scores, as macro F1 is not.
+    """
+    means = [(fmean(predictions.scores or (math.nan,)), _recorded_score(condition, row)) for row, predictions in runs]
+    for factor in (1, 100):
+        if all(math.isclose(factor * mean, score, rel_tol=1e-3, abs_tol=1e-6) for mean, score in means):
+            return factor
+    raise InputError(f"{condition.metric} is not the mean of the scores per example")
+
+
+def _compare_corpus_scores(condition: Condition, run_pairs: Sequence[_RunPair]) -> ExampleTest:
+    groups: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+    examples: dict[int, list[str]] = {}
+    scorers: list[Callable[[np.ndarray], float]] = []
+    for run_pair in run_pairs:
+        fold = run_pair.unit if condition.unit == "fold" else 0
+        ids = run_pair.first[0][1].ids
+        if examples.setdefault(fold, ids) != ids:
+            raise InputError("its test examples are not those of the other seeds")
+        if len(run_pair.runs) > 2:
+            raise InputError("repeated runs of one seed have no mean corpus score")
+        (first, scorer), (second, _) = (_corpus_statistics(condition, *run) for run in run_pair.runs)
+        scorers.append(scorer)
+        groups.setdefault(fold, []).append((first, second))
+    return ExampleTest(*paired_bootstrap(list(groups.values()), scorers[0]), len(run_pairs))
+
+
+def _corpus_statistics(
+    condition: Condition, row: ResultRow, predictions: _Predictions
+) -> tuple[np.ndarray, Callable[[np.ndarray], float]]:
+    """Return sacreBLEU's sufficient statistics of each example (examples, S), and the score of their sum.
+
+    Raises:
+        InputError: sacreBLEU does not reproduce the recorded score from the predictions.
+    """
+    signature = row["result"].get("signatures", {}).get(f"test/{condition.task}/{condition.metric}", "")
+    scorer, prepare = _corpus_scorer(signature)
+    # sacreBLEU's own significance tests use these two methods; it has no public ones for statistics per example.
+    extract: Any = scorer._extract_corpus_statistics  # pyright: ignore[reportPrivateUsage]
+    compute: Any = scorer._compute_score_from_stats  # pyright: ignore[reportPrivateUsage]
+    statistics = np.array(extract(prepare(predictions.texts), [prepare(predictions.targets)]), dtype=np.float32)
+
+    def score(total: np.ndarray) -> float:
+        return float(compute(total).score)
+
+    recorded, computed = _recorded_score(condition, row), score(statistics.sum(0))
+    if not math.isclose(computed, recorded, rel_tol=1e-3, abs_tol=1e-3):
+        scores = f"{format_value(computed, 2)}, not {format_value(recorded, 2)}"
+        raise InputError(f"the {condition.metric} of its predictions is {scores}")
+    return statistics, score
+
+
+def _corpus_scorer(signature: str) -> "tuple[Metric, Callable[[Sequence[str]], Sequence[str]]]":
+    """Return sacreBLEU's scorer for a signature, and the function that prepares texts for it."""
+    # Imported late: sacreBLEU is heavy, and only this test needs it.
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    from unifier.heads.text_metrics import moses
+
+    parts = dict(part.split(":", 1) for part in signature.split("|") if ":" in part)
+    lowercase = parts.get("case") == "lc"
+    if {"nc", "nw"} <= parts.keys():
+        chrf = CHRF(
+            char_order=int(parts["nc"]),
+            word_order=int(parts["nw"]),
+            lowercase=lowercase,
+            whitespace=parts.get("space") == "yes",
+            eps_smoothing=parts.get("eff") == "no",
+        )
+        return chrf, list
+    if "tok" not in parts:
+        raise InputError(f"no scorer for the signature {signature!r}")
+    match = re.match("moses-norm-([a-z]+)-", parts["tok"])
+    tokenize, effective_order = "none" if match else parts["tok"], parts.get("eff") == "yes"
+    bleu = BLEU(lowercase=lowercase, tokenize=tokenize, force=True, effective_order=effective_order)
+    return bleu, partial(moses, language=match[1]) if match else list
