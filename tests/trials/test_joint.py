@@ -1,28 +1,31 @@
-"""Experiments become one on one trunk, or it is said why not."""
+"""Experiments merged on one trunk, their budgets, and shuffled trunks."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from unifier import Experiment
 from unifier.datasets.digits import Digits
 from unifier.experiment import Task, Training
 from unifier.heads.classification import ClassificationHead
-from unifier.trials.joint import budget_per_task, merge_experiments, with_budget
+from unifier.trials.joint import budget_per_task, load_trunk, merge_experiments, shuffle, with_budget
 from unifier.trunks.mean_attention import MeanAttentionTrunk
 from unifier.trunks.transformer import Transformer
 from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, PatchTokenizer
 
 
-def pictures(name: str, trunk: Trunk) -> Experiment:
+def digits(name: str, trunk: Trunk | None = None, *tasks: str) -> Experiment:
     task = Task(Digits(), PatchTokenizer(8, channels=1), ClassificationHead(Digits.labels, 8))
-    return Experiment(trunk, {name: task}, Training(steps=2), name=name)
+    trunk = trunk or Transformer(8, 1, 2, 8)
+    return Experiment(trunk, dict.fromkeys(tasks or (name,), task), Training(steps=2), name=name)
 
 
-def test_the_first_ones_trunk_is_that_of_all() -> None:
-    parts = [pictures(name, Transformer(8, 1, 2, 8, dropout=0.1)) for name in ("one", "other")]
+def test_merged_tasks_share_the_first_trunk() -> None:
+    parts = [digits(name, Transformer(8, 1, 2, 8, dropout=0.1)) for name in ("one", "other")]
     joint = merge_experiments(parts)
     assert joint.trunk is parts[0].trunk
     assert list(joint.tasks) == ["one", "other"]
@@ -30,45 +33,69 @@ def test_the_first_ones_trunk_is_that_of_all() -> None:
 
 
 @pytest.mark.parametrize(("grad_accumulation", "steps"), [(1, 8), (2, 4), (4, 4)])
-def test_a_step_is_of_every_task_that_has_a_batch_in_it(accumulate: int, steps: int) -> None:
-    """Four steps an task are eight of a batch each, and four where a step has a batch of either task, or two."""
-    joint = merge_experiments([pictures(name, Transformer(8, 1, 2, 8)) for name in ("one", "other")])
-    assert budget_per_task(joint, "steps") == 2, "as each has alone"
-    both = replace(joint, training=replace(joint.training, grad_accumulation=accumulate))
-    limited = with_budget(both, "steps", 4)
+def test_tasks_with_a_batch_in_a_step_share_it(grad_accumulation: int, steps: int) -> None:
+    joint = merge_experiments([digits("one"), digits("other")])
+    assert budget_per_task(joint, "steps") == 2
+    joint = replace(joint, training=replace(joint.training, grad_accumulation=grad_accumulation))
+    limited = with_budget(joint, "steps", 4)
     assert (limited.training.steps, budget_per_task(limited, "steps")) == (steps, 4)
-    assert with_budget(both, "tokens", 100).training.tokens == 200
+    assert with_budget(joint, "tokens", 100).training.tokens == 200
 
 
 @pytest.mark.parametrize(
-    ("makes", "said"),
+    ("changed", "message"),
     [
         ({"heads": 4}, "head_dim is 4 in one and 2 in other"),
         ({"rotary": True}, "rotary is False in one and True in other"),
-        ({"dropout": 0.2}, "share is 0.0 in one and 0.2 in other"),
+        ({"dropout": 0.2}, "is 0.0 in one and 0.2 in other"),
         ({"activation": "relu"}, "kind is GELU in one and ReLU in other"),
+        ({"ffn_dim": 16}, "one and other are of different shapes"),
     ],
     ids=str,
 )
-def test_trunks_that_compute_otherwise_are_not_taken_for_one(makes: dict[str, Any], said: str) -> None:
-    parts = [
-        pictures("one", Transformer(8, 1, heads=2, ffn_dim=8)),
-        pictures("other", Transformer(**dict[str, Any](dim=8, depth=1, heads=2, ffn_dim=8) | makes)),
-    ]
-    with pytest.raises(InputError, match=f"joint: the trunks differ: .*{said}"):
+def test_different_trunks_are_not_merged(changed: dict[str, Any], message: str) -> None:
+    settings = dict[str, Any](dim=8, depth=1, heads=2, ffn_dim=8)
+    parts = [digits("one", Transformer(**settings)), digits("other", Transformer(**settings | changed))]
+    with pytest.raises(InputError, match=message):
         merge_experiments(parts)
 
 
-def test_trunks_of_other_kinds() -> None:
-    with pytest.raises(InputError, match="joint: the trunks of one and other are of different shapes"):
-        merge_experiments([pictures("one", Transformer(8, 1, 2, 8)), pictures("other", MeanAttentionTrunk(8, 1, 8))])
+def test_trunks_of_different_classes_are_not_merged() -> None:
+    with pytest.raises(InputError, match="one and other are of different shapes"):
+        merge_experiments([digits("one"), digits("other", MeanAttentionTrunk(8, 1, 8))])
 
 
-def test_steps_of_several_batches_are_not_shared_out_among_several_tasks() -> None:
-    one, other = (pictures(name, Transformer(8, 1, 2, 8)) for name in ("one", "other"))
-    both = replace(one, tasks={**one.tasks, **pictures("third", one.trunk).tasks})
-    parts = [replace(part, training=replace(part.training, grad_accumulation=2)) for part in (both, other)]
-    with pytest.raises(InputError, match="joint: steps of several batches, of experiments with several tasks"):
+def test_experiments_with_a_task_of_one_name_are_not_merged() -> None:
+    with pytest.raises(InputError, match='other has a task "one"'):
+        merge_experiments([digits("one"), digits("other", None, "one")])
+
+
+def test_steps_of_several_batches_need_single_tasks() -> None:
+    parts = [digits("one", None, "a", "b"), digits("other")]
+    parts = [replace(part, training=replace(part.training, grad_accumulation=2)) for part in parts]
+    with pytest.raises(InputError, match="several tasks"):
         merge_experiments(parts)
-    tokens = [replace(part, training=replace(part.training, steps=None, tokens=100)) for part in parts]
-    assert merge_experiments(tokens).training.tokens == 200
+    in_tokens = [replace(part, training=replace(part.training, steps=None, tokens=100)) for part in parts]
+    assert merge_experiments(in_tokens).training.tokens == 200
+
+
+def test_trunk_of_another_shape_is_not_loaded() -> None:
+    with pytest.raises(InputError, match="the trunk of other"):
+        load_trunk(Transformer(8, 1, 2, 8), Transformer(8, 1, 2, 16).state_dict(), start="other")
+
+
+def shuffled(seed: int) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    trunk = Transformer(8, 1, 2, 8)
+    shuffle(trunk, seed)
+    return trunk.state_dict()
+
+
+def test_shuffled_order_depends_on_the_seed_alone() -> None:
+    first, again, other = shuffled(1), shuffled(1), shuffled(2)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    matrices = [name for name, tensor in first.items() if tensor.ndim == 2]
+    assert matrices
+    for name in matrices:
+        assert not torch.equal(first[name], other[name])
+        assert torch.equal(first[name].flatten().sort().values, other[name].flatten().sort().values)

@@ -1,12 +1,5 @@
-"""How a run or a comparison ends early, as exceptions.
+"""The content of a run's result.json, and the exceptions that end a run or a comparison early."""
 
-The content of a run's result.json."""
-
-from pathlib import Path
-from typing import TYPE_CHECKING, final
-
-if TYPE_CHECKING:
-    pass
 import math
 import os
 import platform
@@ -14,40 +7,13 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, final
 
 import torch
 
 from unifier.files import read_json, write_json
 from unifier_tokenizers import InputError
-
-
-@final
-class Interrupted(BaseException):
-    """The user asked a run or a comparison to stop; the last checkpoint is whole. Says the folder to resume from.
-
-    Like KeyboardInterrupt it passes by all who handle errors; and unlike that, Lightning does not end the program.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        """`folder` is the run's or the comparison's."""
-        super().__init__(str(folder))
-        self.folder = folder
-
-
-@final
-class DivergedError(Exception):
-    """A loss is no number any more, and nothing that follows would be."""
-
-
-@final
-class RunFailed(Exception):  # noqa: N818  "failed" says it
-    """A run broke on its way, for the reason that is this exception's cause; its result says so too."""
-
-    def __init__(self, result: "Result") -> None:
-        super().__init__(f"{result.folder}: {result.error}")
-        self.result = result
-
 
 Status = Literal["running", "finished", "failed", "interrupted"]
 
@@ -55,32 +21,39 @@ Status = Literal["running", "finished", "failed", "interrupted"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a run found and what it cost, and the folder it lies in."""
+    """Scores and costs of a run, and the folder of its files."""
 
     name: str
+    """Name of the experiment."""
     tasks: list[str]
     seed: int
     status: Status
     metrics: Mapping[str, float]
+    """Scores by "<split>/<task>/<metric>"; empty until the run is tested."""
     signatures: Mapping[str, str]
-    """For a metric with variants, the one used: sacreBLEU's signature under the metric's name."""
+    """The variant of each metric that has variants, such as sacreBLEU's signature."""
     parameters: Mapping[str, int]
+    """Number of parameters of tokenizers, trunk and heads, and their total."""
     budget: Mapping[str, float]
+    """Cost of the run: steps, examples, tokens, flops, seconds and peak memory."""
     task_budgets: Mapping[str, Mapping[str, float]]
-    """The budget by task, but for memory."""
+    """Cost of each task, without memory."""
     speed: Mapping[str, float]
-    """Rates and shares of the time in training, as `Speed` finds them; empty until trained."""
+    """Rates and shares of the training time, measured by `SpeedMonitor`; empty until the run is trained."""
     settings: Mapping[str, Any]
     data: Mapping[str, Mapping[str, Any]]
+    """Name, hash and sizes of each task's data set."""
     versions: Mapping[str, str]
     commit: str
     machine: str
+    threads: int
+    """Number of torch's CPU threads."""
     error: str
-    """Why it failed, in a line; empty where it did not."""
+    """The reason of a failure on one line; empty if the run did not fail."""
     folder: Path
 
     def content(self) -> dict[str, Any]:
-        """What result.json holds: all but the folder, and null for a score that is not a number."""
+        """Return the content of result.json: all fields except the folder, with null for a score that is not finite."""
         content = asdict(self)
         del content["folder"]
         content["metrics"] = {name: score if math.isfinite(score) else None for name, score in self.metrics.items()}
@@ -88,7 +61,7 @@ class Result:
 
     @classmethod
     def read(cls, folder: Path) -> "Result":
-        """What a run left in its folder; raises InputError naming the file where it is missing or broken."""
+        """Read a run's result.json; raise InputError with the file's name if it is missing or broken."""
         content = read_json(folder / "result.json", metrics=dict)
         try:
             scores = {name: math.nan if score is None else score for name, score in content.pop("metrics").items()}
@@ -97,31 +70,62 @@ class Result:
             raise InputError(f"{folder / 'result.json'}: broken ({error})") from error
 
     def write(self) -> None:
-        """Write result.json, whole."""
+        """Write result.json."""
         write_json(self.folder / "result.json", self.content())
 
 
+@final
+class Interrupted(BaseException):
+    """Stop requested by the user, after the last checkpoint was written.
+
+    Like KeyboardInterrupt, it passes handlers of `Exception`. Unlike KeyboardInterrupt, Lightning lets it through.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Create the exception with the folder of the run or comparison to resume."""
+        super().__init__(str(folder))
+        self.folder = folder
+
+
+@final
+class DivergedError(Exception):
+    """A training loss that is NaN or infinite."""
+
+
+@final
+class RunFailed(Exception):  # noqa: N818  The name reads better than RunFailedError.
+    """Failure of a run; its `__cause__` is the original exception, and its result holds the reason."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(f"{result.folder}: {result.error}")
+        self.result = result
+
+
 def versions() -> dict[str, str]:
-    """What it ran on."""
-    return {"python": platform.python_version(), "torch": version("torch"), "unifier": version("unifier")}
+    """Return the versions of Python, torch and unifier."""
+    return {"python": platform.python_version(), "torch": version("torch"), "unifier": version("unifier-torch")}
 
 
 def source_commit(file: str = "") -> str:
-    """The commit checked out where a file lies, or, if that is none, where the program was started.
+    """Return the git commit of the repository that holds the file, or of the working directory if there is no file.
 
-    It has "-dirty" after it where files differ from it; it is empty where none is checked out.
+    The commit ends in "-dirty" if files were changed since. It is empty outside a repository.
     """
     folder = Path(file).parent if Path(file).is_file() else None
     try:
-        # Without optional locks: a run that is killed leaves none in the way of the next commit.
-        asked = ["git", "--no-optional-locks", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10, cwd=folder).stdout.strip()
+        # Optional locks would remain if the run is killed, and block the user's next commit.
+        command = [
+            *("git", "--no-optional-locks", "describe"),
+            *("--always", "--dirty", "--abbrev=40", "--exclude=*"),
+        ]
+        output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10, cwd=folder).stdout
+        return output.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
 
 
 def machine() -> str:
-    """Processor, cores and accelerator."""
+    """Return a description of the processor, its number of cores, and the GPU."""
     parts = [processor(), f"{os.cpu_count()} cores"]
     if torch.cuda.is_available():
         parts.append(torch.cuda.get_device_name())
@@ -129,10 +133,13 @@ def machine() -> str:
 
 
 def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Its name, with family and model where Linux tells them: virtual machines call unlike processors alike."""
+    """Return the processor's name, with its family and model if Linux lists them.
+
+    In virtual machines, different processors can have the same name.
+    """
     if not cpuinfo.exists():
         return platform.processor() or platform.machine()
-    first = cpuinfo.read_text().partition("\n\n")[0]
-    said = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
-    name = said.get("model name", platform.machine())
-    return f"{name} (family {said['cpu family']}, model {said['model']})" if "cpu family" in said else name
+    first_core = cpuinfo.read_text().partition("\n\n")[0]
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first_core.splitlines())}
+    name = fields.get("model name", platform.machine())
+    return f"{name} (family {fields['cpu family']}, model {fields['model']})" if "cpu family" in fields else name
