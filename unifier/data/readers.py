@@ -94,17 +94,22 @@ class TableRow(NamedTuple):
     """Cells by column name."""
 
 
-def read_labels_table(path: Path, columns: Sequence[str]) -> list[TableRow]:
-    """Return the rows of a CSV file.
+def read_labels_table(path: Path, columns: Sequence[str], *, tab_separated: bool = False) -> list[TableRow]:
+    """Return the rows of a CSV or TSV file.
 
     Args:
         path: The file.
         columns: Names of the required columns.
+        tab_separated: Read a TSV file: one row per line, in which quotation marks have no meaning.
 
     Raises:
         InputError: A required column is missing, a column occurs twice, or a row is not as wide as the header.
     """
-    table = csv.DictReader(line + "\n" for line in read_lines(path))
+    lines = (line + "\n" for line in read_lines(path))
+    if tab_separated:
+        table = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    else:
+        table = csv.DictReader(lines)
     header = list(table.fieldnames or [])
     if missing := [column for column in columns if column not in header]:
         raise InputError(f"{path} has no column {', '.join(missing)}; its columns are {', '.join(header) or 'none'}")

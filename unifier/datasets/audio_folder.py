@@ -19,84 +19,98 @@ from unifier.data.readers import (
 )
 from unifier.data.source import NO_SCORE_RANGE, SPLITS, UNREADABLE_MARK, ScoreRange, SplitName, accuracy_range
 from unifier.data.splits import check_no_leak, check_trained_labels, count_copies, hold_out, rotate_folds, select_part
-from unifier.datasets.class_folders import files_by_class, folds_of, split_folders
+from unifier.datasets.class_folders import files_by_class, read_folds_table, split_folders, task_name
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
 
 
 @final
 class AudioFolder:
-    """Sounds named by a CSV table with the columns file (from the table's folder) and label; or a folder of them.
+    """Sounds of a CSV table with the columns file and label, or of a folder with one folder per class.
 
-    The folder holds train/<class>/, val/<class>/ and test/<class>/, or <class>/ alone, and is read as an `ImageFolder`:
-    what lacks is held out, or else split as its folds.csv says. Files with other endings than `SOUND_SUFFIXES` are left
-    out with a warning, hidden ones without.
+    The input is an `Audio` with a float32 waveform (samples,) or (channels, samples) at the rate of its file. The
+    target is the label, or a tuple of tags. File names in the table are relative to the table's folder.
 
-    The input is a `Sound`, float32 (samples,) or (channels, samples), at its file's own rate. The target is the label,
-    or with task "tags" a tuple of labels, which the table separates by semicolons; it may be empty.
+    A folder is read like an `ImageFolder`: train/<class>/, val/<class>/ and test/<class>/, or <class>/ alone, or with
+    folds.csv. Files that are not sounds are left out with a warning, and hidden files without one.
 
-    The split is the column split (train, val, test); or, with `fold` or without such a column, that of the column fold
-    (numbers): `fold`, by default the first, is the test and the next one validates. For what neither tells, val or test
-    or both, a tenth of the rest is held out, the same every time, stratified by label. A column group (who speaks, who
-    plays) keeps each group in one split: groups are held out whole, and a given split or fold that cuts one is refused.
-    So is a given split with a label that train lacks.
+    A table may have three more columns:
+
+    - split: train, val or test.
+    - fold: an integer. One fold is tested, the next one validates and the others train. The column is used if `fold` is
+      given or there is no column split.
+    - group: the speaker or artist. A group stays in one split; a given split or fold that divides one is an error.
+
+    A tenth of the rest is held out for each split that the table leaves open, stratified by label and the same every
+    time. A label of val or test that train lacks is an error.
     """
-
-    name = "audio_folder"
 
     def __init__(
         self,
-        place: str | Path,
+        path: str | Path,
         *,
         target: Literal["label", "tags"] = "label",
         fold: int | None = None,
     ) -> None:
-        self.target = check_choice("task", target, ("label", "tags"))
-        self._place, self._fold = Path(place), fold
-        self._table = self._place / "folds.csv" if self._place.is_dir() else self._place
+        """Name the table or the folder; it is read later.
+
+        Args:
+            path: The CSV table or the folder.
+            target: "label" for one label per sound, or "tags" for any number of them, separated by semicolons in the
+                column label.
+            fold: The fold to test on; None takes the first if there are folds.
+        """
+        self.target = check_choice("target", target, ("label", "tags"))
+        self._path, self._fold = Path(path), fold
+        self._table = self._path / "folds.csv" if self._path.is_dir() else self._path
+        self.name = task_name(self._table.parent)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """All labels of the table, in the order of the alphabet."""
+        """All labels or tags in alphabetical order."""
         targets = [sound.target for sound in self._sounds]
         return tuple(sorted({tag for tags in targets for tag in tags} if self.target == "tags" else set(targets)))
 
     @property
     def folds(self) -> tuple[int, ...]:
-        """The numbers in the column fold of the table, or of folds.csv; none where there is no such column."""
-        return tuple(sorted(set(self._numbers or ())))
+        """The numbers in the column fold; empty if there is no such column."""
+        return tuple(sorted(set(self._fold_numbers or ())))
 
     @property
     def score_range(self) -> ScoreRange:
-        """Chance alone: of your own sounds no reference is known."""
+        """The range from guessing; no reference is known."""
         if self.target == "tags":
             return ScoreRange("macro_auc", 0.5, None, NO_SCORE_RANGE)
         return accuracy_range(self.labels, None, NO_SCORE_RANGE)
 
     def split(self, name: SplitName) -> Examples[LabeledFile]:
-        """The sounds of one split, in the order of the table. A sound that cannot be read raises InputError."""
+        """Return the sounds of one split in the order of the table.
+
+        Raises:
+            InputError: If the table or folder is not as described. Reading a sound raises it if the file is damaged.
+        """
         return from_files(select_part(self._sounds, self._parts, name), read_audio)
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the table, where there is one, and of every sound that can be read."""
+        """The hash of every readable sound, and of the table if there is one."""
         table = hash_each({"table": self._table}) if self._table.exists() else {}
         return hash_all(table | self._hashes)
 
     @property
     def copies(self) -> int:
-        """How many sounds of val and test are in train too, byte for byte."""
+        """The number of sounds of val and test that are also in train, byte for byte."""
         return count_copies(list(self._hashes.values()), self._parts)
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
-        """Each sound's own, in the order of the table."""
-        return hash_each({row.cells["file"]: self._path(row) for row in self._rows}, unreadable=UNREADABLE_MARK)
+        """The hash of each sound, by its file in the table."""
+        return hash_each({row.cells["file"]: self._sound_path(row) for row in self._rows}, unreadable=UNREADABLE_MARK)
 
     @cached_property
     def _rows(self) -> list[TableRow]:
-        if self._place.is_dir():
-            return self._found()
+        if self._path.is_dir():
+            return self._rows_of_folder()
         rows = read_labels_table(self._table, ("file", "label"))
         if not rows:
             raise InputError(f"{self._table} lists no sounds")
@@ -104,45 +118,45 @@ class AudioFolder:
         check_no_leak(f"{self._table}:", files, [f"line {row.line}" for row in rows])
         return rows
 
-    def _found(self) -> list[TableRow]:
-        """The sounds of a folder, as a table would list them."""
+    def _rows_of_folder(self) -> list[TableRow]:
+        """Return the rows that a table of the folder's sounds would have."""
         if self.target == "tags":
-            raise InputError(f"{self._place} is a folder, which has no tags: list its sounds in a table")
-        found = files_by_class(self._place, AUDIO_SUFFIXES, "sounds", "dog/1.wav")
-        sounds = [sound for part in found.values() for sound in part]
-        files = [sound.path.relative_to(self._place).as_posix() for sound in sounds]
+            raise InputError(f"target=tags: {self._path} is a folder, which has no tags: list its sounds in a table")
+        by_folder = files_by_class(self._path, AUDIO_SUFFIXES, "sounds", "dog/1.wav")
+        sounds = [sound for part in by_folder.values() for sound in part]
+        files = [sound.path.relative_to(self._path).as_posix() for sound in sounds]
         if self._fold is not None or self._table.exists():
-            rows = folds_of(self._table, files)
+            rows = read_folds_table(self._table, files)
         else:
-            parts = split_folders(self._place, found)
+            parts = split_folders(self._path, by_folder)
             rows = [TableRow(0, {"file": file, "split": part}) for file, part in zip(files, parts, strict=True)]
-        return [TableRow(row.line, row.cells | {"label": one.target}) for row, one in zip(rows, sounds, strict=True)]
+        return [
+            TableRow(row.line, row.cells | {"label": sound.target}) for row, sound in zip(rows, sounds, strict=True)
+        ]
 
-    def _path(self, row: TableRow) -> Path:
+    def _sound_path(self, row: TableRow) -> Path:
         return self._table.parent / row.cells["file"]
-
-    def _column(self, name: str) -> list[str] | None:
-        return [row.cells[name] for row in self._rows] if name in self._rows[0].cells else None
 
     @cached_property
     def _sounds(self) -> list[LabeledFile]:
         if self.target == "tags":
             tags = [[tag.strip() for tag in row.cells["label"].split(";")] for row in self._rows]
-            if all(len(own) == 1 for own in tags) and (listed := next((tag for (tag,) in tags if "," in tag), None)):
+            single = all(len(cell) == 1 for cell in tags)
+            if single and (with_comma := next((tag for (tag,) in tags if "," in tag), None)):
                 warnings.warn(
-                    f"{self._table}: {listed!r} is one tag; several are separated by semicolons", stacklevel=2
+                    f"{self._table}: {with_comma!r} is one tag; several are separated by semicolons", stacklevel=2
                 )
             return [
-                LabeledFile(self._path(row), tuple(filter(None, own)))
-                for row, own in zip(self._rows, tags, strict=True)
+                LabeledFile(self._sound_path(row), tuple(filter(None, cell)))
+                for row, cell in zip(self._rows, tags, strict=True)
             ]
-        if lacking := next((row for row in self._rows if not row.cells["label"].strip()), None):
-            raise InputError(f"{self._table}, line {lacking.line}: the label is empty; leave the row out")
-        return [LabeledFile(self._path(row), row.cells["label"].strip()) for row in self._rows]
+        if unlabeled := next((row for row in self._rows if not row.cells["label"].strip()), None):
+            raise InputError(f"{self._table}, line {unlabeled.line}: the label is empty; leave the row out")
+        return [LabeledFile(self._sound_path(row), row.cells["label"].strip()) for row in self._rows]
 
     @property
-    def _classes(self) -> list[str]:
-        """The label of each row; all one where it has tags, since most sets of tags are unlike each other."""
+    def _strata(self) -> list[str]:
+        """The label of each row, or one stratum for all rows with tags, because most sets of tags differ."""
         return ["" if self.target == "tags" else sound.target for sound in self._sounds]
 
     @cached_property
@@ -150,8 +164,8 @@ class AudioFolder:
         return read_groups(self._rows)
 
     @cached_property
-    def _numbers(self) -> list[int] | None:
-        """The fold of each row."""
+    def _fold_numbers(self) -> list[int] | None:
+        """The fold of each row; None if there is no such column."""
         if "fold" not in self._rows[0].cells:
             return None
         return [parse_integer(row.cells["fold"], f"{self._table}, line {row.line}") for row in self._rows]
@@ -159,29 +173,33 @@ class AudioFolder:
     @cached_property
     def _parts(self) -> list[SplitName]:
         """The split of each row."""
-        splits = self._column("split")
-        if splits is not None and self._fold is None:
-            parts: list[SplitName] = [
-                check_choice(f"split ({self._table}, line {row.line})", given, SPLITS)
-                for row, given in zip(self._rows, splits, strict=True)
-            ]
-            if "train" not in parts:
-                raise InputError(f"{self._table}: no row is of split train, and there is nothing to train on")
-            if self._groups is not None:
-                check_no_leak(f"{self._table}: group", self._groups, [f"split {part}" for part in parts])
-            check_trained_labels(str(self._place), self._classes, parts)
-            return self._held_out(parts)
-        if self._numbers is not None:
-            return rotate_folds(str(self._table), self._numbers, self._fold, groups=self._groups, labels=self._classes)
+        if self._fold is None and "split" in self._rows[0].cells:
+            return self._given_parts()
+        if self._fold_numbers is not None:
+            folds = self._fold_numbers
+            return rotate_folds(str(self._table), folds, self._fold, groups=self._groups, labels=self._strata)
         if self._fold is not None:
-            raise InputError(f"{self._table} has no column fold; its columns are {', '.join(self._rows[0].cells)}")
-        return self._held_out(["train"] * len(self._sounds))
+            columns = ", ".join(self._rows[0].cells)
+            raise InputError(f"fold={self._fold}: {self._table} has no column fold; its columns are {columns}")
+        return self._hold_out_missing(["train"] * len(self._sounds))
 
-    def _held_out(self, parts: list[SplitName]) -> list[SplitName]:
-        """The same with every split that there is nothing of, val or test or both, held out of training."""
-        lacking: list[SplitName] = [part for part in SPLITS if part not in parts]
-        if not lacking:
+    def _given_parts(self) -> list[SplitName]:
+        """Return the splits in the column split, with missing ones held out."""
+        parts: list[SplitName] = [
+            check_choice(f"split ({self._table}, line {row.line})", row.cells["split"], SPLITS) for row in self._rows
+        ]
+        if "train" not in parts:
+            raise InputError(f"{self._table}: no row has split train, so there is nothing to train on")
+        if self._groups is not None:
+            check_no_leak(f"{self._table}: group", self._groups, [f"split {part}" for part in parts])
+        check_trained_labels(str(self._path), self._strata, parts)
+        return self._hold_out_missing(parts)
+
+    def _hold_out_missing(self, parts: list[SplitName]) -> list[SplitName]:
+        """Return the splits after holding val and test out of train if they have no rows."""
+        missing: list[SplitName] = [part for part in SPLITS if part not in parts]
+        if not missing:
             return parts
         groups = None if self._groups is None else select_part(self._groups, parts, "train")
-        drawn = iter(hold_out(str(self._place), select_part(self._classes, parts, "train"), lacking, groups=groups))
+        drawn = iter(hold_out(str(self._path), select_part(self._strata, parts, "train"), missing, groups=groups))
         return [next(drawn) if part == "train" else part for part in parts]

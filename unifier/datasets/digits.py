@@ -1,4 +1,4 @@
-"""Handwritten digits of 8 x 8 pixels, which come with scikit-learn."""
+"""Handwritten digits of 8 x 8 pixels, which scikit-learn contains."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,31 +11,18 @@ from unifier.data.source import SPLITS, Example, SplitName, accuracy_range
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
 
-TOTAL = 1797
+NUM_DIGITS = 1797
+"""Number of images."""
 
-
-GREY_LEVELS = 16
-"""The darkest value of scikit-learn's copy, whose pixels count 0 to 16 dots of ink."""
-
-
-@cache
-def _all() -> list[Example]:
-    """Every picture with its label, read once by a process."""
-    from sklearn.datasets import load_digits  # 20 MB that other sets do without
-
-    digits = cast(Any, load_digits())
-    pictures = (digits.images * 255 / GREY_LEVELS).round().astype(np.uint8)
-    return [Example(picture, str(label)) for picture, label in zip(pictures, digits.target, strict=True)]
+INK_LEVELS = 16
+"""Largest pixel value of scikit-learn's copy: a pixel counts 0 to 16 dots of ink."""
 
 
 @final
 class Digits:
-    """The 1,797 digits of the UCI optical recognition test set (Alpaydin & Kaynak, 1998), split by stratified draw.
+    """The 1,797 digits of the UCI optical recognition test set (Alpaydin & Kaynak, 1998), in stratified random splits.
 
-    The input is a picture (8, 8) uint8, 0 paper and 255 ink; the target is its label, "0" to "9". `val` and `test`
-    are numbers of pictures, training has the rest, and `seed` names the draw.
-
-    Raises InputError where a split would be too small to show every digit.
+    The input is an image (8, 8) uint8 with 0 for paper and 255 for ink. The target is its label, "0" to "9".
     """
 
     name = "digits"
@@ -45,26 +32,36 @@ class Digits:
     )
 
     def __init__(self, *, val: int = 200, test: int = 300, seed: int = 0) -> None:
-        most = TOTAL - len(self.labels)
-        if min(val, test) < len(self.labels) or val + test > most:
+        """Choose the sizes of the splits; train has the rest.
+
+        Args:
+            val: Number of images to validate on.
+            test: Number of images to test on.
+            seed: Seed of the draw.
+
+        Raises:
+            InputError: If a split is too small to have every digit.
+        """
+        max_held_out = NUM_DIGITS - len(self.labels)
+        if min(val, test) < len(self.labels) or val + test > max_held_out:
             raise InputError(
-                f"digits cannot be split with val={val} and test={test}: "
-                f"give at least {len(self.labels)} of each and at most {most} together"
+                f"val={val}, test={test}: give at least {len(self.labels)} digits to each, "
+                f"and at most {max_held_out} to both together"
             )
         self._val, self._test, self._seed = val, test, seed
 
     def split(self, name: SplitName) -> Sequence[Example]:
-        """The pictures of one split."""
+        """Return the images of one split."""
         return self._splits[check_choice("split", name, SPLITS)]
 
     @property
     def sha256(self) -> str:
-        """The hash of every picture and label of every split, in order."""
+        """The hash of every image and label of every split, in order."""
         digest = hashlib.sha256()
         for name, examples in self._splits.items():
             digest.update(name.encode())
-            for picture, label in examples:
-                digest.update(picture.tobytes() + label.encode())
+            for image, label in examples:
+                digest.update(image.tobytes() + label.encode())
         return digest.hexdigest()
 
     @cached_property
@@ -75,6 +72,16 @@ class Digits:
             targets = [example.target for example in pool]
             return train_test_split(pool, test_size=size, stratify=targets, random_state=self._seed)
 
-        rest, test = draw(_all(), self._test)
+        rest, test = draw(_load_digits(), self._test)
         train, val = draw(rest, self._val)
         return {"train": train, "val": val, "test": test}
+
+
+@cache
+def _load_digits() -> list[Example]:
+    """Return all images with their labels; a process reads them once."""
+    from sklearn.datasets import load_digits  # Imported here because it takes 20 MB that other sets do not need.
+
+    digits = cast(Any, load_digits())
+    images = (digits.images * 255 / INK_LEVELS).round().astype(np.uint8)
+    return [Example(image, str(label)) for image, label in zip(images, digits.target, strict=True)]

@@ -1,4 +1,4 @@
-"""Emotify: music of four genres, and the emotions that listeners felt."""
+"""Emotify: music of four genres, and the emotions that its listeners felt."""
 
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,6 @@ from unifier_tokenizers.errors import check_choice
 
 EMOTIFY_GENRES = ("classical", "electronic", "pop", "rock")
 
-
 EMOTIONS = (
     "amazement",
     "solemnity",
@@ -27,31 +26,28 @@ EMOTIONS = (
     "sadness",
 )
 
-
 EMOTIFY_FOLDS = (0, 1, 2, 3, 4)
 
+EMOTION_ONE_IN = 3
+"""A clip has an emotion if at least one in this number of its listeners felt it."""
 
-MIN_LISTENERS = 3
-"""A clip carries an emotion that at least one in so many of its listeners felt."""
-
-
-SCORE_RANGES = {
+EMOTIFY_SCORE_RANGES = {
     "genre": accuracy_range(
         EMOTIFY_GENRES,
         63.0,
-        "support vector machine on statistics of MFCCs, mean of these five folds, by the keepers of this copy",
+        "support vector machine on statistics of MFCCs, mean of these folds, measured by the maintainers of this copy",
     ),
     "tags": ScoreRange(
         "macro_auc",
         0.5,
         0.694,
-        "logistic regression on statistics of MFCCs, no artist on both sides, by the keepers of this copy",
+        "logistic regression on statistics of MFCCs, artist-disjoint folds, measured by the maintainers of this copy",
     ),
 }
 
 
 class EmotifyClip(NamedTuple):
-    """A sound, who made it, and the fold it is in."""
+    """A sound with its artist and its fold."""
 
     sound: LabeledFile
     artist: str
@@ -62,11 +58,10 @@ class EmotifyClip(NamedTuple):
 class Emotify:
     """400 clips of 30 seconds, 100 of each genre, in five folds that share no artist.
 
-    Fold `fold` is the test, the next one (after 4 comes 0) validates, the others train. The input is a
-    `Sound` (samples,) at 16 kHz; the target is the genre, or with task "tags" a tuple of the emotions that at least a
+    The input is an `Audio` (samples,) at 16 kHz. The target is the genre, or a tuple of the emotions that at least a
     third of the listeners felt. For non-commercial use only.
 
-    The folder holds a reduced copy (mono, 16 kHz, 30 s) that has no home to download from.
+    The folder holds a reduced copy (mono, 16 kHz, 30 s) that cannot be downloaded.
 
     Source: Aljanaki, Wiering and Veltkamp, "Studying emotion induced by music through a crowdsourcing game",
     Information Processing & Management 52, 2016.
@@ -78,14 +73,21 @@ class Emotify:
     def __init__(
         self, target: Literal["genre", "tags"] = "genre", *, fold: int = 0, data: str | Path | None = None
     ) -> None:
-        self.target = check_choice("task", target, ("genre", "tags"))
+        """Choose the target and the fold.
+
+        Args:
+            target: "genre", or "tags" for the emotions.
+            fold: The fold to test on. The next one validates (0 after 4), and the other three train.
+            data: The folder of the files.
+        """
+        self.target = check_choice("target", target, ("genre", "tags"))
         self.fold = check_choice("fold", fold, EMOTIFY_FOLDS)
         self.labels = EMOTIFY_GENRES if target == "genre" else EMOTIONS
-        self.score_range = SCORE_RANGES[self.target]
+        self.score_range = EMOTIFY_SCORE_RANGES[self.target]
         self._data = data
 
     def split(self, name: SplitName) -> Examples[LabeledFile]:
-        """The clips of one split, in the order of the table. Raises InputError where an artist is in two folds."""
+        """Return the clips of one split in the order of the table; raise InputError if two folds share an artist."""
         artists, folds = [clip.artist for clip in self._clips], [clip.fold for clip in self._clips]
         clips = select_part(self._clips, rotate_folds(self.name, folds, self.fold, groups=artists, unit="artist"), name)
         return from_files([clip.sound for clip in clips], read_audio)
@@ -113,27 +115,28 @@ class Emotify:
     def _clips(self) -> list[EmotifyClip]:
         tracks = self._folder / "tracks.csv"
         rows = read_labels_table(tracks, ("file", "genre", "artist", "fold"))
-        felt = _emotions(self._folder / "emotions.csv")
+        emotions = _read_emotions(self._folder / "emotions.csv")
         clips: list[EmotifyClip] = []
         for line, cells in rows:
-            place = f"{tracks}, line {line}"
-            if cells["file"] not in felt:
-                raise InputError(f"{place}: emotions.csv has no row for {cells['file']}")
-            genre = check_choice(f"genre ({place})", cells["genre"], EMOTIFY_GENRES)
-            fold = check_choice(f"fold ({place})", parse_integer(cells["fold"], place), EMOTIFY_FOLDS)
-            target = genre if self.target == "genre" else felt[cells["file"]]
+            location = f"{tracks}, line {line}"
+            if cells["file"] not in emotions:
+                raise InputError(f"{location}: emotions.csv has no row for {cells['file']}")
+            genre = check_choice(f"genre ({location})", cells["genre"], EMOTIFY_GENRES)
+            fold = check_choice(f"fold ({location})", parse_integer(cells["fold"], location), EMOTIFY_FOLDS)
+            target = genre if self.target == "genre" else emotions[cells["file"]]
             clips.append(EmotifyClip(LabeledFile(self._folder / cells["file"], target), cells["artist"], fold))
         return clips
 
 
-def _emotions(table: Path) -> dict[str, tuple[str, ...]]:
-    felt: dict[str, tuple[str, ...]] = {}
+def _read_emotions(table: Path) -> dict[str, tuple[str, ...]]:
+    """Return the emotions of each file in emotions.csv."""
+    emotions: dict[str, tuple[str, ...]] = {}
     for line, cells in read_labels_table(table, ("file", "n_annotators", *EMOTIONS)):
         numbers = {name: parse_number(cells[name], f"{table}, line {line}") for name in ("n_annotators", *EMOTIONS)}
-        felt[cells["file"]] = _strong(numbers, numbers["n_annotators"])
-    return felt
+        emotions[cells["file"]] = _frequent_emotions(numbers, numbers["n_annotators"])
+    return emotions
 
 
-def _strong(shares: dict[str, float], listeners: float) -> tuple[str, ...]:
-    # Shares are rounded to four digits, and 0.3333 of 48 is a third of them: count listeners, who are whole.
-    return tuple(name for name in EMOTIONS if MIN_LISTENERS * round(shares[name] * listeners) >= listeners)
+def _frequent_emotions(shares: dict[str, float], listeners: float) -> tuple[str, ...]:
+    # Count listeners, because shares are rounded to four digits: 0.3333 of 48 listeners is a third of them.
+    return tuple(name for name in EMOTIONS if EMOTION_ONE_IN * round(shares[name] * listeners) >= listeners)

@@ -1,4 +1,4 @@
-"""Data sets of pictures and sounds by the name that an experiment's setting `data` gives."""
+"""Data sets by the value of a recipe's setting `data`: the name of a set, or the path of your own data."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -16,6 +16,7 @@ from unifier.datasets.gtzan import GTZAN
 from unifier.datasets.image_folder import ImageFolder
 from unifier.datasets.mnist import MNIST
 from unifier.datasets.synthetic_music import SyntheticMusic
+from unifier.datasets.text_classification import SST2, TREC, TextTable
 from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
 
@@ -27,27 +28,32 @@ IMAGE_DATASETS: dict[str, Callable[[], LabeledSource]] = {
     "cifar10_jpg": partial(CIFAR10, jpeg=True),
 }
 
-
 AUDIO_DATASETS = ("embedded", "emotify", "gtzan", "fsdd", "esc10", "esc50")
 
+TEXT_DATASETS: dict[str, Callable[[], LabeledSource]] = {"sst2": SST2, "trec": TREC}
 
 MAX_NAMED_SIDE = 32
-"""The longest side of a picture in any of these, in pixels."""
+"""Longest side in pixels of the images in the named sets."""
 
 
 def create_image_dataset(data: str, *, fold: int | None = None, size: int | None = None) -> LabeledSource:
-    """The set of that name, or the `ImageFolder` at that place; `fold`, one of the folder's, is tested on.
+    """Return the named image data set, or the `ImageFolder` at a path.
 
-    The folder's pictures are shrunk to `size` pixels on their longer side. Raises InputError where a named set is asked
-    for folds, or for pictures smaller than `NAMED_SIDE`, and where there is neither such a set nor such a folder.
+    Args:
+        data: A name in `IMAGE_DATASETS`, or the path of a folder.
+        fold: The fold of a folder to test on.
+        size: Longest side in pixels to which a folder's images are shrunk.
+
+    Raises:
+        InputError: If `data` is neither, or a named set is given a fold or a size below its own.
     """
     if data not in IMAGE_DATASETS:
-        return ImageFolder(_there(data, IMAGE_DATASETS), fold=fold, size=size)
+        return ImageFolder(_existing_path(data, IMAGE_DATASETS), fold=fold, size=size)
     if fold is not None:
         raise InputError(f"fold={fold}: {data} has no folds")
     if size is not None and size < MAX_NAMED_SIDE:
         raise InputError(
-            f"size={size}: only pictures of a folder are shrunk; for {data} it is at least {MAX_NAMED_SIDE}"
+            f"size={size}: only images of a folder are shrunk; give at least {MAX_NAMED_SIDE} for data={data}"
         )
     return IMAGE_DATASETS[data]()
 
@@ -55,13 +61,18 @@ def create_image_dataset(data: str, *, fold: int | None = None, size: int | None
 def create_audio_dataset(
     data: str, *, target: Literal["genre", "tags"] = "genre", fold: int | None = None
 ) -> LabeledSource:
-    """The set of that name, or the `AudioFolder` of that table or folder: one label a sound, or with task "tags" any.
+    """Return the named audio data set, or the `AudioFolder` at a path.
 
-    `fold` is tested on, by default the first; of FSDD, where it is a speaker's number, by default the official split.
-    Raises InputError where the set has no tags or no folds, and where there is neither such a set nor such a place.
+    Args:
+        data: A name in `AUDIO_DATASETS`, or the path of a table or folder.
+        target: "genre" for one label per sound, "tags" for any number of them.
+        fold: The fold to test on; None takes the first. FSDD's folds are its speakers, and None is its official split.
+
+    Raises:
+        InputError: If `data` is neither, or the set has no tags or no folds.
     """
     if target == "tags" and data in ("gtzan", "fsdd", "esc10", "esc50"):
-        raise InputError(f"{data} has one label a sound and no tags: take task=genre, or data=emotify")
+        raise InputError(f"target=tags: {data} has one label per sound; take target=genre, or data=emotify")
     if fold is not None and data in ("embedded", "gtzan"):
         raise InputError(f"fold={fold}: {data} has no folds")
     match data:
@@ -76,10 +87,30 @@ def create_audio_dataset(
         case "esc10" | "esc50":
             return ESC(data, fold=1 if fold is None else fold)
         case _:
-            return AudioFolder(_there(data, AUDIO_DATASETS), target="tags" if target == "tags" else "label", fold=fold)
+            path = _existing_path(data, AUDIO_DATASETS)
+            return AudioFolder(path, target="tags" if target == "tags" else "label", fold=fold)
 
 
-def _there(data: str, names: Iterable[str]) -> str:
-    if not data or not Path(data).exists():  # of no text Path makes the folder that the program was started in
-        raise InputError(f"{data or 'an empty text'}: neither a place nor one of the sets {', '.join(names)}")
+def create_text_dataset(data: str, *, text: str | None = None, label: str | None = None) -> LabeledSource:
+    """Return the named text classification data set, or the `TextTable` at a path.
+
+    Args:
+        data: A name in `TEXT_DATASETS`, or the path of a CSV or TSV file.
+        text: Name of the file's column with the texts; None is "text".
+        label: Name of the file's column with the labels; None is "label".
+
+    Raises:
+        InputError: If `data` is neither, or a named set is given the name of a column.
+    """
+    if data not in TEXT_DATASETS:
+        return TextTable(_existing_path(data, TEXT_DATASETS), text=text or "text", label=label or "label")
+    for setting, column in (("text", text), ("label", label)):
+        if column is not None:
+            raise InputError(f"{setting}={column}: only a table of your own has columns to name; {data} has none")
+    return TEXT_DATASETS[data]()
+
+
+def _existing_path(data: str, names: Iterable[str]) -> str:
+    if not data or not Path(data).exists():  # Path("") is the current folder.
+        raise InputError(f"data={data or repr('')}: neither an existing path nor one of the sets {', '.join(names)}")
     return data

@@ -1,13 +1,13 @@
-"""The words of the embedded grammar: English and French side by side, with the features that agree.
-
-No French word begins with an aspirated h, so a first letter tells whether the word before it elides.
-
-English and French from one small synchronous grammar, which knows its own word alignment.
+"""Sentence pairs of a small English-French grammar, with their word alignment.
 
 A derivation writes both sentences at once (syntax-directed transduction: Lewis & Stearns, 1968). Each word carries the
-names of its links; two words that share one translate each other. French agrees in gender and number, puts most
-adjectives after the noun, denies on both sides of the verb and elides, so the mapping is not word for word; yet each
-sentence has one translation, whichever way it is read."""
+names of its links, and two words that share a link translate each other. French agrees in gender and number, puts most
+adjectives after the noun, negates on both sides of the verb and elides. A translation is therefore not word for word,
+but each sentence has exactly one translation in either direction.
+
+No French word of the lexicon begins with an aspirated h, so the first letter of a word decides whether the word before
+it elides.
+"""
 
 import hashlib
 import re
@@ -23,7 +23,7 @@ from unifier_tokenizers.errors import check_choice
 
 
 class Noun(NamedTuple):
-    """A noun, singular and plural."""
+    """A noun; `english` and `french` are its singular and plural."""
 
     english: list[str]
     french: list[str]
@@ -32,35 +32,35 @@ class Noun(NamedTuple):
 
 
 class Adjective(NamedTuple):
-    """An adjective; French masculine and feminine singular, then masculine and feminine plural."""
+    """An adjective; `french` is masculine and feminine singular, then masculine and feminine plural."""
 
     english: str
     french: list[str]
     place: str
-    """Where French puts it: "before" or "after" the noun."""
+    """Its position in French: "before" or "after" the noun."""
     kinds: list[str]
-    """The kinds of nouns it goes with."""
+    """The kinds of nouns that it can describe."""
 
 
 class Verb(NamedTuple):
-    """A verb; English base form and third person ("to be": all), French in the persons je, il, nous, vous, ils."""
+    """A verb; `english` is its base form and third person ("to be": all persons), `french` je, il, nous, vous, ils."""
 
     english: list[str]
     french: list[str]
     subjects: list[str]
     objects: list[str]
-    """The kinds of its direct object; none where it takes none."""
+    """The kinds of its direct object; empty for an intransitive verb."""
 
 
 class Determiner(NamedTuple):
-    """A determiner; English singular and plural, French masculine, feminine and plural, "-" for a missing number."""
+    """A determiner; `english` is singular and plural, `french` masculine, feminine and plural, "-" a missing form."""
 
     english: list[str]
     french: list[str]
 
 
 class Pronoun(NamedTuple):
-    """A subject pronoun, with the place of its verb in `Verb.french` and of its adjective in `Adjective.french`."""
+    """A subject pronoun; `person` is an index of `Verb.french`, and `form` an index of `Adjective.french`."""
 
     english: str
     french: str
@@ -69,15 +69,15 @@ class Pronoun(NamedTuple):
 
 
 class Preposition(NamedTuple):
-    """A preposition and the kinds of nouns that follow it."""
+    """A preposition and the kinds of nouns that can follow it."""
 
     english: str
     french: str
     kinds: list[str]
 
 
-def _rows(table: str) -> list[list[list[str]]]:
-    """The rows of a table: cells between bars, words between spaces, an underscore for a space in a word."""
+def _parse_table(table: str) -> list[list[list[str]]]:
+    """Parse a table into rows, cells (between bars) and words; an underscore is a space inside a word."""
     rows = (row.split("|") for row in table.strip().splitlines())
     return [[[word.replace("_", " ") for word in cell.split()] for cell in row] for row in rows]
 
@@ -112,7 +112,6 @@ school schools | école écoles | f | place
 street streets | rue rues | f | place
 """
 
-
 _ADJECTIVES = """
 small | petit petite petits petites | before | person animal food thing place
 big | grand grande grands grandes | before | animal food thing place
@@ -128,7 +127,6 @@ tired | fatigué fatiguée fatigués fatiguées | after | person animal
 sad | triste triste tristes tristes | after | person animal
 strange | étrange étrange étranges étranges | after | person animal thing place
 """
-
 
 _VERBS = """
 eat eats | mange mange mangeons mangez mangent | person animal | food
@@ -147,7 +145,6 @@ work works | travaille travaille travaillons travaillez travaillent | person |
 play plays | joue joue jouons jouez jouent | person animal |
 """
 
-
 _DETERMINERS = """
 the the | le la les
 a some | un une des
@@ -158,7 +155,6 @@ every - | chaque chaque -
 - two | - - deux
 """
 
-
 _PRONOUNS = """
 I | je | 0 | 0
 he | il | 1 | 0
@@ -168,7 +164,6 @@ you | vous | 3 | 2
 they | ils | 4 | 2
 """
 
-
 _PREPOSITIONS = """
 in | dans | place
 behind | derrière | person animal place
@@ -177,41 +172,29 @@ near | près_de | person animal place
 with | avec | person animal
 """
 
+NOUNS = [Noun(en, fr, gender == "f", kind) for en, fr, (gender,), (kind,) in _parse_table(_NOUNS)]
 
-NOUNS = [Noun(en, fr, gender == "f", kind) for en, fr, (gender,), (kind,) in _rows(_NOUNS)]
+ADJECTIVES = [Adjective(en, fr, place, kinds) for (en,), fr, (place,), kinds in _parse_table(_ADJECTIVES)]
 
-
-ADJECTIVES = [Adjective(en, fr, place, kinds) for (en,), fr, (place,), kinds in _rows(_ADJECTIVES)]
-
-
-VERBS = [Verb(*row) for row in _rows(_VERBS)]
-
+VERBS = [Verb(*row) for row in _parse_table(_VERBS)]
 
 TO_BE = Verb(["am", "is", "are", "are", "are"], ["suis", "est", "sommes", "êtes", "sont"], [], [])
 
+DETERMINERS = [Determiner(*row) for row in _parse_table(_DETERMINERS)]
 
-DETERMINERS = [Determiner(*row) for row in _rows(_DETERMINERS)]
+PRONOUNS = [Pronoun(en, fr, int(person), int(form)) for (en,), (fr,), (person,), (form,) in _parse_table(_PRONOUNS)]
 
-
-PRONOUNS = [Pronoun(en, fr, int(person), int(form)) for (en,), (fr,), (person,), (form,) in _rows(_PRONOUNS)]
-
-
-PREPOSITIONS = [Preposition(en, fr, kinds) for (en,), (fr,), kinds in _rows(_PREPOSITIONS)]
-
+PREPOSITIONS = [Preposition(en, fr, kinds) for (en,), (fr,), kinds in _parse_table(_PREPOSITIONS)]
 
 ADVERBS = {"often": "souvent", "always": "toujours"}
 
-
 Language = Literal["en", "fr"]
 
-
 THIRD_PERSON = (1, 4)
-"""The persons of a noun, singular and plural, among je, il, nous, vous, ils."""
-
+"""The persons of a singular and of a plural noun, as indices of je, il, nous, vous, ils."""
 
 VOWELS = {"en": "aeiou", "fr": "aeiouéêhœ"}
-"""First letters that change the word before; the lexicon's h is silent in French and sounded in English."""
-
+"""First letters that change the word before. The h of the lexicon is silent in French and pronounced in English."""
 
 BEFORE_VOWEL = {
     "en": {"a": "an"},
@@ -219,30 +202,28 @@ BEFORE_VOWEL = {
     | {"ce": "cet", "ma": "mon", "beau": "bel", "nouveau": "nouvel"},
 }
 
-
 CONTRACTED = {("de", "le"): "du", ("de", "les"): "des", ("de", "des"): "de", ("de", "de"): "de", ("de", "d'"): "d'"}
 
-
 MAX_REDRAWS = 10_000
-"""Sentences drawn in vain before a size is called impossible."""
+"""Number of rejected draws in a row after which a size is impossible."""
 
 
 class LinkedWord(NamedTuple):
-    """A word of one language, and the names of the links that tie it to words of the other."""
+    """A word of one language with the names of its links to words of the other language."""
 
     text: str
     links: frozenset[str]
 
 
 class WordPair(NamedTuple):
-    """The same said in both languages."""
+    """A phrase in both languages."""
 
     english: list[LinkedWord]
     french: list[LinkedWord]
 
 
 class Subject(NamedTuple):
-    """Who does it: `person` chooses the verb's form, `form` the adjective's, `kind` what can be said of it."""
+    """A subject; `person` selects the form of the verb, `form` that of the adjective, and `kind` the words that fit."""
 
     pair: WordPair
     person: int
@@ -250,16 +231,16 @@ class Subject(NamedTuple):
     kind: str
 
 
-def _say(text: str, link: str) -> list[LinkedWord]:
+def _link_words(text: str, link: str) -> list[LinkedWord]:
     return [LinkedWord(word, frozenset([link])) for word in text.split()]
 
 
 def _pair(english: str, french: str, link: str) -> WordPair:
-    return WordPair(_say(english, link), _say(french, link))
+    return WordPair(_link_words(english, link), _link_words(french, link))
 
 
-def _noun_phrase(rng: Random, role: str, kinds: Sequence[str], denied: bool = False) -> Subject:
-    """A determiner, a noun, and at times an adjective before and after it in French; `denied` as a negated object."""
+def _noun_phrase(rng: Random, role: str, kinds: Sequence[str], negated: bool = False) -> Subject:
+    """Draw a determiner, a noun, and at times adjectives before and after it; `negated` for a negated object."""
     noun = rng.choice([noun for noun in NOUNS if noun.kind in kinds])
     plural = rng.randrange(2)
     form = 2 * plural + noun.feminine
@@ -272,7 +253,7 @@ def _noun_phrase(rng: Random, role: str, kinds: Sequence[str], denied: bool = Fa
             adjective = rng.choice(fitting)
             adjectives[place] = _pair(adjective.english, adjective.french[form], f"{role} adjective {place}")
     before, after = adjectives.values()
-    if denied and english in ("a", "some"):
+    if negated and english in ("a", "some"):
         english, french = "any" if plural else "a", "de"
     if before.french and french == "des":
         french = "de"
@@ -286,95 +267,100 @@ def _noun_phrase(rng: Random, role: str, kinds: Sequence[str], denied: bool = Fa
 
 
 def _subject(rng: Random) -> Subject:
-    """A pronoun, which stands for a person, or a noun phrase."""
+    """Draw a pronoun for a person, or a noun phrase."""
     if rng.random() < 0.4:
         pronoun = rng.choice(PRONOUNS)
         return Subject(_pair(pronoun.english, pronoun.french, "subject"), pronoun.person, pronoun.form, "person")
     return _noun_phrase(rng, "subject", ("person", "animal"))
 
 
-def _finite(verb: Verb, person: int, adverb: str, denied: bool) -> WordPair:
-    """The verb with its adverb and negation; English denies with "do", save for "to be"."""
-    often, souvent = _say(adverb, "adverb"), _say(ADVERBS.get(adverb, ""), "adverb")
+def _finite(verb: Verb, person: int, adverb: str, negated: bool) -> WordPair:
+    """Return the verb with its adverb and negation; English negates with "do", except for "to be"."""
+    often, souvent = _link_words(adverb, "adverb"), _link_words(ADVERBS.get(adverb, ""), "adverb")
     singular = person == THIRD_PERSON[0]
     if verb is TO_BE:
-        english = _say(verb.english[person], "verb") + _say("not" if denied else "", "negation") + often
-    elif denied:
-        english = _say("does not" if singular else "do not", "negation") + often + _say(verb.english[0], "verb")
+        english = _link_words(verb.english[person], "verb") + _link_words("not" if negated else "", "negation") + often
+    elif negated:
+        english = (
+            _link_words("does not" if singular else "do not", "negation") + often + _link_words(verb.english[0], "verb")
+        )
     else:
-        english = often + _say(verb.english[singular], "verb")
-    french = _say(verb.french[person], "verb")
-    if denied:
-        french = [*_say("ne", "negation"), *french, *_say("pas", "negation")]
+        english = often + _link_words(verb.english[singular], "verb")
+    french = _link_words(verb.french[person], "verb")
+    if negated:
+        french = [*_link_words("ne", "negation"), *french, *_link_words("pas", "negation")]
     return WordPair(english, french + souvent)
 
 
 def _derive(rng: Random) -> WordPair:
-    """Draw one sentence: a subject that is something, or does something, to someone, somewhere."""
+    """Draw one sentence: a subject with an adjective, or with a verb, its object and its place."""
     subject = _subject(rng)
-    denied, adverb = rng.random() < 0.3, rng.choice([*ADVERBS, "", "", ""])
+    negated, adverb = rng.random() < 0.3, rng.choice([*ADVERBS, "", "", ""])
     if rng.random() < 0.2:
         adjective = rng.choice([adjective for adjective in ADJECTIVES if subject.kind in adjective.kinds])
-        said = _pair(adjective.english, adjective.french[subject.form], "adjective")
-        phrases = [subject.pair, _finite(TO_BE, subject.person, adverb, denied), said]
+        predicate = _pair(adjective.english, adjective.french[subject.form], "adjective")
+        phrases = [subject.pair, _finite(TO_BE, subject.person, adverb, negated), predicate]
     else:
         verb = rng.choice([verb for verb in VERBS if subject.kind in verb.subjects])
-        phrases = [subject.pair, _finite(verb, subject.person, adverb, denied)]
+        phrases = [subject.pair, _finite(verb, subject.person, adverb, negated)]
         if verb.objects:
-            phrases.append(_noun_phrase(rng, "object", verb.objects, denied).pair)
+            phrases.append(_noun_phrase(rng, "object", verb.objects, negated).pair)
         if rng.random() < (0.2 if verb.objects else 0.7):
             preposition = rng.choice(PREPOSITIONS)
             phrases.append(_pair(preposition.english, preposition.french, "preposition"))
             phrases.append(_noun_phrase(rng, "place", preposition.kinds).pair)
     phrases.append(_pair(".", ".", "stop"))
     return WordPair(
-        _settle([word for phrase in phrases for word in phrase.english], "en"),
-        _settle([word for phrase in phrases for word in phrase.french], "fr"),
+        _join_words([word for phrase in phrases for word in phrase.english], "en"),
+        _join_words([word for phrase in phrases for word in phrase.french], "fr"),
     )
 
 
-def _settle(phrase: list[LinkedWord], language: Language) -> list[LinkedWord]:
-    """Fit each word to the one after it, by contraction and elision, and give the first its capital."""
-    settled: list[LinkedWord] = []
+def _join_words(phrase: list[LinkedWord], language: Language) -> list[LinkedWord]:
+    """Contract and elide each word according to the next word, and capitalize the first word."""
+    joined: list[LinkedWord] = []
     for word in reversed(phrase):
-        if settled and (contracted := CONTRACTED.get((word.text, settled[0].text))):
-            word = LinkedWord(contracted, word.links | settled.pop(0).links)
-        if settled and settled[0].text[0] in VOWELS[language]:
+        if joined and (contracted := CONTRACTED.get((word.text, joined[0].text))):
+            word = LinkedWord(contracted, word.links | joined.pop(0).links)
+        if joined and joined[0].text[0] in VOWELS[language]:
             word = word._replace(text=BEFORE_VOWEL[language].get(word.text, word.text))
-        settled.insert(0, word)
-    first = settled[0]
-    return [first._replace(text=first.text[0].upper() + first.text[1:]), *settled[1:]]
+        joined.insert(0, word)
+    first = joined[0]
+    return [first._replace(text=first.text[0].upper() + first.text[1:]), *joined[1:]]
 
 
-def _write(phrase: list[LinkedWord]) -> str:
+def _to_text(phrase: list[LinkedWord]) -> str:
     return re.sub(r"(?<=') | (?=\.)", "", " ".join(word.text for word in phrase))
 
 
-def _fresh(rng: Random, seen: set[str], known: set[str]) -> Iterator[WordPair]:
-    """Draw pairs that repeat no sentence in `seen` and, once there is a vocabulary `known`, use no word beyond it.
+def _draw_new(rng: Random, seen: set[str], vocabulary: set[str]) -> Iterator[WordPair]:
+    """Yield pairs whose sentences are new, until `MAX_REDRAWS` draws in a row are rejected.
 
-    Adds to `seen`, and ends when `PATIENCE` draws in a row gave nothing.
+    Args:
+        rng: Generator of the draws.
+        seen: Sentences that must not occur again; new ones are added.
+        vocabulary: Words that may occur; an empty set allows all words.
     """
-    vain = 0
-    while vain < MAX_REDRAWS:
-        vain += 1
+    rejected = 0
+    while rejected < MAX_REDRAWS:
+        rejected += 1
         pair = _derive(rng)
-        sentences = {_write(pair.english), _write(pair.french)}
-        unknown = {word.text for phrase in pair for word in phrase} - known if known else set[str]()
+        sentences = {_to_text(pair.english), _to_text(pair.french)}
+        unknown = {word.text for phrase in pair for word in phrase} - vocabulary if vocabulary else set[str]()
         if unknown or sentences & seen:
             continue
-        vain = 0
+        rejected = 0
         seen |= sentences
         yield pair
 
 
 @final
 class SentencePairs(Sequence[Example]):
-    """One split: sentences with their translations and their gold alignment."""
+    """One split: sentences with their translations and gold alignment."""
 
     def __init__(self, pairs: Sequence[WordPair], reverse: bool) -> None:
         self._phrases = [(pair.french, pair.english) if reverse else (pair.english, pair.french) for pair in pairs]
-        self._examples = [Example(_write(source), _write(target)) for source, target in self._phrases]
+        self._examples = [Example(_to_text(source), _to_text(target)) for source, target in self._phrases]
 
     def __len__(self) -> int:
         return len(self._examples)
@@ -387,19 +373,22 @@ class SentencePairs(Sequence[Example]):
         return self._examples[index]
 
     def alignment(self, index: int) -> list[tuple[int, int]]:
-        """The sure links of one pair, as places among the words (`WORD`) of input and target."""
+        """Return the links of one pair as pairs of indices of the words (`WORD_START`) of input and target."""
         source, target = self._phrases[index]
-        return [(s, t) for s, word in enumerate(source) for t, other in enumerate(target) if word.links & other.links]
+        return [
+            (i, j)
+            for i, source_word in enumerate(source)
+            for j, target_word in enumerate(target)
+            if source_word.links & target_word.links
+        ]
 
 
 @final
 class GrammarPairs:
     """Sentence pairs of a small English-French grammar, in either direction.
 
-    `train`, `val` and `test` are numbers of pairs, `seed` names the draw. No sentence of either language occurs twice,
-    and every word of val and test occurs in train.
-
-    Raises InputError for a language or a size that it cannot serve.
+    The input is a sentence and the target its translation. No sentence of either language occurs twice, and every word
+    of val and test occurs in train.
     """
 
     name = "grammar"
@@ -415,15 +404,27 @@ class GrammarPairs:
         target: str = "fr",
         seed: int = 0,
     ) -> None:
+        """Choose the sizes and the direction.
+
+        Args:
+            train: Number of pairs to train on.
+            val: Number of pairs to validate on.
+            test: Number of pairs to test on.
+            source: Language of the input, "en" or "fr".
+            target: Language of the target, the other one.
+            seed: Seed of the draw.
+        """
         if {source, target} != {"en", "fr"}:
-            raise InputError(f"the grammar does not translate {source!r} to {target!r}: ask for en to fr, or fr to en")
+            raise InputError(
+                f"source={source}, target={target}: the grammar translates en to fr, or fr to en; choose one of these"
+            )
         self._sizes: dict[SplitName, int] = {"train": train, "val": val, "test": test}
         if min(self._sizes.values()) < 1:
-            raise InputError(f"train={train}, val={val}, test={test}: give at least one sentence pair to each")
+            raise InputError(f"train={train}, val={val}, test={test}: at least one sentence pair each is needed")
         self._reverse, self._seed = source == "fr", seed
 
     def split(self, name: SplitName) -> SentencePairs:
-        """The pairs of one split: the input in the source language, the target in the other."""
+        """Return the pairs of one split; raise InputError if the grammar has too few new sentences for its size."""
         return self._splits[check_choice("split", name, SPLITS)]
 
     @property
@@ -434,21 +435,20 @@ class GrammarPairs:
 
     @cached_property
     def _splits(self) -> dict[SplitName, SentencePairs]:
-        return _drawn(tuple(self._sizes.items()), self._seed, self._reverse)
+        return _draw_splits(tuple(self._sizes.items()), self._seed, self._reverse)
 
 
-@lru_cache(maxsize=1)  # each run of a comparison asks for the same pairs
-def _drawn(sizes: tuple[tuple[SplitName, int], ...], seed: int, reverse: bool) -> dict[SplitName, SentencePairs]:
-    seen: set[str] = set()
-    known: set[str] = set()
+@lru_cache(maxsize=1)  # All runs of a comparison read the same pairs.
+def _draw_splits(sizes: tuple[tuple[SplitName, int], ...], seed: int, reverse: bool) -> dict[SplitName, SentencePairs]:
+    seen, vocabulary = set[str](), set[str]()
     splits: dict[SplitName, SentencePairs] = {}
     for name, size in sizes:
-        pairs = list(islice(_fresh(Random(f"{seed} {name}"), seen, known), size))
+        pairs = list(islice(_draw_new(Random(f"{seed} {name}"), seen, vocabulary), size))
         if len(pairs) < size:
             raise InputError(
-                f"the grammar found only {len(pairs)} of {size} new sentences for {name} in the words of train: "
-                "ask for fewer of them, or for more in train"
+                f"{name}={size}: the grammar has only {len(pairs)} new sentences in the words of train; "
+                "take fewer of them, or more in train"
             )
-        known.update(word.text for pair in pairs for phrase in pair for word in phrase)  # val and test add none
+        vocabulary.update(word.text for pair in pairs for phrase in pair for word in phrase)
         splits[name] = SentencePairs(pairs, reverse)
     return splits

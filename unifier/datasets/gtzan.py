@@ -15,31 +15,31 @@ from unifier_tokenizers import InputError
 
 GTZAN_FOLDERS = ("genres_original", "genres")
 
-
-LISTS: dict[SplitName, str] = {
+GTZAN_LISTS: dict[SplitName, str] = {
     "train": "train_filtered.txt",
     "val": "valid_filtered.txt",
     "test": "test_filtered.txt",
 }
 
-
 GTZAN_CLIP = re.compile(r"[a-z]+\.\d{5}\.(wav|au)")
 
-
-VALIDATION, TEST = 80, 90
-"""Without lists, the numbers from which a genre's hundred clips validate and test."""
+VAL_START, TEST_START = 80, 90
+"""Without lists, the numbers from which a genre's hundred clips are for validation and for the test."""
 
 
 @final
 class GTZAN:
-    """1,000 clips of 30 seconds, 100 of each genre; the input is a `Sound` (samples,) at 22,050 Hz, the target a genre.
+    """1,000 clips of 30 seconds, 100 of each genre.
 
-    The folder holds genres_original/<genre>/<genre>.<number>.wav (or genres/, and .au). With train_filtered.txt,
-    valid_filtered.txt and test_filtered.txt beside it, each a list of <genre>/<genre>.<number>.wav, the split is
-    Kereliuk's, which shares no artist and leaves repeated and distorted clips out. Without them the numbers 0 to 79
-    of every genre train, 80 to 89 validate, 90 to 99 test, and results flatter: artists and recordings recur, which
-    a warning says. The clip jazz.00054, which train_filtered.txt lists, is broken in most copies: an experiment leaves
-    it out with bad_examples=skip.
+    The input is an `Audio` (samples,) at 22,050 Hz and the target a genre. The folder holds
+    genres_original/<genre>/<genre>.<number>.wav (or genres/, and .au).
+
+    With the lists train_filtered.txt, valid_filtered.txt and test_filtered.txt beside it, the split is Kereliuk's. It
+    shares no artist and leaves out repeated and distorted clips. Without the lists, the clips 0 to 79 of every genre
+    train, 80 to 89 validate and 90 to 99 test. A warning is given, because artists and recordings then recur in the
+    test, so that its scores are too high.
+
+    The clip jazz.00054, which train_filtered.txt lists, is damaged in most copies: `bad_examples=skip` leaves it out.
 
     Source: Tzanetakis and Cook, "Musical Genre Classification of Audio Signals", 2002; the lists: Kereliuk, Sturm and
     Larsen, "Deep Learning and Music Adversaries", 2015; the faults: Sturm, "The GTZAN dataset", 2013.
@@ -53,14 +53,14 @@ class GTZAN:
         self._data = data
 
     def split(self, name: SplitName) -> Examples[LabeledFile]:
-        """The clips of one split. Raises InputError where genres or lists lack, or a list names a clip that does."""
-        clips, parts = self._divided
+        """Return the clips of one split; raise InputError if a genre, a list or a listed clip is missing."""
+        clips, parts = self._clips_and_parts
         return from_files(select_part(clips, parts, name), read_audio)
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the clips of all three splits, in their order."""
-        clips = [(name, clip.path) for name in SPLITS for clip in select_part(*self._divided, name)]
+        """The hash of the clips of all splits, in order."""
+        clips = [(name, clip.path) for name in SPLITS for clip in select_part(*self._clips_and_parts, name)]
         return hash_files({f"{name}/{path.name}": path for name, path in clips})
 
     @cached_property
@@ -72,22 +72,22 @@ class GTZAN:
             self.name,
             genres,
             self.labels,
-            "it cannot be downloaded, having no lasting home: put there a folder for each genre with its clips, "
+            "it cannot be downloaded: put there a folder for each genre with its clips, "
             "blues/blues.00000.wav and so on",
         )
         paths = [path for genre in self.labels for path in sorted((genres / genre).iterdir())]
         return {path.stem: LabeledFile(path, path.parent.name) for path in paths if GTZAN_CLIP.fullmatch(path.name)}
 
     @cached_property
-    def _divided(self) -> tuple[list[LabeledFile], list[SplitName]]:
-        lists: dict[SplitName, Path] = {part: self._folder / file for part, file in LISTS.items()}
+    def _clips_and_parts(self) -> tuple[list[LabeledFile], list[SplitName]]:
+        lists: dict[SplitName, Path] = {part: self._folder / file for part, file in GTZAN_LISTS.items()}
         if not any(path.exists() for path in lists.values()):
             warnings.warn(
-                f"{self._folder} has no {', '.join(LISTS.values())}: {self.name} is split by number, so artists and "
-                "recordings recur in the test, and its scores flatter",
+                f"{self._folder} has no {', '.join(GTZAN_LISTS.values())}: {self.name} is split by number, so artists "
+                "and recordings recur in the test, and its scores are too high",
                 stacklevel=2,
             )
-            return list(self._clips.values()), [_by_number(stem) for stem in self._clips]
+            return list(self._clips.values()), [_part_by_number(stem) for stem in self._clips]
         listed: list[LabeledFile] = []
         parts: list[SplitName] = []
         for part, path in lists.items():
@@ -99,7 +99,7 @@ class GTZAN:
                     raise InputError(f"{path}, line {number}: there is no clip {line.strip()!r}")
                 listed.append(clip)
                 parts.append(part)
-        check_no_leak("grad_clip", [clip.path.name for clip in listed], [LISTS[part] for part in parts])
+        check_no_leak("clip", [clip.path.name for clip in listed], [GTZAN_LISTS[part] for part in parts])
         return listed, parts
 
     @cached_property
@@ -107,6 +107,6 @@ class GTZAN:
         return data_folder(self.name, self._data)
 
 
-def _by_number(stem: str) -> SplitName:
+def _part_by_number(stem: str) -> SplitName:
     number = int(stem.rpartition(".")[2])
-    return "train" if number < VALIDATION else "val" if number < TEST else "test"
+    return "train" if number < VAL_START else "val" if number < TEST_START else "test"

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST: gray pictures of handwritten digits, and of clothes."""
+"""MNIST and Fashion-MNIST: gray images of handwritten digits, and of clothes."""
 
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +11,12 @@ from unifier.data.source import NO_SCORE_RANGE, SPLITS, SplitName, accuracy_rang
 from unifier.data.splits import hold_out, select_part
 from unifier_tokenizers.errors import check_choice
 
-HOMES = {
-    "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",  # the page of its authors no longer serves it
+MNIST_HOMES = {
+    "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",  # The page of its authors no longer serves it.
     "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
 }
 
-
-DIGITS = {
+MNIST_FILES = {
     "t10k-images-idx3-ubyte.gz": RemoteFile(
         1648877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"
     ),
@@ -28,8 +27,7 @@ DIGITS = {
     "train-labels-idx1-ubyte.gz": RemoteFile(28881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
 }
 
-
-CLOTHES = {
+FASHION_MNIST_FILES = {
     "t10k-images-idx3-ubyte.gz": RemoteFile(
         4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"
     ),
@@ -40,47 +38,56 @@ CLOTHES = {
     "train-labels-idx1-ubyte.gz": RemoteFile(29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
 }
 
+FASHION_MNIST_LABELS = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
 
-MNIST_KINDS = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+FASHION_MNIST_REFERENCE = "two convolutions of fewer than 100,000 parameters, among the benchmarks that come with it"
 
-
-MNIST_REFERENCE = "two convolutions of fewer than 100,000 parameters, among the benchmarks that come with the set"
-
-
-PER_VALIDATION = 12
-"""One training picture in so many validates: 5,000 of 60,000."""
+MNIST_VAL_ONE_IN = 12
+"""One of this number of official training images is for validation: 5,000 of 60,000."""
 
 
 @final
 class MNIST:
     """About 55,000 digits ("mnist") or clothes ("fashion_mnist") to train, 5,000 to validate, 10,000 to test.
 
-    The input is (28, 28) uint8, 0 the paper; the target is the digit, "0" to "9", or the name of its class. The test
-    is official; the validation pictures are a twelfth of every class of the official training set, always the same.
+    The input is an image (28, 28) uint8 with 0 for the background. The target is the digit, "0" to "9", or the name of
+    the class. The test set is official. The validation images are a twelfth of every class of the official training
+    set, the same every time.
 
     Sources: LeCun, Bottou, Bengio and Haffner, "Gradient-Based Learning Applied to Document Recognition", Proceedings
     of the IEEE 86, 1998; Xiao, Rasul and Vollgraf, "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine
-    Learning Algorithms", 2017, licence MIT.
+    Learning Algorithms", 2017, license MIT.
     """
 
     def __init__(self, name: Literal["mnist", "fashion_mnist"] = "mnist", *, data: str | Path | None = None) -> None:
         self.name: str = check_choice("set", name, ("mnist", "fashion_mnist"))
-        self.labels = tuple("0123456789") if name == "mnist" else MNIST_KINDS
+        self.labels = tuple("0123456789") if name == "mnist" else FASHION_MNIST_LABELS
         self.score_range = accuracy_range(
-            self.labels, *((None, NO_SCORE_RANGE) if name == "mnist" else (92.5, MNIST_REFERENCE))
+            self.labels, *((None, NO_SCORE_RANGE) if name == "mnist" else (92.5, FASHION_MNIST_REFERENCE))
         )
-        self._files = DIGITS if name == "mnist" else CLOTHES
+        self._files = MNIST_FILES if name == "mnist" else FASHION_MNIST_FILES
         self._data = data
 
     def split(self, name: SplitName) -> Examples[int]:
-        """The pictures of one split, in the order of the file."""
+        """Return the images of one split in the order of the file."""
         stem = "t10k" if check_choice("split", name, SPLITS) == "test" else "train"
-        pictures = self._folder / f"{stem}-images-idx3-ubyte.gz"
-        pixels, targets = read_idx_pair(pictures, self._folder / f"{stem}-labels-idx1-ubyte.gz", self.labels)
-        kept = range(len(targets))
+        images = self._folder / f"{stem}-images-idx3-ubyte.gz"
+        pixels, targets = read_idx_pair(images, self._folder / f"{stem}-labels-idx1-ubyte.gz", self.labels)
+        indices = range(len(targets))
         if name != "test":
-            kept = select_part(kept, hold_out(self.name, targets, ("val",), one_in=PER_VALIDATION), name)
-        return from_pixels(pictures, pixels, targets, kept)
+            indices = select_part(indices, hold_out(self.name, targets, ("val",), one_in=MNIST_VAL_ONE_IN), name)
+        return from_pixels(images, pixels, targets, indices)
 
     @cached_property
     def sha256(self) -> str:
@@ -89,4 +96,4 @@ class MNIST:
 
     @cached_property
     def _folder(self) -> Path:
-        return ensure_files(self.name, HOMES[self.name], self._files, self._data)
+        return ensure_files(self.name, MNIST_HOMES[self.name], self._files, self._data)

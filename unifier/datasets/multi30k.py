@@ -1,4 +1,4 @@
-"""Multi30k: captions of Flickr pictures in English, German, French and Czech."""
+"""Multi30k: captions of Flickr images in English, German, French and Czech."""
 
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,6 @@ from unifier_tokenizers.errors import check_choice
 MULTI30K_HOME = (
     "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
 )
-
 
 MULTI30K_FILES = {
     "test_2016_flickr.cs.gz": RemoteFile(22572, "200a4a74cc9560f051924abb9803be008d1908d77f747e9141aeb86dfd2797f1"),
@@ -34,26 +33,22 @@ MULTI30K_FILES = {
     "val.fr.gz": RemoteFile(23001, "ca3106f1a72390591d25f6c45cb4cd39dec4cd3f123e099748a3ce5256c160e9"),
 }
 
+MULTI30K_LANGUAGES = ("en", "de", "fr", "cs")
 
-LANGUAGES = ("en", "de", "fr", "cs")
+MULTI30K_TESTS = ("2016", "2017")
 
-
-TESTS = ("2016", "2017")
-
-
-REFERENCES = {
+MULTI30K_REFERENCES = {
     ("en", "de", "2016"): (41.02, "transformer_tiny, beam 5, lower-cased and tokenized BLEU: Wu et al. 2021"),
     ("de", "en", "2016"): (36.52, "transformer, word vocabulary, tokenized BLEU: bentrevett/pytorch-seq2seq"),
 }
-"""By languages and test. Both are BLEU of tokenized texts, which is near sacreBLEU of raw ones and not the same."""
+"""Scores by languages and test set. They are BLEU of tokenized texts, which is close to sacreBLEU of raw texts."""
 
 
 @final
 class Multi30k:
-    """29,000 captions and their translations to train, 1,014 to validate, 1,000 to test; raw text, not tokenized.
+    """29,000 captions and their translations to train, 1,014 to validate, 1,000 to test.
 
-    Languages are en, de, fr and cs; `test` is the year of the Flickr test set, of which 2017 has no Czech. For
-    non-commercial research only.
+    The input is a raw text and the target its translation. For non-commercial research only.
 
     Source: Elliott, Frank, Sima'an and Specia, "Multi30K: Multilingual English-German Image Descriptions", 2016;
     task 1 of github.com/multi30k/dataset.
@@ -64,21 +59,31 @@ class Multi30k:
     def __init__(
         self, source: str = "en", target: str = "de", *, test: str = "2016", data: str | Path | None = None
     ) -> None:
-        self.source_language = check_choice("language", source, LANGUAGES)
-        self.target_language = check_choice("language", target, LANGUAGES)
-        check_choice("test", test, TESTS)
+        """Choose the languages and the test set.
+
+        Args:
+            source: Language of the input: en, de, fr or cs.
+            target: Language of the target.
+            test: Year of the Flickr test set, 2016 or 2017; 2017 has no Czech.
+            data: The folder of the files.
+        """
+        self.source_language = check_choice("language", source, MULTI30K_LANGUAGES)
+        self.target_language = check_choice("language", target, MULTI30K_LANGUAGES)
+        check_choice("test", test, MULTI30K_TESTS)
         if test == "2017" and "cs" in (source, target):
-            raise InputError("the 2017 test of multi30k has no Czech: take test 2016, or two of en, de and fr")
+            raise InputError("test=2017: the 2017 test set of multi30k has no Czech; take test=2016, or en, de and fr")
         self._test, self._data = test, data
-        self.score_range = ScoreRange("bleu", 0.0, *REFERENCES.get((source, target, test), (None, NO_SCORE_RANGE)))
+        self.score_range = ScoreRange(
+            "bleu", 0.0, *MULTI30K_REFERENCES.get((source, target, test), (None, NO_SCORE_RANGE))
+        )
 
     def split(self, name: SplitName) -> Examples[int]:
-        """The pairs of one split, in the order of the files; reads, and where need be downloads, only what it takes."""
+        """Return the pairs of one split in the order of the files, after downloading them if necessary."""
         return self._texts.split(name)
 
     @property
     def sha256(self) -> str:
-        """The hash of the six files of these two languages and this test."""
+        """The hash of the six files of the two languages and the test set."""
         return self._texts.sha256
 
     @cached_property

