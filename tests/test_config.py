@@ -12,22 +12,19 @@ from typing import Any, Literal
 
 import pytest
 
-from unifier import Comparison, Experiment, config
+from unifier import Comparison, Experiment, plugins
 from unifier.cli import parse_settings
 from unifier.config import (
-    PluginKind,
     build_comparison,
     build_described,
     check_settings,
     list_experiments,
     load_experiment,
     parse_setting,
-    plugin_names,
-    plugins,
-    recipes,
 )
 from unifier.files import write_json
 from unifier.options import TrunkConfig
+from unifier.plugins import PluginKind, list_recipes, load_plugins, plugin_names
 from unifier_tokenizers import InputError
 
 Color = Literal["red", "blue"]
@@ -175,7 +172,7 @@ def test_build_described_wraps_own_value_error() -> None:
 
 
 def test_build_described_checks_returned_type() -> None:
-    with pytest.raises(InputError, match="describes returns tuple.*Experiment"):
+    with pytest.raises(InputError, match=r"describes returns tuple.*Experiment"):
         build_described(describes, {"dim": 8, "note": "{}"}, Experiment)
 
 
@@ -261,7 +258,7 @@ def test_unreadable_annotation_of_helper_is_ignored(folder: Path) -> None:
     later = "from __future__ import annotations\ndef unread(*, x: Nowhere = None) -> Experiment: ...\n"
     quoted = "from unifier import Experiment\ndef unread(*, x: 'Nowhere' = None) -> Experiment: ...\n"
     for name, text in (("study_unread.py", later), ("study_quoted.py", quoted)):
-        with pytest.raises(InputError, match="unread.*'Nowhere'"):
+        with pytest.raises(InputError, match=r"unread.*'Nowhere'"):
             list_experiments(write(folder, name, text))
 
 
@@ -340,8 +337,8 @@ def test_bare_name_is_an_installed_recipe(folder: Path, monkeypatch: pytest.Monk
 
 
 def test_every_recipe_bears_its_files_name() -> None:
-    assert len(recipes()) >= 8
-    for name, path in recipes().items():
+    assert len(list_recipes()) >= 8
+    for name, path in list_recipes().items():
         function = load_experiment(str(path))
         assert function.__name__ == name
         assert function.__doc__
@@ -357,25 +354,25 @@ def test_broken_plugin_is_left_out_with_warning(monkeypatch: pytest.MonkeyPatch)
         ("lacking", "unifier.heads.head:NoSuchHead"),
         ("whole", "unifier.heads.head:Head"),
     )
-    monkeypatch.setattr(config, "entry_points", lambda group: entries.select(group=group))
+    monkeypatch.setattr(plugins, "entry_points", lambda group: entries.select(group=group))
     with pytest.warns(UserWarning, match="broken") as warned:
-        assert list(plugins("heads")) == ["whole"]
+        assert list(load_plugins("heads")) == ["whole"]
     messages = [str(warning.message) for warning in warned]
     assert ["gone" in messages[0], "lacking" in messages[1], len(messages)] == [True, True, 2]
-    assert plugins("sources") == {}
+    assert load_plugins("sources") == {}
 
 
 def test_plugin_with_taken_name_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = "unifier.heads.classification:TaggingHead", "unifier.heads.head:Head"
     entries = entry_points(("tagging", first), ("tagging", second))
-    monkeypatch.setattr(config, "entry_points", lambda group: entries.select(group=group))
+    monkeypatch.setattr(plugins, "entry_points", lambda group: entries.select(group=group))
     with pytest.warns(UserWarning, match=f"{second}.*{first}"):
-        assert plugins("heads")["tagging"].__name__ == "TaggingHead"
+        assert load_plugins("heads")["tagging"].__name__ == "TaggingHead"
 
 
 @pytest.mark.parametrize("kind", ["tokenizers", "heads", "sources"])
 def test_plugin_names_load_nothing_of_ours(kind: PluginKind, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = sorted(plugins(kind))
+    names = sorted(load_plugins(kind))
     assert names
 
     def load(entry: EntryPoint) -> None:
@@ -399,5 +396,5 @@ def test_list_command_names_broken_plugin(tmp_path: Path) -> None:
     assert process.stderr.count("\n") == 1
     *_, torch = process.stdout.splitlines()
     (heads,) = (line for line in process.stdout.splitlines() if line.startswith("heads"))
-    assert heads == f"heads: {', '.join(sorted([*plugins('heads'), 'fine']))}"
+    assert heads == f"heads: {', '.join(sorted([*load_plugins('heads'), 'fine']))}"
     assert torch == "False"

@@ -207,9 +207,9 @@ def make_parser() -> argparse.ArgumentParser:
 def act_list(options: argparse.Namespace) -> None:
     """Print names, one a line."""
     if options.what in PLUGIN_KINDS:
-        from unifier.config import plugins
+        from unifier.plugins import load_plugins
 
-        for name, plugin in plugins(options.what).items():
+        for name, plugin in load_plugins(options.what).items():
             print(f"{name:16} {(plugin.__doc__ or '').strip().partition(chr(10))[0]}")
     elif options.what:
         from unifier.config import list_experiments
@@ -222,7 +222,7 @@ def act_list(options: argparse.Namespace) -> None:
         for name, function in list_experiments(options.what).items():
             print(f"{options.what}:{name:20} {(function.__doc__ or '').strip().partition(chr(10))[0]}")
     else:
-        from unifier.config import plugin_names
+        from unifier.plugins import plugin_names
 
         for kind in PLUGIN_KINDS:
             print(f"{kind}: {', '.join(plugin_names(kind))}")
