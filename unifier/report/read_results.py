@@ -346,7 +346,7 @@ def _caveats(row: ResultRow) -> Iterator[str]:
         )
     if (score_range := task_score_range(row)) and not row_score_range(row):
         yield (
-            f"{row['experiment']}, {row['task']}: its scale is of {score_range['metric']}, "
+            f"{row['experiment']}, {row['task']}: its score range is of {score_range['metric']}, "
             f"but it is scored by {', '.join(metrics_of(row))}: no normalized score"
         )
 
