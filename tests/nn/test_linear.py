@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from unifier.nn import linear as module
 from unifier.nn.linear import Linear, has_onednn, linear, matmul, prepacked_linear
-from unifier.training.cost import unprepacked_memory
+from unifier.training.cost import without_fused_rnn
 
 B, N = 3, 7
 BOTH = [torch.float32, torch.bfloat16]
@@ -142,7 +142,7 @@ def test_small_products_and_other_types_go_torchs_way(
     assert torch.equal(linear(x.double(), map_.weight.double()), nn.functional.linear(x.double(), map_.weight.double()))
     with torch.autocast("cpu", torch.bfloat16):
         assert map_(x).dtype == torch.bfloat16, "torch casts what comes in float32"
-    with unprepacked_memory():  # as operations are counted
+    with without_fused_rnn():  # as operations are counted
         map_(x)
     with monkeypatch.context() as narrow:
         narrow.setattr(module, "mkl_leaves_avx512", lambda: False)

@@ -1,17 +1,14 @@
-"""Test examples with their predictions, to be shown and played.
+"""The files of a finished run beside its scores.
 
-Confusion matrices of a run's test predictions.
-
-Test scores of texts by the length of the input.
-
-A finished run's samples, observations and report; where one fails, the scores are kept."""
+These are predictions, samples, confusion matrices, scores by length, representations, attention and the report.
+"""
 
 import base64
 import io
 import random
 import warnings
 from bisect import bisect_right
-from collections.abc import Collection, Generator, Mapping, Set
+from collections.abc import Collection, Generator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -27,9 +24,9 @@ from torchmetrics.functional.classification import multiclass_confusion_matrix
 
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit
-from unifier.data.source import describe_example, target_of
+from unifier.data.source import Example, describe_example, target_of
 from unifier.experiment import Experiment, Task
-from unifier.files import write_json
+from unifier.files import write_csv, write_json
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head
 from unifier.heads.text_generation import TextGenerationHead
@@ -45,68 +42,145 @@ from unifier_tokenizers.image import to_array
 from unifier_tokenizers.text import WORD_START
 
 NUM_SAMPLES = 12
-"""How many test examples of each task are kept."""
-
+"""Number of test examples per task in samples.json."""
 
 MAX_SIDE = 160
-"""The longer side of a kept picture is at most this, in pixels."""
+"""Longer side of a sample's picture, in pixels."""
 
-
-SECONDS, RATE = 5.0, 16_000
-"""A kept sound is its beginning, at no higher rate (Hz)."""
-
+MAX_SECONDS, MAX_SAMPLE_RATE = 5.0, 16_000
+"""Length of a sample's sound, in seconds, and its largest rate in Hz."""
 
 MAX_LETTERS = 500
-"""A kept text is its beginning, if it is longer."""
+"""Length of a sample's text."""
+
+LENGTH_BUCKETS = 8
+"""Largest number of groups of test examples in lengths.json."""
+
+PREDICTION_COLUMNS = ("task", "index", "example_id", "target", "prediction", "score")
+
+
+def write_artifacts(
+    result: Result, experiment: Experiment, model: UnifierModule, val: Mapping[str, EncodedSplit]
+) -> None:
+    """Write the files of a finished run; a part that fails is a warning, and the others are written.
+
+    Args:
+        result: The result with its scores.
+        experiment: The experiment.
+        model: The trained model, with its test predictions.
+        val: Each task's validation split.
+    """
+    folder, tasks, predictions = result.folder, experiment.tasks, model.predictions
+    with warn_on_error(folder, "predictions.csv"):
+        write_csv(folder / "predictions.csv", prediction_rows(tasks, predictions), PREDICTION_COLUMNS)
+    with warn_on_error(folder, "samples.json"):
+        write_json(folder / "samples.json", collect_samples(tasks, predictions))
+    with warn_on_error(folder, "confusions.json"):
+        if confusions := confusion_counts(tasks, predictions):
+            write_json(folder / "confusions.json", confusions)
+    with warn_on_error(folder, "lengths.json"):
+        if lengths := scores_by_length(tasks, predictions):
+            write_json(folder / "lengths.json", lengths)
+    with warn_on_error(folder, "its representations and attention"):
+        probe(model, val, folder)
+    with warn_on_error(folder, "report.html"):
+        write_report(folder, result.content())
+
+
+@contextmanager
+def warn_on_error(folder: Path, description: str) -> Generator[None]:
+    """Turn an exception in this block into a one-line warning, so that a failing plot cannot lose finished scores.
+
+    KeyboardInterrupt is re-raised. The warning names the run's folder and the description of its lost file.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        warnings.warn(f"{folder} has its scores, but writing {description} failed ({reason})", stacklevel=3)
+
+
+def prediction_rows(tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[int, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of predictions.csv: each test example with its target and its prediction in words.
+
+    `score` is the example's score in percent if the head's first metric is the mean of such scores, else empty.
+
+    Args:
+        tasks: The tasks by name.
+        predictions: Predictions by task and example index.
+    """
+    rows: list[dict[str, Any]] = []
+    for name, task in tasks.items():
+        examples = open_split(task.source, "test")
+        for index, prediction in sorted(predictions[name].items()):
+            target = target_of(examples, index)
+            values = (
+                describe_example(examples, index),
+                describe_target(task.head, target),
+                task.head.describe(prediction),
+                example_score(task.head, prediction, target),
+            )
+            rows.append(dict(zip(PREDICTION_COLUMNS, (name, index, *values), strict=True)))
+    return rows
+
+
+def example_score(head: Head, prediction: Any, target: Any) -> float | str:
+    """Return the accuracy of one prediction in percent, or "" if the head's first metric is not an accuracy."""
+    if not isinstance(head, ClassificationHead):
+        return ""
+    return 100.0 if int(prediction.argmax()) == int(head.encode(target)) else 0.0
 
 
 def collect_samples(
     tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[int, Any]]
 ) -> dict[str, list[dict[str, str]]]:
-    """For each task some test examples: input, target, prediction, and a picture or a sound where the input is one.
+    """Return random test examples of each task with input, target, prediction, and a picture or a sound.
 
-    An input that is shown neither way nor in words is named by its place.
+    An input that has no picture, sound or text is named by its example id.
 
-    `predictions` are by task and by the example's index.
+    Args:
+        tasks: The tasks by name.
+        predictions: Predictions by task and example index.
     """
-    kept: dict[str, list[dict[str, str]]] = {}
-    for task, one in tasks.items():
-        examples, found = open_split(one.source, "test"), predictions[task]
-        chosen = random.Random(0).sample(sorted(found), min(NUM_SAMPLES, len(found)))
-        kept[task] = [
+    samples: dict[str, list[dict[str, str]]] = {}
+    for name, task in tasks.items():
+        examples = open_split(task.source, "test")
+        chosen = random.Random(0).sample(sorted(predictions[name]), min(NUM_SAMPLES, len(predictions[name])))
+        samples[name] = [
             {
-                "input": describe_example(examples, i),
-                "target": shorten(_target_in_words(one.head, example.target)),
-                "prediction": shorten(one.head.describe(found[i])),
-                **render_input(example.input, one.tokenizer),
+                "input": describe_example(examples, index),
+                "target": shorten(describe_target(task.head, example.target)),
+                "prediction": shorten(task.head.describe(predictions[name][index])),
+                **render_input(example.input, task.tokenizer),
             }
-            for i in chosen
-            for example in [examples[i]]
+            for index in chosen
+            for example in [examples[index]]
         ]
-    return kept
+    return samples
 
 
 def render_input(raw: Any, tokenizer: Tokenizer) -> dict[str, str]:
-    """A picture as "image" and a sound as "audio", each a data URL; texts and numbers as "input".
+    """Return a raw input for a page: a picture as "image" or a sound as "audio", else a text as "input".
 
-    Of a mixture, the first picture and sound, and all texts. An array is a picture where the tokenizer reads pictures.
+    Pictures and sounds are data URLs. Of a mixture, the first picture, the first sound and all texts are returned. An
+    array is a picture if the tokenizer reads pictures.
     """
     if isinstance(raw, Mapping):
         members = tokenizer.members if isinstance(tokenizer, Mixture) else dict.fromkeys(raw, tokenizer)
         parts = [render_input(part, members[name]) for name, part in raw.items()]
-        said = ", ".join(part["input"] for part in parts if "input" in part)
-        first = {kind: found for part in reversed(parts) for kind, found in part.items()}
-        return {**first, "input": shorten(said)} if said else first
+        text = ", ".join(part["input"] for part in parts if "input" in part)
+        first = {kind: content for part in reversed(parts) for kind, content in part.items()}
+        return {**first, "input": shorten(text)} if text else first
     if isinstance(raw, Audio | Image.Image) or isinstance(tokenizer, PatchTokenizer):
-        with suppress(InputError):  # an array that is no picture, a waveform of whole numbers
-            return {"audio": _flac(raw)} if isinstance(raw, Audio) else {"image": _png(raw)}
+        with suppress(InputError):  # Not every array is a picture, and a waveform of integers is not a sound.
+            return {"audio": _flac_url(raw)} if isinstance(raw, Audio) else {"image": _png_url(raw)}
         return {}
-    words = describe_input(raw)
-    return {"input": shorten(words)} if words else {}
+    text = describe_input(raw)
+    return {"input": shorten(text)} if text else {}
 
 
 def describe_input(raw: Any) -> str:
-    """A text, numbers, or a collection of them as a person would read it; empty for what is neither."""
+    """Return a text, a number, or a collection of these in words; return "" for all other types."""
     if isinstance(raw, str):
         return raw
     if isinstance(raw, np.ndarray | np.generic | torch.Tensor):
@@ -115,130 +189,107 @@ def describe_input(raw: Any) -> str:
         return f"{raw:.4g}" if isinstance(raw, float) else str(raw)
     if not isinstance(raw, Collection):
         return ""
-    each = islice(sorted(raw, key=str) if isinstance(raw, Set) else raw, MAX_LETTERS)
-    return ", ".join(filter(None, map(describe_input, each))) if raw else "none"
+    items = islice(sorted(raw, key=str) if isinstance(raw, Set) else raw, MAX_LETTERS)
+    return ", ".join(filter(None, map(describe_input, items))) if raw else "none"
 
 
-def _target_in_words(head: Head, target: Any) -> str:
-    if isinstance(head, ClassificationHead) and not isinstance(target, str):  # a label's number
+def describe_target(head: Head, target: Any) -> str:
+    """Return a target in words; a class number becomes its label."""
+    if isinstance(head, ClassificationHead) and not isinstance(target, str):
         return head.labels[int(head.encode(target))]
     return describe_input(target) or str(target)
 
 
 def shorten(text: str) -> str:
-    """The text, or where it is longer than `LETTERS` its beginning."""
+    """Cut a text to `MAX_LETTERS` letters."""
     return text if len(text) <= MAX_LETTERS else f"{text[: MAX_LETTERS - 1]}…"
 
 
-def _png(raw: Image.Image | np.ndarray | torch.Tensor) -> str:
+def _png_url(raw: Image.Image | np.ndarray | torch.Tensor) -> str:
     gray = raw.mode in ("1", "L") if isinstance(raw, Image.Image) else raw.ndim == 2 or raw.shape[-1:] == (1,)
     array = to_array(raw, 1 if gray else 3)
-    picture = Image.fromarray(array[:, :, 0] if gray else array)
-    picture.thumbnail((MAX_SIDE, MAX_SIDE))
+    image = Image.fromarray(array[:, :, 0] if gray else array)
+    image.thumbnail((MAX_SIDE, MAX_SIDE))
     data = io.BytesIO()
-    picture.save(data, "PNG", optimize=True)
-    return _url("image/png", data)
+    image.save(data, "PNG", optimize=True)
+    return _data_url("image/png", data)
 
 
-def _flac(sound: Audio) -> str:
-    rate = min(int(sound.sample_rate), RATE)
-    beginning = sound._replace(waveform=sound.waveform[..., : round(SECONDS * sound.sample_rate)])
-    waveform = resample(beginning, rate, 1)
+def _flac_url(audio: Audio) -> str:
+    rate = min(int(audio.sample_rate), MAX_SAMPLE_RATE)
+    start = audio._replace(waveform=audio.waveform[..., : round(MAX_SECONDS * audio.sample_rate)])
+    waveform = resample(start, rate, 1)
     data = io.BytesIO()
     soundfile.write(data, waveform.clamp(-1, 1).numpy(), rate, format="FLAC", subtype="PCM_16")
-    return _url("audio/flac", data)
+    return _data_url("audio/flac", data)
 
 
-def _url(kind: str, data: io.BytesIO) -> str:
-    return f"data:{kind};base64,{base64.b64encode(data.getvalue()).decode()}"
+def _data_url(media_type: str, data: io.BytesIO) -> str:
+    return f"data:{media_type};base64,{base64.b64encode(data.getvalue()).decode()}"
 
 
 def confusion_counts(
     tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[int, Tensor]]
 ) -> dict[str, dict[str, list[Any]]]:
-    """For each task of one label an example its "labels", and the "counts" of its test examples.
+    """Return the confusion matrix of each classification task.
 
-    These have a row for each class that is true and a column for each that was said, in the order of the labels.
-    `predictions` are by task and by the example's index.
+    Args:
+        tasks: The tasks by name.
+        predictions: Predictions by task and example index.
+
+    Returns:
+        By task, its "labels" and "counts" (C, C): a row for each true class, a column for each predicted class.
     """
-    found: dict[str, dict[str, list[Any]]] = {}
+    confusions: dict[str, dict[str, list[Any]]] = {}
     for name, task in tasks.items():
         if isinstance(task.head, ClassificationHead):
-            examples, own = open_split(task.source, "test"), predictions[name]
-            said = torch.stack([probabilities.argmax() for probabilities in own.values()])
-            true = torch.stack([task.head.encode(target_of(examples, index)) for index in own])
-            counts = multiclass_confusion_matrix(said, true, num_classes=len(task.head.labels))
-            found[name] = {"labels": list(task.head.labels), "counts": counts.tolist()}
-    return found
-
-
-LENGTH_BUCKETS = 8
-"""The most groups of test examples, as equal in number as whole lengths allow."""
+            examples = open_split(task.source, "test")
+            predicted = torch.stack([probabilities.argmax() for probabilities in predictions[name].values()])
+            true = torch.stack([task.head.encode(target_of(examples, index)) for index in predictions[name]])
+            counts = multiclass_confusion_matrix(predicted, true, num_classes=len(task.head.labels))
+            confusions[name] = {"labels": list(task.head.labels), "counts": counts.tolist()}
+    return confusions
 
 
 def scores_by_length(
     tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[int, str]]
 ) -> dict[str, list[dict[str, float]]]:
-    """For each task from text to text, groups of test examples with inputs of like length, and the BLEU of each.
+    """Return the BLEU of each text-to-text task by the length of the input.
 
-    A group has the "words" of its inputs on average, the fewest ("from") and the most ("to"), and the number of its
-    "examples"; the groups are the test split's alone, so that any two runs on it have the same ones.
-    `predictions` are by task and by the example's index.
+    The groups depend on the test split alone, so that runs on one split have equal groups.
+
+    Args:
+        tasks: The tasks by name.
+        predictions: Predictions by task and example index.
+
+    Returns:
+        By task, its groups: mean number of "words", smallest ("from") and largest ("to"), number of "examples", "bleu".
     """
-    found: dict[str, list[dict[str, float]]] = {}
+    scores: dict[str, list[dict[str, float]]] = {}
     for name, task in tasks.items():
         examples = open_split(task.source, "test")
         if not isinstance(task.head, TextGenerationHead):
             continue
-        if not isinstance(examples[next(iter(predictions[name]))].input, str):  # of those that could be read
+        if not isinstance(examples[next(iter(predictions[name]))].input, str):
             continue
-        texts = [(examples[index], said) for index, said in predictions[name].items()]
-        lengths = [len(WORD_START.findall(pair.input)) for pair, _ in texts]
-        starts = np.unique(np.quantile(lengths, np.arange(LENGTH_BUCKETS) / LENGTH_BUCKETS, method="lower")).tolist()
-        groups: list[list[int]] = [[] for _ in starts]
-        for k, length in enumerate(lengths):
-            groups[bisect_right(starts, length) - 1].append(k)
-        found[name] = [
-            {
-                "words": fmean(lengths[k] for k in group),
-                "from": min(lengths[k] for k in group),
-                "to": max(lengths[k] for k in group),
-                "examples": len(group),
-                "bleu": sentence_bleu(
-                    [texts[k][1] for k in group], [texts[k][0].target for k in group], task.head.language
-                ),
-            }
-            for group in groups
-        ]
-    return found
+        pairs = [(examples[index], prediction) for index, prediction in predictions[name].items()]
+        scores[name] = _bleu_by_length(pairs, task.head.language)
+    return scores
 
 
-@contextmanager
-def warn_on_error(folder: Path, what: str) -> Generator[None]:
-    """Within it, an error is a warning of one line: what is told of a run's or a comparison's scores is not worth them.
-
-    Ctrl-C passes.
-    """
-    try:
-        yield
-    except Exception as error:
-        reason = f"{type(error).__name__}: {one_line(error)}"
-        warnings.warn(f"{folder} has its scores, but writing {what} failed ({reason})", stacklevel=3)
-
-
-def write_artifacts(
-    result: Result, experiment: Experiment, model: UnifierModule, val: Mapping[str, EncodedSplit]
-) -> None:
-    """Write what tells of a finished run's scores; each part that fails is a warning, and the others are written."""
-    with warn_on_error(result.folder, "samples.json"):
-        write_json(result.folder / "samples.json", collect_samples(experiment.tasks, model.predictions))
-    with warn_on_error(result.folder, "confusions.json"):
-        if confused := confusion_counts(experiment.tasks, model.predictions):
-            write_json(result.folder / "confusions.json", confused)
-    with warn_on_error(result.folder, "lengths.json"):
-        if lengths := scores_by_length(experiment.tasks, model.predictions):
-            write_json(result.folder / "lengths.json", lengths)
-    with warn_on_error(result.folder, "its representations and attention"):
-        probe(model, val, result.folder)
-    with warn_on_error(result.folder, "report.html"):
-        write_report(result.folder, result.content())
+def _bleu_by_length(pairs: Sequence[tuple[Example, str]], language: str) -> list[dict[str, float]]:
+    lengths = [len(WORD_START.findall(example.input)) for example, _ in pairs]
+    starts = np.unique(np.quantile(lengths, np.arange(LENGTH_BUCKETS) / LENGTH_BUCKETS, method="lower")).tolist()
+    groups: list[list[int]] = [[] for _ in starts]
+    for k, length in enumerate(lengths):
+        groups[bisect_right(starts, length) - 1].append(k)
+    return [
+        {
+            "words": fmean(lengths[k] for k in group),
+            "from": min(lengths[k] for k in group),
+            "to": max(lengths[k] for k in group),
+            "examples": len(group),
+            "bleu": sentence_bleu([pairs[k][1] for k in group], [pairs[k][0].target for k in group], language),
+        }
+        for group in groups
+    ]

@@ -1,8 +1,4 @@
-"""Callbacks of the training loop: logging, progress, Ctrl-C.
-
-Where training time went, and the share of the machine's peak that was used.
-
-Averages of the weights, which are scored and kept in place of the latest ones."""
+"""Callbacks of the training loop: logging, progress, speed, stopping, weight averages and checkpoint files."""
 
 import math
 import signal
@@ -29,165 +25,269 @@ from unifier.nn.linear import matmul
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.result import DivergedError, Interrupted
 
+PRINT_SECONDS = 15.0
+"""Time between two lines of progress."""
+
+ESTIMATE_STEPS = 10
+"""Number of steps from which the remaining time is estimated at first; the slow first step is left out."""
+
 
 @final
 class GracefulStop(Callback):
-    """Within it, Ctrl-C or SIGTERM ends a run between two steps, so that its checkpoint is whole; a second, at once."""
+    """Stop on the first SIGINT or SIGTERM after the current step, with a complete checkpoint.
+
+    A second signal stops immediately. The callback is also a context manager, which restores the signal handlers.
+    """
 
     def __init__(self, folder: Path) -> None:
-        """`folder` is the run's."""
+        """Create the callback for a run's folder."""
         self.folder = folder
-        self.asked = False
-        self.before: dict[signal.Signals, Any] = {}
+        self.requested = False
+        self.previous_handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "GracefulStop":
-        if threading.current_thread() is threading.main_thread():  # no other hears signals
-            self.before = {which: signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)}
-        self._listen()
+        if threading.current_thread() is threading.main_thread():  # Only the main thread receives signals.
+            self.previous_handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._install()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for which, handler in self.before.items():
-            signal.signal(which, handler)
+        for number, handler in self.previous_handlers.items():
+            signal.signal(number, handler)
 
-    def _listen(self, trainer: object = None, pl_module: object = None) -> None:
-        for which in self.before:
-            signal.signal(which, self._ask)
+    def _install(self, trainer: object = None, pl_module: object = None) -> None:
+        for number in self.previous_handlers:
+            signal.signal(number, self._request)
 
-    # Lightning hears SIGTERM too, by a handler that it sets as each of these begins, and would call the run failed.
-    on_train_start = on_validation_start = on_test_start = _listen
+    # Lightning sets a SIGTERM handler of its own at the start of each phase, which would mark the run as failed.
+    on_train_start = on_validation_start = on_test_start = _install
 
-    def _ask(self, number: int, frame: Any) -> None:
-        if self.asked:
+    def _request(self, number: int, frame: Any) -> None:
+        if self.requested:
             raise Interrupted(self.folder)
-        self.asked = True
+        self.requested = True
         print_status("stopping after this step and any validation that is due; Ctrl-C again stops at once", sys.stderr)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        # Not at the end of the step before: a validation that was due then would be left out for good.
-        if self.asked and batch_idx % trainer.accumulate_grad_batches == 0:
+        """Save a checkpoint and stop, if a stop was requested.
+
+        At the end of the step before, a validation could be due, and a resumed run would never make it up.
+        """
+        if self.requested and batch_idx % trainer.accumulate_grad_batches == 0:
             trainer.save_checkpoint(self.folder / "checkpoints" / "last.ckpt")
             raise Interrupted(self.folder)
 
     def on_validation_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
-        if self.asked and trainer.state.fn != TrainerFn.FITTING:
+        """Stop the validation of the best weights, if a stop was requested."""
+        if self.requested and trainer.state.fn != TrainerFn.FITTING:
             raise Interrupted(self.folder)
 
     def on_test_batch_end(self, *_: Any, **__: Any) -> None:
-        if self.asked:
+        """Stop the test, if a stop was requested."""
+        if self.requested:
             raise Interrupted(self.folder)
 
 
 @final
 class TimedValidation(Callback):
-    """Asks for a validation each time that training has taken so many seconds more, at the end of a step.
+    """Validation after every period of training time, at the end of a step.
 
-    Lightning's own clock runs in validations too, and does not wait for the end of a step of several batches.
+    Lightning's own timer also runs during validation, and may stop between the batches of one step.
     """
 
     def __init__(self, seconds: float) -> None:
+        """Create the callback with the period in seconds."""
         self.seconds = seconds
-        self.asked = 0
+        self.num_validated = 0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.asked = self._due(pl_module)
+        """Count the periods before a resumed run as validated."""
+        self.num_validated = self._num_due(pl_module)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        number, due = batch_idx + 1, self._due(pl_module)
-        asks = due > self.asked and number % trainer.accumulate_grad_batches == 0
-        self.asked = due if asks else self.asked
-        trainer.val_check_batch = number if asks else math.inf  # it validates after each multiple of this
+        """Request a validation if another period has passed."""
+        num_batches, num_due = batch_idx + 1, self._num_due(pl_module)
+        due = num_due > self.num_validated and num_batches % trainer.accumulate_grad_batches == 0
+        self.num_validated = num_due if due else self.num_validated
+        trainer.val_check_batch = num_batches if due else math.inf  # Lightning validates after each multiple of it.
 
-    def _due(self, model: pl.LightningModule) -> int:
+    def _num_due(self, model: pl.LightningModule) -> int:
         assert isinstance(model, UnifierModule)
         return int(model.cost_tracker.total().seconds // self.seconds)
 
 
 @final
-class LossLogger(Callback):
-    """Logs each task's mean loss and the learning rate, a hundred times a run; ends one that diverged."""
+class EarlyStop(Callback):
+    """End of training when the validation score has not improved for a number of validations.
 
-    def __init__(self) -> None:
-        self.logged = 0
-        """Hundredths of the run."""
+    Lightning's EarlyStopping would train on after a run is resumed that had already met the condition.
+    """
+
+    def __init__(self, patience: int) -> None:
+        """Create the callback with the number of validations."""
+        self.patience = patience
+        self.best = -math.inf
+        self.num_stale = 0
+        """Number of validations since the best score."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """End a resumed run that had met the condition."""
+        trainer.should_stop = trainer.should_stop or self.num_stale >= self.patience
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Compare the score with the best one."""
         assert isinstance(pl_module, UnifierModule)
-        self.logged = 100 * trainer.global_step // pl_module.total_steps  # a resumed run goes on from there
+        if trainer.state.fn != TrainerFn.FITTING:
+            return
+        improved = pl_module.score > self.best
+        self.best = pl_module.score if improved else self.best
+        self.num_stale = 0 if improved else self.num_stale + 1
+        if self.num_stale >= self.patience:
+            print_status(f"  stopping: no better validation score for patience={self.patience} validations")
+            trainer.should_stop = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state for a checkpoint."""
+        return {"best": self.best, "num_stale": self.num_stale}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state from a checkpoint."""
+        self.best, self.num_stale = state_dict["best"], state_dict["num_stale"]
+
+
+@final
+class LossLogger(Callback):
+    """Log of each task's mean loss and the learning rate, a hundred times a run; it stops a run that diverged."""
+
+    def __init__(self) -> None:
+        self.num_logged = 0
+        """Logged hundredths of the run."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Continue after the hundredths of a resumed run."""
+        assert isinstance(pl_module, UnifierModule)
+        self.num_logged = 100 * trainer.global_step // pl_module.total_steps
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
+        """Log the means since the last hundredth; raise DivergedError if one is not finite."""
         assert isinstance(pl_module, UnifierModule)
-        done = trainer.global_step
-        hundredths = 100 * done // pl_module.total_steps
-        if hundredths == self.logged:
+        step = trainer.global_step
+        hundredths = 100 * step // pl_module.total_steps
+        if hundredths == self.num_logged:
             return
-        self.logged = hundredths
-        row = {
-            f"train/{task}/loss": torch.stack([loss.cpu() for loss in kept]).mean().item()
-            for task, kept in pl_module.losses.items()
-            if kept
+        self.num_logged = hundredths
+        metrics = {
+            f"train/{task}/loss": torch.stack([loss.cpu() for loss in losses]).mean().item()
+            for task, losses in pl_module.losses.items()
+            if losses
         }
-        for name, value in row.items():
+        for name, value in metrics.items():
             if not math.isfinite(value):
-                raise DivergedError(f"{name} is {value} by step {done}: try a lower learning_rate, or more warm-up")
-        for kept in pl_module.losses.values():
-            kept.clear()
-        row["train/learning_rate"] = trainer.optimizers[0].param_groups[0]["lr"]
-        trainer.callback_metrics.update({name: torch.tensor(value) for name, value in row.items()})
+                raise DivergedError(f"{name} is {value} by step {step}")
+        for losses in pl_module.losses.values():
+            losses.clear()
+        metrics["train/learning_rate"] = trainer.optimizers[0].param_groups[0]["lr"]
+        trainer.callback_metrics.update({name: torch.tensor(value) for name, value in metrics.items()})
         assert trainer.logger is not None
-        trainer.logger.log_metrics(row, done)
+        trainer.logger.log_metrics(metrics, step)
 
 
-PRINT_SECONDS = 15.0
-"""Seconds from one line of progress to the next."""
+@final
+class RemainingTime:
+    """Estimate of the remaining training time from the speed since the first step, without validations."""
+
+    def __init__(self) -> None:
+        self._first: tuple[int, float] | None = None
+        """Steps and seconds after the first step, which may be slow because it compiles or allocates."""
+
+    def seconds(self, model: UnifierModule) -> float | None:
+        """Return the estimate in seconds, or None during the first steps."""
+        cost = model.cost_tracker.total()
+        if model.training_settings.seconds is not None:
+            return max(model.training_settings.seconds - cost.seconds, 0.0)
+        if self._first is None:
+            self._first = (cost.steps, cost.seconds) if cost.steps else None
+            return None
+        steps = cost.steps - self._first[0]
+        if steps < ESTIMATE_STEPS:
+            return None
+        return (cost.seconds - self._first[1]) / steps * max(model.total_steps - cost.steps, 0)
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration in words, such as "40 s", "12 min" or "2 h 05 min"."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 @final
 class TextProgress(Callback):
-    """Progress where there is no terminal: a line every few seconds, and one for each validation."""
+    """Progress without a terminal: a line every few seconds, and a line for each validation."""
 
     def __init__(self) -> None:
-        self.last = time.monotonic()
+        self.last_time = time.monotonic()
+        self.remaining = RemainingTime()
+        self.announced = False
+        """True after the remaining time of the whole run was printed."""
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
-        if time.monotonic() - self.last > PRINT_SECONDS:
-            self._say(trainer, pl_module, "train/", "")
+        """Print a line if the last one is old, and the remaining time once it is known."""
+        assert isinstance(pl_module, UnifierModule)
+        if not self.announced and (seconds := self.remaining.seconds(pl_module)) is not None:
+            self.announced = True
+            if seconds > PRINT_SECONDS:
+                print_status(f"  about {format_duration(seconds)} of training left, validations not counted")
+        if time.monotonic() - self.last_time > PRINT_SECONDS:
+            self._print(trainer, pl_module, "train/", "")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Print the scores."""
         assert isinstance(pl_module, UnifierModule)
         if pl_module.training_settings.refit:
-            self._say(trainer, pl_module, "train/", "validation split (part of training): ")
+            self._print(trainer, pl_module, "train/", "validation split (part of training): ")
             return
         fitting = trainer.state.fn == TrainerFn.FITTING
-        self._say(trainer, pl_module, "val/", "validation: " if fitting else "best weights, validation: ")
+        self._print(trainer, pl_module, "val/", "validation: " if fitting else "best weights, validation: ")
 
-    def _say(self, trainer: pl.Trainer, pl_module: pl.LightningModule, prefix: str, said: str) -> None:
-        assert isinstance(pl_module, UnifierModule)
-        self.last = time.monotonic()
-        figures = "  ".join(f"{name} {value}" for name, value in latest_metrics(trainer, prefix).items())
-        spent = pl_module.cost_tracker.total()
-        speed = spent.tokens / max(spent.seconds, 1e-9)
-        step = f"step {trainer.global_step}/{pl_module.total_steps}"
-        print_status(f"  {step}  {spent.seconds:.0f} s  {speed:,.0f} tokens/s  {said}{figures}")
+    def _print(self, trainer: pl.Trainer, model: UnifierModule, prefix: str, title: str) -> None:
+        self.last_time = time.monotonic()
+        metrics = "  ".join(f"{name} {value}" for name, value in latest_metrics(trainer, prefix).items())
+        cost = model.cost_tracker.total()
+        speed = cost.tokens / max(cost.seconds, 1e-9)
+        remaining = self.remaining.seconds(model) if trainer.state.fn == TrainerFn.FITTING else None
+        left = f"  {format_duration(remaining)} left" if remaining else ""
+        step = f"step {trainer.global_step}/{model.total_steps}"
+        print_status(f"  {step}  {cost.seconds:.0f} s{left}  {speed:,.0f} tokens/s  {title}{metrics}")
 
 
 @final
 class BarProgress(RichProgressBar):
-    """Progress on a terminal: Lightning's rich bar, with the latest loss and scores behind it."""
+    """Progress on a terminal: Lightning's rich bar, with the latest loss and scores and the remaining time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.remaining = RemainingTime()
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
-        return {**latest_metrics(trainer, "train/"), **latest_metrics(trainer, "val/")}
+        """Return the entries behind the bar."""
+        assert isinstance(pl_module, UnifierModule)
+        seconds = self.remaining.seconds(pl_module)
+        left = {"left": format_duration(seconds)} if seconds else {}
+        return {**latest_metrics(trainer, "train/"), **latest_metrics(trainer, "val/"), **left}
 
     def _get_train_description(self, current_epoch: int) -> str:
-        return f"{'Training':{len(self.validation_description)}}"  # the whole run is one pass over its plan
+        # A run is one epoch of Lightning's, so its number would be of no use.
+        return f"{'Training':{len(self.validation_description)}}"
 
 
 def latest_metrics(trainer: pl.Trainer, prefix: str) -> dict[str, str]:
-    """The latest figures under a prefix, as a person reads them."""
+    """Return the latest metrics under a prefix, without it and with three decimals."""
     return {
         name.removeprefix(prefix): f"{float(value):.3f}"
         for name, value in trainer.callback_metrics.items()
@@ -196,15 +296,15 @@ def latest_metrics(trainer: pl.Trainer, prefix: str) -> dict[str, str]:
 
 
 def create_progress() -> Callback:
-    """The bar on a terminal, plain lines elsewhere."""
+    """Return the bar on a terminal, and plain lines otherwise."""
     return BarProgress() if sys.stdout.isatty() else TextProgress()
 
 
 @lru_cache
 def peak_flops(device: str, dtype: torch.dtype) -> float:
-    """Operations a second that this machine reaches in one large matrix product: the best of five."""
+    """Measure the FLOPs per second of one large matrix product, the best of five."""
     side = 1024 if device == "cpu" else 8192
-    generator = torch.Generator(device).manual_seed(0)  # training's own random numbers stay as they are
+    generator = torch.Generator(device).manual_seed(0)  # The global generator is that of training.
     factors = torch.randn(2, side, side, dtype=dtype, device=device, generator=generator)
     seconds: list[float] = []
     for _ in range(6):
@@ -216,30 +316,32 @@ def peak_flops(device: str, dtype: torch.dtype) -> float:
 
 @final
 class SpeedMonitor(Callback):
-    """Times training, validations left out.
+    """Rates and shares of the training time, without validations.
 
-    On an accelerator, whose work goes on behind the program's back, only the whole is exact.
+    On an accelerator, which works asynchronously, only the total time is exact.
     """
 
     def __init__(self, batches: TrainDataLoader, peak: float) -> None:
-        """`peak` is what the machine could do, in operations a second."""
+        """Create the monitor of these batches; `peak` is the machine's peak in FLOPs per second."""
         self.batches, self.peak = batches, peak
-        self.found: dict[str, float] = {}
-        """What result.json holds under "speed", once trained."""
+        self.speed: dict[str, float] = {}
+        """The "speed" of result.json; empty until the end of training."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Keep the cost before a resumed run."""
         assert isinstance(pl_module, UnifierModule)
         self.before = pl_module.cost_tracker.total()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Compute the rates and shares."""
         assert isinstance(pl_module, UnifierModule)
-        spent = pl_module.cost_tracker.total()
-        seconds = spent.seconds - self.before.seconds
-        if not seconds:  # resumed after its last step
+        cost = pl_module.cost_tracker.total()
+        seconds = cost.seconds - self.before.seconds
+        if not seconds:  # The run was resumed after its last step.
             return
-        flops = (spent.flops - self.before.flops) / seconds
-        self.found = {
-            "tokens_per_second": (spent.tokens - self.before.tokens) / seconds,
+        flops = (cost.flops - self.before.flops) / seconds
+        self.speed = {
+            "tokens_per_second": (cost.tokens - self.before.tokens) / seconds,
             "flops_per_second": flops,
             "peak_flops_per_second": self.peak,
             "mfu": flops / self.peak,
@@ -251,87 +353,107 @@ class SpeedMonitor(Callback):
 
 @final
 class WeightAveraging(Callback):
-    """Validations and checkpoints take a mean of the weights, and training goes on from the weights themselves.
+    """Average of the weights, used in validations and checkpoints; training continues from the weights themselves.
 
-    The mean is exponential, or that of the last few num_validations' weights (Vaswani et al. 2017, section 6.1).
-    Lightning's own callback copies the whole module, its data too; this one holds what is trained alone.
+    The average is exponential, or the mean of the weights at the last few validations (Vaswani et al. 2017, section
+    6.1). Lightning's own callback copies the whole module with its data; this one keeps trainable weights only.
     """
 
     def __init__(self, *, decay: float = 0.0, num_validations: int = 1) -> None:
-        """A `decay` of 0 averages the weights of the last `num_validations`."""
+        """Create the exponential average, or with decay=0 the mean over the last `num_validations`."""
         self.decay = decay
         self.steps = 0
-        self.mean: list[Tensor] = []
-        self.past: deque[list[Tensor]] = deque(maxlen=num_validations)
-        self.own: list[Tensor] = []
-        """The weights that training goes on from, while the model holds their mean."""
+        self.average: list[Tensor] = []
+        self.history: deque[list[Tensor]] = deque(maxlen=num_validations)
+        """The weights at the last validations."""
+        self.training_weights: list[Tensor] = []
+        """The weights from which training continues while the model holds their average."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        # A checkpoint is read onto the processor, wherever the model is.
-        self.mean = [weight.to(pl_module.device) for weight in self.mean]
-        past = [[weight.to(pl_module.device) for weight in one] for one in self.past]
-        self.past.clear()
-        self.past.extend(past)
+        """Move the weights of a checkpoint, which is read on the CPU, to the model's device."""
+        self.average = [weight.to(pl_module.device) for weight in self.average]
+        history = [[weight.to(pl_module.device) for weight in weights] for weights in self.history]
+        self.history.clear()
+        self.history.extend(history)
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
-        # Not as soon as the validation ends, for its checkpoint is written after that.
-        if self.own:
-            swap_weights(self.own, pl_module)
-            self.own = []
+        """Restore the weights after a validation, whose checkpoint is written after its end."""
+        if self.training_weights:
+            set_trainable_weights(pl_module, self.training_weights)
+            self.training_weights = []
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
+        """Update the exponential average after each step."""
         if not self.decay or trainer.global_step == self.steps:
             return
         self.steps = trainer.global_step
-        if not self.mean:
-            self.mean = clone_weights(trainable_weights(pl_module))
-        # The first weights are forgotten fast, or a short run's mean would stay near them.
+        if not self.average:
+            self.average = clone_weights(trainable_weights(pl_module))
+        # Warm up the decay; with a fixed one, the average of a short run stays close to the initial weights.
         decay = min(self.decay, self.steps / (self.steps + 9))
-        get_ema_multi_avg_fn(decay)(self.mean, trainable_weights(pl_module), self.steps)
+        get_ema_multi_avg_fn(decay)(self.average, trainable_weights(pl_module), self.steps)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Put the average into the model."""
         if trainer.state.fn != TrainerFn.FITTING:
             return
-        self.own = clone_weights(trainable_weights(pl_module))
+        self.training_weights = clone_weights(trainable_weights(pl_module))
         if not self.decay:
-            self.past.append(self.own)
-        past = self.past if not self.decay else [self.mean or self.own]  # a validation may come before the first step
-        swap_weights([torch.stack(same).mean(0) for same in zip(*past, strict=True)], pl_module)
+            self.history.append(self.training_weights)
+        # Before the first step there is no exponential average yet.
+        history = self.history if not self.decay else [self.average or self.training_weights]
+        averages = [torch.stack(weights).mean(0) for weights in zip(*history, strict=True)]
+        set_trainable_weights(pl_module, averages)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"steps": self.steps, "mean": self.mean, "past": list(self.past), "own": self.own}
+        """Return the state for a checkpoint."""
+        return {
+            "steps": self.steps,
+            "average": self.average,
+            "history": list(self.history),
+            "training_weights": self.training_weights,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.steps, self.mean, self.own = (state_dict[name] for name in ("steps", "mean", "own"))
-        self.past.extend(state_dict["past"])
+        """Restore the state from a checkpoint."""
+        self.steps, self.average, self.training_weights = (
+            state_dict[name] for name in ("steps", "average", "training_weights")
+        )
+        self.history.extend(state_dict["history"])
 
 
 def trainable_weights(module: nn.Module) -> list[Tensor]:
-    """The weights that training changes."""
+    """Return the weights that training changes."""
     return [weight.detach() for weight in module.parameters() if weight.requires_grad]
 
 
 def clone_weights(weights: list[Tensor]) -> list[Tensor]:
-    """The weights as they are now."""
+    """Return copies of the weights."""
     return [weight.clone() for weight in weights]
 
 
-def swap_weights(weights: list[Tensor], module: nn.Module) -> None:
-    """Give the module weights in the order of `trained`."""
-    for own, weight in zip(trainable_weights(module), weights, strict=True):
-        own.copy_(weight)
+def set_trainable_weights(module: nn.Module, weights: list[Tensor]) -> None:
+    """Copy weights, in the order of `trainable_weights`, into a module."""
+    for target, weight in zip(trainable_weights(module), weights, strict=True):
+        target.copy_(weight)
 
 
 @final
 class BestOrLastCheckpoint(ModelCheckpoint):
-    """One file of a run's folder, written when a validation has ended.
+    """One checkpoint file of a run, written at the end of a validation.
 
-    Lightning's own writes once, at the end, where each step is validated; and where a folder was moved before its run
-    went on, it forgets how good the best weights were.
+    Lightning's own ModelCheckpoint writes only once, at the end, if every step is validated. If the folder was moved
+    before the run is resumed, it also forgets the best score.
     """
 
     def __init__(self, folder: Path, name: str, *, monitor: str | None = None) -> None:
-        """`folder` is the run's; with `monitor` the file holds what was highest in it, else the latest."""
+        """Create the callback.
+
+        Args:
+            folder: The run's folder.
+            name: The file's name without its ending.
+            monitor: The metric whose highest value the file is kept for; None keeps the latest weights.
+        """
         super().__init__(
             folder / "checkpoints",
             filename=name,
@@ -342,30 +464,33 @@ class BestOrLastCheckpoint(ModelCheckpoint):
         )
 
     def check_monitor_top_k(self, trainer: pl.Trainer, current: Tensor | None = None) -> bool:
-        """Whether weights of this score are the best: of equal ones the latest are, which saw more at a lower rate."""
+        """Return True if weights with this score are to be kept.
+
+        Of equal scores the latest is kept, because its weights saw more examples at a lower learning rate.
+        """
         best = self.best_model_score
-        nothing_better = current is not None and best is not None and bool(best.isneginf() or current >= best)
-        return super().check_monitor_top_k(trainer, current) or nothing_better
+        not_worse = current is not None and best is not None and bool(best.isneginf() or current >= best)
+        return super().check_monitor_top_k(trainer, current) or not_worse
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from what `state_dict` says of this file, whatever folder it was in."""
+        """Restore the state from a checkpoint, with the paths of the current folder."""
         path = self.format_checkpoint_name({})
-        moved = {name: state_dict[name] and path for name in ("best_model_path", "kth_best_model_path")}
+        paths = {name: state_dict[name] and path for name in ("best_model_path", "kth_best_model_path")}
         best = {path: state_dict["best_model_score"]} if state_dict["best_k_models"] else {}
-        super().load_state_dict({**state_dict, **moved, "dirpath": self.dirpath, "best_k_models": best})
+        super().load_state_dict({**state_dict, **paths, "dirpath": self.dirpath, "best_k_models": best})
 
 
 @final
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint beside the one before it, whose place it then takes.
+    """Checkpoint writer that replaces the previous file only with a complete one.
 
-    Lightning writes it where temporary files lie, and from another file system it is copied over the one before: a
-    disk that is full, or a kill, leaves neither.
+    Lightning writes to the system's temporary folder and copies the file if that is another file system. A full disk
+    or a kill during the copy would then lose both files.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Save a checkpoint; raises OSError where it cannot be written, which leaves the one before."""
-        content = BytesIO()  # torch, writing a file by itself, raises a RuntimeError from a disk that is full
+        """Write a checkpoint; on OSError, such as a full disk, the previous file stays."""
+        content = BytesIO()  # Writing to a file, torch would raise a RuntimeError for a full disk.
         torch.save(checkpoint, content)
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)

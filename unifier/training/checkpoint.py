@@ -1,6 +1,4 @@
-"""Checkpoints: the best weights and the latest, each written whole or not at all.
-
-The weights in a run's folder, read and put into a network."""
+"""Checkpoint files: read, checked, and loaded into a network."""
 
 import pickle
 import zipfile
@@ -17,39 +15,50 @@ CHECKPOINT_KEYS = ("state_dict", "global_step", "callbacks")
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """What a checkpoint of a run holds. Raises InputError where it is not there, or torn."""
+    """Read a checkpoint; raise InputError if the file is missing or broken."""
     if not path.exists():
         raise InputError(f"{path}: no such file; the run was stopped before its first validation, or it was deleted")
     try:
         if not zipfile.is_zipfile(path):
             raise pickle.UnpicklingError("no end of the archive")
-        kept: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError) as error:
         raise InputError(f"{path}: broken ({_last_line(error)})") from error
-    if lacking := [name for name in CHECKPOINT_KEYS if name not in kept]:
-        raise InputError(f"{path}: broken (it lacks {', '.join(lacking)})")
-    return kept
+    if missing := [name for name in CHECKPOINT_KEYS if name not in checkpoint]:
+        raise InputError(f"{path}: broken (it lacks {', '.join(missing)})")
+    return checkpoint
 
 
 def load_resume_checkpoint(folder: Path) -> dict[str, Any]:
-    """The checkpoint that a stopped run goes on from.
+    """Read the checkpoint from which a stopped run continues.
 
-    Raises InputError where it is not whole, or the best one is not, which it says there was.
+    Raises InputError if it is missing or broken, or if it refers to best weights whose file is missing or broken.
     """
     best, last = (folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last"))
-    kept = read_checkpoint(last)
-    if any(Path(state.get("best_model_path", "")).name == best.name for state in kept["callbacks"].values()):
+    checkpoint = read_checkpoint(last)
+    if any(Path(state.get("best_model_path", "")).name == best.name for state in checkpoint["callbacks"].values()):
         read_checkpoint(best)
-    return kept
+    return checkpoint
 
 
 def load_weights(network: nn.Module, weights: Mapping[str, Tensor], checkpoint: Path, experiment: str) -> None:
-    """Put in the weights of a checkpoint. Raises InputError where they are not of this experiment's network."""
+    """Load a checkpoint's weights into a network.
+
+    Args:
+        network: Receives the weights.
+        weights: The state dict of the checkpoint.
+        checkpoint: File of the checkpoint, for the error message.
+        experiment: Name of the experiment, for the error message.
+
+    Raises:
+        InputError: If the weights do not fit the network.
+    """
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
-        reason = _last_line(error)
-        raise InputError(f"{checkpoint} does not fit {experiment}; was that changed since? ({reason})") from error
+        raise InputError(
+            f"{checkpoint} does not fit {experiment}; was the experiment changed since? ({_last_line(error)})"
+        ) from error
 
 
 def _last_line(error: Exception) -> str:

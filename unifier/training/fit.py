@@ -16,7 +16,7 @@ from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, concat
 from unifier.data.prepare import EncodedTask, prepare_task
 from unifier.data.source import SPLITS, SplitName, describe_example, name_of, score_range_of, target_of
-from unifier.experiment import Experiment, Fitted, Training, check_seed, recording_fitted, save_fitted
+from unifier.experiment import Experiment, Training, check_seed, recording_fitted, save_fitted
 from unifier.files import is_recoverable, new_folder, print_status, read_json, to_json, write_json
 from unifier.nn.precision import default_device
 from unifier.training.artifacts import write_artifacts
@@ -158,7 +158,6 @@ def fit(
     check_targets(experiment, encoded)
     splits = select_splits(experiment.training, encoded)
     batches = plan_batches(experiment, model, splits["train"], seed, done, resume)
-    speed = None
     result = create_result(experiment, encoded, settings, seed, context, resume)
     loggers = None
     try:
@@ -243,7 +242,9 @@ def check_targets(experiment: Experiment, encoded: Mapping[str, EncodedTask]) ->
 
 def select_splits(training: Training, encoded: Mapping[str, EncodedTask]) -> dict[SplitName, dict[str, EncodedSplit]]:
     """Return each split of all tasks; with `refit`, the training split contains the validation split."""
-    splits = {split: {task: data.splits[split] for task, data in encoded.items()} for split in SPLITS}
+    splits: dict[SplitName, dict[str, EncodedSplit]] = {
+        split: {task: data.splits[split] for task, data in encoded.items()} for split in SPLITS
+    }
     if training.refit:
         splits["train"] = {task: concat(split, splits["val"][task]) for task, split in splits["train"].items()}
     return splits

@@ -1,4 +1,4 @@
-"""Cosines between tasks' gradients on the shared trunk."""
+"""Cosines between the tasks' gradients on the shared trunk."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -13,79 +13,93 @@ from unifier.files import write_csv
 from unifier.training.lightning_module import UnifierModule
 
 NUM_WINDOWS = 20
-"""Parts of a run, over each of which cosines are averaged."""
+"""Number of parts of a run over which cosines are averaged."""
 
-
-STEPS_PER_WINDOW = 4
-"""How many batches of each task are compared in a window, from its beginning: more say little more, and cost time."""
-
+BATCHES_PER_WINDOW = 4
+"""Number of batches of each task that are compared at the start of a window; more add time and little precision."""
 
 CSV_COLUMNS: tuple[str, ...] = ("step", "tokens", "layer", "task_a", "task_b", "cosine")
-
 
 TaskPair = tuple[str, str]
 
 
 @final
 class GradientConflict(Callback):
-    """Compares the gradient of each batch with the last one of every task, layer by layer of the trunk.
+    """Comparison of each batch's gradient with the last gradient of every task, for each layer of the trunk.
 
-    It costs no pass of its own: an task's last gradient is of the same step, or a few steps old. The cosine between two
-    batches of the same task is the baseline for those between tasks. interference.csv holds the means over windows of the
-    run.
+    No additional pass is needed, because the last gradient of a task is at most a few steps old. The cosine between
+    two batches of one task is the baseline for the cosines between tasks. The file interference.csv holds the means
+    over windows of the run.
     """
 
     def __init__(self, folder: Path) -> None:
-        """`folder` is the run's."""
+        """Create the callback for a run's folder."""
         self.path = folder / "interference.csv"
         self.last: dict[str, tuple[int, dict[str, Tensor]]] = {}
-        self.so_far: tuple[int, dict[str, Tensor]] = (-1, {})
-        """The last step, and what its batches' gradients add up to."""
-        self.sums: dict[int, dict[tuple[str, TaskPair], list[float]]] = defaultdict(lambda: defaultdict(list))
-        self.tokens: dict[int, tuple[int, int]] = {}
+        """Step and gradient by layer of each task's last batch."""
+        self.accumulated: tuple[int, dict[str, Tensor]] = (-1, {})
+        """The last step, and the sum of its batches' gradients so far."""
+        self.cosines: dict[int, dict[tuple[str, TaskPair], list[float]]] = defaultdict(lambda: defaultdict(list))
+        """Cosines by window, layer and pair of tasks."""
+        self.window_starts: dict[int, tuple[int, int]] = {}
+        """Step and tokens at which each window began."""
 
     def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Compare the gradient of the batch with the tasks' last gradients."""
         assert isinstance(pl_module, UnifierModule)
-        step, tasks = trainer.global_step, len(pl_module.tasks)
+        step, num_tasks = trainer.global_step, len(pl_module.tasks)
         window = min(NUM_WINDOWS * step // pl_module.total_steps, NUM_WINDOWS - 1)
-        began, _ = self.tokens.setdefault(window, (step, pl_module.cost_tracker.total().tokens))
-        if (step - began) * trainer.accumulate_grad_batches >= STEPS_PER_WINDOW * tasks:
-            self.last = {task: found for task, found in self.last.items() if step - found[0] < 2 * tasks}
-            self.so_far = -1, {}  # nothing is kept, in checkpoints either, that no gradient will be compared with
+        start, _ = self.window_starts.setdefault(window, (step, pl_module.cost_tracker.total().tokens))
+        if (step - start) * trainer.accumulate_grad_batches >= BATCHES_PER_WINDOW * num_tasks:
+            # Gradients that no later batch is compared with would only enlarge the checkpoints.
+            self.last = {task: entry for task, entry in self.last.items() if step - entry[0] < 2 * num_tasks}
+            self.accumulated = -1, {}
             return
-        whole = gradients(pl_module)
-        before, others = self.so_far
-        own = {layer: gradient - others[layer] for layer, gradient in whole.items()} if step == before else whole
-        self.so_far = step, whole
-        for task, (then, other) in self.last.items():
-            if step - then > 2 * tasks:  # of the window before
+        total = layer_gradients(pl_module)
+        last_step, previous = self.accumulated
+        gradients = (
+            {layer: gradient - previous[layer] for layer, gradient in total.items()} if step == last_step else total
+        )
+        self.accumulated = step, total
+        for task, (task_step, other) in self.last.items():
+            if step - task_step > 2 * num_tasks:  # It belongs to the previous window.
                 continue
-            pair = min(task, pl_module.turn), max(task, pl_module.turn)
-            for layer, gradient in own.items():
+            pair = min(task, pl_module.current_task), max(task, pl_module.current_task)
+            for layer, gradient in gradients.items():
                 cosine = torch.cosine_similarity(gradient, other[layer].to(gradient), dim=0).item()
-                self.sums[window][layer, pair].append(cosine)
-        self.last[pl_module.turn] = step, own
+                self.cosines[window][layer, pair].append(cosine)
+        self.last[pl_module.current_task] = step, gradients
 
     def state_dict(self) -> dict[str, Any]:
-        found = [(window, *of, cosines) for window, sums in self.sums.items() for of, cosines in sums.items()]
-        return {"tokens": self.tokens, "cosines": found, "last": self.last, "so_far": self.so_far}
+        """Return the state for a checkpoint."""
+        cosines = [(window, *key, values) for window, sums in self.cosines.items() for key, values in sums.items()]
+        return {
+            "window_starts": self.window_starts,
+            "cosines": cosines,
+            "last": self.last,
+            "accumulated": self.accumulated,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.tokens, self.last, self.so_far = (state_dict[name] for name in ("tokens", "last", "so_far"))
-        for window, layer, pair, cosines in state_dict["cosines"]:
-            self.sums[window][layer, pair] = cosines
+        """Restore the state from a checkpoint."""
+        self.window_starts, self.last, self.accumulated = (
+            state_dict[name] for name in ("window_starts", "last", "accumulated")
+        )
+        for window, layer, pair, values in state_dict["cosines"]:
+            self.cosines[window][layer, pair] = values
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write interference.csv."""
         rows = [
-            dict(zip(CSV_COLUMNS, (*self.tokens[window], layer, *pair, sum(found) / len(found)), strict=True))
-            for window, cosines in self.sums.items()
-            for (layer, pair), found in cosines.items()
+            dict(zip(CSV_COLUMNS, (*self.window_starts[window], layer, *pair, sum(values) / len(values)), strict=True))
+            for window, cosines in self.cosines.items()
+            for (layer, pair), values in cosines.items()
         ]
         write_csv(self.path, rows, CSV_COLUMNS)
 
 
-def gradients(model: UnifierModule) -> dict[str, Tensor]:
-    """The gradient on each layer of the trunk, as one vector."""
+def layer_gradients(model: UnifierModule) -> dict[str, Tensor]:
+    """Return the gradient of each layer of the trunk as one vector."""
     layers: dict[str, list[Tensor]] = defaultdict(list)
     for name, parameter in model.trunk.named_parameters():
         if parameter.grad is not None:
@@ -94,6 +108,6 @@ def gradients(model: UnifierModule) -> dict[str, Tensor]:
 
 
 def layer_of(name: str) -> str:
-    """The layer that a parameter of the trunk is in: "blocks.0", or its first word where it is in none."""
+    """Return the layer of a trunk parameter: "blocks.0", or its first word if it is in no numbered layer."""
     first, second, *_ = [*name.split("."), ""]
     return f"{first}.{second}" if second.isdigit() else first

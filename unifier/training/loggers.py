@@ -1,6 +1,4 @@
-"""Logging of metrics: metrics.csv always, Weights & Biases, TensorBoard on request.
-
-The words that a run is found by in Weights & Biases: its modalities, and its task."""
+"""Logs of a run's metrics: metrics.csv always, Weights & Biases and TensorBoard on request."""
 
 import os
 import warnings
@@ -23,37 +21,99 @@ from unifier_tokenizers.audio import AudioTokenizer
 from unifier_tokenizers.errors import one_line
 
 TrackMode = Literal["online", "offline", "off"]
-
-
 WandbMode = Literal["online", "offline", "disabled", "shared"]
 
-
 CONNECT_SECONDS = 30.0
-"""Seconds that W&B's server is waited for, unless $WANDB_INIT_TIMEOUT says how many."""
+"""Time to wait for W&B's server, unless $WANDB_INIT_TIMEOUT is set."""
+
+MODALITY_TAGS = {SubwordTokenizer: "text", PatchTokenizer: "image", AudioTokenizer: "audio"}
+TASK_TAGS = {TextGenerationHead: "translation", ClassificationHead: "classification", TaggingHead: "tagging"}
 
 
 class RunLogger(Protocol):
-    """One place that figures go to."""
+    """One destination of metrics."""
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Keep some figures of a step."""
+        """Log the metrics of a step."""
         ...
 
     def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
-        """Keep what a finished run leaves in its folder: samples, figures, report, as far as there."""
+        """Log the files of a finished run: samples, figures and report, if they exist."""
         ...
 
     def close(self, *, failed: bool) -> None:
-        """Finish, before the next run begins."""
+        """Finish before the next run begins."""
         ...
 
 
 @final
+class RunLoggers(Logger):
+    """Lightning's logger for several destinations; the budget used so far is added to all metrics.
+
+    A destination that fails is left out from then on with a warning, and training continues. Only a failure of
+    metrics.csv, such as a full disk, is an error.
+    """
+
+    def __init__(self, folder: Path, budget: Callable[[], Mapping[str, float]]) -> None:
+        """Create the logger for a run's folder; `budget` returns the cost so far."""
+        super().__init__()
+        self.folder, self.budget = folder, budget
+        self.loggers: list[RunLogger] = []
+
+    @property
+    def name(self) -> str:
+        """The name of the experiment."""
+        return self.folder.parent.name
+
+    @property
+    def version(self) -> str:
+        """The id of the run."""
+        return self.folder.name
+
+    def add(self, create: Callable[[], RunLogger]) -> None:
+        """Create and add a destination."""
+        self._guard(lambda: self.loggers.append(create()))
+
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
+        """Do nothing, because settings.json and the W&B config hold the settings."""
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Log metrics with the budget."""
+        cost = self.budget()
+        row = {name: value for name, value in metrics.items() if name != "epoch"}
+        row |= {f"budget/{name}": cost[name] for name in ("tokens", "flops", "seconds")}
+        for logger in tuple(self.loggers):
+            self._guard(lambda logger=logger: logger.log(row, int(cost["steps"])), logger)
+
+    def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
+        """Log the files of a finished run."""
+        for logger in tuple(self.loggers):
+            self._guard(lambda logger=logger: logger.log_artifacts(folder, metrics), logger)
+
+    def close(self, *, failed: bool) -> None:
+        """Finish all destinations."""
+        for logger in tuple(self.loggers):
+            self._guard(lambda logger=logger: logger.close(failed=failed), logger)
+
+    def _guard(self, action: Callable[[], None], logger: RunLogger | None = None) -> None:
+        try:
+            action()
+        except Exception as error:
+            if isinstance(logger, MetricsFile):
+                raise
+            warnings.warn(f"tracking fails and is left out from here on: {one_line(error)}", stacklevel=2)
+            self.loggers = [other for other in self.loggers if other is not logger]
+            if logger is not None:
+                with suppress(Exception):  # A W&B run that stays open would receive the next run's metrics.
+                    logger.close(failed=True)
+
+
+@final
 class MetricsFile:
-    """metrics.csv: a row for each time something was logged, a column for each figure."""
+    """The file metrics.csv: a row for each call of `log`, a column for each metric."""
 
     def __init__(self, path: Path) -> None:
-        """A file that is there already is continued."""
+        """Open the file; an existing one is continued."""
         self.path = path
         self.earlier: list[Mapping[str, Any]] = []
         self.rows: list[Mapping[str, Any]] = []
@@ -61,21 +121,21 @@ class MetricsFile:
             self.earlier = [{name: text for name, text in row.items() if text} for row in read_csv(path)]
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Add a row, and remove earlier rows that a resumed run writes again."""
         row = {"step": step, **metrics}
-        # What was logged after the checkpoint that a run resumes from is logged anew.
         self.earlier = [
-            old
-            for old in self.earlier
-            if int(old["step"]) < step or (int(old["step"]) == step and old.keys() != row.keys())
+            other
+            for other in self.earlier
+            if int(other["step"]) < step or (int(other["step"]) == step and other.keys() != row.keys())
         ]
         self.rows.append(row)
         write_csv(self.path, [*self.earlier, *self.rows])
 
     def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
-        """Nothing more: it is all in the folder."""
+        """Do nothing, because the files are in the run's folder already."""
 
     def close(self, *, failed: bool) -> None:
-        """Nothing to finish: the file is whole after each row."""
+        """Do nothing, because the file is complete after each row."""
 
 
 @final
@@ -83,28 +143,30 @@ class TensorBoard:
     """Event files for TensorBoard, in the run's folder."""
 
     def __init__(self, folder: Path, done: int | None = None) -> None:
-        """What was written after the step `done`, that a run resumes from, is purged: it comes again."""
+        """Open the event files; later steps than `done`, from which the run resumes, are removed."""
         from torch.utils.tensorboard.writer import SummaryWriter
 
         self.writer = SummaryWriter(str(folder), purge_step=None if done is None else done + 1)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Add scalars."""
         for name, value in metrics.items():
             self.writer.add_scalar(name, value, step)
 
     def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
-        """Nothing more: it is all in the folder."""
+        """Do nothing, because the files are in the run's folder already."""
 
     def close(self, *, failed: bool) -> None:
+        """Close the event files."""
         self.writer.close()
 
 
 @final
 class WeightsAndBiases:
-    """One W&B run; figures stand over the tokens they cost."""
+    """One W&B run; its charts have the number of tokens as x-axis."""
 
     unreachable = False
-    """Whether the server has been waited for in vain: no later run of this process does so."""
+    """True after the server could not be reached; later runs of the process then stay offline at once."""
 
     def __init__(
         self,
@@ -117,12 +179,22 @@ class WeightsAndBiases:
         config: Mapping[str, Any],
         mode: WandbMode,
     ) -> None:
-        """Where the server cannot be reached, this run and all later ones of the process are kept offline."""
+        """Start or resume the W&B run; if the server cannot be reached, the run is kept offline.
+
+        Args:
+            folder: The run's folder; its name is the id of the W&B run.
+            project: Name of the project.
+            group: Runs with one group are shown together.
+            job_type: "train", "pretrain", "transfer" or "evaluate".
+            tags: Modalities and tasks.
+            config: Settings and facts of the run.
+            mode: Mode of W&B.
+        """
         import wandb
         from wandb.errors import CommError
 
         self.folder = folder
-        opened = partial(
+        init = partial(
             wandb.init,
             project=project,
             group=group,
@@ -138,7 +210,7 @@ class WeightsAndBiases:
             ),
         )
         try:
-            self.run = opened(mode="offline" if mode == "online" and WeightsAndBiases.unreachable else mode)
+            self.run = init(mode="offline" if mode == "online" and WeightsAndBiases.unreachable else mode)
         except CommError as error:
             if mode != "online":
                 raise
@@ -148,8 +220,8 @@ class WeightsAndBiases:
                 "offline, and `wandb sync` sends them",
                 stacklevel=2,
             )
-            wandb.teardown()  # or its process says that the run goes on
-            self.run = opened(mode="offline")
+            wandb.teardown()  # Otherwise W&B's process would continue the first attempt.
+            self.run = init(mode="offline")
         self.run.define_metric("budget/tokens")
         self.run.define_metric("train/*", step_metric="budget/tokens", summary="min")
         self.run.define_metric("val/*", step_metric="budget/tokens", summary="max")
@@ -157,14 +229,16 @@ class WeightsAndBiases:
         self.run.define_metric("budget/flops", step_metric="budget/tokens")
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Log metrics."""
         self.run.log(dict(metrics))
 
     def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
+        """Log samples, the numbers behind figures, figures and the report, and set the summary."""
         import wandb
 
         samples = folder / "samples.json"
         for task, rows in (read_json(samples) if samples.exists() else {}).items():
-            table = wandb.Table(columns=list(rows[0]), data=[_cells(row) for row in rows])
+            table = wandb.Table(columns=list(rows[0]), data=[_table_row(row) for row in rows])
             self.run.log({f"samples/{task}": table})
         for numbers in sorted((folder / "figures").glob("*.csv")):
             if lines := read_csv(numbers):
@@ -172,18 +246,18 @@ class WeightsAndBiases:
                 self.run.log({f"numbers/{numbers.stem}": table})
         for page in (*sorted((folder / "figures").glob("*.svg")), *folder.glob("report.html")):
             self.run.log({page.stem: wandb.Html(page.read_text(encoding="utf-8"), inject=False)})
-        # The highest of validation is kept already, where a sweep does not look: only that needs the last as a number.
-        plain = {name: value for name, value in metrics.items() if self.run.sweep_id or not name.startswith("val/")}
-        self.run.summary.update(plain)
+        # The summary already has the highest validation scores. Only sweeps need the last score as a plain number.
+        summary = {name: value for name, value in metrics.items() if self.run.sweep_id or not name.startswith("val/")}
+        self.run.summary.update(summary)
 
     def close(self, *, failed: bool) -> None:
+        """Upload the checkpoints and finish the W&B run."""
         try:
-            self._keep_checkpoints()
+            self._log_checkpoints()
         finally:
             self.run.finish(exit_code=int(failed))
 
-    def _keep_checkpoints(self) -> None:
-        """As they are now: those of a run that was stopped too, which may go on."""
+    def _log_checkpoints(self) -> None:
         import wandb
 
         if checkpoints := sorted((self.folder / "checkpoints").glob("*.ckpt")):
@@ -193,102 +267,42 @@ class WeightsAndBiases:
             self.run.log_artifact(artifact)
 
 
-def _cells(sample: Mapping[str, str]) -> list[Any]:
-    """A sample as a line of W&B's table: its picture is shown, its sound is played."""
+def _table_row(sample: Mapping[str, str]) -> list[Any]:
+    """Return a sample as a row of a W&B table, with an image element for a picture and a player for a sound."""
     import wandb
 
-    kinds = {"image": '<img src="{}">', "audio": '<audio controls src="{}"></audio>'}
+    elements = {"image": '<img src="{}">', "audio": '<audio controls src="{}"></audio>'}
     return [
-        wandb.Html(kinds[name].format(value), inject=False) if name in kinds else value
+        wandb.Html(elements[name].format(value), inject=False) if name in elements else value
         for name, value in sample.items()
     ]
 
 
 def wandb_mode(track: TrackMode | None) -> WandbMode:
-    """The mode to ask W&B for: what was said, else `$WANDB_MODE`, else online where a key is known."""
+    """Return the W&B mode: the requested one, else `$WANDB_MODE`, else "online" if a key is known."""
     if track in ("online", "offline"):
         return track
-    if mode := os.environ.get("WANDB_MODE"):  # W&B itself reads it once in a process
+    if mode := os.environ.get("WANDB_MODE"):  # W&B itself reads the variable only once per process.
         return cast(WandbMode, mode)
-    home = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
-    return "online" if os.environ.get("WANDB_API_KEY") or get_netrc_auth(home) else "offline"
-
-
-@final
-class RunLoggers(Logger):
-    """Lightning's logger for all sinks at once: each figure with the budget it cost.
-
-    A sink that fails is named in a warning and left out from then on; training goes on.
-    """
-
-    def __init__(self, folder: Path, budget: Callable[[], Mapping[str, float]]) -> None:
-        super().__init__()
-        self.folder, self.budget = folder, budget
-        self.sinks: list[RunLogger] = []
-
-    @property
-    def name(self) -> str:
-        return self.folder.parent.name
-
-    @property
-    def version(self) -> str:
-        return self.folder.name
-
-    def add(self, open_sink: Callable[[], RunLogger]) -> None:
-        """Open one more sink, if it can be opened."""
-        self._guard(lambda: self.sinks.append(open_sink()))
-
-    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Nothing: settings.json and each sink's start hold them."""
-
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        spent = self.budget()
-        row = {name: value for name, value in metrics.items() if name != "epoch"}
-        row |= {f"budget/{name}": spent[name] for name in ("tokens", "flops", "seconds")}
-        for sink in tuple(self.sinks):
-            self._guard(lambda sink=sink: sink.log(row, int(spent["steps"])), sink)
-
-    def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
-        """Give each sink what the finished run leaves."""
-        for sink in tuple(self.sinks):
-            self._guard(lambda sink=sink: sink.log_artifacts(folder, metrics), sink)
-
-    def close(self, *, failed: bool) -> None:
-        """Finish every sink."""
-        for sink in tuple(self.sinks):
-            self._guard(lambda sink=sink: sink.close(failed=failed), sink)
-
-    def _guard(self, act: Callable[[], None], sink: RunLogger | None = None) -> None:
-        try:
-            act()
-        except Exception as error:  # whatever a tracker raises is not worth a training run
-            if isinstance(sink, MetricsFile):
-                raise  # a disk that is full is
-            warnings.warn(f"tracking fails and is left out from here on: {one_line(error)}", stacklevel=2)
-            self.sinks = [other for other in self.sinks if other is not sink]
-            if sink is not None:
-                with suppress(Exception):  # or W&B would take the next run for this one
-                    sink.close(failed=True)
-
-
-MODALITY_TAGS = {SubwordTokenizer: "text", PatchTokenizer: "image", AudioTokenizer: "audio"}
-
-
-TASK_TAGS = {TextGenerationHead: "translation", ClassificationHead: "classification", TaggingHead: "tagging"}
+    url = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+    return "online" if os.environ.get("WANDB_API_KEY") or get_netrc_auth(url) else "offline"
 
 
 def run_tags(tasks: Iterable[Task]) -> list[str]:
-    """What the tasks read, each member of a mixture, and what they answer; of kinds not known here the class's name."""
+    """Return the modalities of the tasks, with all members of mixtures, and the kinds of their heads.
+
+    A tokenizer or head of another class is tagged with the name of its class.
+    """
     tasks = list(tasks)
-    read = [_word(one, MODALITY_TAGS) for task in tasks for one in _members(task.tokenizer)]
-    return list(dict.fromkeys([*read, *(_word(task.head, TASK_TAGS) for task in tasks)]))
+    modalities = [_tag(member, MODALITY_TAGS) for task in tasks for member in _members(task.tokenizer)]
+    return list(dict.fromkeys([*modalities, *(_tag(task.head, TASK_TAGS) for task in tasks)]))
 
 
 def _members(tokenizer: Tokenizer) -> list[Tokenizer]:
     if not isinstance(tokenizer, Mixture):
         return [tokenizer]
-    return [one for member in tokenizer.members.values() for one in _members(member)]
+    return [leaf for member in tokenizer.members.values() for leaf in _members(member)]
 
 
-def _word(part: object, known: Mapping[type, str]) -> str:
-    return next((word for kind, word in known.items() if isinstance(part, kind)), type(part).__name__)
+def _tag(part: object, tags: Mapping[type, str]) -> str:
+    return next((tag for kind, tag in tags.items() if isinstance(part, kind)), type(part).__name__)

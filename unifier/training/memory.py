@@ -1,4 +1,4 @@
-"""Memory of the process: kept between steps, and measured."""
+"""Memory of the process: the allocator's settings, and the measured peak."""
 
 import ctypes
 import mmap
@@ -7,38 +7,36 @@ from typing import Any
 
 import torch
 
+GIBIBYTE = 1 << 30
+
+HUGE_PAGE_GIBIBYTES = 8
+"""Size of the heap that is laid out in huge pages; memory is taken only when it is used."""
+
+_retains_freed_memory = False
+"""True after `configure_allocator` changed the allocator of this process."""
+
 
 def glibc() -> Any:
-    """The C library, where it is glibc (Linux) and allocates all tensors of the CPU; else None."""
+    """Return the C library if it is glibc, which allocates all CPU tensors on Linux, else None."""
     try:
         library = ctypes.CDLL(None)
         return library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
-    except (OSError, TypeError):  # Windows
+    except (OSError, TypeError):  # Windows has no library of that name.
         return None
 
 
-GIBIBYTE = 1 << 30
-
-
-HUGE_PAGE_BYTES = 8
-"""Gibibytes of the heap to lie in huge pages; none takes room before it is used."""
-
-
-_keeps = False
-"""Whether this process keeps what it frees."""
-
-
 def configure_allocator() -> None:
-    """Keep what a step frees for the next one, in huge pages, where glibc allocates.
+    """Make glibc reuse freed memory for the next step, in huge pages.
 
-    By default a block above 32 MiB is mapped anew each time and the rest trimmed away, and the system fills what comes
-    back with zeros page by page: a tenth to a third of a small model's training step. The settings are mallopt(3)'s.
+    By default glibc maps each block above 32 MiB again and returns the rest to the system, which fills every returned
+    page with zeros. That takes a tenth to a third of a small model's training step. The settings are those of
+    mallopt(3).
     """
-    global _keeps
+    global _retains_freed_memory
     library = glibc()
     if library is None:
         return
-    _keeps = True
+    _retains_freed_memory = True
     trim_threshold, mmap_threshold, never = -1, -3, -1
     library.mallopt(mmap_threshold, GIBIBYTE)
     library.mallopt(trim_threshold, never)
@@ -46,13 +44,12 @@ def configure_allocator() -> None:
 
 
 def _use_huge_pages(library: Any) -> None:
-    """Lay out the heap's next gibibytes in pages of 2 MiB, where Linux has them (madvise(2)).
+    """Lay out the next gibibytes of the heap in pages of 2 MiB, if Linux supports them (madvise(2)).
 
-    Of a step's tensors, a processor does not remember where each page of 4 KiB lies: looking it up took 5 to 8 % of
-    a training step (an Intel Xeon with AMX).
+    With pages of 4 KiB, address translation took 5 to 8 % of a training step on an Intel Xeon with AMX.
     """
     library.malloc.restype = library.sbrk.restype = ctypes.c_void_p
-    blocks = [library.malloc(ctypes.c_size_t(GIBIBYTE - mmap.PAGESIZE)) for _ in range(HUGE_PAGE_BYTES)]
+    blocks = [library.malloc(ctypes.c_size_t(GIBIBYTE - mmap.PAGESIZE)) for _ in range(HUGE_PAGE_GIBIBYTES)]
     start, end = -(-(blocks[0] or 0) // mmap.PAGESIZE) * mmap.PAGESIZE, library.sbrk(0)
     if 0 < start < end:
         library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), mmap.MADV_HUGEPAGE)
@@ -61,24 +58,24 @@ def _use_huge_pages(library: Any) -> None:
 
 
 def reset_peak_memory(device: str) -> None:
-    """Begin to measure the peak of a device's memory anew, where the system can (Linux, CUDA)."""
+    """Restart the measurement of a device's peak memory, if the system supports it (Linux, CUDA)."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     library = glibc()
     if library is not None:
-        library.malloc_trim(0)  # what an earlier run freed and kept is not this one's
-        if _keeps:
+        library.malloc_trim(0)  # Memory that an earlier run freed must not count for this run.
+        if _retains_freed_memory:
             _use_huge_pages(library)
     try:
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:  # then the peak is the whole process's
+    except OSError:  # The peak is then that of the whole process.
         return
 
 
 def peak_memory(device: str) -> int:
-    """The most memory (bytes) in use at once: "cuda"'s own, and for every other device the process's.
+    """Return the peak memory in bytes: of the GPU for "cuda", else of the process.
 
-    0 where the system does not tell, as Windows does not.
+    It is 0 on systems that do not report it, such as Windows.
     """
     if device == "cuda":
         return torch.cuda.max_memory_allocated()

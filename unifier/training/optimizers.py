@@ -1,6 +1,4 @@
-"""Muon for many small matrices: those of one shape are stepped together.
-
-AdamW, and Muon with AdamW for what it does not take."""
+"""Optimizers and learning rate schedules: AdamW, or Muon for matrices with AdamW for all other parameters."""
 
 import math
 from collections import defaultdict
@@ -17,100 +15,113 @@ from unifier.nn.block import Block
 from unifier.nn.precision import has_fast_bfloat16
 
 
+def create_optimizer(training: Training, model: nn.Module, trunk: nn.Module) -> Optimizer:
+    """Create the optimizer of all trainable parameters of a model.
+
+    Weight decay applies to matrices only. With optimizer="muon", Muon trains the matrices of the trunk and of all
+    blocks, and AdamW trains the rest with the same learning rate (Jordan et al. 2024).
+    """
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    matrix_params = set[nn.Parameter]()
+    if training.optimizer == "muon":
+        parts = [trunk, *(part for part in model.modules() if isinstance(part, Block))]
+        matrix_params = {parameter for part in parts for parameter in part.parameters() if parameter.ndim == 2}
+    decayed = [parameter for parameter in trainable if parameter.ndim >= 2 and parameter not in matrix_params]
+    groups = [
+        {"params": decayed, "weight_decay": training.weight_decay},
+        {"params": [parameter for parameter in trainable if parameter.ndim < 2], "weight_decay": 0.0},
+    ]
+    adamw = AdamW(groups, lr=training.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    matrices = [parameter for parameter in trainable if parameter in matrix_params]
+    if not matrices:
+        return adamw
+    return MuonWithAdamW(Muon(matrices, lr=training.learning_rate, weight_decay=training.weight_decay), adamw)
+
+
+def create_schedule(training: Training, optimizer: Optimizer, total_steps: Callable[[], int]) -> LambdaLR:
+    """Create the learning rate schedule; `total_steps` may change during a run with a budget in seconds."""
+    return LambdaLR(optimizer, lambda step: learning_rate_factor(training, step, total_steps()))
+
+
+def learning_rate_factor(training: Training, step: int, total_steps: int) -> float:
+    """Return the learning rate of a step, counted from 0, as a fraction of the peak."""
+    warmup_steps = max(round(training.warmup_ratio * total_steps), 1)
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    if training.schedule == "cosine":
+        return (1 + math.cos(math.pi * (step - warmup_steps) / max(total_steps - warmup_steps, 1))) / 2
+    return math.sqrt(warmup_steps / (step + 1)) if training.schedule == "inverse_sqrt" else 1.0
+
+
 @final
 class Muon(torch.optim.Muon):
-    """The steps of torch's Muon (Jordan et al. 2024), as long as AdamW's (Liu et al. 2025, section 2.2).
+    """torch's Muon (Jordan et al. 2024) with the update scale of AdamW (Liu et al. 2025, section 2.2).
 
-    torch orthogonalizes one matrix after another; here a batched product does so with all of one shape, which for
-    matrices of 128 x 128 takes about half the time.
+    torch orthogonalizes one matrix at a time. This class orthogonalizes all matrices of one shape in one batched
+    product, which takes about half the time for matrices of 128 x 128.
     """
 
     def __init__(self, matrices: Iterable[nn.Parameter], *, lr: float, weight_decay: float) -> None:
         super().__init__(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
 
     @torch.no_grad()
-    def step(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  the gradients are found already
-        """Make a step by the gradients there are."""
+    def step(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  Gradients exist when it is called.
+        """Update the matrices with their current gradients."""
         for group in self.param_groups:
-            alike = defaultdict[torch.Size, list[tuple[nn.Parameter, Tensor]]](list)
+            by_shape = defaultdict[torch.Size, list[tuple[nn.Parameter, Tensor]]](list)
             for matrix in group["params"]:
                 if matrix.grad is not None:
                     state = self.state[matrix]
                     if not state:
                         state["momentum_buffer"] = torch.zeros_like(matrix)
-                    mean = state["momentum_buffer"]
-                    mean.lerp_(matrix.grad, 1 - group["momentum"])
-                    alike[matrix.shape].append((matrix, matrix.grad.lerp(mean, group["momentum"])))
-            for shape, found in alike.items():
-                matrices, ahead = zip(*found, strict=True)
-                steps = orthogonalize(torch.stack(ahead), group["ns_coefficients"], group["ns_steps"], group["eps"])
-                for matrix, step in zip(matrices, steps, strict=True):
+                    momentum = state["momentum_buffer"]
+                    momentum.lerp_(matrix.grad, 1 - group["momentum"])
+                    by_shape[matrix.shape].append((matrix, matrix.grad.lerp(momentum, group["momentum"])))
+            for shape, pairs in by_shape.items():
+                matrices, directions = zip(*pairs, strict=True)
+                updates = orthogonalize(
+                    torch.stack(directions), group["ns_coefficients"], group["ns_steps"], group["eps"]
+                )
+                for matrix, update in zip(matrices, updates, strict=True):
                     matrix.mul_(1 - group["lr"] * group["weight_decay"])
-                    matrix.add_(step, alpha=-group["lr"] * 0.2 * max(shape) ** 0.5)
+                    matrix.add_(update, alpha=-group["lr"] * 0.2 * max(shape) ** 0.5)
 
 
 def orthogonalize(matrices: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
-    """Matrices (K, A, B), singular values brought near 1 by Newton and Schulz's iteration: (K, A, B).
+    """Bring the singular values of matrices near 1 by Newton-Schulz iteration.
 
-    In bfloat16, as torch does, but where its products are slow: many times as slow as those of float32.
+    The products are in bfloat16, as in torch, unless the device is many times slower at them than at float32.
+
+    Args:
+        matrices: Matrices of one shape (K, A, B).
+        coefficients: The coefficients of the polynomial of degree 5.
+        steps: Number of iterations.
+        eps: The smallest norm by which a matrix is divided.
+
+    Returns:
+        The orthogonalized matrices (K, A, B).
     """
     a, b, c = coefficients
     tall = matrices.shape[1] > matrices.shape[2]
     dtype = torch.bfloat16 if has_fast_bfloat16(matrices.device.type) else torch.float32
-    found = (matrices.mT if tall else matrices).to(dtype)
-    found = found / torch.linalg.matrix_norm(found, keepdim=True).clamp(min=eps)
+    x = (matrices.mT if tall else matrices).to(dtype)
+    x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp(min=eps)
     for _ in range(steps):
-        gram = found @ found.mT
-        found = torch.baddbmm(found, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), found, beta=a)
-    return found.mT if tall else found
-
-
-def create_optimizer(training: Training, model: nn.Module, trunk: nn.Module) -> Optimizer:
-    """The optimizer of all that learns in a model; weight decay is for matrices only.
-
-    With "muon" the matrices of the trunk and of other blocks are Muon's, and the rest AdamW's (Jordan et al. 2024), at
-    one learning rate for both.
-    """
-    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    hidden = set[nn.Parameter]()
-    if training.optimizer == "muon":
-        parts = [trunk, *(part for part in model.modules() if isinstance(part, Block))]
-        hidden = {parameter for part in parts for parameter in part.parameters() if parameter.ndim == 2}
-    groups = [
-        {"params": [p for p in learned if p.ndim >= 2 and p not in hidden], "weight_decay": training.weight_decay},
-        {"params": [p for p in learned if p.ndim < 2], "weight_decay": 0.0},
-    ]
-    adamw = AdamW(groups, lr=training.learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    matrices = [parameter for parameter in learned if parameter in hidden]
-    if not matrices:
-        return adamw
-    return MuonWithAdamW(Muon(matrices, lr=training.learning_rate, weight_decay=training.weight_decay), adamw)
-
-
-def create_schedule(training: Training, optimizer: Optimizer, total: Callable[[], int]) -> LambdaLR:
-    """The learning rate of each step, of so many in `total` as is known by then."""
-    return LambdaLR(optimizer, lambda step: learning_rate_factor(training, step, total()))
-
-
-def learning_rate_factor(training: Training, step: int, total: int) -> float:
-    """The learning rate of a step, counted from 0, as a share of the highest one: warm-up, then the schedule."""
-    warm = max(round(training.warmup_ratio * total), 1)
-    if step < warm:
-        return (step + 1) / warm
-    if training.schedule == "cosine":
-        return (1 + math.cos(math.pi * (step - warm) / max(total - warm, 1))) / 2
-    return math.sqrt(warm / (step + 1)) if training.schedule == "inverse_sqrt" else 1.0
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x
 
 
 @final
 class MuonWithAdamW(Optimizer):
-    """Two optimizers of different parameters as one, for a schedule and a checkpoint of both."""
+    """Two optimizers of different parameters behind one interface, for one schedule and one checkpoint."""
 
     def __init__(self, *parts: Optimizer) -> None:
         super().__init__([group for part in parts for group in part.param_groups], {})
         self.parts = parts
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Update all parameters; return the loss of the closure, if there is one."""
         with torch.enable_grad():
             loss = None if closure is None else closure()
         for part in self.parts:
@@ -118,9 +129,11 @@ class MuonWithAdamW(Optimizer):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the state of both optimizers."""
         return {"parts": [part.state_dict() for part in self.parts]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        for part, kept in zip(self.parts, state_dict["parts"], strict=True):
-            part.load_state_dict(kept)
+        """Restore the state of both optimizers."""
+        for part, state in zip(self.parts, state_dict["parts"], strict=True):
+            part.load_state_dict(state)
         self.param_groups = [group for part in self.parts for group in part.param_groups]

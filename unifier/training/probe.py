@@ -1,4 +1,4 @@
-"""A run's representations and attention, written to its folder."""
+"""Representations and attention of a trained model, written into the run's folder."""
 
 import io
 from collections.abc import Iterable, Mapping
@@ -22,28 +22,32 @@ from unifier.data.encoding import EncodedSplit
 from unifier.experiment import Task
 from unifier.files import write_bytes, write_json
 from unifier.network import Network
-from unifier.report.plot_attention import draw_alignment, draw_over_picture, draw_over_sound
+from unifier.report.plot_attention import draw_alignment, draw_over_audio, draw_over_image
 from unifier.trunks.trunk import AttentiveTrunk
 from unifier_tokenizers import NO_POSITION, FrameTokenizer, PatchTokenizer
 from unifier_tokenizers.image import to_array
 
 MAX_EXAMPLES = 256
-"""The most validation examples whose representations are kept: to compare trunks takes time by their square."""
+"""Largest number of validation examples with representations; comparing trunks takes time by its square."""
 
-
-NUM_DRAWN = 32
-"""The most whose attention is measured, which takes time by the square of N."""
-
+MAX_ATTENTION_EXAMPLES = 32
+"""Largest number of validation examples whose attention is measured."""
 
 MAX_LENGTH = 4096
-"""The most columns of those, since it takes memory by the square of N too: 0.3 GB a layer of 4 heads."""
+"""Longest such example: attention takes memory by the square of N, here 0.3 GB per layer of 4 heads."""
 
 
 @torch.no_grad()
-def probe(model: Network, splits: Mapping[str, EncodedSplit], folder: Path) -> None:
-    """Write representations.npz and, of a trunk or a head that shows it, attention.json and figures/attention-*.svg.
+def probe(model: Network, splits: Mapping[str, EncodedSplit], folder: Path, *, max_length: int = MAX_LENGTH) -> None:
+    """Write representations.npz and, if the trunk or a head has attention, attention.json and its figures.
 
-    `splits` are the tasks' validation splits. A model is read in float32 and evaluation mode, and left as it was.
+    The model computes in float32 and in evaluation mode; it is left unchanged.
+
+    Args:
+        model: The trained model.
+        splits: Each task's validation split.
+        folder: The run's folder.
+        max_length: Attention is not measured on examples with more tokens.
     """
     training = model.training
     model.eval()
@@ -59,52 +63,62 @@ def probe(model: Network, splits: Mapping[str, EncodedSplit], folder: Path) -> N
         attentive = trunk if isinstance(trunk, AttentiveTrunk) else None
         if attentive is None and not sentences:
             continue
-        short = np.flatnonzero(split.lengths()[:, 0] <= MAX_LENGTH).tolist()
-        looked_at = [short[k] for k in spread_indices(len(short), NUM_DRAWN)]
-        found = collect_attention_statistics(attentive, task, split, looked_at) if attentive and looked_at else []
-        attention[name] = {"unit": task.tokenizer.unit, "layers": found, **alignment_error_rates(sentences.values())}
+        short = np.flatnonzero(split.lengths()[:, 0] <= max_length).tolist()
+        measured = [short[k] for k in spread_indices(len(short), MAX_ATTENTION_EXAMPLES)]
+        statistics = collect_attention_statistics(attentive, task, split, measured) if attentive and measured else []
+        error_rates = alignment_error_rates(sentences.values())
+        attention[name] = {"unit": task.tokenizer.unit, "layers": statistics, **error_rates}
         for k, row in enumerate(sorted({rows[0], rows[len(rows) // 3]})):
             path = folder / "figures" / f"attention-{name}-{k}.svg"
             if sentence := sentences.get(row):
-                source, target, attended, gold = sentence
-                draw_alignment(path, source, target, attended.numpy(), gold)
-            elif attentive and found and row in short:
+                draw_alignment(path, sentence.source, sentence.target, sentence.attention.numpy(), sentence.gold)
+            elif attentive and statistics and row in short:
                 draw_attention(path, attentive, task, split, row)
-    packed = io.BytesIO()
-    np.savez(packed, **layers)  # pyright: ignore[reportArgumentType]
-    write_bytes(folder / "representations.npz", packed.getvalue())
+    archive = io.BytesIO()
+    np.savez(archive, **layers)  # pyright: ignore[reportArgumentType]
+    write_bytes(folder / "representations.npz", archive.getvalue())
     if attention:
         write_json(folder / "attention.json", attention)
     model.train(training)
 
 
 def alignment_error_rates(sentences: Iterable[AlignedSentence]) -> dict[str, float]:
-    """The alignment error rate and its chance, where the true alignment of some sentences is known."""
-    known = [one for one in sentences if one.gold]
-    named = {"alignment_error_rate": alignment_error_rate, "alignment_error_rate_chance": chance_error_rate}
-    return {name: rate(known) for name, rate in named.items()} if known else {}
+    """Return the alignment error rate and its chance level, or {} if no true alignment is known."""
+    aligned = [sentence for sentence in sentences if sentence.gold]
+    rates = {"alignment_error_rate": alignment_error_rate, "alignment_error_rate_chance": chance_error_rate}
+    return {name: rate(aligned) for name, rate in rates.items()} if aligned else {}
 
 
 def draw_attention(path: Path, trunk: AttentiveTrunk, task: Task, split: EncodedSplit, row: int) -> None:
-    """Draw what attention the parts of one validation picture or sound receive in the last layer."""
+    """Draw the attention that the parts of a validation picture or sound receive in the last layer.
+
+    Args:
+        path: File of the figure.
+        trunk: The trunk.
+        task: The task; tokenizers of other modalities have no figure.
+        split: The task's validation split.
+        row: The example's row in the split.
+    """
     tokenizer = task.tokenizer
     if not isinstance(tokenizer, PatchTokenizer | FrameTokenizer):
         return
     units, (raw, target) = split.units(row), open_split(task.source, "val")[int(split.indices[row])]
-    said = f"label: {', '.join(map(str, target)) if isinstance(target, tuple | list) else target}"
+    title = f"label: {', '.join(map(str, target)) if isinstance(target, tuple | list) else target}"
     weights = last_attention(trunk, task, split, row)
-    asking = torch.arange(weights.shape[-1]) < (1 if task.head.trunk_output == "cls" else weights.shape[-1])
-    placed = units.positions[0] != NO_POSITION
-    share, middles = attention_received(weights, asking)[placed], tokenizer.position_values(units)[:, placed]
+    querying = torch.arange(weights.shape[-1]) < (1 if task.head.trunk_output == "cls" else weights.shape[-1])
+    located = units.positions[0] != NO_POSITION
+    received = attention_received(weights, querying)[located]
+    centers = tokenizer.position_values(units)[:, located]
     if isinstance(tokenizer, PatchTokenizer):
-        rows, columns = (len(side.unique()) for side in middles)
-        (top, bottom), (left, right) = ((float(side.min()), float(side.max())) for side in middles)
-        reach = tokenizer.stride / 2
-        box = (left - reach, right + reach, bottom + reach, top - reach)
-        draw_over_picture(path, to_array(raw, tokenizer.channels), share.view(rows, columns).numpy(), box, said)
+        height, width = (len(side.unique()) for side in centers)
+        (top, bottom), (left, right) = ((float(side.min()), float(side.max())) for side in centers)
+        margin = tokenizer.stride / 2
+        box = (left - margin, right + margin, bottom + margin, top - margin)
+        image = to_array(raw, tokenizer.channels)
+        draw_over_image(path, image, received.view(height, width).numpy(), box, title)
     else:
-        times, place = middles[0].unique(return_inverse=True)  # patches of several bands stand at one time
-        mean = torch.zeros(len(times)).scatter_reduce(0, place, share, "mean", include_self=False)
+        times, frame = centers[0].unique(return_inverse=True)  # Patches of several bands share a time.
+        mean = torch.zeros(len(times)).scatter_reduce(0, frame, received, "mean", include_self=False)
         spectrogram = tokenizer.spectrogram(raw)
-        start, end = tokenizer.time(torch.tensor([-0.5, spectrogram.shape[1] - 0.5])).tolist()
-        draw_over_sound(path, spectrogram.numpy(), (start, end), times.numpy(), mean.numpy(), said)
+        start, end = tokenizer.frame_times(torch.tensor([-0.5, spectrogram.shape[1] - 0.5])).tolist()
+        draw_over_audio(path, spectrogram.numpy(), (start, end), times.numpy(), mean.numpy(), title)

@@ -1,4 +1,4 @@
-"""Training of one run by Lightning, from the first step to the test scores."""
+"""Training of one run with Lightning, from the first step to the test scores."""
 
 import logging
 import math
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import ProgressBar
+from lightning.pytorch.callbacks import Callback, ProgressBar
 
 from unifier.data.dataloader import EvalDataLoader, TrainDataLoader
 from unifier.experiment import Training
@@ -16,6 +16,7 @@ from unifier.nn.precision import default_device, has_fast_bfloat16
 from unifier.training.callbacks import (
     AtomicCheckpointIO,
     BestOrLastCheckpoint,
+    EarlyStop,
     GracefulStop,
     LossLogger,
     SpeedMonitor,
@@ -31,17 +32,17 @@ from unifier.training.loggers import RunLoggers
 
 @contextmanager
 def quiet_lightning() -> Generator[None]:
-    """Within it Lightning neither introduces itself nor warns of what is known."""
+    """Silence Lightning's banner and three warnings that do not apply here."""
     log = logging.getLogger("lightning.pytorch")
     level = log.level
     log.setLevel(logging.WARNING)
     try:
         with warnings.catch_warnings():
-            # It calls a function of its own that torch 2.11 deprecates.
+            # Lightning calls a function of its own that torch 2.11 deprecates.
             warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
-            # A resumed run writes into the same folder, and `batches.done` leaves out what was trained on.
-            for known in ("Checkpoint directory .* exists", ".*your dataloader is not resumable"):
-                warnings.filterwarnings("ignore", message=known)
+            # A resumed run writes into its folder again, and `batches.done` skips the batches already trained on.
+            for message in ("Checkpoint directory .* exists", ".*your dataloader is not resumable"):
+                warnings.filterwarnings("ignore", message=message)
             yield
     finally:
         log.setLevel(level)
@@ -52,38 +53,53 @@ def train_and_test(
     model: UnifierModule,
     training: Training,
     folder: Path,
-    tracking: RunLoggers,
+    loggers: RunLoggers,
     batches: TrainDataLoader,
     held_out: Mapping[str, EvalDataLoader],
     speed: SpeedMonitor,
     done: int | None,
 ) -> dict[str, float]:
-    """Train, then score the weights that did best in validation on both held-out splits; of a refit the last ones.
+    """Train a model, then score its best weights on both held-out splits.
 
-    `done` are the steps of a run that goes on.
+    The best weights are those with the highest validation score; with `refit` they are the last ones.
+
+    Args:
+        model: The model.
+        training: The settings.
+        folder: The run's folder.
+        loggers: Receive the metrics.
+        batches: The training batches.
+        held_out: The batches of "val" and "test".
+        speed: Measures the training.
+        done: Number of steps already made if the run is resumed, else None.
+
+    Returns:
+        The scores by "<split>/<task>/<metric>".
     """
     best = BestOrLastCheckpoint(folder, "best", monitor="step" if training.refit else "val/score")
-    last = BestOrLastCheckpoint(folder, "last")  # Lightning's own save_last leaves out what is no better than the best
-    together = [GradientConflict(folder)] if len(model.tasks) > 1 else []
-    averaged = training.ema_decay or training.average_last > 1
-    averaging = [WeightAveraging(decay=training.ema_decay, num_validations=training.average_last)] if averaged else []
-    clock = [] if training.seconds is None else [TimedValidation(training.seconds / training.num_validations)]
-    bar = create_progress()
-    interruption = GracefulStop(folder)
+    # Lightning's own save_last leaves out weights that are not better than the best.
+    last = BestOrLastCheckpoint(folder, "last")
+    progress = create_progress()
+    stop = GracefulStop(folder)
     trainer = pl.Trainer(
         accelerator="auto",
         devices=1,
         precision="bf16-mixed" if uses_bf16(training) else "32-true",
         max_epochs=1,
-        val_check_interval=1.0
-        if training.seconds is not None
-        else math.ceil(len(batches) / training.grad_accumulation / training.num_validations)
-        * training.grad_accumulation,
+        val_check_interval=1.0 if training.seconds is not None else validation_interval(training, len(batches)),
         accumulate_grad_batches=training.grad_accumulation,
-        logger=tracking,
+        logger=loggers,
         plugins=[AtomicCheckpointIO()],
-        callbacks=[speed, best, last, LossLogger(), *together, *averaging, *clock, interruption, bar],
-        enable_progress_bar=isinstance(bar, ProgressBar),
+        callbacks=[
+            speed,
+            best,
+            last,
+            LossLogger(),
+            *optional_callbacks(training, folder, num_tasks=len(model.tasks)),
+            stop,
+            progress,
+        ],
+        enable_progress_bar=isinstance(progress, ProgressBar),
         default_root_dir=folder,
         log_every_n_steps=1,
         num_sanity_val_steps=0,
@@ -91,17 +107,37 @@ def train_and_test(
     )
     start = None if done is None else folder / "checkpoints" / "last.ckpt"
     batches.done = (done or 0) * training.grad_accumulation
-    with interruption:
+    with stop:
         trainer.fit(model, batches, held_out["val"], ckpt_path=start)
         model.load_state_dict(read_checkpoint(Path(best.best_model_path))["state_dict"])
         if not training.refit:
-            trainer.loggers = []  # these scores are logged already, where they were found
+            trainer.loggers = []  # These scores were logged when the weights were first validated.
             trainer.validate(model, held_out["val"], verbose=False)
-            trainer.loggers = [tracking]
+            trainer.loggers = [loggers]
         trainer.test(model, held_out["test"], verbose=False)
     return model.scores
 
 
+def validation_interval(training: Training, num_batches: int) -> int:
+    """Return the number of batches between validations: whole steps, and at most `num_validations` in the run."""
+    steps = math.ceil(num_batches / training.grad_accumulation / training.num_validations)
+    return steps * training.grad_accumulation
+
+
+def optional_callbacks(training: Training, folder: Path, *, num_tasks: int) -> list[Callback]:
+    """Return the callbacks that only some settings need."""
+    callbacks: list[Callback] = []
+    if num_tasks > 1:
+        callbacks.append(GradientConflict(folder))
+    if training.ema_decay or training.average_last > 1:
+        callbacks.append(WeightAveraging(decay=training.ema_decay, num_validations=training.average_last))
+    if training.seconds is not None:
+        callbacks.append(TimedValidation(training.seconds / training.num_validations))
+    if training.patience is not None:
+        callbacks.append(EarlyStop(training.patience))
+    return callbacks
+
+
 def uses_bf16(training: Training) -> bool:
-    """Whether products of bfloat16 are asked for, and fast here."""
+    """Return True if products in bfloat16 are requested and fast on the device."""
     return training.precision == "bf16" and has_fast_bfloat16(default_device())
