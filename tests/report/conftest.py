@@ -69,6 +69,7 @@ def make_row(task: str = "digits", score: float = 90.0, seed: int = 0, **facts: 
         "versions": {"python": "3.11", "torch": "2.11.0", "unifier": "0.1.0"},
         "commit": "0123456789" * 4,
         "machine": "two cores",
+        "threads": 2,
         "error": error,
     }
     return row
