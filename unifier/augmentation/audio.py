@@ -1,4 +1,4 @@
-"""Augmentation of sounds: stretching, crops, pitch shifts, gain, masks; pieces to average over."""
+"""Augmentation of sounds: mixup, speed, crops, shifts in frequency, gain, equalizer and SpecAugment masks."""
 
 import math
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from unifier_tokenizers.errors import check_fraction
 from unifier_tokenizers.patches import Tiles
 
 EQ_KNOTS = 5
-"""Bands, evenly spaced, that `equalize` makes louder or softer by numbers of their own."""
+"""Number of evenly spaced frequencies at which `random_eq` draws a gain; it is interpolated between them."""
 
 
 def augment_audio(
@@ -35,15 +35,26 @@ def augment_audio(
     band_masks: int = 0,
     band_width: float = 0.2,
 ) -> Augmentation | None:
-    """What is done to batches of a fitted tokenizer's columns, in this order; None where all of it is off.
+    """Return the augmentation of a fitted tokenizer's batches, or None if everything is off.
 
-    `mixup` mixes sounds, a shorter one `repeat`ed, and of a long one only what its piece is cut from. `stretch` is the
-    share by which a sound is made faster or slower at most, `crop` the seconds that are left of a longer one, `shift`
-    the share of the bands by which all it holds is moved up or down at most, as by another throat (after Jaitly and
-    Hinton 2013), `gain` the decibels by which it is made louder or softer at most, `equalize` those by which each of
-    `KNOTS` bands is and, in between, the others, as by another microphone (after FilterAugment: Nam et al. 2022).
-    So many masks then hide a stretch of at most `time_width` of the sound, or at most `band_width` of the bands
-    (SpecAugment: Park et al. 2019, section 2).
+    The changes are applied in the order of the arguments.
+
+    Args:
+        tokenizer: Tokenizer of the sounds, after `fit`.
+        mixup: Mixup of the sounds; a shorter sound is repeated, and a longer one is cut.
+        speed_perturb: Largest relative change of speed; 0.1 is up to 10 percent faster or slower.
+        crop: Length in seconds to which longer sounds are cropped; None does not crop.
+        freq_shift: Largest shift of a spectrogram in frequency, as a share of its bands (vocal tract length
+            perturbation after Jaitly and Hinton 2013).
+        gain: Largest change of loudness in decibels.
+        random_eq: Largest change of loudness of a band in decibels (FilterAugment: Nam et al. 2022).
+        time_masks: Number of masked time intervals (SpecAugment: Park et al. 2019, section 2).
+        time_width: Largest width of a time mask as a share of the sound.
+        band_masks: Number of masked frequency intervals.
+        band_width: Largest width of a frequency mask as a share of the bands.
+
+    Raises:
+        InputError: If a number is out of its range, or a waveform tokenizer is given a change of bands.
     """
     amounts = {
         "speed_perturb": speed_perturb,
@@ -61,26 +72,26 @@ def augment_audio(
             raise InputError(f"{name}={value}: a share, above 0 and at most 1, is expected")
     if crop is not None and not 0 < crop < math.inf:
         raise InputError(f"crop={crop}: a number of seconds above 0 is needed")
-    learned = isinstance(tokenizer, WaveformTokenizer)
+    is_waveform = isinstance(tokenizer, WaveformTokenizer)
     for name, value in (("band_masks", band_masks), ("freq_shift", freq_shift), ("random_eq", random_eq)):
-        if learned and value:
+        if is_waveform and value:
             raise InputError(f"{name}={value}: a waveform has no bands; take a tokenizer of frames")
     if not (mixup or crop or freq_shift or any(amounts.values())):
         return None
     tiles = tokenizer.tiles
-    least = math.ceil(1e4 / tiles.bands) / 1e4
+    one_band = math.ceil(1e4 / tiles.bands) / 1e4
     for name, value in (("freq_shift", freq_shift), ("band_width", band_width if band_masks else 0)):
-        if 0 < value < least:
-            raise InputError(f"{name}={value}: less than one of {tiles.bands} bands; take {least} or more")
+        if 0 < value < one_band:
+            raise InputError(f"{name}={value}: less than one of {tiles.bands} bands; take {one_band} or more")
     side, step = tiles.patch[0], tiles.stride[0]
     return RandomAudioTransform(
         tiles=tiles,
-        mean=torch.zeros(1) if learned else tokenizer.norm.mean.cpu().clone(),
-        own_mean=not learned and tokenizer.norm.kind == "example",
-        logarithmic=not learned,
+        mean=torch.zeros(1) if is_waveform else tokenizer.norm.mean.cpu().clone(),
+        example_mean=not is_waveform and tokenizer.norm.kind == "example",
+        logarithmic=not is_waveform,
         mixup=mixup and replace(mixup, repeat=True),
         speed_perturb=speed_perturb,
-        longest=None if crop is None else max(round(crop / tokenizer.step) - side, 0) // step * step + side,
+        crop_frames=None if crop is None else max(round(crop / tokenizer.frame_step) - side, 0) // step * step + side,
         freq_shift=int(freq_shift * tiles.bands),
         gain=gain,
         random_eq=random_eq,
@@ -92,123 +103,132 @@ def augment_audio(
 def audio_tta(
     tokenizer: AudioTokenizer, num_crops: int, *, crop: float | None = None, freq_shift: float = 0.0
 ) -> TestTimeAugmentation | None:
-    """`count` pieces of each sound for evaluation, `crop` seconds each, evenly spaced; None where it is one, the whole.
+    """Return the test-time augmentation of sounds, or None if the only view is the whole sound.
 
-    A sound that is no longer than a piece is each of them. Where training moves sounds by `shift`, each is read as it
-    is, and moved up and down by half of that, rounded up to bands. Raises InputError for several pieces of no length.
+    Args:
+        tokenizer: Tokenizer of the sounds, after `fit`.
+        num_crops: Number of evenly spaced crops; 1 is the whole sound. All crops of a short sound are the sound itself.
+        crop: Length of a crop in seconds.
+        freq_shift: Largest shift in training. Each crop is also read shifted up and down by half of it, rounded up.
+
+    Raises:
+        InputError: If there are several crops without a length.
     """
     if num_crops < 1 or (num_crops > 1 and crop is None):
         raise InputError(
-            f"num_crops={num_crops}: 1 is the whole sound, and several are pieces of crop seconds, such as crop=5"
+            f"num_crops={num_crops}: 1 is the whole sound, and more are crops of a length in seconds, such as crop=5"
         )
-    change = augment_audio(tokenizer, crop=crop, freq_shift=freq_shift)
-    if not isinstance(change, RandomAudioTransform):
+    transform = augment_audio(tokenizer, crop=crop, freq_shift=freq_shift)
+    if not isinstance(transform, RandomAudioTransform):
         return None
-    most, half, tiles = change.max_length() if num_crops > 1 else None, (change.freq_shift + 1) // 2, tokenizer.tiles
-    if most is None and not half:
+    max_length = transform.max_length() if num_crops > 1 else None
+    half, tiles = (transform.freq_shift + 1) // 2, tokenizer.tiles
+    per_step = tiles.tiles_per_step
+    if max_length is None and not half:
         return None
 
-    def pieces(batch: Batch) -> Iterator[Batch]:
-        if most is None:
+    def make_crops(batch: Batch) -> Iterator[Batch]:
+        if max_length is None:
             yield batch
             return
-        longer = (batch.mask.sum(1) - most).clamp(min=0) // tiles.tiles_per_step
-        for piece in range(num_crops if longer.any() else 1):  # all pieces of short sounds are one
-            yield random_window(
-                batch, Crop((longer * piece / (num_crops - 1)).round().long() * tiles.tiles_per_step, most)
-            )
+        excess = (batch.mask.sum(1) - max_length).clamp(min=0) // per_step
+        for index in range(num_crops if excess.any() else 1):  # All crops of short sounds are equal.
+            start = (excess * index / (num_crops - 1)).round().long() * per_step
+            yield crop_batch(batch, Crop(start, max_length))
 
-    def seen(batch: Batch) -> Iterator[Batch]:
-        for piece in pieces(batch):
-            yield piece
+    def make_views(batch: Batch) -> Iterator[Batch]:
+        for view in make_crops(batch):
+            yield view
             if not half:
                 continue
-            plane = tiles.join(piece.values, piece.mask.sum(1) // tiles.tiles_per_step)
-            for by in (half, -half):
-                yield piece._replace(values=tiles.cut(shift_bands(plane, by)).masked_fill_(~piece.mask[:, None], 0))
+            plane = tiles.join(view.values, view.mask.sum(1) // per_step)
+            for shift in (half, -half):
+                values = tiles.cut(shift_bands(plane, shift)).masked_fill_(~view.mask[:, None], 0)
+                yield view._replace(values=values)
 
-    return seen
+    return make_views
 
 
-def shift_bands(plane: Tensor, by: Tensor | int) -> Tensor:
-    """Planes (B, frames, bands), of which each band takes the one that lies `by` (B, 1) bands above it, or the last."""
-    bands = (torch.arange(plane.shape[2], device=plane.device) + by).clamp(0, plane.shape[2] - 1)
+def shift_bands(plane: Tensor, shift: Tensor | int) -> Tensor:
+    """Replace each band of planes (B, frames, bands) by the band `shift` (B, 1) above it, or by the outermost band."""
+    bands = (torch.arange(plane.shape[2], device=plane.device) + shift).clamp(0, plane.shape[2] - 1)
     return plane.gather(2, bands.expand(len(plane), -1)[:, None].expand_as(plane))
 
 
-def random_window(batch: Batch, piece: Crop) -> Batch:
-    """A piece of each example's columns."""
-    columns = torch.arange(min(piece.most, batch.mask.shape[1]), device=batch.mask.device)
-    places = piece.start[:, None] + columns
-    mask = places < batch.mask.sum(1, keepdim=True)
-    places, hidden = places.where(mask, 0)[:, None], ~mask[:, None]
-    values = batch.values.gather(2, places.expand(-1, batch.values.shape[1], -1))
-    positions = batch.positions.gather(2, places.expand(-1, batch.positions.shape[1], -1))
+def crop_batch(batch: Batch, crop: Crop) -> Batch:
+    """Return the batch with a window of each example's tokens."""
+    columns = torch.arange(min(crop.length, batch.mask.shape[1]), device=batch.mask.device)
+    sources = crop.start[:, None] + columns
+    mask = sources < batch.mask.sum(1, keepdim=True)
+    sources, padding = sources.where(mask, 0)[:, None], ~mask[:, None]
+    values = batch.values.gather(2, sources.expand(-1, batch.values.shape[1], -1))
+    positions = batch.positions.gather(2, sources.expand(-1, batch.positions.shape[1], -1))
     return batch._replace(
-        values=values.masked_fill_(hidden, 0), positions=positions.masked_fill_(hidden, NO_POSITION), mask=mask
+        values=values.masked_fill_(padding, 0), positions=positions.masked_fill_(padding, NO_POSITION), mask=mask
     )
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class RandomAudioTransform(Augmentation):
-    """Changes to the spectrograms or waveforms that a batch of columns shows, each example's by its own numbers.
+    """Random changes of the spectrograms or waveforms in a batch of tokens, drawn for each example.
 
-    No example has more columns than before: one that is slower loses what would reach past its length. Those that are
-    left of it keep their positions, so that every place an uncut example has is learned.
+    No example gets more tokens: a slower one loses its end. The remaining tokens keep their positions, so that every
+    position of a whole example is trained.
     """
 
     tiles: Tiles
     mean: Tensor
-    """Fill value of masked regions, per band: the tokenizer's mean, which normalization maps to 0; of a waveform, 0."""
-    own_mean: bool
-    """Whether that is the example's own, as its columns are made normal by theirs."""
+    """Fill value of masked regions per band: 0 for waveforms, else the tokenizer's mean, which it normalizes to 0."""
+    example_mean: bool
+    """Fill with the mean of the example instead, because the tokenizer normalizes by it."""
     logarithmic: bool
-    """Whether the plane holds log power, not samples."""
+    """True for log power, False for samples."""
     mixup: Mixup | None
     speed_perturb: float
-    longest: int | None
-    """The most frames that are left: whole tiles of them."""
+    crop_frames: int | None
+    """Number of frames in a crop, a whole number of tiles; None does not crop."""
     freq_shift: int
-    """The most bands by which a spectrogram is moved; what comes in is the outermost band again."""
+    """Largest shift of a spectrogram in bands. The outermost band is repeated."""
     gain: float
     random_eq: float
     time_masks: tuple[int, float]
-    """How many, and the share of the frames that each hides at most."""
+    """Number of masks, and the largest width as a share of the frames."""
     band_masks: tuple[int, float]
+    """Number of masks, and the largest width as a share of the bands."""
 
     def max_length(self) -> int | None:
         """Return the number of tokens in a crop, or None if examples are not cropped."""
-        return None if self.longest is None else self.tiles.num_steps(self.longest) * self.tiles.tiles_per_step
+        return None if self.crop_frames is None else self.tiles.num_steps(self.crop_frames) * self.tiles.tiles_per_step
 
     def crop(self, lengths: Tensor, generator: torch.Generator) -> Crop | None:
-        """Draw a window of each example that is long enough to make a crop of it, also if it is sped up."""
-        if self.longest is None:
+        """Draw a window of each example that is long enough to make a crop of it at the highest speed."""
+        if self.crop_frames is None:
             return None
         tiles = self.tiles
-        frames = math.ceil(self.longest * (1 + self.speed_perturb)) + tiles.stride[0]
-        most = tiles.num_steps(frames) * tiles.tiles_per_step
-        longer = (lengths - most).clamp(min=0) // tiles.tiles_per_step
-        return Crop(draw_up_to(longer, generator) * tiles.tiles_per_step, most) if longer.any() else None
+        frames = math.ceil(self.crop_frames * (1 + self.speed_perturb)) + tiles.stride[0]
+        window = tiles.num_steps(frames) * tiles.tiles_per_step
+        excess = (lengths - window).clamp(min=0) // tiles.tiles_per_step
+        return Crop(draw_up_to(excess, generator) * tiles.tiles_per_step, window) if excess.any() else None
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
         tiles = self.tiles
         crop = self.crop(batch.mask.sum(1), generator)  # This is None if the data loader has cropped already.
         if crop is not None:
-            batch = random_window(batch, crop)
+            batch = crop_batch(batch, crop)
         if self.mixup is not None:
             batch = self.mixup(batch, generator)
-        times = batch.mask.sum(1) // tiles.tiles_per_step
-        plane, lengths = tiles.join(batch.values, times), tiles.num_frames(times)
+        steps = batch.mask.sum(1) // tiles.tiles_per_step
+        plane, lengths = tiles.join(batch.values, steps), tiles.num_frames(steps)
         start = torch.zeros_like(lengths)
-        if self.speed_perturb or self.longest:
-            longest = self.longest or plane.shape[1]
-            plane, lengths, start = stretch_and_crop(plane, lengths, self.speed_perturb, longest, generator)
-            past = torch.arange(plane.shape[1]) >= lengths[:, None]
-            plane = plane.masked_fill_(past[:, :, None], tiles.pad_value)
+        if self.speed_perturb or self.crop_frames:
+            max_frames = self.crop_frames or plane.shape[1]
+            plane, lengths, start = stretch_and_crop(plane, lengths, self.speed_perturb, max_frames, generator)
+            padding = torch.arange(plane.shape[1]) >= lengths[:, None]
+            plane = plane.masked_fill_(padding[:, :, None], tiles.pad_value)
         if self.freq_shift:
-            moved = draw_up_to(torch.full((len(plane), 1), 2 * self.freq_shift), generator) - self.freq_shift
-            plane = shift_bands(plane, moved)
+            shift = draw_up_to(torch.full((len(plane), 1), 2 * self.freq_shift), generator) - self.freq_shift
+            plane = shift_bands(plane, shift)
         if self.gain:
             decibels = self.gain * (2 * torch.rand(len(plane), 1, 1, generator=generator) - 1)
             if self.logarithmic:
@@ -219,59 +239,85 @@ class RandomAudioTransform(Augmentation):
             knots = self.random_eq * (2 * torch.rand(len(plane), 1, EQ_KNOTS, generator=generator) - 1)
             decibels = functional.interpolate(knots, tiles.bands, mode="linear", align_corners=True)
             plane = (plane + decibels * (math.log(10) / 10)).clamp_(min=tiles.pad_value)
-        mean = self.mean
-        if self.own_mean:
-            real = (torch.arange(plane.shape[1]) < lengths[:, None])[:, :, None]
-            mean = (plane * real).sum(1, keepdim=True) / lengths[:, None, None]
-        if self.time_masks[0]:
-            hidden = draw_masks(lengths, plane.shape[1], *self.time_masks, generator)
-            plane = mean.where(hidden[:, :, None], plane)
-        if self.band_masks[0]:
-            hidden = draw_masks(torch.full_like(lengths, tiles.bands), tiles.bands, *self.band_masks, generator)
-            plane = mean.where(hidden[:, None], plane)
+        plane = self._mask(plane, lengths, generator)
         values, left = tiles.cut(plane), tiles.num_steps(lengths)
         columns = torch.arange(values.shape[-1])
         padding = columns >= (left * tiles.tiles_per_step)[:, None]
         if padding.any():
             values.masked_fill_(padding[:, None], 0)
-        first = (start // tiles.stride[0]).minimum(times - left) * tiles.tiles_per_step
-        places = (first[:, None] + columns).clamp(max=batch.mask.shape[1] - 1)
-        positions = batch.positions.gather(2, places[:, None].expand(-1, batch.positions.shape[1], -1))
+        first = (start // tiles.stride[0]).minimum(steps - left) * tiles.tiles_per_step
+        sources = (first[:, None] + columns).clamp(max=batch.mask.shape[1] - 1)
+        positions = batch.positions.gather(2, sources[:, None].expand(-1, batch.positions.shape[1], -1))
         positions.masked_fill_(padding[:, None], NO_POSITION)
         return batch._replace(values=values, positions=positions, mask=~padding)
 
+    def _mask(self, plane: Tensor, lengths: Tensor, generator: torch.Generator) -> Tensor:
+        """Fill random intervals of time and of bands with the mean."""
+        mean = self.mean
+        if self.example_mean:
+            real = (torch.arange(plane.shape[1]) < lengths[:, None])[:, :, None]
+            mean = (plane * real).sum(1, keepdim=True) / lengths[:, None, None]
+        if self.time_masks[0]:
+            masked = draw_masks(lengths, plane.shape[1], *self.time_masks, generator)
+            plane = mean.where(masked[:, :, None], plane)
+        if self.band_masks[0]:
+            bands = self.tiles.bands
+            masked = draw_masks(torch.full_like(lengths, bands), bands, *self.band_masks, generator)
+            plane = mean.where(masked[:, None], plane)
+        return plane
+
 
 def stretch_and_crop(
-    plane: Tensor, lengths: Tensor, stretch: float, longest: int, generator: torch.Generator
+    plane: Tensor, lengths: Tensor, speed_perturb: float, max_frames: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Planes (B, frames, bands) of `lengths` (B,) frames, faster or slower by the share `stretch` and cut to `longest`.
+    """Change the speed of each example by linear interpolation, and crop it at random.
 
-    Frames between frames are interpolated. Returns planes, their lengths, and the frames (B,) that they start at.
+    Args:
+        plane: Planes (B, frames, bands).
+        lengths: Numbers of frames (B,) without padding.
+        speed_perturb: Largest relative change of speed.
+        max_frames: Largest number of frames that is kept.
+        generator: Source of the random numbers.
+
+    Returns:
+        The planes, their lengths (B,), and the original frames (B,) that they start at.
     """
     speed = torch.exp(
-        (2 * torch.rand(len(lengths), dtype=torch.float64, generator=generator) - 1) * math.log1p(stretch)
+        (2 * torch.rand(len(lengths), dtype=torch.float64, generator=generator) - 1) * math.log1p(speed_perturb)
     )
     last = lengths - 1
-    left = ((last / speed).long() + 1).minimum(lengths).clamp(max=longest)
-    start = draw_up_to((last - speed * (left - 1)).long().clamp(min=0), generator)
-    at = start[:, None] + speed[:, None] * torch.arange(int(left.max()))
-    each, before = torch.arange(len(plane))[:, None], at.long().minimum(last[:, None])
-    found = plane[each, before]
-    if stretch:
+    new_lengths = ((last / speed).long() + 1).minimum(lengths).clamp(max=max_frames)
+    start = draw_up_to((last - speed * (new_lengths - 1)).long().clamp(min=0), generator)
+    frames = start[:, None] + speed[:, None] * torch.arange(int(new_lengths.max()))
+    examples, before = torch.arange(len(plane))[:, None], frames.long().minimum(last[:, None])
+    stretched = plane[examples, before]
+    if speed_perturb:
         after = (before + 1).minimum(last[:, None])
-        found = found.lerp(plane[each, after], (at - before).clamp(max=1).to(plane.dtype)[:, :, None])
-    return found, left, start
+        weight = (frames - before).clamp(max=1).to(plane.dtype)[:, :, None]
+        stretched = stretched.lerp(plane[examples, after], weight)
+    return stretched, new_lengths, start
 
 
 def draw_masks(lengths: Tensor, size: int, count: int, share: float, generator: torch.Generator) -> Tensor:
-    """Where `count` stretches lie, each at most a `share` of its example's length (B,): (B, size) bool."""
-    most = lengths[:, None].expand(-1, count)
-    width = draw_up_to((most * share).long(), generator)
-    start = draw_up_to(most - width, generator)
-    place = torch.arange(size)
-    return ((place >= start[:, :, None]) & (place < (start + width)[:, :, None])).any(1)
+    """Draw intervals inside each example.
+
+    Args:
+        lengths: Lengths (B,) of the examples.
+        size: Length of the padded batch.
+        count: Number of intervals per example; they may overlap.
+        share: Largest length of an interval as a share of the example's length.
+        generator: Source of the random numbers.
+
+    Returns:
+        The positions inside an interval, (B, size) bool.
+    """
+    limits = lengths[:, None].expand(-1, count)
+    width = draw_up_to((limits * share).long(), generator)
+    start = draw_up_to(limits - width, generator)
+    indices = torch.arange(size)
+    return ((indices >= start[:, :, None]) & (indices < (start + width)[:, :, None])).any(1)
 
 
-def draw_up_to(most: Tensor, generator: torch.Generator) -> Tensor:
-    """Whole numbers from 0 to each of `most`, all equally likely."""
-    return (torch.rand(most.shape, dtype=torch.float64, generator=generator) * (most + 1)).long()
+def draw_up_to(maximum: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw integers from 0 to `maximum` inclusive with equal probabilities, in the shape of `maximum`."""
+    return (torch.rand(maximum.shape, dtype=torch.float64, generator=generator) * (maximum + 1)).long()

@@ -1,4 +1,4 @@
-"""Augmentation of batches: several augmentations as one, and mixup."""
+"""Augmentations that combine others, and mixup of examples."""
 
 import math
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Compose(Augmentation):
         return math.prod(tokens), math.prod(targets)
 
     def crop(self, lengths: Tensor, generator: torch.Generator) -> Crop | None:
-        """Draw the window that the first augmentation needs: a later crop may depend on whole examples."""
+        """Draw the window that the first augmentation needs; later ones run on what it returns."""
         return self.augmentations[0].crop(lengths, generator)
 
 
@@ -70,66 +70,89 @@ class RandomChoice(Augmentation):
 @final
 @dataclass(frozen=True)
 class Mixup(Augmentation):
-    """Each example becomes a mean of itself and another, its target too (Zhang et al. 2018, section 2).
+    """Weighted means of two examples and of their targets (Zhang et al. 2018, section 2).
 
-    The example's own share is drawn from Beta(alpha, alpha). Values may be pixels, spectrogram frames or anything else
-    that has a mean; targets are labels, or tags. An example keeps its columns and their positions.
+    The weight of an example itself is drawn from Beta(alpha, alpha). Values may be pixels, spectrogram frames or
+    anything else that has a mean; targets are labels or tags. An example keeps its tokens and their positions.
     """
 
     classes: int
+    """Number of classes C of the targets."""
     alpha: float
     repeat: bool = False
-    """Whether examples of unlike length are mixed: of a longer one the beginning, a shorter one over and over again."""
+    """Mix examples of different lengths too: the partner is cut, or repeated, to the length of the example."""
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < math.inf:
             raise InputError(f"mixup={self.alpha}: a number above 0 is needed")
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Raises InputError for values that have no mean: ids, and a `Mixture`'s."""
+        """Mix each example with a random other one.
+
+        Raises:
+            InputError: If the values have no mean, such as token ids and the values of a `Mixture`.
+        """
         if batch.values.ndim != 3 or not (batch.values.dtype == torch.uint8 or batch.values.is_floating_point()):
-            raise InputError("mixup: only pixels and frames have a mean, and these columns hold something else")
-        partner = draw_partners(batch, generator, alike=not self.repeat)
-        share = draw_shares(batch, self.alpha, generator)
-        other = batch.values[partner]
+            raise InputError(
+                f"mixup={self.alpha}: only pixels and frames can be averaged; this tokenizer's values are "
+                f"{batch.values.dtype} {tuple(batch.values.shape[1:])}"
+            )
+        partners = draw_partners(batch, generator, same_positions=not self.repeat)
+        weights = draw_weights(batch, self.alpha, generator)
+        partner_values = batch.values[partners]
         if self.repeat:
-            places = torch.arange(other.shape[-1]) % batch.mask[partner].sum(1, keepdim=True)
-            other = other.gather(2, places[:, None].expand_as(other)).masked_fill_(~batch.mask[:, None], 0)
-        values = torch.lerp(other.float(), batch.values.float(), share[:, None, None])
+            sources = torch.arange(partner_values.shape[-1]) % batch.mask[partners].sum(1, keepdim=True)
+            partner_values = partner_values.gather(2, sources[:, None].expand_as(partner_values))
+            partner_values.masked_fill_(~batch.mask[:, None], 0)
+        values = torch.lerp(partner_values.float(), batch.values.float(), weights[:, None, None])
         if not batch.values.is_floating_point():
             values = values.round_()
-        target = mixed_target(batch.target, partner, share, self.classes)
+        target = mix_targets(batch.target, partners, weights, self.classes)
         return batch._replace(values=values.to(batch.values.dtype), target=target)
 
 
-def draw_partners(batch: Batch, generator: torch.Generator, *, alike: bool = True) -> Tensor:
-    """For each example the one that it is mixed with (B,), each of them once.
+def draw_partners(batch: Batch, generator: torch.Generator, *, same_positions: bool = True) -> Tensor:
+    """Draw the partner of each example; every example is a partner once.
 
-    Where they are to be `alike` its columns are at the same positions; so an example may be alone with itself.
+    Args:
+        batch: B examples.
+        generator: Source of the random numbers.
+        same_positions: Pair only examples whose tokens have equal positions. An example without such a partner is
+            paired with itself.
+
+    Returns:
+        Indices (B,) of the partners.
     """
-    drawn = torch.randperm(len(batch.mask), generator=generator)
-    if not alike:
-        return drawn
+    permutation = torch.randperm(len(batch.mask), generator=generator)
+    if not same_positions:
+        return permutation
     _, group = torch.unique(batch.positions.flatten(1), dim=0, return_inverse=True)
-    others = torch.empty_like(drawn)
-    others[group.argsort(stable=True)] = drawn[group[drawn].argsort(stable=True)]
-    return others
+    partners = torch.empty_like(permutation)
+    partners[group.argsort(stable=True)] = permutation[group[permutation].argsort(stable=True)]
+    return partners
 
 
-def draw_shares(batch: Batch, alpha: float, generator: torch.Generator) -> Tensor:
-    """Numbers from Beta(alpha, alpha), one for each example (B,) float."""
-    seed = int(torch.randint(2**32, (), generator=generator))  # torch's own Beta takes no generator
+def draw_weights(batch: Batch, alpha: float, generator: torch.Generator) -> Tensor:
+    """Draw the weight of each example itself (B,) float from Beta(alpha, alpha)."""
+    seed = int(torch.randint(2**32, (), generator=generator))  # torch's Beta distribution takes no generator.
     return torch.from_numpy(np.random.default_rng(seed).beta(alpha, alpha, len(batch.mask))).float()
 
 
-def mixed_target(target: Tensor, partner: Tensor, share: Tensor, classes: int) -> Tensor:
-    """Labels (B,), tags (B, C) or mixed labels (B, C, 1), with `share` (B,) of each and the rest of its partner's.
+def mix_targets(target: Tensor, partners: Tensor, weights: Tensor, classes: int) -> Tensor:
+    """Return the weighted means of the targets of examples and their partners.
 
-    Labels become distributions over the C classes. Raises InputError for a target that is neither label nor tags.
+    Args:
+        target: Labels (B,), tags (B, C) or mixed labels (B, C, 1). Labels become distributions (B, C, 1).
+        partners: Indices (B,) of the partners.
+        weights: Weights (B,) of the examples themselves.
+        classes: Number of classes C.
+
+    Raises:
+        InputError: If the target is neither labels nor tags.
     """
     if target.ndim == 1 and not target.is_floating_point():
         target = functional.one_hot(target, classes).float()[..., None]
     if target.ndim == 1 or not target.is_floating_point():
-        raise InputError(f"only labels and tags can be mixed, and a target has the shape {tuple(target.shape[1:])}")
-    share = share.view(-1, *[1] * (target.ndim - 1))
-    return torch.lerp(target[partner], target, share)
+        raise InputError(f"only labels and tags can be mixed, but a target has the shape {tuple(target.shape[1:])}")
+    weights = weights.view(-1, *[1] * (target.ndim - 1))
+    return torch.lerp(target[partners], target, weights)

@@ -1,4 +1,4 @@
-"""BPE-dropout: texts cut into different subwords each time they are read."""
+"""BPE-dropout: texts in other subwords each time they are read."""
 
 import json
 from collections.abc import Container, Sequence
@@ -19,96 +19,116 @@ from unifier_tokenizers.errors import check_fraction
 from unifier_tokenizers.text import EOS, PAD
 
 SegmentedWord = tuple[int, ...]
-
+"""The subword ids of a word."""
 
 GROWTH_SAMPLES = 512
-"""Examples that tell how much longer cut texts are."""
-
+"""Number of examples from which the growth of texts is estimated."""
 
 MAX_SEGMENTATIONS = 16
-"""How many ways of cutting a word are drawn, once, for each time it is read to pick one of."""
+"""Number of segmentations that are drawn for a word once; each reading picks one of them."""
+
+SPACE_MARK = "Ġ"
+"""The space before a word, as byte-level vocabularies write it."""
 
 
 @final
 class BpeDropout(Augmentation):
-    """Byte-pair encoding that leaves each possible merge out with some probability (Provilkov et al. 2020, section 3).
+    """Byte-pair encoding that skips each possible merge with some probability (Provilkov et al. 2020, section 3).
 
-    Source and target, texts in one vocabulary, are both cut anew. Training waits for none of it: a word's ways are
-    drawn once. Hugging Face's own dropout takes its random numbers where no seed reaches.
+    Inputs and targets, texts in one vocabulary, are both segmented again. The segmentations of a word are drawn once,
+    so training does not wait for them. Hugging Face's dropout is not used, because its random numbers cannot be seeded.
     """
 
     def __init__(self, vocabulary: Vocabulary, dropout: float) -> None:
-        """Raises InputError for a probability outside [0, 1), and for a vocabulary that was not learned by merging."""
+        """Read the merges of a vocabulary.
+
+        Args:
+            vocabulary: Vocabulary of inputs and targets, fitted with level=bpe.
+            dropout: Probability of skipping a merge, in [0, 1).
+
+        Raises:
+            InputError: If the vocabulary has no merges, or the probability is out of its range.
+        """
         self.codec = vocabulary.codec
         model = json.loads(self.codec.to_str())["model"]
         if not model.get("merges"):
-            raise InputError("bpe_dropout needs a vocabulary that was learned by merging: fit it with level=bpe")
+            raise InputError(
+                f"bpe_dropout={dropout}: the vocabulary has no merges to skip; fit a vocabulary with level=bpe"
+            )
         self.ids: dict[str, int] = model["vocab"]
-        self.spelled = {i: token for token, i in self.ids.items()}
+        self.strings = {i: token for token, i in self.ids.items()}
         self.ranks = {(left, right): rank for rank, (left, right) in enumerate(model["merges"])}
         self.dropout = check_fraction("bpe_dropout", dropout)
-        self.ways = lru_cache(maxsize=1 << 16)(self._ways)
+        self.segmentations = lru_cache(maxsize=1 << 16)(self._draw_segmentations)
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """A batch of ids (B, N) at positions (B, 1, N), whose targets are ids (B, L), in other subwords."""
-        values, targets = ([self._cut(row, generator) for row in ids.tolist()] for ids in (batch.values, batch.target))
+        """Segment ids (B, N) at positions (B, 1, N) and targets (B, L) into other subwords."""
+        values, targets = (
+            [self._segment(row, generator) for row in ids.tolist()] for ids in (batch.values, batch.target)
+        )
         lengths = torch.tensor([len(row) for row in values])
         column = torch.arange(int(lengths.max()))
         mask = column < lengths[:, None]
         positions = column.where(mask, NO_POSITION)[:, None]
-        return Batch(padded(values, PAD), positions, mask, padded(targets, IGNORE_INDEX), batch.example_indices)
+        return Batch(_pad(values, PAD), positions, mask, _pad(targets, IGNORE_INDEX), batch.example_indices)
 
     def expected_growth(self, split: EncodedSplit) -> tuple[float, float]:
         """Estimate the growth of token counts N and target lengths L from a sample of the split's examples."""
         rows = np.linspace(0, len(split) - 1, min(len(split), GROWTH_SAMPLES)).astype(np.int64)
         before = collate(split, rows)
         after = self(before, torch.Generator().manual_seed(0))
-        columns, tokens = (
-            float(now.sum() / then.sum()) for now, then in zip(after.lengths(), before.lengths(), strict=True)
+        tokens, targets = (
+            float(new.sum() / old.sum()) for new, old in zip(after.lengths(), before.lengths(), strict=True)
         )
-        return columns, tokens
+        return tokens, targets
 
-    def _cut(self, ids: Sequence[int], generator: torch.Generator) -> Tensor:
-        words = self._words(ids)
-        picked = torch.randint(MAX_SEGMENTATIONS, (len(words),), generator=generator).tolist()
-        return torch.tensor([i for word, way in zip(words, picked, strict=True) for i in self.ways(word)[way]])
+    def _segment(self, ids: Sequence[int], generator: torch.Generator) -> Tensor:
+        """Return the ids of a padded text with a random segmentation of each word."""
+        words = self._split_words(ids)
+        picks = torch.randint(MAX_SEGMENTATIONS, (len(words),), generator=generator).tolist()
+        return torch.tensor(
+            [i for word, pick in zip(words, picks, strict=True) for i in self.segmentations(word)[pick]]
+        )
 
-    def _words(self, ids: Sequence[int]) -> list[SegmentedWord]:
-        """The words of a padded text, its end mark the last: nothing is merged across their borders."""
+    def _split_words(self, ids: Sequence[int]) -> list[SegmentedWord]:
+        """Split a padded text into words, with the end mark as the last one. Merges never cross words."""
         words: list[list[int]] = []
         for i in ids[: ids.index(EOS) + 1]:
-            if not words or i <= EOS or self.spelled[i].startswith(SPACE_MARK):
+            if not words or i <= EOS or self.strings[i].startswith(SPACE_MARK):
                 words.append([])
             words[-1].append(i)
         return [tuple(word) for word in words]
 
-    def _ways(self, word: SegmentedWord) -> list[SegmentedWord]:
-        """Ways to cut a word, drawn by its own random numbers: whichever word comes first, they are the same."""
+    def _draw_segmentations(self, word: SegmentedWord) -> list[SegmentedWord]:
+        """Draw segmentations of a word, seeded by the word, so that the order of the words does not matter."""
         if word[0] <= EOS:
             return [word] * MAX_SEGMENTATIONS
         random = np.random.default_rng(word)
-        letters = [*"".join(self.spelled[i] for i in word)]
+        letters = [*"".join(self.strings[i] for i in word)]
         pieces = self.codec.pre_tokenizer.pre_tokenize_str(self.codec.decode(word)) if self.codec.pre_tokenizer else ()
         borders = {*accumulate(len(piece) for piece, _ in pieces)}
-        return [self._merged(letters, borders, random) for _ in range(MAX_SEGMENTATIONS)]
+        return [self._merge(letters, borders, random) for _ in range(MAX_SEGMENTATIONS)]
 
-    def _merged(self, letters: Sequence[str], borders: Container[int], random: np.random.Generator) -> SegmentedWord:
-        """The letters in pairs, none of which is across a border: a number of letters that ends a piece."""
+    def _merge(self, letters: Sequence[str], borders: Container[int], random: np.random.Generator) -> SegmentedWord:
+        """Merge letters into subwords while skipping merges at random.
+
+        Args:
+            letters: The letters of a word.
+            borders: Numbers of letters after which a piece of the word ends; no merge crosses them.
+            random: Source of the random numbers.
+        """
         parts = [*letters]
         while True:
             pairs = enumerate(zip(pairwise(parts), accumulate(map(len, parts)), strict=False))
-            known = [(self.ranks[pair], i) for i, (pair, end) in pairs if pair in self.ranks and end not in borders]
-            kept = [one for one, chance in zip(known, random.random(len(known)), strict=True) if chance >= self.dropout]
+            merges = [(self.ranks[pair], i) for i, (pair, end) in pairs if pair in self.ranks and end not in borders]
+            draws = random.random(len(merges))
+            kept = [merge for merge, draw in zip(merges, draws, strict=True) if draw >= self.dropout]
             if not kept:
                 return tuple(self.ids[part] for part in parts)
             _, i = min(kept)
             parts[i : i + 2] = ["".join(parts[i : i + 2])]
 
 
-SPACE_MARK = "Ġ"
-"""How byte-level vocabularies spell the space that a word begins with."""
-
-
-def padded(rows: Sequence[Tensor], padding: int) -> Tensor:
-    """Rows of unlike length (L,) -> (B, L)."""
-    return pad_sequence([*rows], batch_first=True, padding_value=padding)
+def _pad(rows: Sequence[Tensor], pad_value: int) -> Tensor:
+    """Pad rows (L,) of different lengths to (B, L)."""
+    return pad_sequence([*rows], batch_first=True, padding_value=pad_value)

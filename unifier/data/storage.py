@@ -20,7 +20,7 @@ class Crop(NamedTuple):
 
     start: Tensor
     """First index of each crop (B,)."""
-    most: int
+    length: int
     """Length of the crops; a tensor that ends earlier has a shorter crop."""
 
 
@@ -111,7 +111,7 @@ class RaggedArray:
         starts, ends = torch.from_numpy(view.starts[rows]), torch.from_numpy(view.ends[rows])
         if crop is not None:
             starts = starts + crop.start
-            ends = ends.minimum(starts + crop.most)
+            ends = ends.minimum(starts + crop.length)
         lengths = ends - starts
         offsets = torch.arange(int(lengths.max()))
         mask = offsets < lengths[:, None]
