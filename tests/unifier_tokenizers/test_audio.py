@@ -1,43 +1,32 @@
-"""Sounds become columns: every configuration, any rate, torchaudio's spectrogram, and clear words for bad ones."""
+"""Log-mel frames and learned filters: the contract, torchaudio's spectrogram, any sample rate, and bad input."""
 
 import math
-import subprocess
-import sys
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torchaudio
 from torch import Tensor
+from torch.nn import functional
+from torchaudio.functional import melscale_fbanks
 from torchaudio.transforms import MelSpectrogram
 
-from unifier_tokenizers import Audio, FrameTokenizer, InputError, check_tokenizer
-from unifier_tokenizers.audio import MAX_RATIO_TERM, POWER_FLOOR, RATIO_TOLERANCE, resampling_ratio
+from unifier_tokenizers import Audio, FrameTokenizer, InputError, WaveformTokenizer, check_tokenizer
+from unifier_tokenizers.audio import MAX_RATIO_TERM, POWER_FLOOR, RATIO_TOLERANCE, gabor_filters, resampling_ratio
+
+Make = Callable[..., Audio]
+Kind = type[FrameTokenizer] | type[WaveformTokenizer]
 
 D, F, RATE = 12, 20, 8000
-SHAPE: dict[str, Any] = {"rate": RATE, "window": 0.032, "hop": 0.016, "bands": F}
-"""256 samples a window and 128 a hop."""
-
-
-def noise(samples: int, rate: int = RATE, channels: int = 0, seed: int = 0) -> Audio:
-    shape = (channels, samples) if channels else (samples,)
-    return Audio(torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 0.1, rate)
-
-
-def tone(frequency: float, rate: int, seconds: float = 0.5) -> Audio:
-    return Audio(torch.sin(2 * math.pi * frequency * torch.arange(int(seconds * rate)) / rate), rate)
-
-
-SOUNDS = [
-    noise(1000),
-    noise(2570, seed=1),
-    noise(1000, seed=2),
-    noise(5000, 16000, seed=3),
-    noise(4410, 11025, channels=2),
-    noise(900, 4000, channels=1),
-]
-CONFIGURATIONS: list[dict[str, Any]] = [
+TIMING: dict[str, Any] = {"sample_rate": RATE, "win_length": 0.032, "hop_length": 0.016}
+"""256 samples per window and 128 per hop."""
+FRAMES: dict[str, Any] = {**TIMING, "n_mels": F}
+FILTERS: dict[str, Any] = {**TIMING, "n_filters": F}
+KINDS = [FrameTokenizer, WaveformTokenizer]
+FRAME_SETTINGS: list[dict[str, Any]] = [
     {},
     {"positions": "none"},
     {"positions": "learned"},
@@ -49,200 +38,291 @@ CONFIGURATIONS: list[dict[str, Any]] = [
     {"patch": (4, 6), "stride": (2, 4), "positions": "learned"},
     {"patch": (3, 20), "stride": (1, 20), "positions": "none"},
 ]
+COMMON_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000, 88200, 96000)
 
 
-@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
-def test_every_configuration_keeps_the_contract(configuration: dict[str, Any]) -> None:
-    check_tokenizer(FrameTokenizer(D, **SHAPE, **configuration), SOUNDS)
+def frame_tokenizer(**settings: Any) -> FrameTokenizer:
+    return FrameTokenizer(D, **(FRAMES | settings))
 
 
-def test_the_defaults_keep_the_contract() -> None:
-    check_tokenizer(FrameTokenizer(D), [noise(4000, 16000), noise(9000, 22050, seed=1), tone(440, 44100)])
+def waveform_tokenizer(**settings: Any) -> WaveformTokenizer:
+    return WaveformTokenizer(D, **(FILTERS | settings))
 
 
-def test_the_spectrogram_is_torchaudios() -> None:
+def make(kind: Kind, **settings: Any) -> FrameTokenizer | WaveformTokenizer:
+    return (frame_tokenizer if kind is FrameTokenizer else waveform_tokenizer)(**settings)
+
+
+def normalized(tokenizer: FrameTokenizer | WaveformTokenizer, sounds: list[Audio]) -> Tensor:
+    """Return all log power after normalization."""
+    outputs: list[Tensor] = []
+    with tokenizer.norm.register_forward_hook(lambda *call: outputs.append(call[2].detach().flatten())):
+        for sound in sounds:
+            tokenizer(sound)
+    return torch.cat(outputs)
+
+
+@pytest.mark.parametrize("settings", FRAME_SETTINGS, ids=str)
+def test_frames_keep_contract(settings: dict[str, Any], sounds: list[Audio]) -> None:
+    check_tokenizer(frame_tokenizer(**settings), sounds)
+
+
+@pytest.mark.parametrize("positions", ["none", "sinusoid", "learned"])
+@pytest.mark.parametrize("stack", [1, 3])
+def test_waveform_keeps_contract(positions: str, stack: int, sounds: list[Audio]) -> None:
+    check_tokenizer(waveform_tokenizer(stack=stack, positions=positions, dropout=0.1), sounds[:5])
+
+
+def test_defaults_keep_contract(make_noise: Make, make_tone: Make) -> None:
+    check_tokenizer(
+        FrameTokenizer(D), [make_noise(4000, 16000), make_noise(9000, 22050, seed=1), make_tone(440, 44100)]
+    )
+
+
+def test_spectrogram_is_torchaudios(make_noise: Make) -> None:
     peer = MelSpectrogram(RATE, n_fft=256, win_length=256, hop_length=128, n_mels=F, center=False)
-    sound = noise(2000)
+    sound = make_noise(2000)
     expected = peer(torch.as_tensor(sound.waveform)).clamp(min=POWER_FLOOR).log()
-    torch.testing.assert_close(FrameTokenizer(D, **SHAPE).spectrogram(sound), expected)
+    torch.testing.assert_close(frame_tokenizer().spectrogram(sound), expected)
 
 
-def test_columns_are_stacks_and_patches_of_the_spectrogram() -> None:
-    sound = noise(2570)
-    frames = FrameTokenizer(D, **SHAPE).spectrogram(sound).T
-    plain, places = FrameTokenizer(D, **SHAPE).encode(sound)
-    assert torch.equal(plain, frames.T)
-    assert torch.equal(places, torch.arange(len(frames))[None])
-    stacked, _ = FrameTokenizer(D, **SHAPE, stack=4).encode(sound)
+def test_frames_are_stacks_and_patches(make_noise: Make) -> None:
+    sound, silence = make_noise(2570), math.log(POWER_FLOOR)
+    frames = frame_tokenizer().spectrogram(sound).T
+    values, positions = frame_tokenizer().encode(sound)
+    assert torch.equal(values, frames.T)
+    assert torch.equal(positions, torch.arange(len(frames))[None])
+    stacked, _ = frame_tokenizer(stack=4).encode(sound)
     assert stacked.shape == (4 * F, math.ceil(len(frames) / 4))
-    laid_out = stacked.T.reshape(-1, F)
-    assert torch.equal(laid_out[: len(frames)], frames)
-    assert (laid_out[len(frames) :] == math.log(POWER_FLOOR)).all(), "the last stack is filled with silence"
-    patches, places = FrameTokenizer(D, **SHAPE, patch=(4, 6), stride=(2, 4)).encode(sound)
-    padded = torch.nn.functional.pad(frames, (0, 6, 0, 4), value=math.log(POWER_FLOOR))
-    for patch, (time, band) in zip(patches.T, places.T.tolist(), strict=True):
+    flat = stacked.T.reshape(-1, F)
+    assert torch.equal(flat[: len(frames)], frames)
+    assert (flat[len(frames) :] == silence).all(), "silence must fill the last stack"
+    patches, positions = frame_tokenizer(patch=(4, 6), stride=(2, 4)).encode(sound)
+    padded = functional.pad(frames, (0, 6, 0, 4), value=silence)
+    for patch, (time, band) in zip(patches.T, positions.T.tolist(), strict=True):
         assert torch.equal(patch.view(4, 6), padded[time * 2 :, band * 4 :][:4, :6])
-    times, bands = (places.amax(1) + 1).tolist()
-    assert (times - 2) * 2 + 4 < len(frames) <= (times - 1) * 2 + 4, "all frames are there, and no column too many"
+    times, bands = (positions.amax(1) + 1).tolist()
+    assert (times - 2) * 2 + 4 < len(frames) <= (times - 1) * 2 + 4
     assert (bands - 2) * 4 + 6 < F <= (bands - 1) * 4 + 6
 
 
-COMMON = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000, 88200, 96000)
+def test_waveform_tokens_are_stretches(make_noise: Make) -> None:
+    sound = make_noise(2570)
+    values, positions = waveform_tokenizer(stack=3).encode(sound)
+    assert values.shape == (256 + 2 * 128, 7)
+    assert positions.tolist() == [list(range(7))]
+    for token, stretch in enumerate(values.T):
+        samples = torch.as_tensor(sound.waveform)[token * 384 :][:512]
+        assert torch.equal(stretch[: len(samples)], samples)
+        assert not stretch[len(samples) :].any(), "silence must fill the last stretch"
+    single, stacked = (waveform_tokenizer(stack=stack).spectrogram(make_noise(2560)) for stack in (1, 3))
+    torch.testing.assert_close(stacked[:, : single.shape[1]], single)
 
 
-@pytest.mark.parametrize("new", COMMON)
-def test_common_rates_are_resampled_exactly(new: int) -> None:
-    assert all(resampling_ratio(old, new) == Fraction(old, new) for old in COMMON)
+@pytest.mark.parametrize("target_rate", COMMON_RATES)
+def test_ratio_common_rates_exact(target_rate: int) -> None:
+    assert all(resampling_ratio(rate, target_rate) == Fraction(rate, target_rate) for rate in COMMON_RATES)
 
 
-@pytest.mark.parametrize("old", [1, 7, 7919, 8001, 15999, 22051, 44056, 44101, 47999, 96001, 191_999, 1_000_003])
-@pytest.mark.parametrize("new", [8000, 16000, 44100])
-def test_any_other_rates_have_a_simple_ratio_near_by(old: int, new: int) -> None:
-    ratio = resampling_ratio(old, new)
-    assert abs(ratio / Fraction(old, new) - 1) <= RATIO_TOLERANCE
+@pytest.mark.parametrize("rate", [1, 7, 7919, 8001, 15999, 22051, 44056, 44101, 47999, 96001, 191_999, 1_000_003])
+@pytest.mark.parametrize("target_rate", [8000, 16000, 44100])
+def test_ratio_other_rates_simple_and_near(rate: int, target_rate: int) -> None:
+    ratio = resampling_ratio(rate, target_rate)
+    assert abs(ratio / Fraction(rate, target_rate) - 1) <= RATIO_TOLERANCE
     assert ratio.numerator * ratio.denominator <= MAX_RATIO_TERM**2
 
 
 @pytest.mark.parametrize("rate", [44101, 96001])
-def test_no_rate_takes_long_or_much_memory(rate: int) -> None:
-    """In a process of its own, whose most memory is its own; exactly, each of these takes gigabytes."""
-    script = f"""
-import resource, time, torch
-from unifier_tokenizers import FrameTokenizer, Sound
-tokenizer, sound = FrameTokenizer(8), Sound(torch.randn(30 * {rate}), {rate})
-tokenizer.encode(Sound(torch.randn(16000), 16000))
-before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-frames = tokenizer.encode(sound).values.shape[1]
-print(frames, time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    frames, seconds, kibibytes = map(float, told.split())
-    assert frames == pytest.approx(3000, rel=0.002)
-    assert seconds < 5
-    assert kibibytes < 200 * 1024
+def test_resample_odd_rate_uses_small_filter(rate: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exact ratio of each rate would need gigabytes for its filter."""
+    terms: list[tuple[int, int]] = []
+    original = torchaudio.functional.resample
+
+    def recorded(waveform: Tensor, orig_freq: int, new_freq: int) -> Tensor:
+        terms.append((orig_freq, new_freq))
+        return original(waveform, orig_freq, new_freq)
+
+    monkeypatch.setattr(torchaudio.functional, "resample", recorded)
+    values = FrameTokenizer(8).encode(Audio(torch.randn(30 * rate), rate)).values
+    assert values.shape[1] == pytest.approx(3000, rel=0.002)
+    assert max(terms[0]) <= MAX_RATIO_TERM
 
 
 @pytest.mark.parametrize("frequency", [300.0, 1000.0, 2500.0])
 @pytest.mark.parametrize("rate", [11025, 16000, 44100, 44101, 96000, 96001])
-def test_a_tone_keeps_its_peak_at_any_rate(frequency: float, rate: int) -> None:
-    tokenizer = FrameTokenizer(D, **SHAPE)
-    at_home, resampled = (tokenizer.spectrogram(tone(frequency, each)).exp().mean(1) for each in (RATE, rate))
-    assert at_home.argmax() == resampled.argmax()
-    assert resampled.max() / at_home.max() == pytest.approx(1, abs=0.1)
+def test_tone_keeps_peak_at_any_rate(frequency: float, rate: int, make_tone: Make) -> None:
+    tokenizer = frame_tokenizer()
+    native, resampled = (tokenizer.spectrogram(make_tone(frequency, each)).exp().mean(1) for each in (RATE, rate))
+    assert native.argmax() == resampled.argmax()
+    assert resampled.max() / native.max() == pytest.approx(1, abs=0.1)
 
 
-def test_higher_tones_peak_higher() -> None:
-    tokenizer = FrameTokenizer(D, **SHAPE)
-    peaks = [int(tokenizer.spectrogram(tone(f, RATE)).mean(1).argmax()) for f in (200, 500, 1000, 2000, 3500)]
+def test_tones_peak_in_order_without_aliasing(make_tone: Make) -> None:
+    tokenizer = frame_tokenizer()
+    peaks = [int(tokenizer.spectrogram(make_tone(f)).mean(1).argmax()) for f in (200, 500, 1000, 2000, 3500)]
     assert peaks == sorted(set(peaks))
+    above_nyquist = tokenizer.spectrogram(make_tone(6000, 16000)).exp()[:, 4:-4]
+    assert above_nyquist.max() < 1e-2 * tokenizer.spectrogram(make_tone(2000, 16000)).exp().max()
 
 
-def test_what_is_above_half_the_rate_is_filtered_not_folded() -> None:
-    tokenizer = FrameTokenizer(D, **SHAPE)
-    middle = tokenizer.spectrogram(tone(6000, 16000)).exp()[:, 4:-4]
-    assert middle.max() < 1e-2 * tokenizer.spectrogram(tone(2000, 16000)).exp().max()
-
-
-def test_channels_are_averaged_and_kinds_of_waveforms_agree() -> None:
-    tokenizer = FrameTokenizer(D, **SHAPE)
-    stereo = noise(1500, channels=2).waveform
+def test_waveform_kinds_give_equal_units(make_noise: Make) -> None:
+    tokenizer = frame_tokenizer()
+    stereo = make_noise(1500, channels=2).waveform
     assert isinstance(stereo, Tensor)
     mono = stereo.mean(0)
-    fixed = mono.numpy().copy()
-    fixed.setflags(write=False)
-    kinds: list[Any] = [stereo, mono[None], mono.numpy(), fixed, mono.double().numpy(), mono.flip(0).numpy()[::-1]]
+    read_only = mono.numpy().copy()
+    read_only.setflags(write=False)
+    expected = tokenizer.encode(Audio(mono, RATE)).values
+    kinds: list[Any] = [stereo, mono[None], mono.numpy(), read_only, mono.double().numpy(), mono.flip(0).numpy()[::-1]]
     for waveform in kinds:
-        assert torch.equal(tokenizer.encode(Audio(waveform, RATE)).values, tokenizer.encode(Audio(mono, RATE)).values)
-    assert torch.equal(
-        tokenizer.encode(Audio(mono, np.float64(RATE))).values,  # pyright: ignore[reportArgumentType]
-        tokenizer.encode(Audio(mono, RATE)).values,
-    )
+        assert torch.equal(tokenizer.encode(Audio(waveform, RATE)).values, expected)
+    rate: Any = np.float64(RATE)
+    assert torch.equal(tokenizer.encode(Audio(mono, rate)).values, expected)
 
 
-def test_silence_is_the_floor_everywhere() -> None:
-    values = FrameTokenizer(D, **SHAPE).encode(Audio(torch.zeros(1000), RATE)).values
-    assert (values == torch.tensor(POWER_FLOOR).log()).all()
+@pytest.mark.parametrize("kind", KINDS)
+def test_silence_is_power_floor(kind: Kind) -> None:
+    power = make(kind).spectrogram(Audio(torch.zeros(1000), RATE))
+    assert (power == torch.tensor(POWER_FLOOR).log()).all()
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rate", [RATE, 44100])
-@pytest.mark.parametrize("samples", [0, 1, 2, 200])
-def test_a_sound_shorter_than_a_window(samples: int, rate: int) -> None:
-    with pytest.raises(InputError, match=r"shorter than one window \(0\.032 s\)|not one of shape \(0,\)") as error:
-        FrameTokenizer(D, **SHAPE).encode(Audio(torch.zeros(samples), rate))
+@pytest.mark.parametrize("samples", [0, 1, 2, 200, 255])
+def test_sound_below_one_window_refused(samples: int, rate: int, kind: Kind) -> None:
+    with pytest.raises(InputError, match=r"0\.032 s|\(0,\)") as error:
+        make(kind).encode(Audio(torch.zeros(samples), rate))
     assert "\n" not in str(error.value)
 
 
-def test_one_window_is_one_column() -> None:
-    assert FrameTokenizer(D, **SHAPE)(noise(256)).shape == (D, 1)
-    assert FrameTokenizer(D, **SHAPE, patch=(8, 5))(noise(256)).shape == (D, 4)
+def test_one_window_is_one_token(make_noise: Make) -> None:
+    sound = make_noise(256)
+    assert frame_tokenizer()(sound).shape == waveform_tokenizer()(sound).shape == (D, 1)
+    assert frame_tokenizer(patch=(8, 5))(sound).shape == (D, 4)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "message"),
     [
-        (Audio(torch.full((1000,), math.nan), RATE), "samples that are not numbers"),
-        (Audio(torch.full((2, 1000), math.inf), RATE), "samples that are not numbers"),
-        (Audio(torch.zeros(1, 2, 1000), RATE), r"not one of shape \(1, 2, 1000\)"),
-        (Audio(np.zeros((1000, 2)), RATE), r"\(channels, samples\) .* not one of shape \(1000, 2\)"),
-        (Audio(torch.zeros(0, 1000), RATE), r"not one of shape \(0, 1000\)"),
-        (Audio(torch.zeros(1000), 0), "at 0 Hz"),
-        (Audio(torch.zeros(1000), -8000), "at -8000 Hz"),
-        (Audio(torch.zeros(1000), 8000.5), "at a whole rate above 0 Hz"),  # pyright: ignore[reportArgumentType]
-        (Audio(np.zeros(1000, np.int16), RATE), "floats in -1 to 1, not torch.int16"),  # pyright: ignore[reportArgumentType]
-        (torch.zeros(1000), r"a Sound\(waveform, rate\) is expected, not Tensor"),
+        (Audio(torch.full((1000,), math.nan), RATE), "NaN"),
+        (Audio(torch.full((2, 1000), math.inf), RATE), "infinite"),
+        (Audio(torch.zeros(1, 2, 1000), RATE), r"\(1, 2, 1000\)"),
+        (Audio(np.zeros((1000, 2)), RATE), r"\(1000, 2\)"),
+        (Audio(torch.zeros(0, 1000), RATE), r"\(0, 1000\)"),
+        (Audio(torch.zeros(1000), 0), "0 Hz"),
+        (Audio(torch.zeros(1000), -8000), "-8000 Hz"),
+        (Audio(torch.zeros(1000), 8000.5), r"8000\.5 Hz"),  # pyright: ignore[reportArgumentType]
+        (Audio(np.zeros(1000, np.int16), RATE), "torch.int16"),  # pyright: ignore[reportArgumentType]
+        (torch.zeros(1000), "not Tensor"),
     ],
     ids=str,
 )
-def test_what_is_no_sound(raw: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said) as error:
-        FrameTokenizer(D, **SHAPE).encode(raw)
+def test_invalid_sound_refused(raw: Any, message: str, kind: Kind) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        make(kind).encode(raw)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("configuration", "said"),
+    ("kind", "settings", "message"),
     [
-        ({"patch": (2, 4), "stack": 2}, "stack or patch, not both"),
-        ({"stride": (1, 1)}, "without a patch there is nothing to move"),
-        ({"stack": 0}, "stack=0: a column has at least 1 frame"),
-        ({"patch": (2, 4), "stride": (0, 4)}, r"stride=\(0, 4\): a step has at least"),
-        ({"patch": (0, 4)}, r"patch=\(0, 4\): a column has at least"),
-        ({"hop": 0.0}, "leave no sample"),
-        ({"window": 0.00001}, "leave no sample"),
-        ({"patch": (2, 4), "stride": (3, 4)}, r"a stride of \(3, 4\) skips parts of a patch"),
-        ({"patch": (2, F + 1)}, f"{F + 1} bands does not fit a spectrogram of {F}"),
+        (FrameTokenizer, {"patch": (2, 4), "stack": 2}, "stack or patch"),
+        (FrameTokenizer, {"stride": (1, 1)}, r"stride=\(1, 1\)"),
+        (FrameTokenizer, {"stack": 0}, "stack=0"),
+        (FrameTokenizer, {"patch": (2, 4), "stride": (0, 4)}, r"stride=\(0, 4\)"),
+        (FrameTokenizer, {"patch": (0, 4)}, r"patch=\(0, 4\)"),
+        (FrameTokenizer, {"hop_length": 0.0}, r"hop_length=0\.0"),
+        (FrameTokenizer, {"win_length": 0.00001}, "win_length=1e-05"),
+        (FrameTokenizer, {"patch": (2, 4), "stride": (3, 4)}, r"stride=\(3, 4\)"),
+        (FrameTokenizer, {"patch": (2, F + 1)}, f"{F + 1} .*n_mels={F}"),
+        (WaveformTokenizer, {"stack": 0}, "stack=0"),
+        (WaveformTokenizer, {"hop_length": 0.0}, r"hop_length=0\.0"),
+        (WaveformTokenizer, {"n_filters": 0}, "n_filters=0"),
+        (WaveformTokenizer, {"win_length": 0.01, "hop_length": 0.02}, r"hop_length=0\.02"),
     ],
 )
-def test_configurations_that_cannot_be(configuration: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        FrameTokenizer(D, **{**SHAPE, **configuration})
+def test_invalid_setting_refused(kind: Kind, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make(kind, **settings)
 
 
-def test_a_sound_longer_than_the_learned_positions_names_the_way_out() -> None:
-    tokenizer = FrameTokenizer(D, **SHAPE, positions="learned", length=6)
-    tokenizer.encode(noise(256 + 5 * 128))
-    with pytest.raises(InputError, match=r"7 places on axis 0 and only 6 learned positions: .*larger length"):
-        tokenizer.encode(noise(256 + 6 * 128))
+def test_sound_beyond_learned_length_refused(make_noise: Make) -> None:
+    tokenizer = frame_tokenizer(positions="learned", length=6)
+    tokenizer.encode(make_noise(256 + 5 * 128))
+    with pytest.raises(InputError, match=r"7 .*6 learned.*length"):
+        tokenizer.encode(make_noise(256 + 6 * 128))
 
 
-def test_fit_makes_mean_0_and_std_1() -> None:
-    tokenizer, seen = FrameTokenizer(D, **SHAPE), list[Tensor]()
-    assert tokenizer.fit(SOUNDS) is tokenizer
-    tokenizer.normal.register_forward_hook(lambda *given: seen.append(given[2].detach().flatten()))
-    for sound in SOUNDS:
-        tokenizer(sound)
-    normal = torch.cat(seen)
-    assert normal.mean().item() == pytest.approx(0, abs=1e-4)
-    assert normal.std().item() == pytest.approx(1, abs=1e-4)
+@pytest.mark.parametrize(("kind", "near"), [(FrameTokenizer, 1e-4), (WaveformTokenizer, 1e-3)])
+def test_fit_gives_mean_0_and_std_1(kind: Kind, near: float, sounds: list[Audio]) -> None:
+    tokenizer = make(kind)
+    assert tokenizer.fit(sounds) is tokenizer
+    power = normalized(tokenizer, sounds)
+    assert power.mean().item() == pytest.approx(0, abs=near)
+    assert power.std().item() == pytest.approx(1, abs=near)
 
 
-@pytest.mark.parametrize("shape", [{"stack": 2}, {"patch": (2, 5)}], ids=str)
-def test_coordinates_are_the_seconds_that_a_click_is_heard_at(shape: dict[str, Any]) -> None:
-    tokenizer = FrameTokenizer(D, **SHAPE, **shape)
+@pytest.mark.parametrize("settings", [{"stack": 2}, {"patch": (2, 5)}], ids=str)
+def test_frame_positions_are_seconds(settings: dict[str, Any]) -> None:
+    tokenizer = frame_tokenizer(**settings)
     waveform = torch.zeros(4000)
     waveform[1000:1008] = 1.0
     units = tokenizer.encode(Audio(waveform, RATE))
     (seconds,) = tokenizer.position_values(units)
-    loud = units.values.logsumexp(0)
-    heard = (seconds * (loud - loud.min())).sum() / (loud - loud.min()).sum()
-    assert abs(float(heard) - 1004 / RATE) < SHAPE["hop"] / 2
+    loudness = units.values.logsumexp(0)
+    loudness -= loudness.min()
+    assert abs(float((seconds * loudness).sum() / loudness.sum()) - 1004 / RATE) < TIMING["hop_length"] / 2
+
+
+def test_waveform_positions_are_seconds() -> None:
+    tokenizer = waveform_tokenizer(stack=2)
+    waveform = torch.zeros(4000)
+    waveform[1000:1008] = 1.0
+    units = tokenizer.encode(Audio(waveform, RATE))
+    (seconds,) = tokenizer.position_values(units)
+    nearest = int((seconds - 1004 / RATE).abs().argmin())
+    assert units.values[:, nearest].abs().sum() == units.values.abs().sum(0).max()
+
+
+def test_filter_pitches_are_mel_peaks(make_tone: Make) -> None:
+    tokenizer = waveform_tokenizer()
+    peer = melscale_fbanks(RATE // 2 + 1, 0, RATE / 2, F, RATE)  # One row per Hz.
+    for band, pitch in enumerate(peer.argmax(0).tolist()):
+        assert tokenizer.spectrogram(make_tone(pitch)).mean(1).argmax() == band
+
+
+def test_filter_power_is_fourier_transform(make_noise: Make) -> None:
+    pitches = 700 * torch.expm1(torch.linspace(0, math.log1p(RATE / 2 / 700), F + 2)[1:-1]).double()
+    sound = make_noise(256)
+    frame = torch.as_tensor(sound.waveform).double()
+    rotation = torch.exp(-2j * math.pi * torch.arange(256)[:, None] * pitches / RATE)
+    expected = (frame[:, None] * torch.hann_window(256)[:, None] * rotation).sum(0).abs() ** 2
+    cosine, sine = (frame @ gabor_filters(RATE, 256, F).double()).chunk(2)
+    torch.testing.assert_close(cosine**2 + sine**2, expected, rtol=1e-3, atol=1e-5)
+    power = waveform_tokenizer().spectrogram(sound)[:, 0].double()
+    torch.testing.assert_close(power, (expected + POWER_FLOOR).log(), rtol=1e-3, atol=1e-3)
+
+
+def test_filter_learns_to_separate_tones(make_tone: Make) -> None:
+    """A single filter starts between two tones and learns to pass only one of them."""
+    tokenizer = waveform_tokenizer(hop_length=0.032, n_filters=1, positions="none")
+    pitch = 700 * (math.sqrt(1 + RATE / 2 / 700) - 1)
+    torch.nn.init.ones_(tokenizer.project.out.weight)
+
+    def separation() -> Tensor:
+        return (tokenizer(make_tone(pitch - 20)) - tokenizer(make_tone(pitch + 20))).mean()
+
+    assert separation().abs() < 0.1
+    for _ in range(30):
+        (gradient,) = torch.autograd.grad(separation(), tokenizer.bank)
+        tokenizer.bank.data += 0.02 * gradient.sign()
+    assert separation() > 1
+
+
+@pytest.mark.parametrize("normalize", ["whole", "band"])
+def test_waveform_power_exact_under_autocast(normalize: str, sounds: list[Audio], make_noise: Make) -> None:
+    tokenizer = waveform_tokenizer(normalize=normalize).fit(sounds)
+    exact = normalized(tokenizer, [make_noise(2570)])
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(normalized(tokenizer, [make_noise(2570)]), exact)

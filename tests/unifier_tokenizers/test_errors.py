@@ -1,12 +1,13 @@
-"""Errors as a person reads them."""
+import math
 
 import pytest
 
-from unifier_tokenizers.errors import one_line
+from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import check_choice, check_fraction, one_line
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "line"),
     [
         (ValueError("no such thing"), "no such thing"),
         (OSError("the disk\n  is full\r\n"), "the disk is full"),
@@ -14,5 +15,18 @@ from unifier_tokenizers.errors import one_line
         (AssertionError("\n"), "AssertionError"),
     ],
 )
-def test_an_error_is_one_line_that_says_something(error: Exception, said: str) -> None:
-    assert one_line(error) == said
+def test_one_line_is_message_or_class_name(error: Exception, line: str) -> None:
+    assert one_line(error) == line
+
+
+def test_check_choice_lists_the_options() -> None:
+    assert check_choice("level", "b", ("a", "b")) == "b"
+    with pytest.raises(InputError, match=r"level 'c'.* a, b"):
+        check_choice("level", "c", ("a", "b"))
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.0, 2, math.nan])
+def test_check_fraction_outside_0_to_1_refused(value: float) -> None:
+    assert check_fraction("p", 0.5) == 0.5
+    with pytest.raises(InputError, match=f"dropout={value}"):
+        check_fraction("dropout", value)

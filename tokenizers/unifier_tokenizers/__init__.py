@@ -1,4 +1,4 @@
-"""Tokenizers: one modality each, all to the same D x N matrix."""
+"""Tokenizers: each turns one modality into the D x N matrix that every trunk reads."""
 
 import lazy_loader
 

@@ -1,7 +1,7 @@
-"""Pictures to columns, one patch a column."""
+"""Pictures as tokens: one patch per token."""
 
 from collections.abc import Iterable
-from typing import final
+from typing import Self, final
 
 import numpy as np
 import torch
@@ -19,43 +19,51 @@ from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import NO_POSITION, Units
 
 RawImage = Image.Image | NDArray[np.uint8] | NDArray[np.floating] | Tensor
-"""H x W or H x W x C: uint8 in 0 to 255, or float in 0 to 1. What is transparent in an Image is laid on white."""
+"""H x W or H x W x C: uint8 in 0 to 255, or float in 0 to 1. Transparent parts of an Image become white."""
 
 
-def flatten_alpha(picture: Image.Image, channels: int) -> Image.Image:
-    """A picture of 8 bits a channel in gray (1) or color (3), what is transparent in it laid on white."""
-    if picture.has_transparency_data:
-        picture = picture.convert("RGBA")
-        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
-    return picture.convert("L" if channels == 1 else "RGB")
+def flatten_alpha(image: Image.Image, channels: int) -> Image.Image:
+    """Return a picture of 8 bits per channel, gray (1) or color (3), with its transparent parts on white."""
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("L" if channels == 1 else "RGB")
 
 
-def to_array(picture: RawImage, channels: int) -> NDArray[np.uint8]:
-    """Any picture as a uint8 array (H, W, channels); raises InputError where it cannot be read as one."""
-    if isinstance(picture, Image.Image):
-        if picture.mode.startswith(("I", "F")):  # conversion would cut every value above 255
-            raise InputError(f"a picture of 8 bits a channel is expected, not of mode {picture.mode}: scale it first")
-        picture = np.asarray(flatten_alpha(picture, channels))
-    array = picture.numpy(force=True) if isinstance(picture, Tensor) else np.asarray(picture)
+def to_array(image: RawImage, channels: int) -> NDArray[np.uint8]:
+    """Return any picture as a uint8 array (H, W, channels).
+
+    Args:
+        image: A PIL image, an array or a tensor.
+        channels: 1 for gray, 3 for color.
+
+    Raises:
+        InputError: If the shape, the dtype or the range of values is wrong.
+    """
+    if isinstance(image, Image.Image):
+        if image.mode.startswith(("I", "F")):  # PIL's conversion would clip every value above 255.
+            raise InputError(f"a picture of 8 bits a channel is expected, not of mode {image.mode}: scale it first")
+        image = np.asarray(flatten_alpha(image, channels))
+    array = image.numpy(force=True) if isinstance(image, Tensor) else np.asarray(image)
     array = array[:, :, None] if array.ndim == 2 else array
     if array.ndim != 3 or array.shape[2] != channels or 0 in array.shape:
         raise InputError(f"a picture of H x W x {channels} is expected, not one of shape {tuple(array.shape)}")
     if np.issubdtype(array.dtype, np.floating):
-        if not (array.min() >= 0 and array.max() <= 1):  # NaN compares as neither
+        if not (array.min() >= 0 and array.max() <= 1):  # The negation also refuses NaN.
             raise InputError(
                 f"a float picture holds 0 to 1, not {array.min():g} to {array.max():g}: scale it, or give uint8"
             )
         array = (array * 255).round().astype(np.uint8)
     if array.dtype != np.uint8:
         raise InputError(f"a picture holds uint8 in 0 to 255 or float in 0 to 1, not {array.dtype}")
-    return np.require(array, np.uint8, ["C", "W"])  # torch takes no array that it could not write to
+    return np.require(array, np.uint8, ["C", "W"])  # torch refuses arrays that are not writable.
 
 
 @final
 class PatchTokenizer(Tokenizer):
-    """Square patches of a picture as columns: uint8 (P, N) with P = C x patch x patch, at rows and columns (2, N).
+    """Square patches of a picture as tokens: uint8 (P, N) with P = C x patch x patch, at rows and columns (2, N).
 
-    Pictures of different sizes may share a batch. A picture whose sides the patches do not fill is padded with black.
+    Pictures of different sizes may share a batch. A picture that is not a multiple of the patch is padded with black.
     """
 
     unit = "pixels"
@@ -75,19 +83,27 @@ class PatchTokenizer(Tokenizer):
         length: int = 64,
         dropout: float = 0.0,
     ) -> None:
-        """`patch` and `stride` are in pixels; a stride below the patch makes patches overlap.
+        """Create the tokenizer.
 
-        `stem` replaces the linear projection by log2(patch) convolutions over the picture, each of which halves it by
-        its stride or by pooling. `length` is the most patches along a side for positions="learned".
+        Args:
+            dim: D, the width of the tokens.
+            patch: The side of a patch, in pixels.
+            stride: The step between patches, in pixels; patches overlap if it is below the patch.
+            channels: 1 for gray, 3 for color.
+            stem: Log2(patch) convolutions over the picture, "strided" or "pooled", in place of a linear map.
+            class_token: Put a learned token without position in front.
+            positions: The kind of positional encoding.
+            length: The most patches along a side for positions="learned".
+            dropout: The dropout of the tokens.
         """
         super().__init__(dim)
         self.patch, self.stride, self.channels = patch, stride or patch, channels
         if patch < 1:
             raise InputError(f"patch={patch}: at least 1 pixel is needed")
         if not 0 < self.stride <= patch:
-            raise InputError(f"a stride of {stride} skips pixels of the picture: take 1 to {patch}, the patch")
+            raise InputError(f"stride={stride} skips pixels of the picture: take 1 to {patch}, the patch")
         if stem and self.stride != patch:
-            raise InputError("a convolutional stem overlaps by itself: leave stride at the patch")
+            raise InputError(f"stride={stride}: a convolutional stem overlaps by itself; leave stride at the patch")
         self.project = Stem(stem, channels, dim, patch) if stem else LinearProjection(channels * patch * patch, dim)
         self.class_token = nn.Parameter(torch.randn(dim) * 0.02) if class_token else None
         self.encoding = PositionalEncoding(positions, dim, (length, length))
@@ -95,24 +111,26 @@ class PatchTokenizer(Tokenizer):
         self.register_buffer("mean", torch.full((channels,), 0.5))
         self.register_buffer("std", torch.full((channels,), 0.25))
 
-    def fit(self, pictures: Iterable[RawImage]) -> "PatchTokenizer":
-        """Take each channel's mean and standard deviation from pictures, held one at a time; returns itself.
+    def fit(self, images: Iterable[RawImage]) -> Self:
+        """Measure each channel's mean and standard deviation over pictures, held one at a time; return self.
 
-        Raises InputError where there is none.
+        Raises:
+            InputError: If no picture is given.
         """
-        counts = np.zeros((self.channels, 256))  # how many pixels of each channel have each value
-        for picture in pictures:
-            planes = to_array(picture, self.channels).reshape(-1, self.channels).T
+        counts = np.zeros((self.channels, 256))  # One histogram of pixel values per channel.
+        for image in images:
+            planes = to_array(image, self.channels).reshape(-1, self.channels).T
             counts += [np.bincount(plane, minlength=256) for plane in planes]
         if not counts.any():
             raise InputError("a mean cannot be taken from no picture: give it at least one")
-        shares, values = counts / counts.sum(1, keepdims=True), np.arange(256) / 255
-        mean = shares @ values
+        weights, values = counts / counts.sum(1, keepdims=True), np.arange(256) / 255
+        mean = weights @ values
         self.mean.copy_(torch.from_numpy(mean))
-        self.std.copy_(torch.from_numpy((shares * (values - mean[:, None]) ** 2).sum(1) ** 0.5).clamp(min=1e-3))
+        self.std.copy_(torch.from_numpy((weights * (values - mean[:, None]) ** 2).sum(1) ** 0.5).clamp(min=1e-3))
         return self
 
     def encode(self, raw: RawImage) -> Units:
+        """Cut a picture into patches (P, N) at rows and columns (2, N)."""
         pixels = torch.from_numpy(to_array(raw, self.channels)).permute(2, 0, 1)
         patch, stride = self.patch, self.stride
         rows, columns = (num_tiles(side, patch, stride) for side in pixels.shape[1:])
@@ -128,23 +146,24 @@ class PatchTokenizer(Tokenizer):
         return Units(values.contiguous(), positions)
 
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
-        first = 0 if self.class_token is None else 1  # the first of the patches
-        pixels = values[:, :, first:].unflatten(1, (self.channels, -1)).to(self.mean.dtype) / 255
+        """Turn patches (B, P, N) at positions (B, 2, N) into tokens (B, D, N)."""
+        first_patch = 0 if self.class_token is None else 1
+        pixels = values[:, :, first_patch:].unflatten(1, (self.channels, -1)).to(self.mean.dtype) / 255
         pixels = (pixels - self.mean[:, None, None]) / self.std[:, None, None]  # B, C, patch x patch, N
-        columns = self.project(pixels.flatten(1, 2).mT, positions[:, :, first:])
-        if self.class_token is not None:  # put together as rows, as which columns lie in memory
+        columns = self.project(pixels.flatten(1, 2).mT, positions[:, :, first_patch:])
+        if self.class_token is not None:  # The concatenation runs in memory order, in which each token is contiguous.
             token = self.class_token.to(columns.dtype).expand(len(columns), 1, -1)
             columns = torch.cat([token, columns.mT], dim=1).mT
         return self.dropout(self.encoding(columns, positions))
 
     def to_images(self, values: Tensor, positions: Tensor) -> ImageBatch:
-        """A batch's pictures put together again from values (B, P, N) at positions (B, 2, N)."""
+        """Put patches (B, P, N) at positions (B, 2, N) together into pictures."""
         return patches_to_images(values, positions, self.patch, self.stride)
 
     def to_patches(self, pixels: Tensor, positions: Tensor) -> Tensor:
-        """Pictures (B, C, H, W) cut at positions (B, 2, N) as `encode` cuts them: values (B, P, N)."""
+        """Cut pictures (B, C, H, W) at positions (B, 2, N) into patches (B, P, N), as `encode` does."""
         return images_to_patches(pixels, positions, self.patch, self.stride)
 
     def position_values(self, units: Units) -> Tensor:
-        """The middle of each patch (2, N), in pixels down and to the right."""
+        """Return the center of each patch (2, N), in pixels from the top and from the left."""
         return units.positions * self.stride + self.patch / 2

@@ -1,4 +1,4 @@
-"""Positions of columns as numbers a model can use: added to the columns, or as rotary angles."""
+"""Positions of tokens as numbers for a model: vectors added to the tokens, or rotary angles."""
 
 import math
 from functools import reduce
@@ -14,39 +14,45 @@ PositionKind = Literal["none", "sinusoid", "learned"]
 
 
 def sinusoidal_encoding(positions: Tensor, dim: int) -> Tensor:
-    """Sines and cosines of each coordinate: positions (B, A, N) -> (B, D, N).
+    """Return the sines and cosines of each coordinate: positions (B, A, N) -> (B, D, N).
 
-    Each axis has D / A rows, half of them sines and half cosines, with wavelengths from 2 pi to 20,000 pi
-    (Vaswani et al. 2017, section 3.5, one axis; the split by axis is that of Dosovitskiy et al. 2021, appendix D.4).
+    Each axis has D / A rows: half sines, half cosines, with wavelengths from 2 pi to 20,000 pi (Vaswani et al. 2017,
+    section 3.5, for one axis). Dosovitskiy et al. 2021, appendix D.4, split the rows by axis in this way.
     """
     axes = positions.shape[1]
     if dim % (2 * axes):
         raise InputError(f"sinusoid positions on {axes} axes need D divisible by {2 * axes}, and D is {dim}")
     pairs = dim // (2 * axes)
-    wave = torch.exp(torch.arange(pairs, device=positions.device) * (-math.log(10000.0) / pairs))
-    angle = positions.mT[..., None] * wave  # B, N, A, pairs: rows lie in memory as the trunk reads them
-    return torch.cat([angle.sin(), angle.cos()], dim=3).flatten(2).mT
+    frequencies = torch.exp(torch.arange(pairs, device=positions.device) * (-math.log(10000.0) / pairs))
+    angles = positions.mT[..., None] * frequencies  # B, N, A, pairs: each token is contiguous, as the trunk reads it.
+    return torch.cat([angles.sin(), angles.cos()], dim=3).flatten(2).mT
 
 
 def rope_frequencies(positions: Tensor, depth: int) -> Tensor:
-    """Angles by which rotary attention turns its queries and keys: positions (B, A, N) -> (B, N, depth / 2).
+    """Return the angles by which rotary attention rotates queries and keys: positions (B, A, N) -> (B, N, depth / 2).
 
-    The axes share the pairs of a head's depth in turn (Su et al. 2021, section 3.2.2, one axis).
+    The pairs of a head's `depth` rows alternate between the axes (Su et al. 2021, section 3.2.2, for one axis).
     """
     axes, pairs = positions.shape[1], depth // 2
     if depth % 2 or pairs < axes:
         raise InputError(f"rotary positions on {axes} axes need an even head depth of at least {2 * axes}, not {depth}")
-    rank = torch.arange(pairs, device=positions.device)
-    wave = torch.exp(torch.div(rank, axes, rounding_mode="floor") * (-math.log(10000.0) * axes / pairs))
-    return positions[:, rank % axes].transpose(1, 2) * wave
+    index = torch.arange(pairs, device=positions.device)
+    frequencies = torch.exp(torch.div(index, axes, rounding_mode="floor") * (-math.log(10000.0) * axes / pairs))
+    return positions[:, index % axes].transpose(1, 2) * frequencies
 
 
 @final
 class PositionalEncoding(nn.Module):
-    """Adds to each column what tells its place: nothing, fixed sinusoids, or one learned vector a place and axis."""
+    """Addition of positions to tokens: nothing, fixed sinusoids, or one learned vector per coordinate and axis."""
 
     def __init__(self, kind: PositionKind, dim: int, lengths: tuple[int, ...]) -> None:
-        """`lengths` holds, for each axis, how many places "learned" has a vector for."""
+        """Create the encoding.
+
+        Args:
+            kind: "none", "sinusoid" or "learned".
+            dim: D, the width of the tokens.
+            lengths: The number of learned coordinates on each axis, used by "learned" only.
+        """
         super().__init__()
         self.kind = check_choice("positions", kind, get_args(PositionKind))
         self.dim = dim
@@ -54,28 +60,29 @@ class PositionalEncoding(nn.Module):
         sizes = lengths if kind == "learned" else ()
         self.tables = nn.ModuleList(nn.Embedding(length + 1, dim) for length in sizes)
         for parameter in self.tables.parameters():
-            nn.init.normal_(parameter, std=0.5)  # as loud as the sinusoids: a whisper is learned late by a small model
+            # A std of 0.5 matches the sinusoids. With 0.02, small models learn positions too slowly (ARCHITECTURE.md).
+            nn.init.normal_(parameter, std=0.5)
 
     def check(self, positions: Tensor) -> None:
-        """Raise InputError where positions (A, N) reach past what was learned; `encode` calls it, on the CPU."""
+        """Raise InputError if positions (A, N) exceed the learned ones. `encode` calls this on the CPU."""
         if self.kind != "learned":
             return
-        for axis, (reached, length) in enumerate(zip((positions.amax(1) + 1).tolist(), self.lengths, strict=False)):
-            if reached > length:
+        for axis, (needed, length) in enumerate(zip((positions.amax(1) + 1).tolist(), self.lengths, strict=False)):
+            if needed > length:
                 raise InputError(
-                    f"{reached} places on axis {axis} and only {length} learned positions: "
+                    f"{needed} positions on axis {axis}, but only {length} learned: "
                     f'give the tokenizer a larger length, or positions="sinusoid"'
                 )
 
     def forward(self, columns: Tensor, positions: Tensor) -> Tensor:
-        """columns (B, D, N) at positions (B, A, N), or (1, A, N) the same for all -> (B, D, N)."""
+        """Add positions (B, A, N) to tokens (B, D, N). Positions (1, A, N) are shared by all examples."""
         if self.kind == "none":
             return columns
-        if is_batch_constant(positions):  # as of pictures of one size: looked up once
+        if is_batch_constant(positions):  # Pictures of one size share their positions, which are encoded once.
             positions = positions[:1]
         if self.kind == "sinusoid":
-            places = sinusoidal_encoding(positions, self.dim).mT
+            encoded = sinusoidal_encoding(positions, self.dim).mT
         else:
-            places = reduce(torch.add, (table(positions[:, axis] + 1) for axis, table in enumerate(self.tables)))
-        # In the order they lie in, or what places learn would be summed across it.
-        return (columns.mT + places.to(columns.dtype)).mT
+            encoded = reduce(torch.add, (table(positions[:, axis] + 1) for axis, table in enumerate(self.tables)))
+        # The sum runs in memory order. Otherwise the gradient of the tables would be summed across that order.
+        return (columns.mT + encoded.to(columns.dtype)).mT

@@ -1,4 +1,4 @@
-"""The contract of a tokenizer, executable: for ours, and for anybody's."""
+"""The executable contract of a tokenizer, for the tokenizers of this package and of anyone else."""
 
 import json
 import pickle
@@ -15,20 +15,25 @@ from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import NO_POSITION, Units, pad_columns, units_error
 
 PADDING = 4
-"""Padding columns that are put after an example, to see that they change nothing."""
+"""The number of padding tokens that `check_padding` appends."""
 
 
 @final
 class ContractError(Exception):
-    """A tokenizer breaks its contract: one sentence says where, and what the contract asks."""
+    """A breach of the contract; the message names the example, the fault and the rule."""
 
 
 def check_tokenizer(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that a tokenizer keeps the contract on these raw examples, of which at least two must differ.
+    """Check that a tokenizer keeps the contract on raw examples; the tokenizer itself does not change.
 
-    Give examples of several lengths, two of them of one length: lengths show padding, and two of a length show that
-    columns depend on more than how many there are. The tokenizer is left as it was. Raises ContractError at the first
-    breach, the most basic ones first, and InputError where the examples cannot show anything.
+    Args:
+        tokenizer: The tokenizer.
+        raws: Raw examples of several lengths, two of them of equal length. Different lengths test padding. Equal
+            lengths test that tokens depend on more than the length.
+
+    Raises:
+        ContractError: At the first breach, from the most basic check to the most specific.
+        InputError: If no two examples differ, so that the checks could prove nothing.
     """
     if len({pickle.dumps(raw) for raw in raws}) < 2:
         raise InputError(f"{len(raws)} raw examples of which no two differ: a check needs at least two that do")
@@ -36,7 +41,7 @@ def check_tokenizer(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
         try:
             subject = deepcopy(tokenizer).eval()
         except Exception as error:
-            raise ContractError(_cannot("be copied", error, "data num_workers hold a copy of it")) from error
+            raise _failure("be copied", error, "every data worker holds a copy") from error
         check_units(subject, raws)
         check_coordinates(subject, raws)
         check_matrix(subject, raws)
@@ -52,17 +57,17 @@ def check_tokenizer(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
 
 
 def check_units(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Units are values (..., N) and positions (A, N) int64 on the CPU, N >= 1, of one layout for all examples."""
+    """Check that units are values (..., N) and positions (A, N) int64 on the CPU, N >= 1, all of one layout."""
     layouts: set[tuple[Any, ...]] = set()
     for i, raw in enumerate(raws):
         encoded = tokenizer.encode(raw)
-        _require(not (wrong := units_error(encoded)), f"{wrong}, for example {i}")
+        _require(not (error := units_error(encoded)), f"{error}, for example {i}")
         values, positions = encoded
-        nowhere = positions == NO_POSITION
+        absent = positions == NO_POSITION
         _require(
-            bool(((positions >= 0) | nowhere).all()) and torch.equal(nowhere.any(0), nowhere.all(0)),
-            f"encode gives example {i} a column that stands nowhere on some axes only, or below 0: "
-            f"coordinates count from 0, and {NO_POSITION} is for a column that has no place on any axis",
+            bool(((positions >= 0) | absent).all()) and torch.equal(absent.any(0), absent.all(0)),
+            f"encode gives example {i} a token with {NO_POSITION} on some axes only, or below {NO_POSITION}: "
+            f"coordinates count from 0, and {NO_POSITION} is for a token without a position on any axis",
         )
         layouts.add((values.dtype, *values.shape[:-1], "A =", len(positions)))
     _require(
@@ -72,35 +77,37 @@ def check_units(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
 
 
 def check_coordinates(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Every column that stands somewhere has finite coordinates: floats (A, N)."""
+    """Check that `position_values` gives floats (A, N), finite for every token with a position."""
     for i, raw in enumerate(raws):
         units = tokenizer.encode(raw)
         try:
-            places = tokenizer.position_values(units)
+            coordinates = tokenizer.position_values(units)
         except Exception as error:
-            why = "attention's distances are measured with them"
-            raise ContractError(_cannot(f"give the coordinates of example {i}", error, why)) from error
+            rule = "attention distances are measured in them"
+            raise _failure(f"give the position_values of example {i}", error, rule) from error
         _require(
-            places.dim() == 2 and places.shape[0] > 0 and places.shape[1] == units.values.shape[-1],
-            f"coordinates gives {tuple(places.shape)} for example {i}: it must be (A, N) with the example's own N",
+            coordinates.dim() == 2 and len(coordinates) > 0 and coordinates.shape[1] == units.values.shape[-1],
+            f"position_values gives {tuple(coordinates.shape)} for example {i}: it must be (A, N) with the example's N",
         )
-        _require(places.is_floating_point(), f"example {i} has {places.dtype} coordinates: they must be floats")
         _require(
-            bool(places[:, units.positions[0] != NO_POSITION].isfinite().all()),
-            f"example {i} has coordinates that are NaN or infinite: a column that stands somewhere has finite ones",
+            coordinates.is_floating_point(),
+            f"position_values gives {coordinates.dtype} for example {i}: it must be float",
+        )
+        _require(
+            bool(coordinates[:, units.positions[0] != NO_POSITION].isfinite().all()),
+            f"position_values gives NaN or infinity for example {i}: tokens with a position have finite values",
         )
 
 
 @torch.no_grad()
 def check_matrix(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """The matrix of an example is D x N, float and finite."""
+    """Check that the matrix of an example is D x N, float and finite."""
     for i, raw in enumerate(raws):
         values = tokenizer.encode(raw).values
         try:
             matrix = tokenizer(raw)
         except Exception as error:
-            why = f"its values are {values.dtype}"
-            raise ContractError(_cannot(f"embed example {i}", error, why)) from error
+            raise _failure(f"embed example {i}", error, f"its values are {values.dtype}") from error
         expected = tokenizer.dim, values.shape[-1]
         _require(
             matrix.shape == expected,
@@ -112,39 +119,37 @@ def check_matrix(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
 
 @torch.no_grad()
 def check_determinism(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """The same example gives the same units and, in evaluation mode, the same columns, bit by bit."""
+    """Check that an example gives the same units and, in evaluation mode, the same tokens, bit for bit."""
     for i, raw in enumerate(raws):
         units = tokenizer.encode(raw)
         _require(
-            _same(units, tokenizer.encode(raw)),
+            _equal(units, tokenizer.encode(raw)),
             f"encode gives example {i} different units the second time: it must be deterministic",
         )
         _require(
             torch.equal(_embed(tokenizer, units), _embed(tokenizer, units)),
-            f"embed gives example {i} different columns the second time: it must be deterministic in evaluation mode",
+            f"embed gives example {i} different tokens the second time: it must be deterministic in evaluation mode",
         )
 
 
 @torch.no_grad()
 def check_purity(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """`encode` gives the same units when every parameter and buffer holds something else."""
+    """Check that `encode` gives the same units after every parameter and buffer has changed."""
     poisoned = deepcopy(tokenizer)
     for tensor in [*poisoned.parameters(), *poisoned.buffers()]:
         tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor.copy_(tensor == 0)
+    rule = "encode must read neither a parameter nor a buffer"
     for i, raw in enumerate(raws):
         try:
-            same = _same(tokenizer.encode(raw), poisoned.encode(raw))
+            equal = _equal(tokenizer.encode(raw), poisoned.encode(raw))
         except Exception as error:
-            why = "encode must read neither a parameter nor a buffer"
-            raise ContractError(_cannot(f"encode example {i} once its weights are NaN", error, why)) from error
-        _require(
-            same, f"encode gives example {i} other units once the weights are NaN: it must read no parameter or buffer"
-        )
+            raise _failure(f"encode example {i} once its weights are NaN", error, rule) from error
+        _require(equal, f"encode gives example {i} other units once the weights are NaN: {rule}")
 
 
 @torch.no_grad()
 def check_difference(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Not all examples have the same matrix."""
+    """Check that at least two examples have different matrices."""
     first, *others = (tokenizer(raw) for raw in raws)
     _require(
         not all(torch.equal(first, other) for other in others),
@@ -154,29 +159,29 @@ def check_difference(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
 
 @torch.no_grad()
 def check_padding(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Columns after an example, at position `NOWHERE`, change none of its own, whether they hold 0 or another float."""
+    """Check that padding, of value 0 or another float, changes no token of the example."""
     for i, raw in enumerate(raws):
         units, matrix = tokenizer.encode(raw), tokenizer(raw)
         positions = torch.nn.functional.pad(units.positions, (0, PADDING), value=NO_POSITION)
-        for held in (0.0, 0.5) if units.values.is_floating_point() else (0,):
-            padded = Units(torch.nn.functional.pad(units.values, (0, PADDING), value=held), positions)
+        for fill in (0.0, 0.5) if units.values.is_floating_point() else (0,):
+            padded = Units(torch.nn.functional.pad(units.values, (0, PADDING), value=fill), positions)
             try:
                 columns = _embed(tokenizer, padded)
             except Exception as error:
-                why = f"padding holds value 0 at position {NO_POSITION}"
-                raise ContractError(_cannot(f"embed example {i} when padded", error, why)) from error
-            _require_same_columns(
-                f"padding that holds {held}",
+                rule = f"padding has value 0 at position {NO_POSITION}"
+                raise _failure(f"embed example {i} when padded", error, rule) from error
+            _require_equal_tokens(
+                f"padding of value {fill}",
                 i,
                 columns[:, : matrix.shape[1]],
                 matrix,
-                f"embed must not let real columns depend on columns at position {NO_POSITION}",
+                f"embed must not let real tokens depend on tokens at position {NO_POSITION}",
             )
 
 
 @torch.no_grad()
 def check_batch(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """A batch of all examples gives each the columns that it has alone."""
+    """Check that every example has the same tokens alone and in a batch."""
     values, positions, mask = pad_columns([tokenizer.encode(raw) for raw in raws])
     device = _device(tokenizer)
     columns = tokenizer.embed(values.to(device), positions.to(device))
@@ -186,97 +191,96 @@ def check_batch(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
         f"embed gives {tuple(columns.shape)} for a batch: it must be (B, D, N), {expected}",
     )
     for i, raw in enumerate(raws):
-        own = columns[i, :, mask[i].to(device)]
-        _require_same_columns("a batch", i, own, tokenizer(raw), "embed must treat each example apart")
-    shared = positions[:1].to(device).expand(2, -1, -1)  # as pictures of one size come in training
+        real = columns[i, :, mask[i].to(device)]
+        _require_equal_tokens("a batch", i, real, tokenizer(raw), "embed must treat each example independently")
+    shared = positions[:1].to(device).expand(2, -1, -1)  # In training, pictures of one size share their positions.
     try:
         tokenizer.embed(values[[0, 0]].to(device), shared)
     except Exception as error:
-        why = "they are one tensor, seen twice: embed must not write to them, and reshapes them by `reshape`"
-        raise ContractError(_cannot("embed two examples that share their positions", error, why)) from error
+        rule = "the positions are one expanded tensor: embed must not write to them, and must use `reshape`, not `view`"
+        raise _failure("embed two examples that share their positions", error, rule) from error
 
 
 @torch.enable_grad()
 def check_gradients(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """All examples together move every parameter that requires a gradient."""
-    moved = _perturbed(tokenizer)  # away from an initialization at 0, which may close a path that training opens
-    moved.zero_grad()
+    """Check that the examples together give every parameter that requires a gradient a nonzero one."""
+    # Zero initialization can block a gradient that training would open, so the parameters are perturbed first.
+    perturbed = _perturbed(tokenizer)
+    perturbed.zero_grad()
     for raw in raws:
-        matrix = moved(raw)
-        # Uneven weights: a plain sum is constant over a column that is normalized, and has no gradient there.
+        matrix = perturbed(raw)
+        # The weights are uneven because the plain sum of a normalized token is constant and has no gradient.
         weights = torch.arange(matrix.numel(), device=matrix.device).cos().view_as(matrix)
         if matrix.requires_grad:
             (matrix * weights).sum().backward()
-    for name, parameter in moved.named_parameters():
-        reached = parameter.grad is not None and bool(parameter.grad.count_nonzero())
+    for name, parameter in perturbed.named_parameters():
+        has_gradient = parameter.grad is not None and bool(parameter.grad.count_nonzero())
         _require(
-            reached or not parameter.requires_grad,
-            f"no gradient reaches parameter {name!r}: it must change the columns, or not require gradients",
+            has_gradient or not parameter.requires_grad,
+            f"no gradient reaches parameter {name!r}: it must change the tokens, or not require gradients",
         )
 
 
 @torch.no_grad()
 def check_state(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """A tokenizer of other weights that loads this one's saved state gives the same columns."""
+    """Check that a tokenizer of other weights gives the same tokens after loading the saved state."""
     loaded, file = _perturbed(tokenizer), BytesIO()
     try:
         torch.save(tokenizer.state_dict(), file)
         file.seek(0)
         loaded.load_state_dict(torch.load(file, weights_only=True))
     except Exception as error:
-        raise ContractError(_cannot("save and load its state_dict", error, "a checkpoint is nothing else")) from error
+        raise _failure("save and load its state_dict", error, "a checkpoint holds nothing else") from error
     for i, raw in enumerate(raws):
         _require(
             torch.equal(loaded(raw), tokenizer(raw)),
-            f"example {i} has other columns after saving and loading: state_dict must hold all that is learned",
+            f"example {i} has other tokens after saving and loading: state_dict must hold all learned values",
         )
 
 
 def check_pickle(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """A pickled tokenizer, as a data worker gets it, encodes as this one does."""
+    """Check that a pickled tokenizer, which a data worker receives, encodes equally."""
     try:
         pickled = pickle.loads(pickle.dumps(tokenizer))
     except Exception as error:
-        raise ContractError(_cannot("be pickled", error, "data num_workers hold a copy of it")) from error
+        raise _failure("be pickled", error, "every data worker holds a copy") from error
     for i, raw in enumerate(raws):
         _require(
-            _same(tokenizer.encode(raw), pickled.encode(raw)),
-            f"encode gives example {i} other units once pickled: a data worker must get all that encode reads",
+            _equal(tokenizer.encode(raw), pickled.encode(raw)),
+            f"encode gives example {i} other units once pickled: pickling must keep all that encode reads",
         )
 
 
 def check_key(tokenizer: Tokenizer) -> None:
-    """What units are kept under is None, or something that JSON can hold."""
+    """Check that the encoding key is JSON-serializable or None."""
     try:
         json.dumps(tokenizer.encoding_key())
     except (TypeError, ValueError) as error:
-        raise ContractError(
-            _cannot("say its encoding_key in JSON", error, "what is kept of it lies under that")
-        ) from error
+        raise _failure("serialize its encoding_key as JSON", error, "the key names the cached units") from error
 
 
-def _require(kept: bool, sentence: str) -> None:
-    if not kept:
-        raise ContractError(sentence)
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ContractError(message)
 
 
-def _require_same_columns(cause: str, example: int, columns: Tensor, expected: Tensor, rule: str) -> None:
-    """Columns (D, N) must be the expected ones (D, N), up to half of the digits that their dtype has."""
+def _require_equal_tokens(cause: str, example: int, columns: Tensor, expected: Tensor, rule: str) -> None:
+    """Raise ContractError unless tokens (D, N) equal the expected tokens to half of their dtype's digits."""
     difference = (columns - expected).abs().amax(0)
     n = int(difference.argmax())
     tolerance = torch.finfo(expected.dtype).eps ** 0.5 * expected.abs().max()
     _require(
         bool(difference[n] <= tolerance),
-        f"{cause} changes column {n} of example {example} by {float(difference[n]):.2g}: {rule}",
+        f"{cause} changes token {n} of example {example} by {float(difference[n]):.2g}: {rule}",
     )
 
 
-def _cannot(what: str, error: Exception, why: str) -> str:
-    return f"the tokenizer cannot {what} ({type(error).__name__}: {one_line(error)}): {why}"
+def _failure(action: str, error: Exception, rule: str) -> ContractError:
+    return ContractError(f"the tokenizer cannot {action} ({type(error).__name__}: {one_line(error)}): {rule}")
 
 
-def _same(units: Units, others: Units) -> bool:
-    return torch.equal(units.values, others.values) and torch.equal(units.positions, others.positions)
+def _equal(left: Units, right: Units) -> bool:
+    return torch.equal(left.values, right.values) and torch.equal(left.positions, right.positions)
 
 
 def _device(tokenizer: Tokenizer) -> torch.device | None:
@@ -284,14 +288,14 @@ def _device(tokenizer: Tokenizer) -> torch.device | None:
 
 
 def _embed(tokenizer: Tokenizer, units: Units) -> Tensor:
-    """The columns (D, N) of one example's units."""
+    """Return the tokens (D, N) of one example."""
     device = _device(tokenizer)
     return tokenizer.embed(units.values[None].to(device), units.positions[None].to(device))[0]
 
 
 @torch.no_grad()
 def _perturbed(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy whose parameters have moved, each by noise of its own."""
+    """Return a copy with noise added to every parameter."""
     copy, generator = deepcopy(tokenizer), torch.Generator().manual_seed(0)
     for parameter in copy.parameters():
         if parameter.is_floating_point():

@@ -1,4 +1,4 @@
-"""The contract of a tokenizer: raw data in, a D x N matrix out, one column a token."""
+"""The contract of a tokenizer: raw data in, a D x N matrix out, one column per token."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -11,18 +11,18 @@ from unifier_tokenizers.tokens import Units
 
 
 class Tokenizer(nn.Module, ABC):
-    """Turns one modality's raw data into columns, in two steps that run in two places.
+    """Converter of one modality's raw data into tokens, in two steps that run in two places.
 
-    `encode` runs once for an example, in a data worker: it is pure, deterministic, and reads neither a parameter nor a
-    buffer. `embed` runs in every step, on the device: it holds all that is learned. A new modality is a subclass with
-    these two methods; `check_tokenizer` says whether it keeps the contract.
+    `encode` runs once per example, in a data worker. It is pure and deterministic, and reads no parameter and no
+    buffer. `embed` runs in every step, on the device, and holds all learned weights. A new modality is a subclass with
+    these two methods. `check_tokenizer` checks the contract.
     """
 
     dim: int
-    """D, the rows of every column."""
+    """D, the width of every token."""
 
     unit = "columns"
-    """What `coordinates` counts in, as a person would say it: pixels, seconds, words."""
+    """The unit of `position_values`, for people: pixels, seconds, words."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -34,34 +34,35 @@ class Tokenizer(nn.Module, ABC):
     def encode(self, raw: Any) -> Units:
         """Cut one raw example into units: values (..., N) and positions (A, N).
 
-        Raises InputError where the example cannot be read as this modality.
+        Raises:
+            InputError: If the example is not valid data of this modality.
         """
 
     @abstractmethod
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
-        """Turn values (B, ..., N) at positions (B, A, N) into columns (B, D, N).
+        """Turn values (B, ..., N) at positions (B, A, N) into tokens (B, D, N).
 
-        A column may not depend on padding, which holds value 0 at position `NOWHERE`.
+        No token may depend on padding, which has value 0 and position `NO_POSITION`.
         """
 
     def encoding_key(self) -> Mapping[str, Any] | None:
-        """What `encode`, and `fit` where there is one, go by beside the raw data, in what JSON can hold.
+        """Return the JSON-serializable settings that determine the output of `encode` and `fit`.
 
-        Units are kept on disk for later runs under it, beside the hash of the file that defines this class: settings
-        belong in it, versions of libraries, and code of other files. None, the default, keeps nothing.
+        They are part of the cache key, beside the hash of the file that defines this class. Include settings, library
+        versions and a hash of other files' code. None, the default, disables caching.
         """
         return None
 
     def position_values(self, units: Units) -> Tensor:
-        """Where each column of an example stands, in `unit`: (A, N) float, with as many axes as have that unit.
+        """Return each token's position in `unit`: (A, N) float, with only the axes measured in that unit.
 
-        What a column at `NOWHERE` has here is read by nobody.
+        The values of a token at `NO_POSITION` are never read.
         """
         return units.positions.float()
 
     @final
     def forward(self, raw: Any) -> Tensor:
-        """One raw example as its D x N matrix."""
+        """Return the D x N matrix of one raw example."""
         values, positions = self.encode(raw)
         device = next((parameter.device for parameter in self.parameters()), None)
         return self.embed(values[None].to(device), positions[None].to(device))[0]
