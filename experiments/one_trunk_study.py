@@ -49,7 +49,11 @@ def emotify(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> 
 def one_trunk_study(
     *, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING, seeds: tuple[int, ...] = (0, 1, 2)
 ) -> uf.Comparison:
-    """Compare three real data sets alone, together and in transfer; `tokens` is the budget of each task."""
+    """Compare three real data sets alone, together and in transfer; `tokens` is the budget of each task.
+
+    Args:
+        seeds: Random seeds; each condition is trained once per seed.
+    """
     return uf.Comparison(
         "one_trunk_study",
         [multi30k, fashion_mnist, emotify],

@@ -37,7 +37,11 @@ def noises(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> u
 def pictures_and_sound(
     *, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING, seeds: tuple[int, ...] = (0, 1, 2)
 ) -> uf.Comparison:
-    """Transfer a trunk between pictures and sound: frozen, with trained norms, and trained whole, beside controls."""
+    """Transfer a trunk between pictures and sound: frozen, with trained norms, and trained whole, beside controls.
+
+    Args:
+        seeds: Random seeds; each condition is trained once per seed.
+    """
     return uf.Comparison(
         "pictures_and_sound",
         [photographs, noises],

@@ -25,8 +25,8 @@ from .heads.rnn_decoders import AdditiveHead as AdditiveHead
 from .heads.rnn_decoders import LuongHead as LuongHead
 from .heads.rnn_decoders import RecurrentHead as RecurrentHead
 from .heads.transformer_decoder import TranslationHead as TranslationHead
-from .inference.load import Model as Model
-from .inference.load import load as load
+from .inference.model import Model as Model
+from .inference.model import load as load
 from .inference.translator import Translator as Translator
 from .launch import run as run
 from .network import Network as Network

@@ -1,4 +1,4 @@
-"""load: a trained model from its run's folder."""
+"""Trained models: `load` opens the one of a run's folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
