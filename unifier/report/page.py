@@ -1,13 +1,12 @@
-"""Result files to one self-contained HTML page.
-
-Every figure that a study's rows allow."""
+"""The report: one self-contained HTML page from the result files of a run or a comparison."""
 
 import base64
+import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -23,13 +22,14 @@ from unifier.report.conditions import (
 )
 from unifier.report.estimates import count_noun
 from unifier.report.plot_curves import draw_curves
-from unifier.report.plot_layers import draw_gradients, draw_representation
+from unifier.report.plot_layers import draw_gradients, draw_representation, layer_name
 from unifier.report.plot_scaling import draw_efficiency, draw_sweeps
 from unifier.report.plot_scores import draw_confusions, draw_grids, draw_joint, draw_lengths, draw_scores
 from unifier.report.plot_style import FigureWriter, SavedFigure, plot_style, task_colors
 from unifier.report.read_results import Results, collect_results, read_results
 from unifier.report.summary import summarize
 from unifier.report.tables import (
+    TextTable,
     alignment_table,
     attention_table,
     control_table,
@@ -38,6 +38,34 @@ from unifier.report.tables import (
     score_tables,
     similarity_table,
 )
+from unifier.report.transfer import retained_scores
+
+MAX_PAGE_BYTES = 4_600_000
+"""Maximum size of the pictures and sounds of a page in bytes; with its text, a page stays below 5 MB."""
+
+NUM_FIRST_SAMPLES = 2
+"""Number of test examples per task directly below the answer."""
+
+MAX_SAMPLES = 6
+"""Maximum number of test examples per task."""
+
+GLOSSARY = {
+    "task": "a data set, the tokenizer of its inputs, and a head that predicts its targets",
+    "trunk": "the network between tokenizer and head, which several tasks can share",
+    "token": "one vector that a trunk reads, such as a piece of a word, a patch of a picture or a frame of sound",
+    "solo": "a task that is trained on a trunk of its own",
+    "joint": "several tasks that are trained together on one trunk",
+    "transfer": "a trunk that was trained on one task and is used for another",
+    "frozen": "the trunk's weights do not change; only tokenizer and head are trained",
+    "norms trained": "of the trunk, only the normalization layers are trained",
+    "random": "a trunk that no task has trained, as a control",
+    "shuffled": "a trained trunk whose weights were permuted, as a control",
+    "normalized": "a score on a scale on which chance is 0 and a reference result is 100",
+    "95 % interval": "a range that contains the true mean in 95 of 100 repetitions, by Student's t",
+    "CKA": "centered kernel alignment, the similarity of two trunks' outputs for the same examples, from 0 to 1",
+    "BLEU": "the overlap of a translation with a reference translation, from 0 to 100",
+}
+"""Explanations of the report's terms. A page explains the terms that it uses."""
 
 TEMPLATES = Environment(
     loader=PackageLoader("unifier", "report"),
@@ -48,231 +76,286 @@ TEMPLATES = Environment(
 )
 
 
-MAX_PAGE_BYTES = 4_600_000
-"""Characters of pictures and sounds in a page, so that with its text it stays below 5 MB."""
+class PageFigure(NamedTuple):
+    """A figure on the page."""
+
+    source: str
+    """A data URL."""
+    alt: str
+    caption: str
 
 
-MAX_SAMPLES = 6
-"""Samples of an task."""
+@final
+class PageBudget:
+    """The space that is left for a page's pictures and sounds, and the number of those that did not fit."""
+
+    def __init__(self) -> None:
+        self.bytes_left, self.num_refused = MAX_PAGE_BYTES, 0
+
+    def take(self, data: str) -> str:
+        """Return the data if it fits on the page, and an empty text otherwise."""
+        if len(data) > self.bytes_left:
+            self.num_refused += 1
+            return ""
+        self.bytes_left -= len(data)
+        return data
+
+    def take_svg(self, svg: str) -> str:
+        """Return an SVG as a data URL. Inlined, the clip paths of two figures could have the same id."""
+        return self.take("data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode())
+
+    def problems(self) -> list[str]:
+        """Return a line about the pictures and sounds that did not fit, if there are any."""
+        if not self.num_refused:
+            return []
+        return [
+            f"{self.num_refused} of the pictures and sounds left out to keep this page small; see the runs' folders"
+        ]
 
 
 def write_report(folder: Path, content: Mapping[str, Any]) -> Path:
-    """Write report.html and figures/ beside the result.json or comparison.json whose content is given.
+    """Write report.html and figures/ for a result.json or comparison.json, and return the page's path.
 
-    Returns the page's path.
+    Args:
+        folder: The folder of the run or the comparison.
+        content: The content of its JSON file, which need not be written yet.
     """
-    return _write(folder, collect_results(folder, content))
+    return _write_page(folder, collect_results(folder, content))
 
 
 def report_on(folder: Path) -> tuple[Path, list[str]]:
-    """Write the report of a run's or a comparison's folder anew, or of one that holds several.
+    """Write the report of a folder of one or more runs and comparisons.
 
-    Returns the page's path, and a line for each run that is left out or not whole. Raises InputError where there is
-    nothing to report.
+    Returns:
+        The page's path, and a line for each run that is left out or incomplete.
+
+    Raises:
+        InputError: The folder contains no finished run.
     """
-    study = read_results(folder)
-    return _write(folder, study), study.problems
+    results = read_results(folder)
+    return _write_page(folder, results), results.problems
 
 
-def _write(folder: Path, study: Results) -> Path:
-    found = group_conditions(study.rows)
-    labels = {id(row): condition.label for condition in found for row in condition.rows}
-    room, drawn = PageBudget(), draw_figures(study, folder)
-    figures: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for one in drawn:
-        if data := room.svg(one.path):
-            figures[one.section].append((one.alt, data))
-    shown = _shown(found)
-    samples = {task: kept for task, row in shown.items() if (kept := _samples(row, task, room))}
+def draw_figures(results: Results, folder: Path) -> list[SavedFigure]:
+    """Draw every figure that the results allow, and write it with its numbers below the folder."""
+    conditions = group_conditions(results.rows)
+    if not conditions:
+        return []
+    writer = FigureWriter(folder, task_colors(list(dict.fromkeys(condition.task for condition in conditions))))
+    with plot_style():
+        return [
+            *draw_scores(conditions, writer),
+            *draw_confusions(conditions, writer),
+            *draw_lengths(conditions, writer),
+            *draw_curves(conditions, writer),
+            *draw_grids(conditions, writer),
+            *draw_joint(conditions, writer),
+            *draw_gradients(results.rows, writer),
+            *draw_efficiency(conditions, writer),
+            *draw_sweeps(conditions, writer),
+            *draw_representation(results.representation, writer),
+        ]
+
+
+def _write_page(folder: Path, results: Results) -> Path:
+    conditions = group_conditions(results.rows)
+    labels = {id(row): condition.label for condition in conditions for row in condition.rows}
+    sample_rows = _sample_rows(conditions)
+    budget = PageBudget()
+    # The page's space goes to the samples at its top first, then to the figures, then to the other samples.
+    first = slice(NUM_FIRST_SAMPLES)
+    samples = {task: rows for task, row in sample_rows.items() if (rows := _read_samples(row, task, first, budget))}
+    figures: dict[str, list[PageFigure]] = defaultdict(list)
+    saved = draw_figures(results, folder)
+    for figure in saved:
+        if source := budget.take_svg(figure.svg):
+            figures[figure.section].append(PageFigure(source, figure.alt, figure.note))
+    figures["attention"] = _attention_figures(conditions, sample_rows, budget)
+    rest = slice(NUM_FIRST_SAMPLES, MAX_SAMPLES)
+    controls, strongest = control_table(conditions), _strongest_transfer(conditions)
     page = TEMPLATES.get_template("page.html").render(
-        numeric=_numeric,
-        title=study.name.replace("_", " "),
-        status=study.status,
-        question=study.question,
-        answer=summarize(found),
-        extent=_extent(study.rows),
-        matching=describe_matching(found),
-        scores=score_tables(found),
-        legend=_legend(found),
+        is_numeric=_is_numeric,
+        is_correct=_is_correct,
+        glossary=_glossary,
+        title=results.name.replace("_", " "),
+        status=results.status,
+        question=results.question,
+        answer=summarize(conditions),
+        size=_size(results.rows),
+        is_comparison=len(conditions) > len({condition.task for condition in conditions}),
+        matching=describe_matching(conditions),
+        scores=score_tables(conditions),
+        legend=_legend(conditions),
         figures=figures,
-        controls=control_table(found),
-        likeness={one.alt: similarity_table(one.table) for one in drawn if one.section == "representation"},
-        attention=_attention(found, shown, room),
-        attention_table=attention_table(found),
-        alignment_table=alignment_table(found),
+        strongest=[line for line in controls if (line["task"], line["condition"]) == strongest],
+        controls=controls,
+        similarity={figure.alt: _similarity_table(figure) for figure in saved if figure.section == "representation"},
+        attention_table=attention_table(conditions),
+        alignment_table=alignment_table(conditions),
         samples=samples,
-        shown={task: f"{labels[id(row)]}, {_draw(row)}" for task, row in shown.items()},
-        problems=[*study.problems, *room.left_out()],
-        runs=run_table(study.rows, labels),
-        data={row["task"]: data_of(row) for row in reversed(study.rows)},
+        more_samples={task: _read_samples(sample_rows[task], task, rest, budget) for task in samples},
+        predicted_by={task: f"{labels[id(row)]}, {_draw_name(row)}" for task, row in sample_rows.items()},
+        problems=[*results.problems, *budget.problems()],
+        runs=run_table(results.rows, labels),
+        data={row["task"]: data_of(row) for row in reversed(results.rows)},
         left_out=_left_out,
-        settings=_settings(study.rows),
-        origins=_origins(study.rows),
-        commands=_commands(study),
+        settings=_settings(results.rows),
+        origins=_origins(results.rows),
+        commands=list(dict.fromkeys(_command(recipe, settings) for recipe, settings in results.recipes)),
     )
     path = folder / "report.html"
     write_text(path, page)
     return path
 
 
-def _legend(found: Sequence[Condition]) -> str:
-    """What the table of scores needs to be read."""
+def _glossary(page: str) -> dict[str, str]:
+    """Return the terms that the text of a page uses, with their explanations."""
+    text = re.sub(r"<[^>]*>", " ", page)
+    return {term: meaning for term, meaning in GLOSSARY.items() if re.search(rf"\b{term}s?\b", text, re.IGNORECASE)}
+
+
+def _legend(conditions: Sequence[Condition]) -> str:
+    """Explain the columns that the tables of scores have."""
     notes = {
-        "Normalized: 0 is chance, 100 the reference named below.": any(one.normalized_score for one in found),
-        "± is half the width of a 95 % confidence interval over seeds, or over folds in cross-validation; there is "
-        "none where all scores are equal.": any(one.score.half is not None for one in found),
+        "Normalized: 0 is chance, 100 the reference named below.": any(one.normalized_score for one in conditions),
+        "± is half the width of a 95 % confidence interval over seeds, or over folds in cross-validation. Scores that "
+        "are all equal have none.": any(one.score.half_width is not None for one in conditions),
     }
-    return " ".join(note for note, holds in notes.items() if holds)
+    return " ".join(note for note, applies in notes.items() if applies)
 
 
 def _left_out(data: Mapping[str, Any]) -> str:
-    """How many examples a set was trained and tested without, and why."""
+    """Return the number of examples that a data set was used without, by reason."""
     counts = {"unreadable": sum(data.get("skipped", {}).values()), **data.get("dropped", {})}
-    return ", ".join(f"{lost:,} ({reason})" for reason, lost in counts.items() if lost)
+    return ", ".join(f"{count:,} ({reason})" for reason, count in counts.items() if count)
 
 
-def _numeric(lines: Sequence[Mapping[str, str]], name: str) -> bool:
-    """Whether a column's figures should stand below one another, flush right."""
-    return all(line[name][:1] in "0123456789+−–" for line in lines)
+def _is_numeric(table: TextTable, name: str) -> bool:
+    """Return True if a column holds numbers, which are aligned right."""
+    return all(line[name][:1] in "0123456789+−–" for line in table)
 
 
-@final
-class PageBudget:
-    """What a page still has room for; counts what it has not."""
-
-    def __init__(self) -> None:
-        self.left, self.refused = MAX_PAGE_BYTES, 0
-
-    def take(self, data: str) -> str:
-        """The data, or nothing where the page would grow too large."""
-        if len(data) > self.left:
-            self.refused += 1
-            return ""
-        self.left -= len(data)
-        return data
-
-    def svg(self, path: Path) -> str:
-        """A figure as an image and not as elements of the page: two figures' clip paths may bear the same name."""
-        return self.take("data:image/svg+xml;base64," + base64.b64encode(path.read_bytes()).decode())
-
-    def left_out(self) -> list[str]:
-        """What to say of it."""
-        if not self.refused:
-            return []
-        return [f"{self.refused} of the pictures and sounds left out to keep this page small; see the runs' folders"]
+def _is_correct(sample: Mapping[str, str]) -> bool:
+    """Return True if a prediction equals its target, apart from its probability."""
+    return re.sub(r" \(\d+%\)$", "", sample["prediction"]) == sample["target"]
 
 
-def _shown(found: Sequence[Condition]) -> dict[str, ResultRow]:
-    """For each task the run whose samples and attention are shown: its own trunk's, best on validation, first seed."""
-    shown: dict[str, ResultRow] = {}
-    for condition in by_priority(found):
+def _strongest_transfer(conditions: Sequence[Condition]) -> tuple[str, str] | None:
+    """Return the task and the label of the frozen trunk that keeps most of its score."""
+    retained = [score for score in retained_scores(conditions) if score.share]
+    return (retained[0].task, retained[0].frozen.label) if retained else None
+
+
+def _similarity_table(figure: SavedFigure) -> TextTable:
+    """Return the table of a similarity figure with the layer names of its drawing."""
+    return similarity_table([{**line, "layer": layer_name(line["layer"])} for line in figure.table])
+
+
+def _sample_rows(conditions: Sequence[Condition]) -> dict[str, ResultRow]:
+    """Return the run of each task whose samples and attention are shown.
+
+    It is a run on the task's own trunk if there is one, else of the condition that is best on validation, and of the
+    first seed.
+    """
+    rows: dict[str, ResultRow] = {}
+    for condition in by_priority(conditions):
         for row in sorted(condition.rows, key=lambda row: row["seed"]):
             if row["folder"]:
-                shown.setdefault(condition.task, row)
-    return {condition.task: shown[condition.task] for condition in found if condition.task in shown}
+                rows.setdefault(condition.task, row)
+    return {condition.task: rows[condition.task] for condition in conditions if condition.task in rows}
 
 
-def _samples(row: ResultRow, task: str, room: PageBudget) -> list[dict[str, str]]:
+def _read_samples(row: ResultRow, task: str, part: slice, budget: PageBudget) -> list[dict[str, str]]:
+    """Read some of a run's test examples with their predictions; pictures and sounds count against the budget."""
     path = row["folder"] / "samples.json"
-    rows: Iterable[Mapping[str, str]] = read_json(path).get(task, ())[:MAX_SAMPLES] if path.exists() else ()
+    samples: Iterable[Mapping[str, str]] = read_json(path).get(task, [])[part] if path.exists() else ()
     return [
-        {**sample, **{kind: room.take(sample[kind]) for kind in ("image", "audio") if kind in sample}}
-        for sample in rows
+        {**sample, **{kind: budget.take(sample[kind]) for kind in ("image", "audio") if kind in sample}}
+        for sample in samples
     ]
 
 
-def _attention(found: Sequence[Condition], shown: Mapping[str, ResultRow], room: PageBudget) -> list[tuple[str, str]]:
-    """Pictures of attention, each below what it is of: the shown run's, and one of each condition that aligns words."""
-    aligning = {(line["task"], line["trunk"]) for line in alignment_table(found)}
-    pictures: list[tuple[str, str]] = []
-    for one in found:
-        for row in one.rows:
-            own = row is shown.get(one.task)
-            if own or (row is one.rows[0] and row["folder"] and (one.task, one.label) in aligning):
-                paths = sorted((row["folder"] / "figures").glob(f"attention-{one.task}-*.svg"))
-                said = f"{one.task}: {one.label}, seed {row['seed']}"
-                pictures += [(said, data) for path in (paths if own else paths[:1]) if (data := room.svg(path))]
-    return pictures
+def _attention_figures(
+    conditions: Sequence[Condition], sample_rows: Mapping[str, ResultRow], budget: PageBudget
+) -> list[PageFigure]:
+    """Return the attention maps of each task's sample run, and one map of each condition that aligns words."""
+    aligned = {(line["task"], line["trunk"]) for line in alignment_table(conditions)}
+    figures: list[PageFigure] = []
+    for condition in conditions:
+        for row in condition.rows:
+            is_sample = row is sample_rows.get(condition.task)
+            is_first = row is condition.rows[0] and row["folder"] and (condition.task, condition.label) in aligned
+            if is_sample or is_first:
+                paths = sorted((row["folder"] / "figures").glob(f"attention-{condition.task}-*.svg"))
+                caption = f"{condition.task}: {condition.label}, {_draw_name(row)}"
+                figures += [
+                    PageFigure(source, f"attention, {caption}", caption)
+                    for path in (paths if is_sample else paths[:1])
+                    if (source := budget.take_svg(path.read_text(encoding="utf-8")))
+                ]
+    return figures
 
 
-def _extent(rows: Sequence[ResultRow]) -> str:
-    runs = len({str(row["folder"] or id(row)) for row in rows})
-    seeds, tasks = len({row["seed"] for row in rows}), len({row["task"] for row in rows})
-    folds = {row["fold"] for row in rows if "fold" in row}
-    there = {"task": tasks, "run": runs, "seed": seeds} | ({"fold": len(folds)} if folds else {})
-    return " · ".join(count_noun(number, noun) for noun, number in there.items())
+def _size(rows: Sequence[ResultRow]) -> str:
+    """Return the number of tasks, runs, seeds and folds."""
+    counts = {
+        "task": len({row["task"] for row in rows}),
+        "run": len({str(row["folder"] or id(row)) for row in rows}),
+        "seed": len({row["seed"] for row in rows}),
+    }
+    if folds := {row["fold"] for row in rows if "fold" in row}:
+        counts["fold"] = len(folds)
+    return " · ".join(count_noun(number, noun) for noun, number in counts.items())
 
 
-def _draw(row: ResultRow) -> str:
+def _draw_name(row: ResultRow) -> str:
+    """Return a row's seed, after its fold if it has one."""
     seed = f"seed {row['seed']}"
     return f"fold {row['fold']}, {seed}" if "fold" in row else seed
 
 
 def _settings(rows: Sequence[ResultRow]) -> dict[str, dict[str, str]]:
-    """Each experiment's settings, those values that differ between its runs side by side."""
-    found: dict[str, dict[str, dict[str, None]]] = {}
+    """Return each experiment's settings; the values of a setting that differs between runs are joined."""
+    values: dict[str, dict[str, dict[str, None]]] = {}
     for row in rows:
-        own = found.setdefault(row["experiment"], {})
+        of_experiment = values.setdefault(row["experiment"], {})
         for name, value in row["result"].get("settings", {}).items():
-            own.setdefault(name, {})[format_setting(value)] = None
-    return {name: {key: " | ".join(values) for key, values in own.items()} for name, own in found.items()}
+            of_experiment.setdefault(name, {})[format_setting(value)] = None
+    return {name: {key: " | ".join(texts) for key, texts in settings.items()} for name, settings in values.items()}
 
 
 def _origins(rows: Sequence[ResultRow]) -> dict[str, list[str]]:
-    """What the page says once of all runs, or each way in which they differ in it."""
+    """Return the metrics' signatures, score ranges, versions, commits and machines of all runs, each once."""
     results = [row["result"] for row in rows]
-    said = {
+    texts = {
         "metrics": [f"{name}: {text}" for result in results for name, text in result.get("signatures", {}).items()],
-        "scales": [
-            f"{row['task']}, {scale['metric']}: chance {scale['chance']:g}, "
-            + (
-                f"reference {scale['reference']:g} ({scale['origin']})"
-                if scale.get("reference") is not None
-                else "no reference"
-            )
-            for row in rows
-            if (scale := row_score_range(row))
-        ],
+        "scales": [_describe_range(row, limits) for row in rows if (limits := row_score_range(row))],
         "versions": [
             ", ".join(f"{name} {text}" for name, text in result.get("versions", {}).items()) for result in results
         ],
         "commit": [result.get("commit", "") for result in results],
         "machine": [result.get("machine", "") for result in results],
     }
-    return {name: [text for text in dict.fromkeys(texts) if text] for name, texts in said.items()}
+    return {name: [line for line in dict.fromkeys(lines) if line] for name, lines in texts.items()}
 
 
-def _commands(study: Results) -> list[str]:
-    """What repeats it: one command, or one for each run that was started by itself."""
-    return list(dict.fromkeys(_command(reference, settings) for reference, settings in study.repeats))
+def _describe_range(row: ResultRow, limits: Mapping[str, Any]) -> str:
+    reference = "no reference"
+    if limits.get("reference") is not None:
+        reference = f"reference {limits['reference']:g} ({limits['origin']})"
+    return f"{row['task']}, {limits['metric']}: chance {limits['chance']:g}, {reference}"
 
 
-def _command(reference: str, settings: Mapping[str, Any]) -> str:
-    """With the file as seen from here, or its name alone: where else it lies is nobody's who reads the page."""
-    text, _, name = reference.rpartition(":")
-    file, here = Path(text), Path.cwd()
-    seen = file.relative_to(here) if file.is_relative_to(here) else Path(file.name)
-    given = [f"{seen}" if name == file.stem else f"{seen}:{name}"]
-    given += [f"{key}={format_setting(value)}" for key, value in settings.items()]
-    return shlex.join(["unifier", "run", *given])
+def _command(recipe: str, settings: Mapping[str, Any]) -> str:
+    """Return the command that runs a recipe FILE:name again from any folder.
 
-
-def draw_figures(study: Results, folder: Path) -> list[SavedFigure]:
-    """Write all figures, and their numbers, below a folder."""
-    found = group_conditions(study.rows)
-    if not found:
-        return []
-    sheet = FigureWriter(folder, task_colors(list(dict.fromkeys(one.task for one in found))))
-    with plot_style():
-        return [
-            *draw_scores(found, sheet),
-            *draw_confusions(found, sheet),
-            *draw_lengths(found, sheet),
-            *draw_curves(found, sheet),
-            *draw_grids(found, sheet),
-            *draw_joint(found, sheet),
-            *draw_gradients(study.rows, sheet),
-            *draw_efficiency(found, sheet),
-            *draw_sweeps(found, sheet),
-            *draw_representation(study.representation, sheet),
-        ]
+    An installed recipe is called by its name, and any other by the absolute path of its file.
+    """
+    text, _, name = recipe.rpartition(":")
+    file, package = Path(text), Path(__file__).resolve().parents[1]
+    # In a checkout the recipes lie beside the package, in an installation inside it.
+    installed = file.parent in (package / "experiments", package.parent / "experiments")
+    target = file.stem if installed else str(file.absolute())
+    arguments = [target if name == file.stem else f"{target}:{name}"]
+    arguments += [f"{key}={format_setting(value)}" for key, value in settings.items()]
+    return shlex.join(["unifier", "run", *arguments])

@@ -1,4 +1,4 @@
-"""Attention maps: between words, over a picture, along a sound."""
+"""Attention maps: between words, over an image, and along a sound."""
 
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
@@ -12,38 +12,19 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from unifier.report.plot_style import STYLE, plot_style
+from unifier.report.plot_style import FIGURE_STYLE, plot_style
 
 GRAY = "#7b828b"
-"""A gray that is read on white and on black."""
-
+"""A gray that is legible on white and on black."""
 
 BLUE, ORANGE = "#2f7df6", "#f08a24"
 
+COLOR_SETTINGS = ("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor", "xtick.color", "ytick.color")
 
-INK_FROM = ("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor", "xtick.color", "ytick.color")
-
-
-ATTENTION_STYLE: dict[Any, Any] = STYLE | {"axes.grid": False} | dict.fromkeys(INK_FROM, GRAY)
-
+ATTENTION_STYLE: dict[Any, Any] = FIGURE_STYLE | {"axes.grid": False} | dict.fromkeys(COLOR_SETTINGS, GRAY)
 
 MAX_FRAMES = 256
-"""A longer sound's are averaged: a drawing has no more pixels, and should be a small file."""
-
-
-def _glass(color: str, strongest: float) -> LinearSegmentedColormap:
-    """From nothing to a color of some opacity, over whatever lies beneath."""
-    return LinearSegmentedColormap.from_list(color, [(*to_rgb(color), alpha) for alpha in (0, strongest)])
-
-
-@contextmanager
-def _drawing(path: Path, width: float, height: float) -> Generator[Figure]:
-    """A figure of that many inches, saved as SVG on a transparent ground; pictures lie in it as PNG."""
-    with plot_style(ATTENTION_STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        yield figure
-        path.parent.mkdir(exist_ok=True)
-        figure.savefig(path, transparent=True, dpi=100, metadata={"Date": None})
+"""Maximum number of drawn frames. More frames are averaged, which keeps the file small."""
 
 
 def draw_alignment(
@@ -53,11 +34,19 @@ def draw_alignment(
     attention: NDArray[np.floating],
     gold: Collection[tuple[int, int]] = (),
 ) -> None:
-    """Attention (target words, source words), with the cells (source, target) of the true alignment outlined."""
+    """Draw attention between the words of two sentences.
+
+    Args:
+        path: The SVG file to write.
+        source: The words that are attended to.
+        target: The words that attend.
+        attention: Weights (target words, source words) from 0 to 1.
+        gold: The cells (source, target) of the true alignment, which are outlined.
+    """
     cell = 0.3
     with _drawing(path, 1.5 + cell * len(source), 1.5 + cell * len(target)) as figure:
         axes = figure.add_subplot()
-        axes.imshow(attention, cmap=_glass(BLUE, 1), vmin=0, vmax=1, interpolation="nearest")
+        axes.imshow(attention, cmap=_transparent_colors(BLUE, 1), vmin=0, vmax=1, interpolation="nearest")
         for s, t in gold:
             axes.add_patch(Rectangle((s - 0.5, t - 0.5), 1, 1, fill=False, edgecolor=ORANGE, linewidth=1.6))
         axes.set_xticks(range(len(source)), source, rotation=60, ha="left", rotation_mode="anchor")
@@ -71,52 +60,83 @@ def draw_alignment(
         axes.set_xlabel("outlined: the true alignment" if gold else "")
 
 
-def draw_over_picture(
+def draw_over_image(
     path: Path,
-    picture: NDArray[np.uint8],
+    image: NDArray[np.uint8],
     received: NDArray[np.floating],
     box: tuple[float, float, float, float],
-    said: str,
+    title: str,
 ) -> None:
-    """A picture (height, width, 1 or 3), and what attention its patches (rows, columns) receive.
+    """Draw an image, and beside it the attention that its patches receive.
 
-    `box` is where the patches lie: left, right, bottom and top, in pixels.
+    Args:
+        path: The SVG file to write.
+        image: Pixels (height, width, 1 or 3).
+        received: Attention per patch (rows, columns), relative to uniform attention.
+        box: The area of the patches in pixels: left, right, bottom, top.
+        title: The title of the image.
     """
-    height, width = picture.shape[:2]
-    gray = picture.mean(2)
+    height, width = image.shape[:2]
+    gray = image.mean(2)
     with _drawing(path, 6.2, 2.6 * min(max(height / width, 0.5), 2) + 0.3) as figure:
         left, right = figure.subplots(1, 2)
         extent = (0, width, height, 0)
-        left.imshow(picture if picture.shape[2] == 3 else gray, cmap="gray", vmin=0, vmax=255, extent=extent)
-        left.set_title(said)
-        right.imshow(gray, cmap="gray", vmin=-255, vmax=255, extent=extent)  # lifted, to show color on black
-        shown = right.imshow(received, cmap=_glass(ORANGE, 0.9), vmin=0, extent=box, interpolation="nearest")
+        left.imshow(image if image.shape[2] == 3 else gray, cmap="gray", vmin=0, vmax=255, extent=extent)
+        left.set_title(title)
+        right.imshow(gray, cmap="gray", vmin=-255, vmax=255, extent=extent)  # Lifted, so that color shows on black.
+        heat = right.imshow(
+            received, cmap=_transparent_colors(ORANGE, 0.9), vmin=0, extent=box, interpolation="nearest"
+        )
         right.set(title="attention received", xlim=(0, width), ylim=(height, 0))
         for axes in (left, right):
             axes.set_axis_off()
-        bar = figure.colorbar(shown, ax=right, shrink=0.8, ticks=MaxNLocator(4))
+        bar = figure.colorbar(heat, ax=right, shrink=0.8, ticks=MaxNLocator(4))
         bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
         bar.set_label("relative to uniform attention")
 
 
-def draw_over_sound(
+def draw_over_audio(
     path: Path,
     spectrogram: NDArray[np.floating],
     span: tuple[float, float],
     times: NDArray[np.floating],
     received: NDArray[np.floating],
-    said: str,
+    title: str,
 ) -> None:
-    """A spectrogram (bands, frames) from second to second, and below it what attention each time (N,) receives."""
+    """Draw a spectrogram, and below it the attention that each time receives.
+
+    Args:
+        path: The SVG file to write.
+        spectrogram: Log-mel energies (bands, frames).
+        span: The start and the end of the spectrogram in seconds.
+        times: The times (N,) of the tokens in seconds.
+        received: Attention per token (N,), relative to uniform attention.
+        title: The title of the spectrogram.
+    """
     bands, frames = spectrogram.shape
     step = -(-frames // MAX_FRAMES)
-    shown = np.stack([part.mean(1) for part in np.array_split(spectrogram, -(-frames // step), axis=1)], 1)
+    means = np.stack([part.mean(1) for part in np.array_split(spectrogram, -(-frames // step), axis=1)], 1)
     with _drawing(path, 6.4, 3.6) as figure:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-        above.imshow(shown, cmap="magma", origin="lower", aspect="auto", extent=(*span, 0, bands), interpolation="none")
-        above.set(title=said, ylabel="mel band")
+        above.imshow(means, cmap="magma", origin="lower", aspect="auto", extent=(*span, 0, bands), interpolation="none")
+        above.set(title=title, ylabel="mel band")
         below.fill_between(times, received, step="mid", color=ORANGE, alpha=0.35, linewidth=0)
         below.step(times, received, where="mid", color=ORANGE, linewidth=1.4)
         below.axhline(1, color=GRAY, linewidth=0.8, linestyle=":")
-        below.text(span[1], 1, " uniform", va="center", fontsize=8, clip_on=False)
+        below.text(span[1], 1, " uniform", va="center", fontsize=9, clip_on=False)
         below.set(xlabel="seconds", ylabel="attention\nreceived", xlim=span, ylim=(0, None))
+
+
+@contextmanager
+def _drawing(path: Path, width: float, height: float) -> Generator[Figure]:
+    """Provide a figure of a size in inches, and save it as SVG on a transparent background."""
+    with plot_style(ATTENTION_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure
+        path.parent.mkdir(exist_ok=True)
+        figure.savefig(path, transparent=True, dpi=100, metadata={"Date": None})
+
+
+def _transparent_colors(color: str, opacity: float) -> LinearSegmentedColormap:
+    """Return a colormap from fully transparent to a color with the given opacity."""
+    return LinearSegmentedColormap.from_list(color, [(*to_rgb(color), alpha) for alpha in (0, opacity)])

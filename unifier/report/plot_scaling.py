@@ -1,81 +1,107 @@
-"""Error over the share of training examples with its power law, and score over the cost of a setting."""
+"""Figures of cost: error over the share of training examples, and score over the cost of a setting."""
 
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from unifier.report.conditions import Condition
-from unifier.report.estimates import format_number, plain_name
-from unifier.report.plot_style import SOFT, FigureWriter, LineEnd, SavedFigure, dots, label_ends, panel
-from unifier.report.scaling_law import efficiencies, sweep_points
+from unifier.report.estimates import display_name, format_number
+from unifier.report.plot_scores import bar_lengths, score_limits
+from unifier.report.plot_style import (
+    MUTED,
+    FigureWriter,
+    LineEnd,
+    SavedFigure,
+    create_panel,
+    label_ends,
+    plot_intervals,
+)
+from unifier.report.scaling_law import DataEfficiency, SweepPoint, efficiencies, sweep_points
 
 
-def draw_efficiency(conditions: Sequence[Condition], sheet: FigureWriter) -> list[SavedFigure]:
-    """Error over share, one panel an task, both logarithmic."""
-    drawn: list[SavedFigure] = []
-    for one in efficiencies(conditions):
-        color = sheet.colors[one.task]
-        figure, axes = panel()
-        means = np.array([error.mean for error in one.errors])
-        halves = np.array([error.half or 0.0 for error in one.errors])
-        # An interval that reaches below 0 has no end on a logarithmic axis.
-        dots(axes, one.shares, means, color, yerr=[np.minimum(halves, 0.9 * means), halves])
-        law = ""
-        if one.law:
-            x = np.geomspace(min(one.shares), max(one.shares), 60)
-            axes.plot(x, one.law.at(x), color=color, alpha=0.6, linewidth=1.4)
-            law = f"exponent {format_number(one.law.b, 2)} ± {format_number(one.law.half_of_b, 2)}"
-        axes.set(xscale="log", yscale="log", title=one.name, xlabel="share of the training examples")
-        axes.set_ylabel("error")
-        axes.set_xticks(one.shares, [f"{100 * share:g} %" for share in one.shares])
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        table = [
-            {"share": share, "error": error.mean, "half interval": "" if error.half is None else error.half}
-            | (
-                {"law": float(one.law.at(np.array(share))), "b": one.law.b, "half interval of b": one.law.half_of_b}
-                if one.law
-                else {}
-            )
-            for share, error in zip(one.shares, one.errors, strict=True)
-        ]
-        note = f"Error: {one.perfect:g} minus {plain_name(one.unit)}. " + (
-            f"Power law a n^-b + c: {law}" if law else "No power law: too few shares, or no fit"
-        )
-        alt = f"error over share of examples, {one.name}"
-        drawn.append(sheet.save(figure, f"efficiency-{one.name}", "efficiency", alt, table, note))
-    return drawn
+def draw_efficiency(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
+    """Draw error over the share of training examples with its power law, one log-log panel per task."""
+    by_task = {condition.task: condition for condition in conditions}
+    return [_draw_efficiency(efficiency, by_task[efficiency.task], writer) for efficiency in efficiencies(conditions)]
 
 
-def draw_sweeps(conditions: Sequence[Condition], sheet: FigureWriter) -> list[SavedFigure]:
-    """Score over columns an example and over FLOPs, where the settings of a sweep change them."""
-    drawn: list[SavedFigure] = []
+def _draw_efficiency(efficiency: DataEfficiency, condition: Condition, writer: FigureWriter) -> SavedFigure:
+    """Draw one panel; `condition` is any condition of the task, and gives the range of its scores."""
+    law, shares, errors = efficiency.law, efficiency.shares, efficiency.errors
+    figure, axes = create_panel()
+    color = writer.colors[efficiency.task]
+    lowest_score, _ = score_limits(condition, normalized=efficiency.unit != condition.metric)
+    # An interval that reaches 0 has no lower end on a logarithmic axis, so it is cut at a tenth of the error.
+    limits = [(0.1 * error.mean, efficiency.max_score - lowest_score) for error in errors]
+    lengths = [bar_lengths(error, limit) for error, limit in zip(errors, limits, strict=True)]
+    plot_intervals(axes, shares, [error.mean for error in errors], color, yerr=np.transpose(lengths))
+    fit = "No power law: too few shares, or no fit"
+    if law:
+        x = np.geomspace(min(shares), max(shares), 60)
+        axes.plot(x, law.predict(x), color=color, alpha=0.6, linewidth=1.4)
+        fit = f"Power law a n^-b + c: exponent {format_number(law.b, 2)} ± {format_number(law.b_half_width, 2)}"
+    axes.set(xscale="log", yscale="log", title=efficiency.name, xlabel="share of the training examples", ylabel="error")
+    axes.set_xticks(shares, [f"{100 * share:g} %" for share in shares])
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    exponent = {"b": law.b, "half interval of b": law.b_half_width} if law else {}
+    table = [
+        {"share": share, "error": error.mean, "half interval": "" if error.half_width is None else error.half_width}
+        | ({"law": float(law.predict(np.array(share)))} if law else {})
+        | exponent
+        for share, error in zip(shares, errors, strict=True)
+    ]
+    note = f"Error: {efficiency.max_score:g} minus {display_name(efficiency.unit)}. {fit}"
+    alt = f"error over share of examples, {efficiency.name}"
+    return writer.save(figure, f"efficiency-{efficiency.name}", "efficiency", alt, table, note)
+
+
+def draw_sweeps(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
+    """Draw score over tokens per example and over FLOPs, if the settings of a sweep change them."""
+    figures: list[SavedFigure] = []
     for task, points in sweep_points(conditions).items():
-        metric = next(one.metric for one in conditions if one.task == task)
-        for axis, said in (("columns", "columns an example"), ("flops", "FLOPs of training")):
-            x = [getattr(point, axis) for point in points]
-            if max(x) < 1.02 * min(x):
-                continue
-            figure, axes = panel(4.0)
-            heights = [point.score.mean for point in points]
-            halves = [point.score.half for point in points]
-            dots(axes, x, heights, sheet.colors[task], yerr=[half or 0.0 for half in halves])
-            axes.set(xscale="log", title=task, xlabel=said, ylabel=f"test {plain_name(metric)}")
-            axes.margins(x=0.2)
-            # Within a decade a logarithmic axis takes all ticks of a linear one, whose names would run together.
-            few = MaxNLocator(3) if max(x) < 10 * min(x) else LogLocator()
-            axes.xaxis.set_major_locator(few)
-            axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-            axes.xaxis.set_minor_formatter(NullFormatter())
-            label_ends(
-                axes, [LineEnd(y, point.label, SOFT, at) for point, at, y in zip(points, x, heights, strict=True)]
-            )
-            table = [
-                {"setting": point.label, axis: at, metric: height, "half interval": "" if half is None else half}
-                for point, at, height, half in zip(points, x, heights, halves, strict=True)
-            ]
-            drawn.append(sheet.save(figure, f"sweep-{task}-{axis}", "sweeps", f"{metric} over {said}, {task}", table))
-    return drawn
+        condition = next(condition for condition in conditions if condition.task == task)
+        figures += _draw_sweep(
+            condition, points, "tokens per example", [point.tokens_per_example for point in points], writer
+        )
+        figures += _draw_sweep(condition, points, "FLOPs of training", [point.flops for point in points], writer)
+    return figures
+
+
+def _draw_sweep(
+    condition: Condition, points: Sequence[SweepPoint], cost: str, x: Sequence[float], writer: FigureWriter
+) -> list[SavedFigure]:
+    """Draw the scores of some settings over their cost `x`, named `cost`; nothing if all cost the same."""
+    if max(x) < 1.02 * min(x):
+        return []
+    task, metric = condition.task, condition.metric
+    y = [point.score.mean for point in points]
+    figure, axes = create_panel(4.6)
+    lengths = [bar_lengths(point.score, score_limits(condition)) for point in points]
+    plot_intervals(axes, x, y, writer.colors[task], yerr=np.transpose(lengths))
+    axes.set(xscale="log", title=task, xlabel=cost, ylabel=f"test {display_name(metric)}")
+    axes.margins(x=0.2)
+    _set_cost_ticks(axes, x)
+    label_ends(axes, [LineEnd(score, point.label, MUTED, at) for point, at, score in zip(points, x, y, strict=True)])
+    table = [
+        {
+            "setting": point.label,
+            cost: at,
+            metric: point.score.mean,
+            "half interval": "" if point.score.half_width is None else point.score.half_width,
+        }
+        for point, at in zip(points, x, strict=True)
+    ]
+    name = f"sweep-{task}-{cost.split()[0].lower()}"
+    return [writer.save(figure, name, "sweeps", f"{metric} over {cost}, {task}", table)]
+
+
+def _set_cost_ticks(axes: Axes, costs: Sequence[float]) -> None:
+    # Within one decade a logarithmic axis uses all ticks of a linear axis, and their labels would overlap.
+    axes.xaxis.set_major_locator(MaxNLocator(3) if max(costs) < 10 * min(costs) else LogLocator())
+    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    axes.xaxis.set_minor_formatter(NullFormatter())

@@ -1,11 +1,6 @@
-"""Scores with their intervals, and joint minus solo.
+"""Figures of test scores: intervals, joint minus solo, transfer, confusion matrices, and BLEU by length."""
 
-Heat maps with their numbers: the transfer matrix, and settings by tasks.
-
-Confusion matrices as heat maps.
-
-BLEU over the length of the input."""
-
+import math
 import textwrap
 from collections.abc import Sequence
 from statistics import fmean
@@ -17,241 +12,309 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from unifier.files import read_json
-from unifier.report.conditions import Condition, by_priority
-from unifier.report.estimates import Estimate, format_number, list_names, plain_name, plus_minus
-from unifier.report.plot_curves import chosen_of, line_styles, select_conditions
-from unifier.report.plot_style import INK, SOFT, FigureWriter, LineEnd, SavedFigure, dots, heat_map, label_ends, panel
+from unifier.report.conditions import Condition, by_priority, row_score_range
+from unifier.report.estimates import Estimate, display_name, format_number, join_nonempty, plus_minus
+from unifier.report.plot_curves import describe_selection, line_styles, select_conditions
+from unifier.report.plot_style import (
+    INK,
+    LABEL_SIZE,
+    MUTED,
+    FigureWriter,
+    LineEnd,
+    SavedFigure,
+    create_panel,
+    label_ends,
+    plot_heat_map,
+    plot_intervals,
+)
 from unifier.report.summary import JointEffect, joint_effect
 from unifier.report.tables import describe_matching
 from unifier.report.transfer import TransferGrid, setting_grid, transfer_grids
 
 MAX_CONDITIONS = 18
-"""Conditions of an task that are drawn: those of a ladder, or a transfer with all its controls."""
+"""Maximum number of a task's conditions in a figure; a transfer with all its controls has fewer."""
+
+MAX_NUMBERED_CLASSES = 20
+"""Confusion matrices of more classes have no numbers in their cells."""
+
+MAX_CLASSES = 60
+"""Confusion matrices of more classes are not drawn."""
+
+MAJORITY_FACTOR = 1.5
+"""A note gives the majority baseline if the largest class exceeds its even share by this factor."""
+
+LETTER_WIDTH = 0.075
+"""Mean width of a letter, in inches."""
 
 
-def draw_scores(conditions: Sequence[Condition], sheet: FigureWriter) -> list[SavedFigure]:
-    """Every task's conditions, normalized where all can be; the raw score stands beside each."""
+def score_limits(condition: Condition, *, normalized: bool = False) -> tuple[float, float]:
+    """Return the lowest and the highest possible score of a condition's metric.
+
+    Both are infinite if the highest score is unknown. A metric with scores below 0, such as R2, has no lowest score.
+    """
+    highest = condition.max_score
+    if highest is None:
+        return -math.inf, math.inf
+    lowest = 0.0 if min(condition.scores.values()) >= 0 else -math.inf
+    if normalized:
+        limits = row_score_range(condition.rows[0])
+        lowest, highest = (
+            100 * (score - limits["chance"]) / (limits["reference"] - limits["chance"]) for score in (lowest, highest)
+        )
+    return lowest, highest
+
+
+def bar_lengths(estimate: Estimate, limits: tuple[float, float]) -> tuple[float, float]:
+    """Return the lengths of an interval's bar below and above the mean, clipped to the possible scores."""
+    half = estimate.half_width or 0.0
+    low, high = limits
+    return min(half, max(estimate.mean - low, 0.0)), min(half, max(high - estimate.mean, 0.0))
+
+
+def draw_scores(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
+    """Draw the score of each condition with its interval, normalized if every task has a reference."""
     if len(conditions) < 2:
         return []
-    scaled = all(one.normalized_score for one in conditions)
-    tasks = list(dict.fromkeys(one.task for one in conditions))
-    groups = [select_conditions([one for one in conditions if one.task == task], MAX_CONDITIONS) for task in tasks]
-    lines = sum(len(group) for group in groups) + (len(tasks) if max(map(len, groups)) > 1 else 0)
-    names = [one.label for group in groups if len(group) > 1 for one in group]
-    figure, axes = panel(3.6 + 0.07 * max(map(len, [*tasks, *names])), 0.9 + 0.24 * lines)
+    normalized = all(condition.normalized_score for condition in conditions)
+    tasks = list(dict.fromkeys(condition.task for condition in conditions))
+    groups = [
+        select_conditions([condition for condition in conditions if condition.task == task], MAX_CONDITIONS)
+        for task in tasks
+    ]
+    num_lines = sum(map(len, groups)) + (len(tasks) if max(map(len, groups)) > 1 else 0)
+    names = [condition.label for group in groups if len(group) > 1 for condition in group]
+    figure, axes = create_panel(4.0 + LETTER_WIDTH * max(map(len, [*tasks, *names])), 0.7 + 0.25 * num_lines)
     height, ticks = 0.0, list[tuple[float, str, str]]()
     for task, group in zip(tasks, groups, strict=True):
         if len(group) > 1:
-            ticks.append((height, task, sheet.colors[task]))
+            ticks.append((height, task, writer.colors[task]))
             height -= 1
-        for one in group:
-            shown = one.shown if scaled else one.score
-            said = f"{plus_minus(one.score)} {plain_name(one.metric)}"
-            _line(axes, shown, height, sheet.colors[task], said)
-            ticks.append((height, one.label if len(group) > 1 else task, INK))
+        for condition in group:
+            estimate = condition.display_score if normalized else condition.score
+            text = f"{plus_minus(condition.score)} {display_name(condition.metric)}"
+            limits = score_limits(condition, normalized=normalized)
+            _draw_interval(axes, estimate, limits, height, writer.colors[task], text)
+            ticks.append((height, condition.label if len(group) > 1 else task, INK))
             height -= 1
-    axes.set(xlabel="normalized score (0 chance, 100 reference)" if scaled else "score, each in its own metric")
-    axes.set_yticks([tick for tick, _, _ in ticks], [text for _, text, _ in ticks])
-    for text, (_, _, color) in zip(axes.get_yticklabels(), ticks, strict=True):
-        text.set_color(color)
-        text.set_fontweight("normal" if color == INK else "bold")  # an task's name above its conditions
-    axes.set_ylim(height + 0.4, 0.6)
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    if scaled and axes.get_xlim()[1] > 100:
-        axes.axvline(100, color=SOFT, linewidth=1, linestyle=":")
+    axes.set(xlabel="normalized score (0 chance, 100 reference)" if normalized else "score, each in its own metric")
+    _set_names(axes, ticks)
+    if normalized and axes.get_xlim()[1] > 100:
+        axes.axvline(100, color=MUTED, linewidth=1, linestyle=":")
     table = [
-        {"task": one.task, "condition": one.label, "metric": one.metric, **_cells(one.score, "raw")}
-        | (_cells(one.normalized_score, "normalized") if one.normalized_score else {})
-        for one in conditions
+        {"task": condition.task, "condition": condition.label, "metric": condition.metric}
+        | _interval_cells(condition.score, "raw")
+        | (_interval_cells(condition.normalized_score, "normalized") if condition.normalized_score else {})
+        for condition in conditions
     ]
-    several = any(one.score.half is not None for one in conditions)
-    over = " or ".join(dict.fromkeys(one.unit for one in conditions))
-    bar = f"Bar: 95 % interval over {over}s" if several else f"No interval over {over}s"
-    shown = [one for group in groups for one in group]
-    note = list_names(bar, chosen_of(shown, conditions), _matching(conditions), between=". ")
-    many = "every condition" if len(shown) == len(conditions) else f"{len(shown)} of {len(conditions)} conditions"
-    alt = f"{'normalized' if scaled else 'raw'} scores of {many} with their intervals"
-    return [sheet.save(figure, "scores", "scores", alt, table, note)]
+    drawn = [condition for group in groups for condition in group]
+    unit = " or ".join(dict.fromkeys(f"{condition.unit}s" for condition in conditions))
+    several = any(condition.score.half_width is not None for condition in conditions)
+    bar = f"Bar: 95 % interval over {unit}, within the possible scores" if several else f"No interval over {unit}"
+    note = join_nonempty(bar, describe_selection(drawn, conditions), _matching_note(conditions), between=". ")
+    every = "every condition" if len(drawn) == len(conditions) else f"{len(drawn)} of {len(conditions)} conditions"
+    alt = f"{'normalized' if normalized else 'raw'} scores of {every} with their intervals"
+    return [writer.save(figure, "scores", "scores", alt, table, note)]
 
 
-def _matching(conditions: Sequence[Condition]) -> str:
-    """`matching_of` as one line: said once if it is the same for all tasks, else per task."""
-    said = describe_matching(conditions)
-    if len(set(said.values())) == 1:
-        return next(iter(said.values()))
-    return ". ".join(f"{task}: {text[0].lower()}{text[1:]}" for task, text in said.items())
+def draw_joint(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
+    """Draw joint minus solo scores of each task, one figure per joint trunk."""
+    compared = [condition for condition in conditions if condition.has(start=None, trainable="all")]
+    return [_draw_joint(effect, _matching_note(compared), writer) for effect in joint_effect(conditions)]
 
 
-def draw_joint(conditions: Sequence[Condition], sheet: FigureWriter) -> list[SavedFigure]:
-    """What one trunk for all gains each task over a trunk of its own."""
-    held = [one for one in conditions if one.has(start=None, trainable="all")]
-    return [_joint(found, _matching(held), sheet) for found in joint_effect(conditions)]
+def _draw_joint(effect: JointEffect, matching: str, writer: FigureWriter) -> SavedFigure:
+    gains = {**effect.task_gains, **({"mean": effect.mean_gain} if effect.mean_gain else {})}
+    heading = ["joint minus solo", *textwrap.wrap(effect.settings, 36)]
+    width = 3.4 + LETTER_WIDTH * max(map(len, gains))
+    figure, axes = create_panel(width, 0.8 + 0.17 * len(heading) + 0.32 * len(gains))
+    for k, (task, gain) in enumerate(gains.items()):
+        text = plus_minus(gain, signed=True)
+        _draw_interval(axes, gain, (-math.inf, math.inf), -k, writer.colors.get(task, INK), text)
+    axes.axvline(0, color=MUTED, linewidth=1)
+    xlabel = effect.unit if effect.mean_gain else f"{effect.unit}, each task in its own metric"
+    axes.set(title="\n".join(heading), xlabel=xlabel)
+    _set_names(axes, [(-k, task, INK) for k, task in enumerate(gains)])
+    table = [{"task": task, **_interval_cells(gain, "joint minus solo")} for task, gain in gains.items()]
+    unit = next(iter(gains.values())).unit
+    several = any(gain.half_width is not None for gain in gains.values())
+    bar = f"Bar: 95 % interval, paired by {unit}" if several else f"No interval over {unit}s"
+    name = join_nonempty("joint minus solo", effect.settings)
+    note = join_nonempty(bar, matching, between=". ")
+    return writer.save(figure, name, "joint", f"{name}, task by task", table, note)
 
 
-def _joint(found: JointEffect, matched: str, sheet: FigureWriter) -> SavedFigure:
-    title = list_names("joint minus solo", found.settings)
-    lines = {**found.tasks, **({"mean": found.overall} if found.overall else {})}
-    heading = ["joint minus solo", *textwrap.wrap(found.settings, 36)]
-    figure, axes = panel(2.6 + 0.07 * max(map(len, lines)), 0.95 + 0.17 * len(heading) + 0.3 * len(lines))
-    for k, (task, gain) in enumerate(lines.items()):
-        _line(axes, gain, -k, sheet.colors.get(task, INK), plus_minus(gain, signed=True))
-    axes.axvline(0, color=SOFT, linewidth=1)
-    axes.set_yticks([-k for k in range(len(lines))], list(lines))
-    axes.set_ylim(0.6 - len(lines), 0.6)
-    axes.set(
-        title="\n".join(heading),
-        xlabel=found.unit if found.overall else f"{found.unit}, each task in its own metric",
-    )
-    axes.tick_params(axis="y", length=0, labelcolor=INK)
-    axes.grid(axis="y", visible=False)
-    axes.spines["left"].set_visible(False)
-    table = [{"task": task, **_cells(gain, "joint minus solo")} for task, gain in lines.items()]
-    over = next(iter(lines.values())).unit
-    several = any(gain.half is not None for gain in lines.values())
-    bar = f"Bar: 95 % interval, paired by {over}" if several else f"No interval over {over}s"
-    note = list_names(bar, matched, between=". ")
-    return sheet.save(figure, title, "answer", f"{title}, task by task", table, note)
+def draw_grids(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
+    """Draw the transfer matrices on one color scale, and a matrix of settings by tasks."""
+    grids = transfer_grids(conditions)
+    limits = _limits(grids)
+    figures = [_draw_grid(grid, f"transfer-{grid.title}", "transfer", limits, writer) for grid in grids]
+    if settings := setting_grid(conditions):
+        figures.append(_draw_grid(settings, "settings-by-task", "sweeps", _limits([settings]), writer))
+    return figures
 
 
-def _line(axes: Axes, shown: Estimate, height: float, color: str, said: str) -> None:
-    """A dot with its interval, and at the right what is said of it."""
-    dots(axes, shown.mean, height, color, xerr=shown.half)
-    axes.annotate(said, (1.03, height), xycoords=("axes fraction", "data"), va="center", color=SOFT, fontsize=8)
+def _limits(grids: Sequence[TransferGrid]) -> tuple[float, float]:
+    """Return the lowest and the highest value of some matrices."""
+    values = [cell for grid in grids for row in grid.cells for cell in row if cell is not None]
+    return min(values, default=0.0), max(values, default=0.0)
 
 
-def _cells(found: Estimate, name: str) -> dict[str, float | int | str]:
-    ends = {"low": "" if found.low is None else found.low, "high": "" if found.high is None else found.high}
-    return {name: found.mean, f"{name} low": ends["low"], f"{name} high": ends["high"], f"{found.unit}s": found.size}
-
-
-def draw_grids(conditions: Sequence[Condition], sheet: FigureWriter) -> list[SavedFigure]:
-    """One heat map for each of what was tuned and varied, all in one scale; one of the settings that tasks share."""
-    moved = transfer_grids(conditions)
-    values = [cell for grid in moved for line in grid.cells for cell in line if cell is not None]
-    drawn = [_grid_map(grid, f"transfer-{grid.title}", "transfer", values, sheet) for grid in moved]
-    if grid := setting_grid(conditions):
-        values = [cell for line in grid.cells for cell in line if cell is not None]
-        drawn.append(_grid_map(grid, "settings-by-task", "sweeps", values, sheet))
-    return drawn
-
-
-def _grid_map(grid: TransferGrid, file: str, section: str, values: Sequence[float], sheet: FigureWriter) -> SavedFigure:
-    wide = max(0.5, 0.085 * max(map(len, grid.columns)))  # so that names stand beside each other
-    width = 0.4 + 0.07 * max(map(len, grid.rows)) + wide * len(grid.columns)
-    name, _, settings = grid.title.partition(", ")
-    heading = [name, *textwrap.wrap(settings, round(13 * width))]
-    figure, axes = panel(width, 0.7 + 0.17 * len(heading) + 0.3 * len(grid.rows))
-    cells = np.array([[np.nan if cell is None else cell for cell in line] for line in grid.cells])
-    said = [["–" if cell is None else format_number(cell) for cell in line] for line in grid.cells]
-    heat_map(axes, cells, (min(values), max(values)), said, grid.rows, grid.columns)
+def _draw_grid(
+    grid: TransferGrid, name: str, section: str, limits: tuple[float, float], writer: FigureWriter
+) -> SavedFigure:
+    # Columns are wide enough for their names to stand beside each other.
+    column_width = max(0.65, 0.09 * max(map(len, grid.columns)))
+    width = 0.4 + LETTER_WIDTH * max(map(len, grid.rows)) + column_width * len(grid.columns)
+    title, _, settings = grid.title.partition(", ")
+    heading = [title, *textwrap.wrap(settings, round(12 * width))]
+    figure, axes = create_panel(width, 0.7 + 0.19 * len(heading) + 0.32 * len(grid.rows))
+    cells = np.array([[np.nan if cell is None else cell for cell in row] for row in grid.cells])
+    texts = [["–" if cell is None else format_number(cell) for cell in row] for row in grid.cells]
+    plot_heat_map(axes, cells, limits, texts, grid.rows, grid.columns)
     axes.xaxis.tick_top()
-    for text, line in zip(axes.get_yticklabels(), grid.rows, strict=True):
-        if line in grid.controls:
-            text.set_color(SOFT)
-    figure.suptitle("\n".join(heading), x=0.01, ha="left", fontsize=10, fontweight="bold")
+    for label, row in zip(axes.get_yticklabels(), grid.rows, strict=True):
+        if row in grid.controls:
+            label.set_color(MUTED)
+    figure.suptitle("\n".join(heading), x=0.01, ha="left", fontsize=11, fontweight="bold")
     table = [
-        {"": line, **{task: "" if cell is None else cell for task, cell in zip(grid.columns, of_line, strict=True)}}
-        for line, of_line in zip(grid.rows, grid.cells, strict=True)
+        {"": name} | {task: "" if cell is None else cell for task, cell in zip(grid.columns, row, strict=True)}
+        for name, row in zip(grid.rows, grid.cells, strict=True)
     ]
-    return sheet.save(figure, file, section, f"{grid.unit}, {grid.title}", table, grid.unit[0].upper() + grid.unit[1:])
+    note = grid.unit[0].upper() + grid.unit[1:]
+    return writer.save(figure, name, section, f"{grid.unit}, {grid.title}", table, note)
 
 
-NUMBERED = 20
-"""Of more classes than that cells are drawn without their numbers."""
+def draw_confusions(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
+    """Draw a confusion matrix per classification task: all runs of its first condition, by priority, that has one."""
+    figures: list[SavedFigure] = []
+    for task in dict.fromkeys(condition.task for condition in conditions):
+        ranked = by_priority([condition for condition in conditions if condition.task == task])
+        for condition in ranked:
+            if confusion := _read_confusions(condition):
+                labels, counts = confusion
+                if len(labels) <= MAX_CLASSES:
+                    figures.append(_draw_confusion(condition, labels, counts, writer))
+                break
+    return figures
 
 
-MAX_CLASSES = 60
-"""Of more classes than that there is no such figure."""
-
-
-UNEVEN = 1.5
-"""Where the commonest class is so many times its even share, what it alone would score is said."""
-
-
-def draw_confusions(conditions: Sequence[Condition], sheet: FigureWriter) -> list[SavedFigure]:
-    """One heat map for each task of one label an example: its foremost condition that tells, all runs together."""
-    drawn: list[SavedFigure] = []
-    for task in dict.fromkeys(one.task for one in conditions):
-        own = by_priority([one for one in conditions if one.task == task])
-        told = next(((one, *found) for one in own if (found := _counted(one))), None)
-        if told is not None and len(told[1]) <= MAX_CLASSES:
-            drawn.append(_confusion_map(*told, sheet))
-    return drawn
-
-
-def _counted(condition: Condition) -> tuple[list[str], NDArray[np.int64]] | None:
-    """Labels, and the counts of all runs that tell (true, said); None where none does."""
-    files = [row["folder"] / "confusions.json" for row in condition.rows if row["folder"]]
-    runs: list[dict[str, Any]] = [
-        kept for one in files if one.exists() and (kept := read_json(one).get(condition.task))
-    ]
+def _read_confusions(condition: Condition) -> tuple[list[str], NDArray[np.int64]] | None:
+    """Return the labels and the counts (true, predicted) summed over runs; None if no run has any."""
+    runs = _read_artifacts(condition, "confusions.json")
     if not runs:
         return None
     labels = runs[0]["labels"]
-    return labels, np.sum([kept["counts"] for kept in runs if kept["labels"] == labels], axis=0)
+    return labels, np.sum([run["counts"] for run in runs if run["labels"] == labels], axis=0)
 
 
-def _confusion_map(
-    condition: Condition, labels: list[str], counts: NDArray[np.int64], sheet: FigureWriter
+def _draw_confusion(
+    condition: Condition, labels: list[str], counts: NDArray[np.int64], writer: FigureWriter
 ) -> SavedFigure:
-    numbered = len(labels) <= NUMBERED
-    side, longest = (0.3 if numbered else 0.15) * len(labels), 0.07 * max(map(len, labels))
-    figure, axes = panel(max(side + longest + 0.6, 2.4), side + longest + 0.9)
+    numbered = len(labels) <= MAX_NUMBERED_CLASSES
+    longest = max(map(len, labels))
+    side = (0.32 if numbered else 0.15) * len(labels) + LETTER_WIDTH * longest
+    figure, axes = create_panel(max(side + 0.7, 2.6), side + 0.95)
     shares = counts / counts.sum(1, keepdims=True).clip(min=1)
-    said = [[f"{100 * share:.0f}" if numbered and share else "" for share in line] for line in shares]
-    heat_map(axes, shares, (0, 1), said, labels, labels, size=8)
-    axes.tick_params(labelsize=8 if numbered else 6)
-    axes.tick_params("x", rotation=90 if max(map(len, labels)) > 2 else 0)
+    texts = [[f"{100 * share:.0f}" if numbered and share else "" for share in row] for row in shares]
+    plot_heat_map(axes, shares, (0, 1), texts, labels, labels, size=8.5)
+    axes.tick_params(labelsize=9 if numbered else 6)
+    axes.tick_params("x", rotation=90 if longest > 2 else 0)
     axes.set(title=condition.task, xlabel="predicted", ylabel="true")
     table = [
-        {"task": condition.task, "condition": condition.label, "true": true, "predicted": said, "count": int(count)}
-        for true, line in zip(labels, counts, strict=True)
-        for said, count in zip(labels, line, strict=True)
+        {"task": condition.task, "condition": condition.label, "true": true, "predicted": label, "count": int(count)}
+        for true, row in zip(labels, counts, strict=True)
+        for label, count in zip(labels, row, strict=True)
     ]
     note = f"Rows: % of a class's test examples by predicted class; {condition.label}, {counts.sum():,} predictions"
-    share = counts.sum(1) / counts.sum()
-    if share.max() > UNEVEN / len(labels):
-        note += f". Always predicting {labels[share.argmax()]} would score {100 * share.max():.1f} %"
-    alt = f"confusion matrix, {condition.task}"
-    return sheet.save(figure, f"confusions-{condition.task}", "confusions", alt, table, note)
+    class_shares = counts.sum(1) / counts.sum()
+    if class_shares.max() > MAJORITY_FACTOR / len(labels):
+        note += f". Always predicting {labels[class_shares.argmax()]} would score {100 * class_shares.max():.1f} %"
+    name, alt = f"confusions-{condition.task}", f"confusion matrix, {condition.task}"
+    return writer.save(figure, name, "confusions", alt, table, note)
 
 
-MAX_LINES = 18
-"""Lines that one panel holds."""
+def draw_lengths(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
+    """Draw BLEU over input length, a panel per text task and a line per condition."""
+    figures: list[SavedFigure] = []
+    for task in dict.fromkeys(condition.task for condition in conditions):
+        of_task = [condition for condition in conditions if condition.task == task]
+        selected = select_conditions(of_task, MAX_CONDITIONS)
+        if buckets := {condition: means for condition in selected if (means := _mean_buckets(condition))}:
+            figures.append(_draw_lengths(of_task, buckets, writer))
+    return figures
 
 
-def draw_lengths(conditions: Sequence[Condition], sheet: FigureWriter) -> list[SavedFigure]:
-    """One panel for each task whose runs tell: a line a condition, the mean over seeds."""
-    drawn: list[SavedFigure] = []
-    for task in dict.fromkeys(one.task for one in conditions):
-        own = [one for one in conditions if one.task == task]
-        lines = [(one, points) for one in select_conditions(own, MAX_LINES) if (points := _points(one))]
-        if not lines:
-            continue
-        figure, axes = panel(4.0)
-        ends: list[LineEnd] = []
-        styles = line_styles(own, sheet)
-        for one, points in lines:
-            color, dashes = styles[one]
-            x, y = [point["words"] for point in points], [point["bleu"] for point in points]
-            axes.plot(x, y, dashes, marker="o", markersize=3, color=color)
-            ends.append(LineEnd(y[-1], one.label, color))
-        axes.set(title=task, xlabel="words of the input", ylabel="test BLEU")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        label_ends(axes, ends)
-        table = [{"task": task, "condition": one.label, **point} for one, points in lines for point in points]
-        chosen = chosen_of([one for one, _ in lines], own)
-        note = list_names("Each point is a group of like length", chosen, between=". ")
-        alt = f"BLEU over the length of the input, {task}"
-        drawn.append(sheet.save(figure, f"lengths-{task}", "lengths", alt, table, note))
-    return drawn
+def _draw_lengths(
+    conditions: Sequence[Condition], buckets: dict[Condition, list[dict[str, float]]], writer: FigureWriter
+) -> SavedFigure:
+    """Draw the panel of one task from the length buckets of its drawn conditions."""
+    task = conditions[0].task
+    figure, axes = create_panel(4.6)
+    ends: list[LineEnd] = []
+    styles = line_styles(conditions, writer)
+    for condition, points in buckets.items():
+        color, style = styles[condition]
+        x, y = [point["words"] for point in points], [point["bleu"] for point in points]
+        axes.plot(x, y, style, marker="o", markersize=3, color=color)
+        ends.append(LineEnd(y[-1], condition.label, color))
+    axes.set(title=task, xlabel="words of the input", ylabel="test BLEU")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    label_ends(axes, ends)
+    table = [
+        {"task": task, "condition": condition.label, **point}
+        for condition, points in buckets.items()
+        for point in points
+    ]
+    selection = describe_selection(list(buckets), conditions)
+    note = join_nonempty("Each point is a group of similar length", selection, between=". ")
+    return writer.save(figure, f"lengths-{task}", "lengths", f"BLEU over input length, {task}", table, note)
 
 
-def _points(condition: Condition) -> list[dict[str, float]]:
-    """Each group of the test split, with the mean of its scores over seeds."""
-    files = [row["folder"] / "lengths.json" for row in condition.rows if row["folder"]]
-    runs = [kept for file in files if file.exists() and (kept := read_json(file).get(condition.task))]
-    runs = [kept for kept in runs if [one["to"] for one in kept] == [one["to"] for one in runs[0]]]  # not other folds'
-    return [{**place[0], "bleu": fmean(one["bleu"] for one in place)} for place in zip(*runs, strict=False)]
+def _mean_buckets(condition: Condition) -> list[dict[str, float]]:
+    """Return the length buckets of the test split with BLEU averaged over runs."""
+    runs = _read_artifacts(condition, "lengths.json")
+    # Another fold has other test examples, and so other buckets.
+    runs = [run for run in runs if [bucket["to"] for bucket in run] == [bucket["to"] for bucket in runs[0]]]
+    return [{**group[0], "bleu": fmean(bucket["bleu"] for bucket in group)} for group in zip(*runs, strict=False)]
+
+
+def _read_artifacts(condition: Condition, name: str) -> list[Any]:
+    """Read a condition's part of a JSON file from the folders of its runs, skipping runs without it."""
+    paths = [row["folder"] / name for row in condition.rows if row["folder"]]
+    return [content for path in paths if path.exists() and (content := read_json(path).get(condition.task))]
+
+
+def _matching_note(conditions: Sequence[Condition]) -> str:
+    """Describe the matched costs in one line: once if they are equal for all tasks, else per task."""
+    by_task = describe_matching(conditions)
+    if len(set(by_task.values())) == 1:
+        return next(iter(by_task.values()))
+    return ". ".join(f"{task}: {text[0].lower()}{text[1:]}" for task, text in by_task.items())
+
+
+def _draw_interval(
+    axes: Axes, estimate: Estimate, limits: tuple[float, float], height: float, color: str, text: str
+) -> None:
+    """Draw a dot with its interval, and a text to the right of the panel."""
+    plot_intervals(axes, estimate.mean, height, color, xerr=np.transpose([bar_lengths(estimate, limits)]))
+    axes.annotate(
+        text, (1.03, height), xycoords=("axes fraction", "data"), va="center", color=MUTED, fontsize=LABEL_SIZE
+    )
+
+
+def _set_names(axes: Axes, ticks: Sequence[tuple[float, str, str]]) -> None:
+    """Write a name at each height of a panel without a vertical axis; a name in a task's color is a heading."""
+    axes.set_yticks([height for height, _, _ in ticks], [text for _, text, _ in ticks])
+    for label, (_, _, color) in zip(axes.get_yticklabels(), ticks, strict=True):
+        label.set_color(color)
+        label.set_fontweight("normal" if color == INK else "bold")
+    axes.set_ylim(ticks[-1][0] - 0.6, 0.6)
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+
+
+def _interval_cells(estimate: Estimate, name: str) -> dict[str, float | int | str]:
+    """Return a table's cells of an estimate: the mean, both ends of its interval, and the number of seeds or folds."""
+    low, high = ("" if end is None else end for end in (estimate.low, estimate.high))
+    return {name: estimate.mean, f"{name} low": low, f"{name} high": high, f"{estimate.unit}s": estimate.num_values}

@@ -1,4 +1,4 @@
-"""What all figures share: colors, fonts, and the SVG with its numbers as CSV."""
+"""The look of all figures: colors, fonts and labels, and the SVG and CSV files that hold them."""
 
 import io
 import itertools
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, final
+from xml.sax.saxutils import escape
 
 import matplotlib as mpl
 import numpy as np
@@ -21,55 +22,56 @@ from scipy.optimize import isotonic_regression
 
 from unifier.files import write_csv, write_text
 
-INK, SOFT = "#2b3138", "#6b737d"
-
+INK, MUTED = "#2b3138", "#5f6771"
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#b3589a", "#b07c00", "#3d95c9")
-"""Told apart with every kind of color vision, after Okabe and Ito; light ones darkened to be read on white."""
+"""The Okabe-Ito palette, safe for color-blind readers, with its light colors darkened for a white page."""
 
+DARK_COLORS = {INK: "#e3e6ea", MUTED: "#a9b2bc", "#0072b2": "#4aa8e8", "#d55e00": "#ff8a3d", "#009e73": "#2bc79a"}
+"""The replacement of each color under a dark color scheme."""
 
-DARK = {INK: "#e3e6ea", SOFT: "#9aa3ad", "#0072b2": "#4aa8e8", "#d55e00": "#ff8a3d", "#009e73": "#2bc79a"}
-"""What colors become where the reader's screen is dark."""
+HEAT_MAP_COLORS = LinearSegmentedColormap.from_list("shades", ["#e8eff6", "#7fb2d9", "#0b5a94"])
 
-
-SHADES = LinearSegmentedColormap.from_list("shades", ["#e8eff6", "#7fb2d9", "#0b5a94"])
-"""Of a heat map, from the least to the most."""
-
-
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text: it can be searched, and read aloud
-    "svg.hashsalt": "unifier",  # the same figures give the same file
+FIGURE_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # Text stays text, so that it can be searched and read aloud.
+    "svg.hashsalt": "unifier",  # Equal figures give equal files.
     "font.family": "sans-serif",
     "font.sans-serif": ["Helvetica", "Arial", "DejaVu Sans"],
-    "font.size": 9,
-    "axes.titlesize": 10,
+    "font.size": 10,
+    "axes.titlesize": 11,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": SOFT,
-    "axes.labelcolor": SOFT,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": MUTED,
     "axes.titlecolor": INK,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": SOFT,
+    "grid.color": MUTED,
     "grid.alpha": 0.18,
     "grid.linewidth": 0.7,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
     "text.color": INK,
     "lines.linewidth": 1.8,
     "lines.solid_capstyle": "round",
     "savefig.transparent": True,
-    "text.parse_math": False,  # what has a name of the user's may hold a dollar
+    "text.parse_math": False,  # Names that users choose may contain a dollar sign.
 }
+
+LABEL_SIZE = 9
+"""Font size of the labels in a figure, in points."""
+
+NOTE_SIZE, NOTE_LINE = 9, 12.5
+"""Font size and line height of a figure's note, in points."""
 
 
 @contextmanager
-def plot_style(style: dict[Any, Any] = STYLE) -> Generator[None]:
-    """What figures are drawn and saved in."""
-    with mpl.rc_context(style), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the reader's own font is used
+def plot_style(style: Mapping[Any, Any] = FIGURE_STYLE) -> Generator[None]:
+    """Draw and save figures in this style, and ignore warnings about glyphs that the reader's fonts have."""
+    with mpl.rc_context(dict(style)), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
 
@@ -79,97 +81,116 @@ class SavedFigure:
     """A figure on disk."""
 
     section: str
-    """The part of the page that it belongs to."""
+    """The section of the page that shows it."""
     path: Path
     alt: str
-    """What it shows, for who cannot see it."""
+    """A description for readers who cannot see it."""
     table: Sequence[Mapping[str, Any]]
     """The numbers that it shows."""
+    note: str = ""
+    """How to read it; a caption on the page, and text below the drawing in the SVG file."""
+    svg: str = ""
+    """The drawing without its note."""
 
 
 @final
 @dataclass(frozen=True)
 class FigureWriter:
-    """Where figures go, and the color of each task."""
+    """Saves figures below a folder and gives each task one color in all of them."""
 
     folder: Path
-    """A run's or a comparison's; figures lie in its folder of that name."""
+    """The folder of a run or a comparison; the figures go to its subfolder `figures`."""
     colors: Mapping[str, str]
+    """The color of each task."""
     used_names: set[str] = field(default_factory=set[str])
-    """The names of its figures so far."""
+    """The file names, without suffix, of the figures saved so far."""
 
     def save(
         self, figure: Figure, name: str, section: str, alt: str, table: Sequence[Mapping[str, Any]], note: str = ""
     ) -> SavedFigure:
-        """Write figures/<name>.svg, the note beneath it, and figures/<name>.csv with the numbers that it shows."""
-        at = self.folder / "figures"
-        at.mkdir(parents=True, exist_ok=True)
-        if note:
-            lines = textwrap.wrap(note, round(figure.get_figwidth() * 19))
-            figure.set_figheight(figure.get_figheight() + 0.13 * len(lines))
-            figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=7.5, color=SOFT)
-        file = io.StringIO()
-        figure.savefig(file, format="svg", metadata={"Date": None, "Title": alt})
-        rules = "".join(
-            f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
-            for light, dark in DARK.items()
-            for kind in ("fill", "stroke")
-        )
-        dark = f"@media (prefers-color-scheme: dark){{{rules}}}"
-        own = re.sub(r"[^\w.]+", "-", name)  # settings stand in names, and hold anything
-        names = (own if k == 1 else f"{own}-{k}" for k in itertools.count(1))
-        own = next(name for name in names if name not in self.used_names)
-        self.used_names.add(own)
-        path = at / f"{own}.svg"
-        write_text(path, file.getvalue().replace("</style>", f"{dark}</style>", 1))
+        """Write figures/NAME.svg, and figures/NAME.csv with its numbers.
+
+        Args:
+            figure: The drawing.
+            name: The file name without suffix; unsafe characters become dashes, and a used name gets a number.
+            section: The section of the page that shows the figure.
+            alt: A description for readers who cannot see it.
+            table: The numbers that it shows.
+            note: How to read it, added below the drawing in the file.
+        """
+        folder = self.folder / "figures"
+        folder.mkdir(parents=True, exist_ok=True)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Title": alt})
+        svg = buffer.getvalue().replace("</style>", f"{_dark_rules()}</style>", 1)
+        path = folder / f"{self._unused(name)}.svg"
+        write_text(path, _add_note(svg, textwrap.wrap(note, round(figure.get_figwidth() * 16))))
         write_csv(path.with_suffix(".csv"), table)
-        return SavedFigure(section, path, alt, table)
+        return SavedFigure(section, path, alt, table, note, svg)
+
+    def _unused(self, name: str) -> str:
+        """Reserve a file name; settings are part of names and may hold any character."""
+        stem = re.sub(r"[^\w.]+", "-", name)
+        names = (stem if k == 1 else f"{stem}-{k}" for k in itertools.count(1))
+        unused = next(name for name in names if name not in self.used_names)
+        self.used_names.add(unused)
+        return unused
 
 
 def task_colors(tasks: Sequence[str]) -> dict[str, str]:
-    """A color for each task, the same in all figures."""
+    """Return a color for each task."""
     return {task: COLORS[k % len(COLORS)] for k, task in enumerate(tasks)}
 
 
-def panel(width: float = 3.2, height: float = 2.3) -> tuple[Figure, Axes]:
-    """One empty panel, in inches: one a figure, so that a page may set them side by side or one below another."""
+def create_panel(width: float = 4.2, height: float = 2.6) -> tuple[Figure, Axes]:
+    """Create a figure with one panel, in inches; a page can then flow panels to the width of the screen."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
 
 
-def faded(color: str, share: float) -> str:
-    """A color on its way to gray: at 0 itself, at 1 half-way there, that small letters may still be read."""
-    ends = zip(to_rgb(color), to_rgb("#a8b0b9"), strict=True)
-    red, green, blue = (own + 0.5 * share * (gray - own) for own, gray in ends)
+def fade(color: str, share: float) -> str:
+    """Mix a color with gray: none at share 0, half at share 1, so that small text stays readable."""
+    channels = zip(to_rgb(color), to_rgb("#a8b0b9"), strict=True)
+    red, green, blue = (channel + 0.5 * share * (gray - channel) for channel, gray in channels)
     return to_hex((red, green, blue))
 
 
-def dot(points: Sized) -> str:
-    """The marker of a line through these points: a dot where there is but one, and so no line."""
+def point_marker(points: Sized) -> str:
+    """Return a dot as the marker of a line with a single point, which would otherwise be invisible."""
     return "o" if len(points) == 1 else ""
 
 
-def dots(axes: Axes, x: ArrayLike, y: ArrayLike, color: str, **halves: Any) -> None:
-    """Dots with their intervals, half of each under `xerr` or `yerr`."""
+def plot_intervals(axes: Axes, x: ArrayLike, y: ArrayLike, color: str, **halves: Any) -> None:
+    """Plot dots with interval bars; `xerr` or `yerr` gives the bars' lengths as in `Axes.errorbar`."""
     axes.errorbar(x, y, fmt="o", color=color, markersize=5, ecolor=(color, 0.45), elinewidth=3, **halves)
 
 
-def heat_map(
+def plot_heat_map(
     axes: Axes,
     cells: NDArray[np.floating],
-    span: tuple[float, float],
-    said: Sequence[Sequence[str]],
+    limits: tuple[float, float],
+    texts: Sequence[Sequence[str]],
     rows: Sequence[str],
     columns: Sequence[str],
-    size: float = 9,
+    size: float = 10,
 ) -> None:
-    """Cells (rows, columns) in shades from the span's least to its most, NaN in none, with what is said in each."""
-    low, high = span
-    axes.imshow(cells, cmap=SHADES, vmin=low, vmax=high, aspect="auto")
-    for row, (line, texts) in enumerate(zip(cells, said, strict=True)):
-        for column, (cell, text) in enumerate(zip(line, texts, strict=True)):
+    """Plot a matrix as colored cells with a text in each.
+
+    Args:
+        axes: An empty panel.
+        cells: Values (rows, columns); a NaN leaves its cell uncolored.
+        limits: The values of the lightest and the darkest color.
+        texts: The text of each cell.
+        rows: The name of each row.
+        columns: The name of each column.
+        size: The texts' font size in points.
+    """
+    low, high = limits
+    axes.imshow(cells, cmap=HEAT_MAP_COLORS, vmin=low, vmax=high, aspect="auto")
+    for row, (values, line) in enumerate(zip(cells, texts, strict=True)):
+        for column, (cell, text) in enumerate(zip(values, line, strict=True)):
             dark = high > low and (cell - low) / (high - low) > 0.6
-            color = SOFT if np.isnan(cell) else "#ffffff" if dark else "#14171a"
+            color = MUTED if np.isnan(cell) else "#ffffff" if dark else "#14171a"
             axes.text(column, row, text, ha="center", va="center", color=color, fontsize=size)
     axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(rows)), rows)
@@ -179,54 +200,83 @@ def heat_map(
 
 
 class LineEnd(NamedTuple):
-    """Where a line ends, and what is to be written there."""
+    """The end of a plotted line and its label."""
 
     height: float
+    """The end's y value."""
     text: str
     color: str
-    at: float | None = None
-    """Where on the horizontal axis it ends, if not at the right; a thin line then leads to what is written."""
+    x: float | None = None
+    """The end's x value if it is not at the right edge; a thin line then connects it with its label."""
 
 
-WIDE = 22
-"""The most letters of a line's name side by side; what is longer goes on below."""
+MAX_LABEL_LETTERS = 22
+"""A longer label is wrapped."""
 
+LABEL_LINE = 0.17
+"""Line height of a label, in inches."""
 
-LINE = 0.15
-"""Inches from one line of such a name to the next."""
-
-
-FRAME = 0.7
-"""Inches of a figure's height that its title and the horizontal axis take."""
+FRAME_HEIGHT = 0.8
+"""Height that a figure's title and horizontal axis take, in inches."""
 
 
 def label_ends(axes: Axes, ends: Sequence[LineEnd]) -> None:
-    """Write each line's name beside its end, or as near as the others let it; on a linear axis.
+    """Write each line's label beside its end, as near as the other labels permit.
 
-    A figure that is too low for all names is made higher.
+    The vertical axis must be linear. A figure that is too low for all labels is made higher.
     """
     figure = axes.get_figure(root=True)
     assert figure is not None
-    order = sorted(ends, key=lambda end: end.height)
-    texts = [textwrap.wrap(end.text, WIDE) for end in order]
-    halves = np.array([LINE * len(lines) / 2 for lines in texts])
-    figure.set_figheight(max(figure.get_figheight(), FRAME + 2 * halves.sum()))
+    ranked = sorted(ends, key=lambda end: end.height)
+    labels = [textwrap.wrap(end.text, MAX_LABEL_LETTERS) for end in ranked]
+    halves = np.array([LABEL_LINE * len(lines) / 2 for lines in labels])
+    figure.set_figheight(max(figure.get_figheight(), FRAME_HEIGHT + 2 * halves.sum()))
     low, high = axes.get_ylim()
-    inch = (high - low) / (figure.get_figheight() - FRAME)
-    # Less the room below them, names need only keep their order: the nearest that do are an isotonic regression.
-    below = inch * np.cumsum([0.0, *(halves[1:] + halves[:-1])])
-    least, most = low + inch * (halves[0] - LINE / 4), high - inch * (halves[-1] - LINE / 4) - below[-1]
-    heights = isotonic_regression([end.height for end in order] - below).x.clip(least, most) + below
-    for end, height, lines in zip(order, heights, texts, strict=True):
+    inch = (high - low) / (figure.get_figheight() - FRAME_HEIGHT)
+    # Subtract the space that the labels below need. What is left must only stay in order, and the nearest ordered
+    # values are an isotonic regression.
+    space = inch * np.cumsum([0.0, *(halves[1:] + halves[:-1])])
+    bottom = low + inch * (halves[0] - LABEL_LINE / 4)
+    top = high - inch * (halves[-1] - LABEL_LINE / 4) - space[-1]
+    heights = isotonic_regression([end.height for end in ranked] - space).x.clip(bottom, top) + space
+    for end, height, lines in zip(ranked, heights, labels, strict=True):
         axes.annotate(
             "\n".join(lines),
-            (1.02, height) if end.at is None else (end.at, end.height),
+            (1.02, height) if end.x is None else (end.x, end.height),
             (1.02, height),
-            xycoords=("axes fraction" if end.at is None else "data", "data"),
+            xycoords=("axes fraction" if end.x is None else "data", "data"),
             textcoords=("axes fraction", "data"),
-            arrowprops=None if end.at is None else {"arrowstyle": "-", "color": SOFT, "alpha": 0.4, "linewidth": 0.6},
+            arrowprops=None if end.x is None else {"arrowstyle": "-", "color": MUTED, "alpha": 0.4, "linewidth": 0.6},
             va="center",
             color=end.color,
-            fontsize=8,
+            fontsize=LABEL_SIZE,
             annotation_clip=False,
         )
+
+
+def _dark_rules() -> str:
+    """Return the CSS that replaces colors under a dark color scheme."""
+    rules = (
+        f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
+        for light, dark in DARK_COLORS.items()
+        for kind in ("fill", "stroke")
+    )
+    return f"@media (prefers-color-scheme: dark){{{''.join(rules)}}}"
+
+
+def _add_note(svg: str, lines: Sequence[str]) -> str:
+    """Make an SVG higher and write a note's lines below the drawing."""
+    size = re.search(r'height="([\d.]+)pt" viewBox="0 0 ([\d.]+) [\d.]+"', svg)
+    if size is None or not lines:
+        return svg
+    height = float(size[1])
+    higher = height + NOTE_LINE * (len(lines) + 0.5)
+    family = ", ".join(f"'{name}'" for name in FIGURE_STYLE["font.sans-serif"])
+    style = f"font: {NOTE_SIZE}px {family}, sans-serif; fill: {MUTED}"
+    texts = (
+        f'<text x="4" y="{height + NOTE_LINE * (k + 1):g}" style="{style}">{escape(line)}</text>\n'
+        for k, line in enumerate(lines)
+    )
+    svg = svg.replace(size[0], f'height="{higher:g}pt" viewBox="0 0 {size[2]} {higher:g}"', 1)
+    before, end, after = svg.rpartition("</svg>")
+    return before + "".join(texts) + end + after

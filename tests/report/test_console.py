@@ -1,0 +1,37 @@
+"""The tables that a comparison prints in a terminal."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unifier.console import print_comparison
+from unifier.report.read_results import read_results
+from unifier.report.tables import matching_sentence
+
+Rows = Callable[..., dict[str, Any]]
+Comparison = Callable[..., Path]
+
+
+def test_each_table_has_a_matching_line(
+    comparison: Comparison, row: Rows, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = [row(task) for task in ("digits", "en-fr", "music")]
+    rows += [
+        row(task, mode="joint", experiment="joint", budget={"flops": 1.3e12}) for task in ("digits", "en-fr", "music")
+    ]
+    folder = comparison(tmp_path, rows)
+    print_comparison(folder)
+    sentence = matching_sentence(one for one in read_results(folder).rows if one["task"] == "digits")
+    assert "different:" in sentence
+    assert " ".join(capsys.readouterr().out.split()).count(f"E{sentence[1:]}.") == 3
+
+
+def test_names_are_not_read_as_markup(
+    comparison: Comparison, row: Rows, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    names = ("photos[old]", "x[/y]", "a:cat:")
+    print_comparison(comparison(tmp_path, [row(varied={"data": name}) for name in names]))
+    output = capsys.readouterr().out
+    assert [name for name in names if name not in output] == []

@@ -1,0 +1,72 @@
+"""Attention maps: literal words, cells at their places, and a transparent background."""
+
+import base64
+import re
+from io import BytesIO
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from unifier.report.plot_attention import ORANGE, draw_alignment, draw_over_audio, draw_over_image
+
+
+def texts(path: Path) -> list[str]:
+    """Return the texts of an SVG."""
+    return [text for text in map(str.strip, ElementTree.parse(path).getroot().itertext()) if text]
+
+
+def images(path: Path) -> list[NDArray[np.uint8]]:
+    """Return the bitmaps (height, width, 4) of an SVG, one per panel."""
+    encoded = re.findall(r"data:image/png;base64,([^\"]+)", path.read_text())
+    decoded = (Image.open(BytesIO(base64.b64decode(data))).convert("RGBA") for data in encoded)
+    return [np.asarray(image)[::-1] for image in decoded]  # Matplotlib stores them upside down.
+
+
+def test_alignment_has_literal_words_and_outlines(tmp_path: Path) -> None:
+    source, target = ["$a$", "日本", "<&>", "l'"], ["un", "deux", "🙂"]
+    path = tmp_path / "figures" / "words.svg"
+    draw_alignment(path, source, target, np.eye(3, 4), {(0, 0), (3, 2)})
+    assert set(texts(path)) >= {*source, *target, "outlined: the true alignment"}
+    assert len(re.findall(rf"stroke: {ORANGE}", path.read_text())) == 2
+    draw_alignment(path, source, target, np.eye(3, 4))
+    assert "outlined: the true alignment" not in texts(path)
+    (cells,) = images(path)
+    height, width = cells.shape[:2]
+    opacity = cells[height // 6 :: height // 3, width // 8 :: width // 4, 3][:3, :4]
+    assert np.array_equal(opacity > 128, np.eye(3, 4) > 0)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_color_is_over_the_attended_patch(channels: int, tmp_path: Path) -> None:
+    path = tmp_path / "figures" / "image.svg"
+    received = np.zeros((2, 4))
+    received[1, 3] = 8.0
+    draw_over_image(path, np.zeros((8, 16, channels), np.uint8), received, (0, 16, 8, 0), "label: $x$")
+    assert {"label: $x$", "attention received", "relative to uniform attention"} <= set(texts(path))
+    heat = images(path)[1].astype(int)
+    height, width = heat.shape[:2]
+    patches = heat[height // 4 :: height // 2, width // 8 :: width // 4][:2, :4]
+    assert np.array_equal(patches[..., 0] - patches[..., 2] > 100, received > 0)  # Orange, or gray.
+
+
+def test_long_audio_is_a_small_file(tmp_path: Path) -> None:
+    path = tmp_path / "figures" / "sound.svg"
+    generator = np.random.default_rng(0)
+    draw_over_audio(
+        path, generator.standard_normal((64, 6000)), (0.0, 60.0), np.arange(60.0), np.ones(60), "label: jazz"
+    )
+    assert {"seconds", "mel band", "label: jazz"} <= set(texts(path))
+    assert path.stat().st_size < 150_000
+    assert images(path)[0].shape[1] <= 256
+
+
+def test_background_is_transparent(tmp_path: Path) -> None:
+    path = tmp_path / "figures" / "words.svg"
+    draw_alignment(path, ["a"], ["b"], np.zeros((1, 1)))
+    background = re.search(r'id="patch_1">.*?style="([^"]*)"', path.read_text(), flags=re.DOTALL)
+    assert background is not None
+    assert re.search("fill: none|opacity: 0", background[1])
