@@ -1,8 +1,12 @@
-"""Tables of results in the terminal."""
+"""Tables of the command line: settings, scores of runs, and the conditions of a comparison."""
 
 import sys
-from collections.abc import Sequence
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import UnionType
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -13,17 +17,50 @@ from unifier.report.estimates import format_value
 from unifier.report.read_results import read_results
 from unifier.report.summary import summarize
 from unifier.report.tables import describe_matching, score_tables
+from unifier.settings import REQUIRED, list_settings
 from unifier.training.result import Result
 
-MAX_WIDTH = 140
-"""Characters per line of a table that is written to a file or a pipe."""
-
 TEXT_COLUMNS = ("task", "condition", "metric", "also")
-"""Columns of a score table that are aligned to the left."""
+"""The columns of score tables that hold texts; numbers are aligned at the right."""
 
 
-def print_table(results: Sequence[Result]) -> None:
-    """Print one row for each task of each run: its scores on the test split and their cost."""
+def print_settings(function: Callable[..., Any], given: Mapping[str, Any] | None = None) -> None:
+    """Print a table of a recipe's settings: type, default and one line of explanation.
+
+    Args:
+        function: an experiment's or a comparison's function.
+        given: values that replace the defaults in the table.
+    """
+    table = Table("setting", "type", "value" if given else "default", "meaning", box=None, pad_edge=False)
+    for name, setting in list_settings(function).items():
+        value = (given or {}).get(name, setting.default)
+        table.add_row(name, format_type(setting.type), format_setting(value), setting.doc)
+    create_console().print(table)
+
+
+def format_type(annotation: Any) -> str:
+    """Format a setting's type as a user reads it, such as "int | none" or "adamw | muon"."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return " | ".join(map(format_setting, arguments))
+    if origin in (typing.Union, UnionType):
+        return " | ".join(map(format_type, arguments))
+    if origin in (tuple, list, Sequence):
+        return f"{format_type(arguments[0])},..." if arguments else "list"
+    return "none" if annotation is type(None) else getattr(annotation, "__name__", str(annotation)).lower()
+
+
+def format_setting(value: Any) -> str:
+    """Format a setting's value as the command line takes it."""
+    if value is REQUIRED:
+        return "required"
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(format_setting, value)) if isinstance(value, tuple | list) else str(value)
+
+
+def print_results(results: Sequence[Result]) -> None:
+    """Print a table with a row per task: its scores on the test split, and their cost."""
     table = Table(
         "experiment", "task", "seed", "test scores", "parameters", "tokens", "seconds", "MFU", box=None, pad_edge=False
     )
@@ -49,21 +86,17 @@ def print_table(results: Sequence[Result]) -> None:
 
 
 def print_comparison(folder: Path) -> None:
-    """Print the summary of a comparison and one table per task, with one row per condition.
-
-    Each table is followed by a line on which costs are matched. Runs that failed or lack files are named on stderr.
-    """
-    results = read_results(folder)
+    """Print a comparison's answer, a table per task with a row per condition, and a warning per problem."""
+    console, results = create_console(), read_results(folder)
     conditions = group_conditions(results.rows)
     matching = describe_matching(conditions)
-    console = create_console()
     console.print(" ".join(summarize(conditions)), style="bold")
-    for task, rows in score_tables(conditions).items():
+    for task, lines in score_tables(conditions).items():
         table = Table(title=task, title_justify="left", box=None, pad_edge=False)
-        for column in rows[0]:
+        for column in lines[0]:
             table.add_column(column, justify="left" if column in TEXT_COLUMNS else "right")
-        for row in rows:
-            table.add_row(*row.values())
+        for line in lines:
+            table.add_row(*line.values())
         console.print("")
         console.print(table)
         if task in matching:
@@ -73,9 +106,7 @@ def print_comparison(folder: Path) -> None:
 
 
 def create_console() -> Console:
-    """Return a console for tables that prints names with brackets and colons as they are.
-
-    The terminal's width limits the lines. In a file or a pipe the limit is `MAX_WIDTH`.
-    """
-    console = Console(markup=False, emoji=False)
-    return console if console.is_terminal else Console(markup=False, emoji=False, width=MAX_WIDTH)
+    """Create the console for tables. A file or a pipe has no width, so its tables get 140 columns."""
+    plain = partial(Console, markup=False, emoji=False)  # Names may contain brackets and colons.
+    terminal = plain()
+    return terminal if terminal.is_terminal else plain(width=140)

@@ -1,95 +1,196 @@
-"""Tensor shapes and parameter counts of an experiment, without training it."""
+"""Tensor shapes, parameter counts and the estimated training time of an experiment, without training it."""
 
+import math
 import reprlib
+import time
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from unifier.comparison import Comparison
-from unifier.config import build_described, check_settings, parse_setting
-from unifier.config import load_experiment as find
-from unifier.data.dataloader import collate
+from unifier.config import build_comparison, build_described, check_settings, load_experiment, parse_setting
+from unifier.data.dataloader import Batch, collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.data.source import BadExamples, Example, name_of, readable_examples
-from unifier.experiment import Experiment, Task, check_seed
+from unifier.experiment import Experiment, Task, Training, check_seed
 from unifier.network import Network
+from unifier.nn.precision import default_device, has_fast_bfloat16
 from unifier.training.cost import count_parameters
-from unifier.trials.plan import first_varied, trial_settings
+from unifier.training.optimizers import create_optimizer
+from unifier.trials.plan import experiment_settings, first_varied
 from unifier_tokenizers import InputError
+
+MAX_MEASURE_SECONDS = 4.0
+"""The training time is not estimated if the measurement is expected to take longer."""
+SMALL_BATCH = 1 / 16
+"""The share of a batch from which the time of a whole batch is extrapolated before it is measured."""
 
 
 def show(reference: str, settings: Mapping[str, Any], *, seed: Any) -> None:
-    """Print, for each task of what FILE[:name] describes, the first training example's shape at every stop.
+    """Print the stages of an experiment, or of each experiment of a comparison.
 
-    Of a comparison, with the first value of each setting that varies, and what it varies between.
+    A comparison is shown with the first value of each varied setting.
+
+    Args:
+        reference: FILE[:name].
+        settings: values by setting; texts are converted.
+        seed: the seed from which the weights are drawn.
     """
-    function = find(reference)
+    function = load_experiment(reference)
     torch.manual_seed(check_seed(parse_setting("seed", seed, int)))
-    described = build_described(function, check_settings(function, settings), get_type_hints(function)["return"])
-    if isinstance(described, Comparison):
-        print(f"comparison {described.name}: seeds {', '.join(map(str, described.seeds))}")
-        for name, values in described.grid.items():
-            print(f"  varies {name} ({len(values)}): {', '.join(map(str, values))}; {name}={values[0]} is shown")
-        for one in described.experiments:
-            own = check_settings(one, trial_settings(described, one, first_varied(described)))
-            show_experiment(build_described(one, own, Experiment))
-    else:
-        show_experiment(described)
+    if get_type_hints(function)["return"] is not Comparison:
+        show_experiment(build_described(function, check_settings(function, settings), Experiment))
+        return
+    comparison, _ = build_comparison(function, settings)
+    print(f"comparison {comparison.name}: seeds {', '.join(map(str, comparison.seeds))}")
+    for name, values in comparison.grid.items():
+        print(f"  varies {name} ({len(values)}): {', '.join(map(str, values))}; {name}={values[0]} is shown")
+    for make in comparison.experiments:
+        values = experiment_settings(comparison, make, first_varied(comparison))
+        show_experiment(build_described(make, values, Experiment))
 
 
 def show_experiment(experiment: Experiment) -> None:
-    """Print one experiment's stops and parameters."""
-    network = Network(experiment).eval()  # here, so that it refuses what a run would
+    """Print the shape of the first training example at each stage, the parameters and the estimated time."""
+    network = Network(experiment).eval()  # The constructor refuses what a run would refuse.
+    splits: dict[str, EncodedSplit] = {}
     print(f"experiment {experiment.name}")
     for name, task in experiment.tasks.items():
-        example, encoded = first_readable(task, experiment.training.bad_examples)
-        batch = collate(encoded, [0])
+        example, splits[name] = first_readable(task, experiment.training.bad_examples)
+        batch = collate(splits[name], [0])
         with torch.no_grad():
             tokens = task.embed(batch)
-            read = task.head.run_trunk(network.trunk, tokens)
-            loss = task.head.loss(read, batch.target)
-        stops = {
+            output = task.head.run_trunk(network.trunk, tokens)
+            loss = task.head.loss(output, batch.target)
+        stages = {
             "input": _brief(example.input),
             "target": _brief(example.target),
-            "values (..., N)": format_shape(encoded.units(0).values),
-            "positions (A, N)": format_shape(encoded.units(0).positions),
+            "values (..., N)": format_shape(splits[name].units(0).values),
+            "positions (A, N)": format_shape(splits[name].units(0).positions),
             "matrix (B, D, N)": format_shape(tokens.matrix),
-            f"trunk: {type(experiment.trunk).__name__}": format_shape(read.matrix),
+            f"trunk: {type(experiment.trunk).__name__}": format_shape(output.matrix),
             f"target: {type(task.head).__name__}": format_shape(batch.target),
             "loss, untrained": f"{loss.item():.3f}",
         }
         print(f"  task {name}: {name_of(task.source)}")
-        for stop, said in stops.items():
-            print(f"    {stop:26} {said}")
+        for stage, text in stages.items():
+            print(f"    {stage:26} {text}")
     counts = count_parameters(experiment)
     print("  parameters " + ", ".join(f"{part} {count:,}" for part, count in counts.items()))
+    if (line := estimate_training(experiment, network, splits)) is not None:
+        print(f"  {line}")
 
 
 def first_readable(task: Task, bad_examples: BadExamples) -> tuple[Example, EncodedSplit]:
-    """The first training example, raw and encoded; where bad ones are left out, the first that can be encoded."""
-    why: InputError | None = None
+    """Return the first training example, raw and encoded. Unreadable examples before it are skipped if they may be.
+
+    Raises:
+        InputError: the example cannot be read, or no example can.
+    """
+    first_error: InputError | None = None
     for example in readable_examples(open_split(task.source, "train"), bad_examples=bad_examples):
         try:
             return example, encode_split([example], task.tokenizer, task.head, desc=name_of(task.source))[0]
         except InputError as error:
             if bad_examples == "stop":
                 raise
-            why = why or error
-    raise why or InputError(f"{name_of(task.source)}: none of the examples to train on can be read")
+            first_error = first_error or error
+    raise first_error or InputError(f"{name_of(task.source)}: none of the examples to train on can be read")
+
+
+def estimate_training(experiment: Experiment, network: Network, splits: Mapping[str, EncodedSplit]) -> str | None:
+    """Estimate the training time from one step of each task, on copies of its first example.
+
+    Augmentation, validation and padding are not counted. The network's weights change.
+
+    Args:
+        experiment: the experiment.
+        network: its network.
+        splits: the first training example of each task.
+
+    Returns:
+        A line of text, or None if the measurement would take over `MAX_MEASURE_SECONDS`.
+    """
+    training = experiment.training
+    if training.seconds is not None:
+        return f"training takes {format_duration(training.seconds)}, as set by seconds={training.seconds:g}"
+    start = time.perf_counter()
+    device = torch.device(default_device())
+    network.to(device).train()
+    optimizer = create_optimizer(training, network, network.trunk)
+    lengths = {name: max(split.lengths()[0].tolist()) for name, split in splits.items()}
+    seconds, flops = 0.0, 0.0
+    for name, split in splits.items():
+        count = max(training.batch_tokens // lengths[name], 1)
+        num_small = math.ceil(count * SMALL_BATCH)
+        single, small, batch = (collate(split, [0] * n).to(device) for n in (1, num_small, count))
+        with FlopCounterMode(display=False) as counter:  # This first step also warms up.
+            _time_step(network, optimizer, name, single, training)
+        flops += counter.get_total_flops() * count
+        small_seconds = _time_step(network, optimizer, name, small, training)
+        if time.perf_counter() - start + small_seconds * count / num_small > MAX_MEASURE_SECONDS:
+            return None
+        seconds += _time_step(network, optimizer, name, batch, training)
+    per_step = training.grad_accumulation / len(splits)
+    steps = _count_steps(experiment, lengths, flops * per_step)
+    duration = format_duration(steps * seconds * per_step)
+    return f"training takes about {duration} on this machine: {steps:,} steps of {seconds * per_step:.3g} s"
+
+
+def _time_step(
+    network: Network, optimizer: torch.optim.Optimizer, task: str, batch: Batch, training: Training
+) -> float:
+    """Return the seconds of one forward and backward pass and an optimizer step."""
+    device = batch.mask.device
+    bf16 = training.precision == "bf16" and has_fast_bfloat16(device.type)
+    start = time.perf_counter()
+    with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+        loss = network.loss(task, batch)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def _count_steps(experiment: Experiment, lengths: Mapping[str, int], flops_per_step: float) -> int:
+    """Estimate the number of steps from the budget that is reached first, with examples as long as the first one."""
+    training = experiment.training
+    tokens_per_step = training.batch_tokens * training.grad_accumulation
+    tokens_per_epoch = sum(
+        len(open_split(task.source, "train")) * lengths[name] for name, task in experiment.tasks.items()
+    )
+    steps = {
+        "steps": lambda amount: amount,
+        "tokens": lambda amount: amount / tokens_per_step,
+        "flops": lambda amount: amount / flops_per_step,
+        "epochs": lambda amount: amount * tokens_per_epoch / tokens_per_step,
+    }
+    return math.ceil(min(steps[unit](amount) for unit, amount in training.budget.items()))
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration in the unit that suits it, such as "40 s", "12 min" or "3.5 h"."""
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def format_shape(tensor: torch.Tensor) -> str:
-    """A tensor's sides and type."""
+    """Format a tensor's shape and data type, such as "16 x 4 uint8"."""
     return f"{' x '.join(map(str, tensor.shape)) or 'scalar'} {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def _brief(raw: Any) -> str:
+    """Describe a raw value: a text or a collection in short, an array by its shape, a sound also by its rate."""
     if isinstance(raw, str):
         return repr(raw)
-    sides = getattr(getattr(raw, "waveform", raw), "shape", None)
-    if sides is None:
+    shape = getattr(getattr(raw, "waveform", raw), "shape", None)
+    if shape is None:
         return reprlib.repr(raw)
-    rate = f" at {raw.rate} Hz" if hasattr(raw, "rate") else ""
-    return f"{type(raw).__name__} {' x '.join(map(str, sides))}{rate}"
+    rate = f" at {raw.sample_rate} Hz" if hasattr(raw, "sample_rate") else ""
+    return f"{type(raw).__name__} {' x '.join(map(str, shape))}{rate}"
