@@ -76,7 +76,7 @@ OnAGpu = tuple[Network, str, Batch, Fake]
         ("ladder.py:one_rung", {"rung": "prefix"}),
         ("ladder.py:one_rung", {"rung": "convolutional"}),
         ("pictures.py", {}),
-        ("pictures.py", {"stem": None, "pooling": "first", "positions": "rotary", "drop_path": 0.1}),
+        ("pictures.py", {"stem": None, "pooling": "cls", "positions": "rotary", "drop_path": 0.1}),
         ("genres.py", {}),
         ("genres.py", {"tokenizer": "waveform", "pooling": "attention"}),
     ],

@@ -130,7 +130,7 @@ def classifier(
 ) -> Workload:
     """Training steps of a classifier of the units, `shape.batch` of them at a time."""
     trunk = Transformer(shape.dim, shape.depth, shape.heads, shape.hidden)
-    pooling = "first" if shape.class_token else "mean"
+    pooling = "cls" if shape.class_token else "mean"
     head = ClassificationHead([str(label) for label in range(shape.classes)], shape.dim, pooling=pooling)
     model = assemble(trunk, tokenizer, head)
     stir(model, all_biases=all_biases)

@@ -63,10 +63,14 @@ def test_predictions_are_those_of_a_test_and_of_each_example_alone(task: str) ->
                 assert prediction == said
 
 
-def test_a_network_that_fails_is_left_as_it_was() -> None:
+@pytest.mark.parametrize(
+    ("predictions", "given"), [([], "0 predictions"), (torch.zeros(1, 10), r"\(1, 10\)"), (None, "NoneType")]
+)
+def test_predict_refuses_wrong_answers(predictions: object, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The head's class is named, and the network is in training mode again."""
     network = Network(experiment()).train()
-    network.tasks["digits"].head.predict = lambda tokens: []  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(InputError, match="predict gives 0 predictions for 1 examples"):
+    monkeypatch.setattr(network.tasks["digits"].head, "predict", lambda _: predictions)
+    with pytest.raises(InputError, match=rf"ClassificationHead\.predict .*{given}.*1 examples"):
         network.predict("digits", [Digits().split("test")[0].input])
     assert all(module.training for module in network.modules())
 

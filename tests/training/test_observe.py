@@ -66,8 +66,8 @@ def text(level: Level = "bpe") -> Task:
     return Task(PAIRS, SubwordTokenizer(vocabulary, D, dropout=0.3), head)
 
 
-def picture(pooling: Literal["mean", "first"] = "mean") -> Task:
-    tokenizer = PatchTokenizer(D, patch=2, channels=1, class_token=pooling == "first")
+def picture(pooling: Literal["mean", "cls"] = "mean") -> Task:
+    tokenizer = PatchTokenizer(D, patch=2, channels=1, class_token=pooling == "cls")
     return Task(Digits(), tokenizer, ClassificationHead(Digits.labels, D, pooling=pooling))
 
 
@@ -210,7 +210,7 @@ def test_sounds_in_frames_and_in_patches_are_drawn(shape: dict[str, Any], tmp_pa
 
 
 def test_a_class_token_asks_and_is_not_drawn(tmp_path: Path) -> None:
-    model, splits = model_of(transformer(), digits=picture("first"))
+    model, splits = model_of(transformer(), digits=picture("cls"))
     probe(model, splits, tmp_path)
     assert len(list(tmp_path.glob("figures/*.svg"))) == 2
 

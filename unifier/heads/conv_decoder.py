@@ -16,10 +16,10 @@ from unifier_tokenizers import Dropout, InputError, PositionalEncoding, Tokens, 
 
 @final
 class ConvDecoderHead(AttentiveIncrementalHead):
-    """The decoder of Gehring et al. 2017, sections 3.2 and 3.3: gated convolutions, each with attention of its own.
+    """The decoder of Gehring et al. 2017, sections 3.2 and 3.3: gated convolutions, each with its own attention.
 
-    It differs in what keeps the sums in bounds: norms, as the trunk `Convolutional` has, and 1 / sqrt(D) before the
-    softmax. The columns, which hold their words by the trunk's residual path, get no embedding added.
+    Three details differ. Layer norms, as in `ConvolutionalTrunk`, and scores scaled by 1 / sqrt(D) bound the sums. No
+    input embeddings are added to the attention's values, because the trunk's residual connections carry them.
     """
 
     def __init__(
@@ -32,11 +32,11 @@ class ConvDecoderHead(AttentiveIncrementalHead):
         dropout: float = 0.0,
         **options: Unpack[TextGenerationOptions],
     ) -> None:
-        """`kernel_size` is that of a kernel, in tokens."""
+        """Build the head; `kernel_size` is the number of tokens, the current one included, that a layer sees."""
         super().__init__(vocabulary, dim, **options)
         check_depth(depth, 1)
         if kernel_size < 1:
-            raise InputError(f"kernel_size={kernel_size}: a kernel is at least 1 token wide")
+            raise InputError(f"kernel_size={kernel_size}: at least 1 token is needed")
         self.kernel_size = kernel_size
         self.encoding = PositionalEncoding("sinusoid", dim, ())
         self.dropout = Dropout(dropout)
@@ -47,23 +47,28 @@ class ConvDecoderHead(AttentiveIncrementalHead):
         init_weights(self)
 
     def start_decoding(self, tokens: Tokens) -> State:
-        """The columns (B, N, D), their mask (B, 1, N), how long the texts are (B,), and each layer's last inputs."""
-        columns = tokens.matrix.transpose(1, 2)
-        nothing = columns.new_zeros(len(columns), self.kernel_size - 1, self.dim)
-        length = torch.zeros(len(columns), dtype=torch.long, device=columns.device)
-        return columns, tokens.mask[:, None], length, *[nothing] * len(self.layers)
+        """Return the state of B empty texts.
+
+        Returns:
+            The values (B, N, D), their mask (B, 1, N), the lengths of the texts (B,), and the last `kernel_size` - 1
+            inputs of each layer.
+        """
+        values = tokens.matrix.transpose(1, 2)
+        window = values.new_zeros(len(values), self.kernel_size - 1, self.dim)
+        lengths = torch.zeros(len(values), dtype=torch.long, device=values.device)
+        return values, tokens.mask[:, None], lengths, *[window] * len(self.layers)
 
     def step_with_attention(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
-        columns, mask, length, *windows = state
-        places = length[:, None] + torch.arange(ids.shape[1], device=ids.device)
-        words = self.encoding(self.embed(ids).transpose(1, 2), places[:, None])
-        words = self.dropout(to_compute_dtype(words)).transpose(1, 2)
-        x, kept, looks = words, list[Tensor](), list[Tensor]()
+        values, mask, lengths, *windows = state
+        positions = lengths[:, None] + torch.arange(ids.shape[1], device=ids.device)
+        embedded = self.encoding(self.embed(ids).transpose(1, 2), positions[:, None])
+        embedded = self.dropout(to_compute_dtype(embedded)).transpose(1, 2)
+        x, new_windows, attention = embedded, list[Tensor](), list[Tensor]()
         for layer, query, norm, window in zip(self.layers, self.queries, self.norms, windows, strict=True):
-            near = torch.cat([window, norm(x)], 1)
-            kept.append(near[:, ids.shape[1] :])
-            y = functional.glu(layer(near.transpose(1, 2)), dim=1).transpose(1, 2)
-            scores = (query(y) + words) @ columns.mT * self.dim**-0.5
-            looks.append(scores.float().masked_fill(~mask, -torch.inf).softmax(-1))
-            x = x + self.dropout(y + looks[-1].to(columns.dtype) @ columns)
-        return self.norm(x), looks, (columns, mask, length + ids.shape[1], *kept)
+            inputs = torch.cat([window, norm(x)], 1)
+            new_windows.append(inputs[:, ids.shape[1] :])
+            y = functional.glu(layer(inputs.transpose(1, 2)), dim=1).transpose(1, 2)
+            scores = (query(y) + embedded) @ values.mT * self.dim**-0.5
+            attention.append(scores.float().masked_fill(~mask, -torch.inf).softmax(-1))
+            x = x + self.dropout(y + attention[-1].to(values.dtype) @ values)
+        return self.norm(x), attention, (values, mask, lengths + ids.shape[1], *new_windows)

@@ -1,4 +1,4 @@
-"""A recurrent decoder with hard attention: one column per token, trained by REINFORCE."""
+"""A recurrent decoder with hard attention: it reads one of the trunk's tokens per step and is trained by REINFORCE."""
 
 from typing import Unpack, final
 
@@ -13,17 +13,17 @@ from unifier.heads.text_generation import TextGenerationOptions, shift_right
 from unifier.trunks.recurrent import Cell
 from unifier_tokenizers import Dropout, InputError, Tokens, Vocabulary
 
-NUM_SAMPLES = 2
-"""Columns drawn for each token: each one's reward is measured by the other's."""
+NUM_ATTENTION_SAMPLES = 2
+"""The number of trunk tokens sampled per step in training; each sample is the baseline of the other."""
 
 
 @final
 class HardAttentionHead(AttentiveIncrementalHead):
-    """Luong's decoder with hard attention (Xu et al. 2015, section 4.1): a state sees one column, drawn by its weight.
+    """Luong's decoder with hard attention (Xu et al. 2015, section 4.1).
 
-    In use it is the likeliest. The draws are taught by REINFORCE (Williams 1992), whose baseline is the loss of another
-    draw of the same state (Kool et al. 2019, eq. 8): there is none to learn or to average. Its soft twin is `LuongHead`
-    with the score "general".
+    In training, each state attends to one token, which is sampled by its attention weight. In inference, it attends to
+    the token with the highest weight. REINFORCE (Williams 1992) trains the weights, with the loss of another sample of
+    the same state as the baseline (Kool et al. 2019, eq. 8). `LuongHead` with the score "general" is the soft variant.
     """
 
     def __init__(
@@ -36,50 +36,55 @@ class HardAttentionHead(AttentiveIncrementalHead):
         dropout: float = 0.0,
         **options: Unpack[TextGenerationOptions],
     ) -> None:
-        """Raises InputError for R-Drop, whose two readings would draw unlike columns."""
+        """Build the head, or raise InputError for R-Drop, since its two passes would sample different tokens."""
         super().__init__(vocabulary, dim, **options)
         if self.r_drop:
-            raise InputError(f"r_drop={self.r_drop}: hard attention has none; leave it out")
+            raise InputError(f"r_drop={self.r_drop}: hard attention does not support R-Drop; leave it out")
         self.score = AttentionScore("general", dim)
-        self.reader = RNNDecoder(dim, dim, cell=cell, depth=depth, dropout=dropout)
+        self.rnn = RNNDecoder(dim, dim, cell=cell, depth=depth, dropout=dropout)
         self.out = nn.Linear(2 * dim, dim)
         self.dropout = Dropout(dropout)
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
-        """In training the mean loss of some draws, whose gradient is on average that of the expected loss."""
+        """Return the mean loss of the sampled tokens; on average, its gradient is that of the expected loss."""
         if not self.training:
             return super().loss(tokens, target)
-        real = target != IGNORE_INDEX
-        past, columns, keys, mask = self.start_decoding(tokens)
-        states = self.reader(self.dropout(self.embed(shift_right(target))), past)[0]
-        weights = self.score(states, keys, mask)[real]
-        places = weights.multinomial(NUM_SAMPLES, replacement=True)
-        seen = columns[real.nonzero()[:, :1], places]
-        logits = self.project(self._say(seen, states[real][:, None].expand_as(seen))).float()
-        words = target[real][:, None].expand_as(places)
-        losses = functional.cross_entropy(logits.mT, words, reduction="none", label_smoothing=self.label_smoothing)
-        return reinforce(losses, weights.gather(1, places).log())
+        is_real = target != IGNORE_INDEX
+        rnn_state, values, keys, mask = self.start_decoding(tokens)
+        states = self.rnn(self.dropout(self.embed(shift_right(target))), rnn_state)[0]
+        weights = self.score(states, keys, mask)[is_real]
+        indices = weights.multinomial(NUM_ATTENTION_SAMPLES, replacement=True)
+        context = values[is_real.nonzero()[:, :1], indices]
+        logits = self.project(self._hidden(context, states[is_real][:, None].expand_as(context))).float()
+        labels = target[is_real][:, None].expand_as(indices)
+        losses = functional.cross_entropy(logits.mT, labels, reduction="none", label_smoothing=self.label_smoothing)
+        return reinforce(losses, weights.gather(1, indices).log())
 
     def start_decoding(self, tokens: Tokens) -> State:
-        return self.reader.start(masked_mean(tokens)), *self.score.precompute_keys(tokens)
+        return self.rnn.initial_state(masked_mean(tokens)), *self.score.precompute_keys(tokens)
 
     def step_with_attention(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
-        past, columns, keys, mask = state
-        states, past = self.reader(self.dropout(self.embed(ids)), past)
-        weights = self.score(states, keys, mask)
+        rnn_state, values, keys, mask = state
+        output, rnn_state = self.rnn(self.dropout(self.embed(ids)), rnn_state)
+        weights = self.score(output, keys, mask)
         rows = torch.arange(len(ids), device=ids.device)[:, None]
-        return self._say(columns[rows, weights.argmax(-1)], states), [weights], (past, columns, keys, mask)
+        hidden = self._hidden(values[rows, weights.argmax(-1)], output)
+        return hidden, [weights], (rnn_state, values, keys, mask)
 
-    def _say(self, seen: Tensor, states: Tensor) -> Tensor:
-        """Both (..., D) -> (..., D)."""
-        return self.dropout(self.out(torch.cat([seen, states], -1)).tanh())
+    def _hidden(self, context: Tensor, states: Tensor) -> Tensor:
+        """Combine context and states, both (..., D), to hidden states (..., D)."""
+        return self.dropout(self.out(torch.cat([context, states], -1)).tanh())
 
 
-def reinforce(losses: Tensor, logs: Tensor) -> Tensor:
-    """The mean of losses (R, K) of K independent draws, whose log-probabilities are `logs` (R, K): a scalar.
+def reinforce(losses: Tensor, log_probs: Tensor) -> Tensor:
+    """Return the mean loss, whose gradient is on average that of the expected loss.
 
-    Its gradient is, on average over draws, that of the expected loss. Each draw's baseline is the mean of the others.
+    The baseline of each sample is the mean loss of the other samples.
+
+    Args:
+        losses: Losses (R, K) of K independent samples.
+        log_probs: Log-probabilities (R, K) of the samples.
     """
-    own = losses.detach()
-    others = (own.sum(1, keepdim=True) - own) / (own.shape[1] - 1)
-    return (losses + (own - others) * (logs - logs.detach())).mean()
+    rewards = losses.detach()
+    baseline = (rewards.sum(1, keepdim=True) - rewards) / (rewards.shape[1] - 1)
+    return (losses + (rewards - baseline) * (log_probs - log_probs.detach())).mean()

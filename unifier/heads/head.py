@@ -1,8 +1,8 @@
-"""The contract of a head: what the trunk read becomes a loss in training and an answer in use."""
+"""The contract of a head: it turns the trunk's tokens into a loss, predictions and metrics."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any, Literal, final
 
 from torch import Tensor, nn
@@ -12,107 +12,155 @@ from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, Tokens
 
 IGNORE_INDEX = -100
-"""The target value that no loss counts; targets of unlike length are padded with it."""
-
-
-def check_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """Labels as a tuple; raises InputError where one is no text."""
-    found = tuple(labels)
-    for label in found:
-        if not isinstance(label, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError(f"labels are texts, not {label!r}: give names, and their numbers from 0 as targets")
-    return found
+"""The target value that losses ignore; shorter targets of a batch are padded with it."""
 
 
 class Head(nn.Module, ABC):
-    """Turns the trunk's tokens into a loss, and into predictions; one task a subclass.
+    """The part of a task after the trunk: a subclass defines the loss, the predictions and the metrics of one task.
 
-    A head with a `dim` accepts only columns of that size; `Experiment` checks it against the trunk's before training.
+    If a head has an attribute `dim`, `Experiment` checks before training that it equals the trunk's D.
     """
 
     attention_mode: AttentionMode = "bidirectional"
-    """What the trunk's columns may see under this head."""
+    """The tokens that each token may attend to in the trunk."""
 
     trunk_output: Literal["sequence", "cls", "input"] = "sequence"
-    """Which of the trunk's columns this head reads: the first is a class token's. One that reads none is given the
-    columns as they enter the trunk, and puts that, which it is lent, to a use of its own."""
+    """The tokens that the head reads: all outputs of the trunk, or the first one, which is a class token's, or the
+    trunk's input. A head that reads the input runs the trunk itself (see `attach_trunk`)."""
 
     max_score: float | None = 100.0
-    """The best possible value of the first metric, above 0. Tasks trained together are scored as a percentage of it, and
-    errors are measured from it. None if the metric has no upper bound; such an task can only be trained alone."""
+    """The best possible value of the first metric, above 0. Joint training averages scores as percentages of it.
+    None means that the metric has no upper bound; such a task can only be trained alone."""
 
     num_passes: int = 1
-    """How many copies of a training batch, concatenated along B, the trunk reads for this loss (2 with R-Drop)."""
+    """The number of copies of a training batch, concatenated along B, that the loss needs (2 with R-Drop)."""
 
     @abstractmethod
     def encode(self, target: Any) -> Tensor:
-        """One raw target as a tensor; runs in data num_workers and reads no parameter.
+        """Convert one raw target to a tensor. It runs in data workers and must not read a parameter.
 
-        Raises InputError where the target is none of this task.
+        Raises:
+            InputError: If the target does not belong to this task.
         """
 
     @abstractmethod
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
-        """The scalar that training lowers; targets (B, ...) of unlike length are padded with `IGNORED`."""
+        """Return the training loss, a scalar; targets (B, ...) of different lengths are padded with `IGNORE_INDEX`."""
 
     @abstractmethod
     def predict(self, tokens: Tokens) -> Sequence[Any]:
-        """B predictions on the CPU; runs only in validation, test and use."""
+        """Return one prediction per example, on the CPU; it runs in validation, test and inference only."""
 
     @abstractmethod
-    def metrics(self, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, float]:
-        """Scores of a whole split, predictions against raw targets; higher is better, the first selects the model."""
+    def metrics(self, predictions: Sequence[Any], targets: Sequence[Any]) -> Mapping[str, float]:
+        """Score the predictions of a whole split against raw targets; higher is better.
+
+        The first metric selects the model. Call `checked_metrics`, which checks the result.
+        """
 
     @final
-    def scores(self, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, float]:
-        """`metrics` as Python's floats; raises InputError where there is none, or one is no single number."""
-        name, found = type(self).__name__, self.metrics(predictions, targets)
-        if not found:
-            raise InputError(f"{name}.metrics gives none: the first one selects the model")
-        try:
-            return {metric: float(score) for metric, score in found.items()}
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{name}.metrics gives something else than numbers: {found}") from error
+    def checked_metrics(self, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, float]:
+        """Return `metrics` as Python floats, or raise InputError if it is not a mapping from names to numbers."""
+        return check_metrics(self, self.metrics(predictions, targets))
 
     def attach_trunk(self, trunk: Trunk) -> None:
-        """Take note of the experiment's trunk, whose parameters are not this head's; most heads have no use for it.
+        """Attach the experiment's trunk without registering its parameters.
 
-        Raises InputError where it cannot be put to the use that this one has.
+        Only heads that run the trunk themselves, such as `PrefixHead`, override this method.
+
+        Raises:
+            InputError: If the head cannot run this trunk.
         """
 
     @final
     def run_trunk(self, trunk: Trunk, tokens: Tokens) -> Tokens:
-        """Columns (B, D, N) as `loss` and `predict` take them: what the trunk makes of them, as far as it is read."""
+        """Return the tokens (B, D, N) that `loss` and `predict` read, as `trunk_output` states.
+
+        Raises:
+            InputError: If the trunk does not return Tokens, or returns another number of tokens or another D.
+        """
         if self.trunk_output == "input":
             return tokens
-        read = (trunk.forward_first_token if self.trunk_output == "cls" else trunk)(tokens, self.attention_mode)
-        if not isinstance(read, Tokens):
-            raise InputError(f"{type(trunk).__name__} gives a {type(read).__name__}: it must give Tokens")
-        if self.trunk_output == "sequence" and read.matrix.shape != tokens.matrix.shape:
+        run = trunk.forward_first_token if self.trunk_output == "cls" else trunk
+        output = run(tokens, self.attention_mode)
+        if not isinstance(output, Tokens):
+            raise InputError(f"{type(trunk).__name__} returned a {type(output).__name__}: a trunk must return Tokens")
+        if self.trunk_output == "sequence" and output.matrix.shape != tokens.matrix.shape:
             raise InputError(
-                f"{type(trunk).__name__} makes columns {tuple(read.matrix.shape)} of {tuple(tokens.matrix.shape)}: "
-                "it must give as many as it reads, of the same D"
+                f"{type(trunk).__name__} returned a matrix {tuple(output.matrix.shape)} for an input "
+                f"{tuple(tokens.matrix.shape)}: a trunk must keep B, D and N"
             )
-        return read
+        return output
 
     def check_targets(self, targets: Iterable[Any]) -> None:
-        """Raise InputError where a split with these raw targets cannot be scored; most heads can score any."""
+        """Raise InputError if a split with these raw targets cannot be scored; by default, every split can."""
 
     def describe(self, prediction: Any) -> str:
-        """A prediction as a person would read it in a table of samples."""
+        """Return a prediction as text for a table of samples."""
         return str(prediction)
 
     @property
     def signatures(self) -> Mapping[str, str]:
-        """For a metric with variants, the variant used: sacreBLEU's signature under "bleu"."""
+        """The exact variant of each metric that has variants, such as sacreBLEU's signature for "bleu"."""
         return {}
 
 
-def mean_score_percent(scores: Iterable[tuple[float, float | None]]) -> float:
-    """What several tasks' scores are together: the mean of each in percent of what is perfect, which stands beside it.
+def check_labels(labels: Iterable[str]) -> tuple[str, ...]:
+    """Return the labels as a tuple, or raise InputError if one is not a string."""
+    labels = tuple(labels)
+    for label in labels:
+        if not isinstance(label, str):
+            raise InputError(f"the label {label!r} is not a string: give names, and indices from 0 as targets")
+    return labels
 
-    One that is no number does not count, as an area under a curve is none where all targets are alike; one without a
-    perfect score is as it is.
+
+def check_predictions(head: Head, predictions: object, num_examples: int) -> None:
+    """Raise InputError if the output of `predict` is not one answer per example.
+
+    A tensor with two or more dimensions is refused, because it is most likely a batch of logits. A tensor (B,) is one
+    number per example.
     """
-    shares = [100 * score / (perfect or 100) for score, perfect in scores if not math.isnan(score)]
+    name = f"{type(head).__name__}.predict"
+    if isinstance(predictions, Tensor) and predictions.ndim != 1:
+        raise InputError(
+            f"{name} returned a tensor {tuple(predictions.shape)}, such as logits: return a list with one answer for "
+            f"each of the {num_examples} examples, such as logits.argmax(1).tolist()"
+        )
+    if not isinstance(predictions, Sized) or isinstance(predictions, (str, Mapping)):
+        raise InputError(
+            f"{name} returned a {type(predictions).__name__}: return a list with one answer for each of the "
+            f"{num_examples} examples"
+        )
+    if len(predictions) != num_examples:
+        raise InputError(
+            f"{name} returned {len(predictions)} predictions for {num_examples} examples: return one for each"
+        )
+
+
+def check_metrics(head: Head, metrics: object) -> dict[str, float]:
+    """Return the output of `metrics` as Python floats, or raise InputError if it is not a mapping to numbers."""
+    name = f"{type(head).__name__}.metrics"
+    if not isinstance(metrics, Mapping):
+        raise InputError(
+            f"{name} returned {metrics!r}, a {type(metrics).__name__}: return a mapping from metric names to numbers, "
+            'such as {"accuracy": 91.5}'
+        )
+    if not metrics:
+        raise InputError(f"{name} returned an empty mapping: one metric is needed, because it selects the model")
+    try:
+        return {metric: float(score) for metric, score in metrics.items()}
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} returned {metrics}: each value must be a single number") from error
+
+
+def mean_score_percent(scores: Iterable[tuple[float, float | None]]) -> float:
+    """Average the tasks' scores, each as a percentage of its best possible value.
+
+    NaN scores are skipped, such as an area under a curve if all targets are equal. Without a best possible value, a
+    score is not rescaled.
+
+    Args:
+        scores: For each task, the first metric and the head's `max_score`.
+    """
+    shares = [100 * score / (max_score or 100) for score, max_score in scores if not math.isnan(score)]
     return sum(shares) / len(shares) if shares else math.nan

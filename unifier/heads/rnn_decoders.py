@@ -1,14 +1,7 @@
-"""Attention scores between decoder states and columns: dot, general, concat.
+"""Recurrent decoders: without attention, with Bahdanau's additive attention, and with Luong's attention.
 
-WalkingHead: a decoder whose past is a few tensors, and the search that carries them.
-
-Recurrent layers, LSTM or GRU, over the text so far.
-
-A recurrent decoder without attention: one last state holds the whole input.
-
-A recurrent decoder with Bahdanau's additive attention.
-
-A recurrent decoder with Luong's attention, global or local."""
+The base classes of incremental decoders are also defined here. Their state after a text is a tuple of tensors.
+"""
 
 from abc import abstractmethod
 from typing import Literal, Unpack, final, get_args
@@ -24,51 +17,22 @@ from unifier_tokenizers import Dropout, InputError, Tokens, Vocabulary
 from unifier_tokenizers.errors import check_choice
 
 ScoreFunction = Literal["dot", "general", "concat"]
-
-
-@final
-class AttentionScore(nn.Module):
-    """Attention by one of three scores (Luong et al. 2015, section 3.1): h·m, h·Wm, and v·tanh(W[h; m]).
-
-    The last one is Bahdanau et al. 2015, appendix A.1.2: W falls into a part for states and one for columns.
-    """
-
-    def __init__(self, kind: ScoreFunction, dim: int) -> None:
-        super().__init__()
-        self.added = check_choice("score", kind, get_args(ScoreFunction)) == "concat"
-        self.key = nn.Identity() if kind == "dot" else nn.Linear(dim, dim, bias=self.added)
-        self.query = nn.Linear(dim, dim, bias=False) if self.added else nn.Identity()
-        self.vector = nn.Linear(dim, 1, bias=False) if self.added else nn.Identity()
-
-    def precompute_keys(self, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
-        """Of Tokens (B, D, N) the columns (B, N, D), their part of the score (B, N, D), and their mask (B, 1, N)."""
-        columns = tokens.matrix.transpose(1, 2)
-        return columns, self.key(columns), tokens.mask[:, None]
-
-    def forward(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-        """states (B, L, D), keys (B, N, D), mask (B, 1 or L, N) -> weights (B, L, N), float32; each row sums to 1."""
-        queries = self.query(states)
-        if self.added:
-            scores = self.vector(torch.tanh(queries[:, :, None] + keys[:, None]))[..., 0]
-        else:
-            scores = queries @ keys.mT
-        return scores.float().masked_fill(~mask, -torch.inf).softmax(-1)
-
+AttentionSpan = Literal["global", "local"]
 
 State = tuple[Tensor, ...]
-"""What R texts so far have left in a decoder: tensors (R, ...)."""
+"""The state of a decoder after R partial texts: tensors (R, ...)."""
 
 
 class IncrementalHead(TextGenerationHead):
-    """A head whose tokens in training and in a search come from one function of the past."""
+    """A text generation head that computes hidden states from ids and a state, in training and in search alike."""
 
     @abstractmethod
     def start_decoding(self, tokens: Tokens) -> State:
-        """The state of B texts of nothing."""
+        """Return the state of B empty texts."""
 
     @abstractmethod
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """Of ids (R, L), read after a state, what `hidden` gives of them (R, L, D), and the state they leave."""
+        """Append ids (R, L) to the texts of a state; return their hidden states (R, L, D) and the new state."""
 
     def hidden_states(self, tokens: Tokens, ids: Tensor) -> Tensor:
         return self.step(ids, self.start_decoding(tokens))[0]
@@ -78,11 +42,11 @@ class IncrementalHead(TextGenerationHead):
 
 
 class AttentiveIncrementalHead(IncrementalHead, AttentiveTextHead):
-    """One that looks at the columns as it goes on."""
+    """An incremental head that attends to the trunk's tokens in each step."""
 
     @abstractmethod
     def step_with_attention(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
-        """As `advance`, with each layer's weights of the columns (R, L, N), float32, between the two."""
+        """Run `step`, and return the attention (R, L, N), float32, of each layer between its two outputs."""
 
     @final
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
@@ -92,19 +56,20 @@ class AttentiveIncrementalHead(IncrementalHead, AttentiveTextHead):
     @final
     def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
         weights = torch.stack(self.step_with_attention(ids, self.start_decoding(tokens))[1]).mean(0)
-        return weights / weights.sum(-1, keepdim=True)  # Luong's local ones sum to less than 1
+        # The weights of Luong's local attention sum to less than 1.
+        return weights / weights.sum(-1, keepdim=True)
 
 
 @final
 class DecodingState:
-    """A search's rows, one state for all."""
+    """The incremental decoder of an `IncrementalHead` (see `Decoder`)."""
 
     def __init__(self, head: IncrementalHead, state: State) -> None:
-        self.head, self.state, self.upcoming = head, state, head.next_token_log_probs()
+        self.head, self.state, self.log_probs = head, state, head.next_token_log_probs()
 
     def step(self, ids: Tensor) -> Tensor:
         hidden, self.state = self.head.step(ids[:, None], self.state)
-        return self.upcoming(hidden[:, 0])
+        return self.log_probs(hidden[:, 0])
 
     def reorder(self, rows: Tensor) -> None:
         self.state = tuple(part[rows] for part in self.state)
@@ -112,39 +77,75 @@ class DecodingState:
 
 @final
 class RNNDecoder(nn.Module):
-    """Layers of LSTM or GRU; a state is one tensor (B, S, D), of S vectors for each text, the hidden ones first."""
+    """LSTM or GRU layers whose state is one tensor (B, S, D): the hidden state of each layer, then the cell states."""
 
-    def __init__(self, inputs: int, dim: int, *, cell: Cell, depth: int, dropout: float) -> None:
-        """`inputs` is the width of what it reads, `dropout` stands between layers."""
+    def __init__(self, input_dim: int, dim: int, *, cell: Cell, depth: int, dropout: float) -> None:
+        """Build the layers, which read (B, L, `input_dim`), with `dropout` between them."""
         super().__init__()
         check_depth(depth, 1)
         self.dim, self.depth = dim, depth
-        self.pair = cell == "lstm"
-        self.layers = rnn_layers(cell, inputs, dim, depth, dropout=dropout)
-        self.first = nn.Linear(dim, dim * depth * (2 if self.pair else 1))
+        self.has_cell_state = cell == "lstm"
+        self.layers = rnn_layers(cell, input_dim, dim, depth, dropout=dropout)
+        self.init_state = nn.Linear(dim, dim * depth * (2 if self.has_cell_state else 1))
 
-    def start(self, vector: Tensor) -> Tensor:
-        """The state before anything is read, by a learned map: (B, D) -> (B, S, D)."""
-        return self.first(vector).tanh().unflatten(1, (-1, self.dim))
+    def initial_state(self, summary: Tensor) -> Tensor:
+        """Map a summary (B, D) of the input to the initial state (B, S, D)."""
+        return self.init_state(summary).tanh().unflatten(1, (-1, self.dim))
 
-    def top(self, state: Tensor) -> Tensor:
-        """What the last layer gave last: (B, D)."""
+    def top_hidden(self, state: Tensor) -> Tensor:
+        """Return the hidden state (B, D) of the last layer."""
         return state[:, self.depth - 1]
 
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """x (B, L, E) after a state (B, S, D) -> what the last layer gives (B, L, D), and the state after it."""
+        """Read x (B, L, E) after a state (B, S, D); return the last layer's output (B, L, D) and the new state."""
         with torch.autocast(x.device.type, enabled=False):
-            own = state.float().transpose(0, 1).contiguous()
-            answer, after = self.layers(x.float(), tuple(own.chunk(2)) if self.pair else own)
-            return answer, (torch.cat(after) if self.pair else after).transpose(0, 1)
+            by_layer = state.float().transpose(0, 1).contiguous()
+            output, new_state = self.layers(x.float(), tuple(by_layer.chunk(2)) if self.has_cell_state else by_layer)
+            return output, (torch.cat(new_state) if self.has_cell_state else new_state).transpose(0, 1)
+
+
+@final
+class AttentionScore(nn.Module):
+    """Attention weights from one of three scores (Luong et al. 2015, section 3.1): h·m, h·Wm or v·tanh(W[h; m]).
+
+    The third is that of Bahdanau et al. 2015, appendix A.1.2. Its W is split into a map of the states and a map of the
+    tokens.
+    """
+
+    def __init__(self, score: ScoreFunction, dim: int) -> None:
+        super().__init__()
+        self.is_additive = check_choice("score", score, get_args(ScoreFunction)) == "concat"
+        self.key = nn.Identity() if score == "dot" else nn.Linear(dim, dim, bias=self.is_additive)
+        self.query = nn.Linear(dim, dim, bias=False) if self.is_additive else nn.Identity()
+        self.vector = nn.Linear(dim, 1, bias=False) if self.is_additive else nn.Identity()
+
+    def precompute_keys(self, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the values (B, N, D), keys (B, N, D) and mask (B, 1, N) of Tokens (B, D, N)."""
+        values = tokens.matrix.transpose(1, 2)
+        return values, self.key(values), tokens.mask[:, None]
+
+    def forward(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+        """Return weights (B, L, N), float32, whose rows sum to 1.
+
+        Args:
+            states: Decoder states (B, L, D).
+            keys: Keys (B, N, D).
+            mask: Boolean (B, 1 or L, N), True for tokens that may be attended to.
+        """
+        queries = self.query(states)
+        if self.is_additive:
+            scores = self.vector(torch.tanh(queries[:, :, None] + keys[:, None]))[..., 0]
+        else:
+            scores = queries @ keys.mT
+        return scores.float().masked_fill(~mask, -torch.inf).softmax(-1)
 
 
 @final
 class RecurrentHead(IncrementalHead):
-    """Layers of LSTM (Sutskever et al. 2014) or GRU whose first state is a learned map of the trunk's last real column.
+    """A recurrent decoder without attention (Sutskever et al. 2014), which reads the trunk's last real token alone.
 
-    They read that column again beside each token (Cho et al. 2014, section 2.2), and no other column. Since the trunk
-    sees the past, the last column has seen the whole input.
+    A learned map of this token is the initial state, and the layers also read it with each token of the text (Cho et
+    al. 2014, section 2.2). The trunk is causal, so its last token has seen the whole input.
     """
 
     attention_mode = "causal"
@@ -160,28 +161,28 @@ class RecurrentHead(IncrementalHead):
         **options: Unpack[TextGenerationOptions],
     ) -> None:
         super().__init__(vocabulary, dim, **options)
-        self.reader = RNNDecoder(2 * dim, dim, cell=cell, depth=depth, dropout=dropout)
+        self.rnn = RNNDecoder(2 * dim, dim, cell=cell, depth=depth, dropout=dropout)
         self.dropout = Dropout(dropout)
 
     def start_decoding(self, tokens: Tokens) -> State:
         rows = torch.arange(len(tokens.mask), device=tokens.mask.device)
-        last = tokens.matrix[rows, :, tokens.mask.sum(1) - 1]
-        return self.reader.start(last), last
+        summary = tokens.matrix[rows, :, tokens.mask.sum(1) - 1]
+        return self.rnn.initial_state(summary), summary
 
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        past, last = state
-        words = self.dropout(self.embed(ids))
-        states, after = self.reader(torch.cat([words, last[:, None].expand_as(words)], 2), past)
-        return self.dropout(states), (after, last)
+        rnn_state, summary = state
+        embedded = self.dropout(self.embed(ids))
+        output, rnn_state = self.rnn(torch.cat([embedded, summary[:, None].expand_as(embedded)], 2), rnn_state)
+        return self.dropout(output), (rnn_state, summary)
 
 
 @final
 class AdditiveHead(AttentiveIncrementalHead):
-    """The decoder of Bahdanau et al. 2015: the last state attends to the columns before each token is read.
+    """The decoder of Bahdanau et al. 2015, in which the previous state attends to the trunk's tokens.
 
-    The recurrent layers read the token beside the weighted mean of the columns; their first state is a learned map of
-    the plain mean. The next token is predicted from the new state, the token before and the weighted mean (appendix
-    A.2.2, with tanh in place of maxout).
+    The layers read each token together with the attention's context. Their initial state is a learned map of the mean
+    token. The next token is predicted from the new state, the token and the context (appendix A.2.2, with tanh in place
+    of maxout).
     """
 
     def __init__(
@@ -196,35 +197,32 @@ class AdditiveHead(AttentiveIncrementalHead):
     ) -> None:
         super().__init__(vocabulary, dim, **options)
         self.score = AttentionScore("concat", dim)
-        self.reader = RNNDecoder(2 * dim, dim, cell=cell, depth=depth, dropout=dropout)
+        self.rnn = RNNDecoder(2 * dim, dim, cell=cell, depth=depth, dropout=dropout)
         self.out = nn.Linear(3 * dim, dim)
         self.dropout = Dropout(dropout)
 
     def start_decoding(self, tokens: Tokens) -> State:
-        return self.reader.start(masked_mean(tokens)), *self.score.precompute_keys(tokens)
+        return self.rnn.initial_state(masked_mean(tokens)), *self.score.precompute_keys(tokens)
 
     def step_with_attention(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
-        past, columns, keys, mask = state
-        heard, looks = list[Tensor](), list[Tensor]()
-        for word in self.dropout(self.embed(ids)).split(1, dim=1):
-            weights = self.score(self.reader.top(past)[:, None], keys, mask)
-            seen = weights.to(columns.dtype) @ columns
-            said, past = self.reader(torch.cat([word, seen], 2), past)
-            heard.append(torch.cat([said, word, seen], 2))
-            looks.append(weights)
-        hidden = self.dropout(self.out(torch.cat(heard, 1)).tanh())
-        return hidden, [torch.cat(looks, 1)], (past, columns, keys, mask)
-
-
-AttentionSpan = Literal["global", "local"]
+        rnn_state, values, keys, mask = state
+        features, attention = list[Tensor](), list[Tensor]()
+        for embedded in self.dropout(self.embed(ids)).split(1, dim=1):
+            weights = self.score(self.rnn.top_hidden(rnn_state)[:, None], keys, mask)
+            context = weights.to(values.dtype) @ values
+            output, rnn_state = self.rnn(torch.cat([embedded, context], 2), rnn_state)
+            features.append(torch.cat([output, embedded, context], 2))
+            attention.append(weights)
+        hidden = self.dropout(self.out(torch.cat(features, 1)).tanh())
+        return hidden, [torch.cat(attention, 1)], (rnn_state, values, keys, mask)
 
 
 @final
 class LuongHead(AttentiveIncrementalHead):
-    """The decoder of Luong et al. 2015, section 3: the recurrent layers read the text alone, and each state attends.
+    """The decoder of Luong et al. 2015, section 3, in which each new state attends to the trunk's tokens.
 
-    It attends to all columns, or to those around a place that it predicts ("local-p"). What it attended to is not fed
-    to the next state (their "input feeding"), so all tokens of a training batch are computed at once.
+    The attention is global, or local around a predicted position ("local-p"). The context is not fed to the next state
+    ("input feeding"), so all tokens of a training batch are computed in parallel.
     """
 
     def __init__(
@@ -240,35 +238,46 @@ class LuongHead(AttentiveIncrementalHead):
         dropout: float = 0.0,
         **options: Unpack[TextGenerationOptions],
     ) -> None:
-        """Local attention reaches `window` columns to each side, and falls off with half of that (D and sigma there).
+        """Build the head.
 
-        Raises InputError for a window of less than a column, which may hold none.
+        Args:
+            vocabulary: The entries of the target texts.
+            dim: D, the rows of the tokens.
+            depth: Number of recurrent layers.
+            cell: "lstm" or "gru".
+            score: See `AttentionScore`.
+            span: "global" or "local".
+            window: Number of tokens to each side that local attention sees, at least 1. Its weights decrease as a
+                Gaussian with a standard deviation of half the window.
+            dropout: Dropout probability.
+            options: See `TextGenerationOptions`.
         """
         super().__init__(vocabulary, dim, **options)
         if window < 1:
-            raise InputError(f"window={window}: at least 1 column to each side must be seen")
+            raise InputError(f"window={window}: at least 1 token to each side is needed")
         self.window = window
         self.score = AttentionScore(score, dim)
-        local = check_choice("reach", span, get_args(AttentionSpan)) == "local"
-        self.place = nn.Sequential(nn.Linear(dim, dim, bias=False), nn.Tanh(), nn.Linear(dim, 1)) if local else None
-        self.reader = RNNDecoder(dim, dim, cell=cell, depth=depth, dropout=dropout)
+        is_local = check_choice("span", span, get_args(AttentionSpan)) == "local"
+        self.center = nn.Sequential(nn.Linear(dim, dim, bias=False), nn.Tanh(), nn.Linear(dim, 1)) if is_local else None
+        self.rnn = RNNDecoder(dim, dim, cell=cell, depth=depth, dropout=dropout)
         self.out = nn.Linear(2 * dim, dim)
         self.dropout = Dropout(dropout)
 
     def start_decoding(self, tokens: Tokens) -> State:
-        return self.reader.start(masked_mean(tokens)), *self.score.precompute_keys(tokens)
+        return self.rnn.initial_state(masked_mean(tokens)), *self.score.precompute_keys(tokens)
 
     def step_with_attention(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
-        past, columns, keys, mask = state
-        states, past = self.reader(self.dropout(self.embed(ids)), past)
-        weights = self._weights(states, keys, mask)
-        seen = weights.to(columns.dtype) @ columns
-        return self.dropout(self.out(torch.cat([seen, states], 2)).tanh()), [weights], (past, columns, keys, mask)
+        rnn_state, values, keys, mask = state
+        output, rnn_state = self.rnn(self.dropout(self.embed(ids)), rnn_state)
+        weights = self._weights(output, keys, mask)
+        context = weights.to(values.dtype) @ values
+        hidden = self.dropout(self.out(torch.cat([context, output], 2)).tanh())
+        return hidden, [weights], (rnn_state, values, keys, mask)
 
     def _weights(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-        if self.place is None:
+        if self.center is None:
             return self.score(states, keys, mask)
-        middle = mask.sum(-1, keepdim=True) * self.place(states).float().sigmoid()  # section 3.2, eq. 9
-        away = torch.arange(keys.shape[1], device=keys.device) - middle
-        weights = self.score(states, keys, mask & (away.abs() <= self.window))
-        return weights * (-2 * (away / self.window).square()).exp()  # eq. 10
+        center = mask.sum(-1, keepdim=True) * self.center(states).float().sigmoid()  # section 3.2, eq. 9
+        distance = torch.arange(keys.shape[1], device=keys.device) - center
+        weights = self.score(states, keys, mask & (distance.abs() <= self.window))
+        return weights * (-2 * (distance / self.window).square()).exp()  # eq. 10

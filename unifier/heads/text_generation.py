@@ -1,4 +1,4 @@
-"""The contract of a head that writes a text, and what all of them share: loss, searches and scores."""
+"""The base classes of heads that generate a text: loss, search, sampling and metrics."""
 
 import math
 import re
@@ -19,38 +19,32 @@ from unifier_tokenizers import InputError, Tokens, Vocabulary
 from unifier_tokenizers.errors import check_fraction
 from unifier_tokenizers.text import BOS, EOS, PAD
 
-LengthLimit = TypeVar("LengthLimit", int, Tensor)
+Length = TypeVar("Length", int, Tensor)
 
 
 class TextGenerationOptions(TypedDict, total=False):
-    """What every `WritingHead` may be told besides its shape, as its constructor says."""
+    """The options of every `TextGenerationHead`."""
 
     label_smoothing: float
+    """The share of the target that is spread over the vocabulary."""
     beam_width: int
-    """1 is greedy decoding."""
+    """The number of hypotheses that a search keeps; 1 is greedy search."""
     length_penalty: float
     """The power of the length that divides a text's log-probability."""
     r_drop: float
-    """How much two readings of an example with different dropout are made to agree (alpha of Liang et al. 2021)."""
+    """The weight of R-Drop, which makes two passes with different dropout agree (alpha of Liang et al. 2021)."""
     embedding: nn.Embedding | None
+    """A tokenizer's embedding to share, if both vocabularies are the same."""
     tied: bool
-    """Whether the output projection is the embedding's transpose (Press and Wolf 2017)."""
+    """Use the transposed embedding as the output projection (Press and Wolf 2017)."""
     language: str
-    """The code of the target's, by whose rules it is scored."""
-
-
-def check_language(language: str) -> str:
-    """The language, or an InputError where it is no code; one that Moses has no rules for is cut by English's."""
-    if not re.fullmatch("[a-z]{2,3}", language):
-        raise InputError(f"language={language!r}: a code of ISO 639 in small letters is expected, such as en or de")
-    return language
+    """The code of the target language, which selects the rules of the metrics."""
 
 
 class TextGenerationHead(Head):
-    """Writes a text token by token from what the trunk read; what finds the next token is a subclass's.
+    """A head that generates a text token by token; a subclass computes the hidden state for the next token.
 
-    A target is a text, a prediction the text written. `embedding` shares a tokenizer's table, where the two
-    vocabularies are one.
+    A target is a text, and a prediction is the generated text.
     """
 
     def __init__(
@@ -66,19 +60,25 @@ class TextGenerationHead(Head):
         tied: bool = True,
         language: str = "en",
     ) -> None:
+        """Build the shared part of the head.
+
+        Args:
+            vocabulary: The V entries of the target texts.
+            dim: D, the rows of the tokens.
+            label_smoothing: See `TextGenerationOptions` for this and all other arguments.
+        """
         super().__init__()
         self.vocabulary, self.dim = vocabulary, dim
         embedding = embedding or create_embedding(vocabulary, dim)
         if embedding.weight.shape != (len(vocabulary), dim):
-            raise InputError(
-                f"the shared embedding is {tuple(embedding.weight.shape)}, and the head needs {(len(vocabulary), dim)}"
-            )
+            shape = tuple(embedding.weight.shape)
+            raise InputError(f"the shared embedding is {shape}, but the head needs {(len(vocabulary), dim)}")
         self.embedding = embedding
         self.output = embedding if tied else create_embedding(vocabulary, dim)
         if beam_width < 1:
-            raise InputError(f"beam_width={beam_width}: a beam holds at least 1 text, which is greedy decoding")
+            raise InputError(f"beam_width={beam_width}: at least 1 is needed, which is greedy search")
         if not 0 <= r_drop < math.inf:
-            raise InputError(f"r_drop={r_drop}: 0 or more is needed")
+            raise InputError(f"r_drop={r_drop}: a finite number of at least 0 is needed")
         self.label_smoothing, self.r_drop = check_fraction("label_smoothing", label_smoothing), r_drop
         self.num_passes = 2 if r_drop else 1
         self.beam_width, self.length_penalty = beam_width, check_length_penalty(length_penalty)
@@ -87,131 +87,162 @@ class TextGenerationHead(Head):
 
     @abstractmethod
     def hidden_states(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        """What `project` turns into the token after each of ids (B, L), which see those before: (B, L, D).
+        """Return the hidden states (B, L, D) from which `project` predicts the token after each of ids (B, L).
 
-        Tokens (B, D, N) are what the trunk read.
+        Each state depends on the trunk's tokens (B, D, N) and on the ids up to its own.
         """
 
     @abstractmethod
     def start_search(self, tokens: Tokens) -> Decoder:
-        """The same for a search, which asks for one token after the other: rows that begin with B texts of nothing."""
+        """Return the incremental decoder of B empty texts."""
 
     def encode(self, target: str) -> Tensor:
-        """The ids (L,) of a text and its end mark."""
+        """Return the ids (L,) of a text and the end token."""
         if not isinstance(target, str):
-            raise InputError(f"a text is expected, not {type(target).__name__}")
+            raise InputError(f"the target is a {type(target).__name__}: a text is expected")
         if not target.strip():
-            raise InputError("an empty text has no translation to learn from")
+            raise InputError(f"the target {target!r} is empty: a text to learn from is needed")
         return torch.tensor([*self.vocabulary.encode(target), EOS])
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Rows of the table, scaled by sqrt(D) (Vaswani et al. 2017, section 3.4): ids (B, L) -> (B, L, D)."""
+        """Embed ids (B, L) as (B, L, D), scaled by sqrt(D) (Vaswani et al. 2017, section 3.4)."""
         return self.embedding(ids) * math.sqrt(self.dim)
 
     def project(self, hidden: Tensor) -> Tensor:
-        """(..., D) -> (..., V)."""
+        """Map hidden states (..., D) to logits (..., V)."""
         return linear(hidden, self.output.weight)
 
     def next_token_log_probs(self) -> Callable[[Tensor], Tensor]:
-        """For one search: of columns (R, D) the log-probabilities (R, V) of what may follow them.
+        """Return a function from hidden states (R, D) to log-probabilities (R, V) of the next token, for one search.
 
-        No padding, and no second beginning; and no gradient goes through it.
+        Padding and the begin token have probability 0. The function computes no gradients.
         """
         project = prepacked_linear(self.output.weight)
 
         @torch.no_grad()
-        def follow(hidden: Tensor) -> Tensor:
+        def log_probs(hidden: Tensor) -> Tensor:
             logits = project(hidden).float()
             logs = torch.log_softmax(logits, -1, out=logits)
             logs[:, PAD] = logs[:, BOS] = -math.inf
             return logs
 
-        return follow
+        return log_probs
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
-        """Cross-entropy of each next token given the true ones before it (teacher forcing), smoothed over V.
+        """Return the label-smoothed cross-entropy of each next token given the true previous tokens.
 
-        With R-Drop the second half of the batch is the first, read again, and half of alpha times the divergence of the
-        two is added.
+        With R-Drop, the second half of the batch repeats the first. Half of alpha times the divergence between both
+        halves is added.
         """
-        # What is padding is not projected onto V. It is found once: an accelerator's program waits for that each time.
-        real = (target.flatten() != IGNORE_INDEX).nonzero()[:, 0]
-        hidden = to_compute_dtype(self.hidden_states(tokens, shift_right(target))).flatten(0, 1).index_select(0, real)
-        again = self.r_drop if self.training else 0.0
-        return projected_cross_entropy(hidden, self.output.weight, target.take(real), self.label_smoothing, again)
+        # Padding is not projected to V. Its indices are computed once, because an accelerator synchronizes each time.
+        indices = (target.flatten() != IGNORE_INDEX).nonzero()[:, 0]
+        hidden = to_compute_dtype(self.hidden_states(tokens, shift_right(target))).flatten(0, 1)
+        hidden, labels = hidden.index_select(0, indices), target.take(indices)
+        r_drop = self.r_drop if self.training else 0.0
+        return projected_cross_entropy(hidden, self.output.weight, labels, self.label_smoothing, r_drop)
 
     def search(self, tokens: Tokens, beam_width: int, *, length_penalty: float | None = None) -> list[list[Hypothesis]]:
-        """The `width` best texts for each of B examples, best first; a penalty of None is the head's own."""
-        walk, limits = self.start_search(tokens), self.max_lengths(tokens)
+        """Return the `beam_width` best texts for each of B examples, best first.
+
+        Args:
+            tokens: The trunk's tokens (B, D, N).
+            beam_width: Number of hypotheses; 1 is greedy search.
+            length_penalty: See `TextGenerationOptions`; None takes the head's.
+        """
+        decoder, max_lengths = self.start_search(tokens), self.max_lengths(tokens)
         penalty = self.length_penalty if length_penalty is None else length_penalty
         if beam_width == 1:
-            return [[found] for found in greedy_search(walk, limits, length_penalty=penalty)]
-        return beam_search(walk, limits, beam_width, length_penalty=penalty)
+            return [[hypothesis] for hypothesis in greedy_search(decoder, max_lengths, length_penalty=penalty)]
+        return beam_search(decoder, max_lengths, beam_width, length_penalty=penalty)
 
     def sample(
         self,
         tokens: Tokens,
-        num_samples: Sequence[torch.Generator],
+        generators: Sequence[torch.Generator],
         *,
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float = 1.0,
         length_penalty: float | None = None,
     ) -> list[Hypothesis]:
-        """A text drawn by chance for each of B examples, each with the random numbers of its own generator."""
-        penalty = self.length_penalty if length_penalty is None else length_penalty
-        options = {"temperature": temperature, "top_p": top_p, "length_penalty": penalty}
-        return sample(self.start_search(tokens), self.max_lengths(tokens), num_samples, top_k=top_k, **options)
+        """Sample one text for each of B examples, with one random generator per example.
+
+        Args:
+            tokens: The trunk's tokens (B, D, N).
+            generators: B generators.
+            temperature: See `sampling_probabilities`, also for `top_k` and `top_p`.
+            length_penalty: See `TextGenerationOptions`; None takes the head's.
+        """
+        return sample(
+            self.start_search(tokens),
+            self.max_lengths(tokens),
+            generators,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            length_penalty=self.length_penalty if length_penalty is None else length_penalty,
+        )
 
     def max_lengths(self, tokens: Tokens) -> Tensor:
-        """The most tokens (B,) that a text for each example may have."""
+        """Return the maximum number of tokens (B,) of each example's text."""
         return max_target_length(tokens.mask.sum(1))
 
     def predict(self, tokens: Tokens) -> list[str]:
-        return [self.vocabulary.decode(found[0].ids) for found in self.search(tokens, self.beam_width)]
+        return [self.vocabulary.decode(best[0].ids) for best in self.search(tokens, self.beam_width)]
 
     def metrics(self, predictions: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
-        """Corpus BLEU and chrF, and where words are spaced BLEU in small letters on Moses tokens; 0 to 100."""
+        """Return the corpus scores of `text_scores`, from 0 to 100."""
+        # sacreBLEU is imported only if texts are scored.
         from unifier.heads.text_metrics import text_scores
 
-        found = text_scores(predictions, targets, self.language)
-        self._signatures = {name: one.signature for name, one in found.items()}
-        return {name: one.score for name, one in found.items()}
+        scores = text_scores(predictions, targets, self.language)
+        self._signatures = {name: score.signature for name, score in scores.items()}
+        return {name: score.score for name, score in scores.items()}
 
     @property
     def signatures(self) -> dict[str, str]:
-        """sacreBLEU's signatures of the last metrics."""
+        """The sacreBLEU signatures of the last metrics."""
         return self._signatures
 
 
 class AttentiveTextHead(TextGenerationHead):
-    """A head that writes a text, and shows which columns it looks at."""
+    """A head that generates a text and can return its attention over the trunk's tokens."""
 
     @abstractmethod
     def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        """How much it looks at each column to write what follows each of ids (B, L): (B, L, N), float32.
+        """Return the attention (B, L, N), float32, with which the token after each of ids (B, L) is predicted.
 
-        Each row sums to 1, and is the mean over whatever layers and heads there are: none is picked by the very
-        alignment that it is then scored on.
+        Each row sums to 1. It is the mean over all layers and heads, because selecting a layer by alignment error would
+        bias that error.
         """
 
     def alignment(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        """The same to write each of ids (B, L), and what follows the last: (B, L + 1, N)."""
+        """Return the attention (B, L + 1, N) with which each of ids (B, L) and the token after them is predicted."""
         return self.attention(tokens, functional.pad(ids, (1, 0), value=BOS))
 
 
-def max_target_length(columns: LengthLimit) -> LengthLimit:
-    """The most tokens that a text for so many columns may have: twice as many, and 16."""
-    return columns * 2 + 16
+def max_target_length(num_tokens: Length) -> Length:
+    """Return the maximum length of a generated text for a number of input tokens."""
+    return num_tokens * 2 + 16
 
 
 def create_embedding(vocabulary: Vocabulary, dim: int) -> nn.Embedding:
-    """A row of D for each entry, of length 1 on average."""
+    """Return an embedding whose vectors have an expected squared length of 1."""
     embedding = nn.Embedding(len(vocabulary), dim)
     nn.init.normal_(embedding.weight, std=dim**-0.5)
     return embedding
 
 
 def shift_right(target: Tensor) -> Tensor:
-    """For each token of targets (B, L) the one before it, which teacher forcing shows the decoder."""
+    """Return the decoder's input for targets (B, L): the begin token, then all tokens except the last."""
     return functional.pad(target[:, :-1].masked_fill(target[:, :-1] == IGNORE_INDEX, PAD), (1, 0), value=BOS)
+
+
+def check_language(language: str) -> str:
+    """Return the language code, or raise InputError if it does not have two or three lowercase letters.
+
+    For a language without rules of its own, Moses uses those of English.
+    """
+    if not re.fullmatch("[a-z]{2,3}", language):
+        raise InputError(f"language={language!r}: a lowercase ISO 639 code is expected, such as en or de")
+    return language

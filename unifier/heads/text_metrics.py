@@ -1,4 +1,4 @@
-"""Scores of texts against references: BLEU and chrF."""
+"""Metrics of generated texts against references: BLEU and chrF."""
 
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -8,21 +8,16 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-_CHINESE = ("zh", "zho", "chi", "cmn", "yue", "wuu")
+CHINESE = ("zh", "zho", "chi", "cmn", "yue", "wuu")
+SCORED_BY_CHARACTER = ("ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur", "bo", "bod", "tib")
+UNSPACED_LANGUAGES: dict[str, str] = {**dict.fromkeys(CHINESE, "zh"), **dict.fromkeys(SCORED_BY_CHARACTER, "char")}
+"""sacreBLEU's tokenizer for languages without spaces between words, by their codes of two and three letters.
 
-
-_BY_CHARACTER = ("ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur", "bo", "bod", "tib")
-
-
-UNSPACED_LANGUAGES: dict[str, str] = {**dict.fromkeys(_CHINESE, "zh"), **dict.fromkeys(_BY_CHARACTER, "char")}
-"""How sacreBLEU cuts texts of languages that put no spaces between words, by their codes of two and three letters.
-
-By 13a each text would be one word, or a few, and by Moses too.
+The tokenizers "13a" and Moses would turn such a text into one word or a few.
 """
 
-
 MAX_NGRAM = 4
-"""The longest n-grams that BLEU counts."""
+"""The length of BLEU's longest n-grams."""
 
 
 class TextScore(NamedTuple):
@@ -30,48 +25,58 @@ class TextScore(NamedTuple):
 
     score: float
     signature: str
-    """Which variant of the score it is, as sacreBLEU writes it."""
+    """The exact variant of the score, as sacreBLEU writes it."""
+
+
+def text_scores(predictions: Sequence[str], references: Sequence[str], language: str) -> dict[str, TextScore]:
+    """Compute BLEU (Papineni et al. 2002) and chrF (Popović 2015) with sacreBLEU, with one reference per text.
+
+    If no reference has four tokens, BLEU counts shorter n-grams only, and its signature contains "eff:yes".
+
+    Args:
+        predictions: The generated texts.
+        references: One reference for each prediction.
+        language: Code of the references' language.
+
+    Returns:
+        "bleu", cased, on the tokens of "13a" (Post 2018) or of `UNSPACED_LANGUAGES`; "chrf"; and, for languages with
+        spaces, "bleu_moses_lower", which is lowercased and on the tokens of `moses`.
+    """
+    cased = _bleu(references, tokenize=UNSPACED_LANGUAGES.get(language, "13a"))
+    scores = {"bleu": _score(cased, predictions, references), "chrf": _score(CHRF(), predictions, references)}
+    if language not in UNSPACED_LANGUAGES:
+        tokenized, tokenized_references = moses(predictions, language), moses(references, language)
+        metric = _bleu(tokenized_references, lowercase=True, tokenize="none", force=True)
+        lower = _score(metric, tokenized, tokenized_references)
+        tokens = f"tok:moses-norm-{language}-sacremoses-{version('sacremoses')}"
+        scores["bleu_moses_lower"] = lower._replace(signature=lower.signature.replace("tok:none", tokens))
+    return scores
+
+
+def sentence_bleu(predictions: Sequence[str], references: Sequence[str], language: str) -> float:
+    """Compute the "bleu" of `text_scores` with effective order, so that short predictions do not score 0."""
+    metric = BLEU(tokenize=UNSPACED_LANGUAGES.get(language, "13a"), effective_order=True)
+    return metric.corpus_score(predictions, [references]).score
 
 
 def moses(texts: Sequence[str], language: str) -> list[str]:
-    """Texts in small letters, their punctuation normalized, cut into tokens with spaces between.
+    """Lowercase the texts, normalize their punctuation, and join their tokens with spaces.
 
-    These are the three steps, in that order, with the defaults of Moses (Koehn et al. 2007), that made Multi30k's
-    "lc.norm.tok" files: words with a hyphen stay whole. What Moses escapes for its own files' sake is left.
+    These three steps, with the defaults of Moses (Koehn et al. 2007), produced the "lc.norm.tok" files of Multi30k.
+    Hyphenated words are not split, and special characters are not escaped.
     """
     normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
     return [" ".join(tokenizer.tokenize(normalizer.normalize(text.lower()), escape=False)) for text in texts]
 
 
-def text_scores(predictions: Sequence[str], references: Sequence[str], language: str) -> dict[str, TextScore]:
-    """BLEU (Papineni et al. 2002) and chrF (Popović 2015) of texts against one reference each, by sacreBLEU.
-
-    "bleu" is cased, on the tokens of 13a (Post 2018) or of `UNSPACED`; "bleu_moses_lower" is in small letters, on those
-    of `moses`, and left out for `UNSPACED`. Where no reference has 4 tokens, BLEU is of the n-grams that there are, and
-    its signature says so.
-    """
-    cased = _bleu(references, tokenize=UNSPACED_LANGUAGES.get(language, "13a"))
-    found = {"bleu": _scored(cased, predictions, references), "chrf": _scored(CHRF(), predictions, references)}
-    if language not in UNSPACED_LANGUAGES:
-        cut, cut_references = moses(predictions, language), moses(references, language)
-        lower = _scored(_bleu(cut_references, lowercase=True, tokenize="none", force=True), cut, cut_references)
-        tokens = f"tok:moses-norm-{language}-sacremoses-{version('sacremoses')}"
-        found["bleu_moses_lower"] = lower._replace(signature=lower.signature.replace("tok:none", tokens))
-    return found
-
-
-def _scored(scorer: BLEU | CHRF, predictions: Sequence[str], references: Sequence[str]) -> TextScore:
-    score = scorer.corpus_score(predictions, [references]).score
-    return TextScore(score, str(scorer.get_signature()))  # which says how many references there are once it has scored
-
-
-def sentence_bleu(predictions: Sequence[str], references: Sequence[str], language: str) -> float:
-    """The "bleu" of `text_scores`, but where no prediction has 4 tokens either, of the n-grams that there are."""
-    scorer = BLEU(tokenize=UNSPACED_LANGUAGES.get(language, "13a"), effective_order=True)
-    return scorer.corpus_score(predictions, [references]).score
+def _score(metric: BLEU | CHRF, predictions: Sequence[str], references: Sequence[str]) -> TextScore:
+    score = metric.corpus_score(predictions, [references]).score
+    # The signature contains the number of references only after the score was computed.
+    return TextScore(score, str(metric.get_signature()))
 
 
 def _bleu(references: Sequence[str], **options: Any) -> BLEU:
-    scorer = BLEU(**options)
-    long = any(len(scorer.tokenizer(text).split()) >= MAX_NGRAM for text in references)
-    return scorer if long else BLEU(**options, effective_order=True)
+    """Return a BLEU metric, with effective order if no reference has `MAX_NGRAM` tokens."""
+    metric = BLEU(**options)
+    is_long = any(len(metric.tokenizer(text).split()) >= MAX_NGRAM for text in references)
+    return metric if is_long else BLEU(**options, effective_order=True)

@@ -1,4 +1,4 @@
-"""A text, by a transformer's decoder."""
+"""A transformer decoder, which generates a text from the trunk's tokens."""
 
 from typing import Unpack, final
 
@@ -9,13 +9,14 @@ from unifier.heads.text_generation import AttentiveTextHead, TextGenerationOptio
 from unifier.nn.attention import KVCache, build_attention_mask
 from unifier.nn.block import Activation, Block, Norm, scale_residual_init
 from unifier.nn.precision import LayerNorm, to_compute_dtype
+from unifier.trunks.transformer import default_heads
 from unifier.trunks.trunk import check_depth
 from unifier_tokenizers import Dropout, PositionalEncoding, Tokens, Vocabulary
 
 
 @final
 class TranslationHead(AttentiveTextHead):
-    """The decoder of Vaswani et al. 2017: blocks that see the text so far, and attend to the trunk's columns."""
+    """The decoder of Vaswani et al. 2017: blocks that attend to the past of the text and to the trunk's tokens."""
 
     def __init__(
         self,
@@ -23,8 +24,8 @@ class TranslationHead(AttentiveTextHead):
         dim: int,
         *,
         depth: int,
-        heads: int,
-        ffn_dim: int,
+        heads: int | None = None,
+        ffn_dim: int | None = None,
         norm: Norm = "pre",
         activation: Activation = "gelu",
         dropout: float = 0.0,
@@ -33,9 +34,19 @@ class TranslationHead(AttentiveTextHead):
         scaled_residual_init: bool = False,
         **options: Unpack[TextGenerationOptions],
     ) -> None:
-        """The shape's options are as those of `Transformer`, and `projections` as that of `Attention`."""
+        """Build the head.
+
+        Args:
+            vocabulary: The entries of the target texts.
+            dim: D, the rows of the tokens.
+            depth: Number of blocks, at least 1.
+            heads: See `Transformer` for this and all arguments up to `scaled_residual_init`.
+            options: See `TextGenerationOptions`.
+        """
         super().__init__(vocabulary, dim, **options)
         check_depth(depth, 1)
+        heads = default_heads(dim) if heads is None else heads
+        ffn_dim = 4 * dim if ffn_dim is None else ffn_dim
         self.encoding = PositionalEncoding("sinusoid", dim, ())
         self.dropout = Dropout(dropout)
         self.blocks = nn.ModuleList(
@@ -57,7 +68,7 @@ class TranslationHead(AttentiveTextHead):
         self.norm = LayerNorm(dim) if norm == "pre" else nn.Identity()
 
     def logits(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        """What follows each of ids (B, L) after Tokens (B, D, N): (B, L, V)."""
+        """Return the logits (B, L, V) of the token after each of ids (B, L), given Tokens (B, D, N)."""
         return self.project(self.hidden_states(tokens, ids))
 
     def hidden_states(
@@ -68,23 +79,28 @@ class TranslationHead(AttentiveTextHead):
         start: int = 0,
         weights: list[Tensor] | None = None,
     ) -> Tensor:
-        """The last block's columns (B, L, D) for ids (B, L), the first at position `start`, after Tokens (B, D, N).
+        """Return the output (B, L, D) of the last block.
 
-        With caches, ids are those not yet seen. `weights` receives each block's attention (B, H, L, N) to the columns.
+        Args:
+            tokens: The trunk's tokens (B, D, N).
+            ids: Token ids (B, L); with caches, only those after the cached ones.
+            caches: For each block, the cache of its self-attention and the cache of its cross-attention.
+            start: Position of the first id.
+            weights: Receives the cross-attention (B, H, L, N) of each block.
         """
-        places = torch.arange(start, start + ids.shape[1], device=ids.device)[None, None]
-        columns = self.encoding(self.embed(ids).transpose(1, 2), places)
-        x = self.dropout(to_compute_dtype(columns)).transpose(1, 2)
-        seen = torch.ones(ids.shape[1], start + ids.shape[1], dtype=torch.bool, device=ids.device)
-        past = seen.tril(start) if len(seen) > 1 else None
+        positions = torch.arange(start, start + ids.shape[1], device=ids.device)[None, None]
+        embedded = self.encoding(self.embed(ids).transpose(1, 2), positions)
+        x = self.dropout(to_compute_dtype(embedded)).transpose(1, 2)
+        visible = torch.ones(ids.shape[1], start + ids.shape[1], dtype=torch.bool, device=ids.device)
+        mask = visible.tril(start) if len(visible) > 1 else None
         memory, memory_mask = tokens.matrix.transpose(1, 2), build_attention_mask(tokens.mask, "bidirectional")
         for i, block in enumerate(self.blocks):
-            own = caches[i] if caches else None
-            x = block(x, past, memory=memory, memory_mask=memory_mask, caches=own, weights=weights)
+            block_caches = caches[i] if caches else None
+            x = block(x, mask, memory=memory, memory_mask=memory_mask, caches=block_caches, weights=weights)
         return self.norm(x)
 
-    def start_search(self, tokens: Tokens) -> "_Walk":
-        return _Walk(self, tokens)
+    def start_search(self, tokens: Tokens) -> "_TransformerDecoder":
+        return _TransformerDecoder(self, tokens)
 
     def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
         weights: list[Tensor] = []
@@ -93,30 +109,31 @@ class TranslationHead(AttentiveTextHead):
 
 
 @final
-class _Walk:
-    """A search's rows: the columns they translate, and what each block has seen of the texts so far.
+class _TransformerDecoder:
+    """The incremental decoder of a `TranslationHead`, with two KV caches per block.
 
-    Rows that translate the same columns are neighbors, and as many for each: they share one memory.
+    The texts of one example are neighboring rows, and all examples have the same number of texts. They share the
+    example's memory.
     """
 
     def __init__(self, head: TranslationHead, tokens: Tokens) -> None:
         self.head, self.tokens, self.length = head, tokens, 0
-        self.upcoming = head.next_token_log_probs()
-        self.rows = len(tokens.mask)
+        self.log_probs = head.next_token_log_probs()
+        self.num_rows = len(tokens.mask)
         self.caches = [(KVCache(grows=True), KVCache(grows=False)) for _ in head.blocks]
 
     def step(self, ids: Tensor) -> Tensor:
         hidden = self.head.hidden_states(self.tokens, ids[:, None], self.caches, self.length)
         self.length += 1
-        return self.upcoming(hidden[:, 0])
+        return self.log_probs(hidden[:, 0])
 
     def reorder(self, rows: Tensor) -> None:
-        sources = len(self.tokens.mask)
-        kept = (rows * sources // max(self.rows, 1)).unique_consecutive()
-        self.rows = len(rows)
-        for own, _ in self.caches:
-            own.reorder(rows)
-        if len(kept) < sources:
-            self.tokens = Tokens(*(part[kept] for part in self.tokens))
-            for _, far in self.caches:
-                far.reorder(kept)
+        num_examples = len(self.tokens.mask)
+        examples = (rows * num_examples // max(self.num_rows, 1)).unique_consecutive()
+        self.num_rows = len(rows)
+        for self_attention, _ in self.caches:
+            self_attention.reorder(rows)
+        if len(examples) < num_examples:
+            self.tokens = Tokens(*(part[examples] for part in self.tokens))
+            for _, cross_attention in self.caches:
+                cross_attention.reorder(examples)

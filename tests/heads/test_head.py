@@ -1,0 +1,86 @@
+"""The checks of a head's answers, and the mean of several tasks' scores."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from unifier.heads.classification import ClassificationHead
+from unifier.heads.head import Head, check_metrics, check_predictions, mean_score_percent
+from unifier_tokenizers import InputError, Tokens
+
+
+class FakeHead(Head):
+    """A head with given predictions and metrics."""
+
+    def __init__(self, predictions: Any = (), metrics: Any = None) -> None:
+        super().__init__()
+        self.predictions, self.given_metrics = predictions, metrics
+
+    def encode(self, target: Any) -> Tensor:
+        return torch.tensor(target)
+
+    def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
+        return tokens.matrix.mean()
+
+    def predict(self, tokens: Tokens) -> Any:
+        return self.predictions
+
+    def metrics(self, predictions: Any, targets: Any) -> Any:
+        return self.given_metrics
+
+
+@pytest.mark.parametrize("metrics", [91.5, None, [91.5], torch.tensor(91.5), "accuracy"])
+def test_metrics_need_a_mapping(metrics: Any) -> None:
+    with pytest.raises(InputError, match=rf"^FakeHead\.metrics .*{type(metrics).__name__}.*mapping"):
+        FakeHead(metrics=metrics).checked_metrics([], [])
+
+
+@pytest.mark.parametrize("metrics", [{}, {"accuracy": "good"}, {"accuracy": torch.zeros(2)}])
+def test_metrics_need_names_and_numbers(metrics: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"^FakeHead\.metrics"):
+        check_metrics(FakeHead(), metrics)
+
+
+def test_metrics_become_floats() -> None:
+    metrics = check_metrics(FakeHead(), {"a": torch.tensor(0.5), "b": 1})
+    assert metrics == {"a": 0.5, "b": 1.0}
+    assert all(type(score) is float for score in metrics.values())
+
+
+@pytest.mark.parametrize(
+    ("predictions", "given"),
+    [
+        (torch.zeros(3, 5), r"\(3, 5\)"),
+        (torch.zeros(()), r"\(\)"),
+        (None, "NoneType"),
+        ({"a": 1, "b": 2, "c": 3}, "dict"),
+        ("abc", "str"),
+        (iter("abc"), "str_"),
+        (["a"], "1 predictions"),
+        (torch.zeros(4), "4 predictions"),
+    ],
+)
+def test_predictions_need_one_answer_per_example(predictions: Any, given: str) -> None:
+    with pytest.raises(InputError, match=rf"^FakeHead\.predict .*{given}.*3 examples"):
+        check_predictions(FakeHead(), predictions, 3)
+
+
+def test_predictions_may_be_any_sequence() -> None:
+    for predictions in (["a", "b", "c"], ("a", "b", "c"), list(torch.zeros(3, 5)), torch.zeros(3)):
+        check_predictions(FakeHead(), predictions, 3)
+
+
+def test_mean_score_is_a_mean_of_percentages() -> None:
+    assert mean_score_percent([(50.0, 100.0), (0.7, 1.0)]) == pytest.approx(60)
+    assert mean_score_percent([(math.nan, 1.0), (0.7, 1.0)]) == pytest.approx(70)
+    assert mean_score_percent([(-3.0, None)]) == -3
+    assert math.isnan(mean_score_percent([(math.nan, None)]))
+
+
+def test_default_description_is_str() -> None:
+    assert FakeHead().describe(3) == "3"
+    assert FakeHead().signatures == {}
+    assert ClassificationHead(("a", "b"), 4).describe(torch.tensor([0.25, 0.75])) == "b (75%)"
