@@ -6,6 +6,7 @@ from .emotify import Emotify as Emotify
 from .esc import ESC as ESC
 from .factory import create_audio_dataset as create_audio_dataset
 from .factory import create_image_dataset as create_image_dataset
+from .factory import create_text_dataset as create_text_dataset
 from .fsdd import FSDD as FSDD
 from .grammar import GrammarPairs as GrammarPairs
 from .gtzan import GTZAN as GTZAN
@@ -15,3 +16,6 @@ from .multi30k import Multi30k as Multi30k
 from .parallel_text import ParallelText as ParallelText
 from .parallel_text import WithExtraPairs as WithExtraPairs
 from .synthetic_music import SyntheticMusic as SyntheticMusic
+from .text_classification import SST2 as SST2
+from .text_classification import TREC as TREC
+from .text_classification import TextTable as TextTable
