@@ -1,34 +1,115 @@
-"""A folder is found whole or not at all, by whoever has its key, until others need its room."""
+"""An encoding is found again, equal to the byte, and never after anything that determines it has changed."""
 
+import importlib.util
+import inspect
+import operator
 import os
 import pwd
+import resource
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
+import torch
 
 from unifier.data import cache
-from unifier.data.source import data_folder
-from unifier_tokenizers import InputError
+from unifier.data.dataset import Subset
+from unifier.data.encoding import EncodedSplit
+from unifier.data.prepare import prepare_task
+from unifier.data.source import Example, SplitName, data_folder
+from unifier.datasets.audio_folder import AudioFolder
+from unifier.heads.classification import ClassificationHead
+from unifier_tokenizers import Audio, FrameTokenizer, InputError, PatchTokenizer, Tokenizer, Units
+
+RATE = 4000
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("UNIFIER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "encoded"
 
 
-def test_nothing_half_made_is_left_or_found(root: Path) -> None:
-    def torn() -> None:
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Write a table of twelve sounds of different lengths in four folds."""
+    lines = ["file,label,fold"]
+    for k in range(12):
+        soundfile.write(tmp_path / f"{k}.wav", np.random.default_rng(k).uniform(-0.5, 0.5, RATE // 4 + 37 * k), RATE)
+        lines.append(f"{k}.wav,{'ab'[k % 2]},{k // 3}")
+    (tmp_path / "sounds.csv").write_text("\n".join(lines))
+    return tmp_path / "sounds.csv"
+
+
+@dataclass
+class Disk:
+    """A disk that logs which sounds are read, and on which some cannot be read."""
+
+    log: list[str] = field(default_factory=list[str])
+    broken: set[str] = field(default_factory=set[str])
+
+    def new_reads(self) -> list[str]:
+        """Return the names of the sounds read since the last call."""
+        names, self.log = self.log, []
+        return names
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk, open_file = Disk(), soundfile.SoundFile
+
+    def logged(file: Path, *args: Any, **options: Any) -> soundfile.SoundFile:
+        if Path(file).name in disk.broken:
+            raise OSError("the disk is gone")
+        disk.log.append(Path(file).name)
+        return open_file(file, *args, **options)
+
+    monkeypatch.setattr(soundfile, "SoundFile", logged)
+    return disk
+
+
+def tokenizer(**settings: Any) -> FrameTokenizer:
+    usual: dict[str, Any] = {"dim": 8, "sample_rate": RATE, "n_mels": 16, "stack": 2}
+    return FrameTokenizer(**usual | settings)
+
+
+def encode(source: Any, tokens: Tokenizer | None = None, **options: Any) -> Mapping[SplitName, EncodedSplit]:
+    options = {"bad_examples": "stop", "num_workers": 0} | options
+    return prepare_task(source, tokens or tokenizer(), ClassificationHead(source.labels, 8), **options).splits
+
+
+def unit_bytes(units: Units) -> list[Any]:
+    return [(part.dtype, part.shape, part.numpy().tobytes()) for part in units]
+
+
+def content(splits: Mapping[SplitName, EncodedSplit]) -> list[Any]:
+    return [
+        (name, int(split.indices[k]), split.scalar_targets, split.target(k).item(), *unit_bytes(split.units(k)))
+        for name, split in splits.items()
+        for k in range(len(split))
+    ]
+
+
+def test_interrupted_write_leaves_nothing(root: Path) -> None:
+    def interrupt() -> None:
         with cache.open_for_write(root, "key") as folder:
             (folder / "values").write_text("half")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        torn()
+        interrupt()
     assert list(root.iterdir()) == []
     assert cache.lookup(root, "key") is None
 
 
-def test_of_two_processes_at_once_each_has_its_own_and_one_is_found(root: Path) -> None:
+def test_concurrent_writes_store_one_entry(root: Path) -> None:
     with cache.open_for_write(root, "key") as first, cache.open_for_write(root, "key") as second:
         (first / "values").write_text("one")
         (second / "values").write_text("one")
@@ -37,36 +118,36 @@ def test_of_two_processes_at_once_each_has_its_own_and_one_is_found(root: Path) 
     assert cache.lookup(root, "other") is None
 
 
-def test_what_was_used_longest_ago_makes_room(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "LIMIT", 2500)
-    for made, key in enumerate("abc"):
+def test_eviction_deletes_least_recently_used(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "MAX_CACHE_BYTES", 2500)
+    for time, key in enumerate("abc"):
         with cache.open_for_write(root, key) as folder:
             (folder / "values").write_bytes(bytes(1000))
             (folder / key).touch()
-        (own,) = (entry for entry in root.iterdir() if (entry / key).exists())
-        os.utime(own, (made, made))
+        (written,) = (entry for entry in root.iterdir() if (entry / key).exists())
+        os.utime(written, (time, time))
         if key == "b":
-            cache.lookup(root, "a")  # used again
+            cache.lookup(root, "a")  # This use makes "b" the oldest entry.
     assert [cache.lookup(root, key) is not None for key in "abc"] == [True, False, True]
     with cache.open_for_write(root, "large") as folder:
         (folder / "values").write_bytes(bytes(9000))
-    assert [entry.name for entry in root.iterdir()] == [cache.lookup(root, "large").name]  # pyright: ignore[reportOptionalMemberAccess]
+    assert list(root.iterdir()) == [cache.lookup(root, "large")]
 
 
-def test_what_another_process_still_writes_makes_no_room(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "LIMIT", 500)
-    left = root / f"{cache.DRAFT_PREFIX}left"
-    left.mkdir(parents=True)
+def test_eviction_keeps_recent_drafts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "MAX_CACHE_BYTES", 500)
+    abandoned = root / f"{cache.DRAFT_PREFIX}abandoned"
+    abandoned.mkdir(parents=True)
     with cache.open_for_write(root, "slow") as slow:
         (slow / "values").write_bytes(bytes(1000))
-        os.utime(left, (1, 1))
+        os.utime(abandoned, (1, 1))
         with cache.open_for_write(root, "quick") as quick:
             (quick / "values").write_bytes(bytes(1000))
-        assert not left.exists(), "nobody has written there for a day"
+        assert not abandoned.exists()
     assert cache.lookup(root, "slow") is not None
 
 
-def test_what_one_user_keeps_another_may_read(root: Path) -> None:
+def test_entry_is_readable_by_other_users(root: Path) -> None:
     before = os.umask(0o022)
     try:
         with cache.open_for_write(root, "key"):
@@ -77,8 +158,8 @@ def test_what_one_user_keeps_another_may_read(root: Path) -> None:
     assert entry.stat().st_mode & 0o777 == 0o755
 
 
-def test_where_folders_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cache.cache_folder() is None  # while tests run
+def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cache.cache_folder() is None  # The tests' conftest.py turns the cache off.
     monkeypatch.setenv("UNIFIER_CACHE", str(tmp_path))
     assert cache.cache_folder() == tmp_path / "encoded"
     monkeypatch.delenv("UNIFIER_CACHE")
@@ -88,9 +169,7 @@ def test_where_folders_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert cache.cache_folder() == tmp_path / "xdg" / "unifier" / "encoded"
 
 
-def test_of_a_user_without_a_home_nothing_is_kept_and_data_have_to_be_placed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_user_without_home_needs_a_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(_: int) -> None:
         raise KeyError("no such user")
 
@@ -98,7 +177,323 @@ def test_of_a_user_without_a_home_nothing_is_kept_and_data_have_to_be_placed(
     for name in ("HOME", "XDG_CACHE_HOME", "UNIFIER_CACHE", "UNIFIER_DATA"):
         monkeypatch.delenv(name, raising=False)
     assert cache.cache_folder() is None
-    with pytest.raises(InputError, match=r"multi30k: there is no home folder .*; give --data, or set XDG_CACHE_HOME"):
+    with pytest.raises(InputError, match=r"multi30k: .*--data.*XDG_CACHE_HOME"):
         data_folder("multi30k")
     monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))
     assert data_folder("multi30k") == tmp_path / "multi30k"
+
+
+def test_second_run_reads_no_sound(
+    table: Path, root: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = content(encode(AudioFolder(table)))
+    assert len(disk.new_reads()) == 12
+    assert str(root) in capsys.readouterr().out
+    assert content(encode(AudioFolder(table))) == first
+    assert disk.new_reads() == []
+    (line,) = capsys.readouterr().out.splitlines()
+    assert f"reading {root}" in line
+    monkeypatch.setenv("UNIFIER_CACHE", "off")
+    assert content(encode(AudioFolder(table))) == first
+    assert len(disk.new_reads()) == 12
+    assert capsys.readouterr().out == ""
+
+
+def test_folds_and_targets_share_one_entry(table: Path, root: Path, disk: Disk) -> None:
+    splits = [encode(AudioFolder(table, fold=fold)) for fold in range(4)]
+    assert cache.load_or_encode(AudioFolder(table, target="tags"), tokenizer()) is not None
+    assert len(disk.new_reads()) == 12
+    assert len(list(root.iterdir())) == 1
+    for fold, split in enumerate(splits):
+        assert content({"test": split["test"]}) == [
+            ("test", k, True, "ab".index(example.target), *unit_bytes(tokenizer().encode(example.input)))
+            for k, example in enumerate(AudioFolder(table, fold=fold).split("test"))
+        ]
+
+
+def test_subset_has_its_own_entry(table: Path, root: Path, disk: Disk) -> None:
+    half = content(encode(Subset(AudioFolder(table), 0.5)))
+    assert len(set(disk.new_reads())) == 9
+    assert content(encode(Subset(AudioFolder(table), 0.5))) == half
+    assert disk.new_reads() == []
+    assert len(content(encode(AudioFolder(table)))) == 12
+
+
+def test_cache_does_not_change_random_numbers(table: Path, root: Path) -> None:
+    drawn: list[float] = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        encode(AudioFolder(table))
+        drawn.append(torch.rand(()).item())
+    assert drawn[0] == drawn[1]
+
+
+CHANGES: dict[str, Any] = {
+    **{"sample_rate": 8000, "win_length": 0.05, "hop_length": 0.02, "n_mels": 20, "normalize": "band"},
+    **{"stack": 3, "patch": (4, 8), "stride": (2, 8), "length": 100},
+}
+"""Another value of each setting that `encode` or `fit` depends on."""
+NO_CHANGES: dict[str, Any] = {"dim": 16, "dropout": 0.5, "stem": "strided"}
+"""Another value of each setting that they do not depend on."""
+
+
+def test_every_setting_is_classified() -> None:
+    settings = set(inspect.signature(FrameTokenizer.__init__).parameters) - {"self"}
+    assert settings == {*CHANGES, *NO_CHANGES, "positions"}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changed_setting_encodes_again(table: Path, root: Path, disk: Disk, name: str) -> None:
+    settings: dict[str, Any] = {"stride": {"patch": (4, 8), "stack": 1}, "patch": {"stack": 1}}.get(name, {})
+    settings |= {"positions": "learned"} if name == "length" else {}
+    encode(AudioFolder(table), tokenizer(**settings))
+    changed = tokenizer(**settings | {name: CHANGES[name]})
+    splits = encode(AudioFolder(table), changed)
+    assert len(disk.new_reads()) == 24
+    waveform = AudioFolder(table).split("train")[0].input
+    assert torch.equal(splits["train"].units(0).values, changed.encode(waveform).values)
+
+
+@pytest.mark.parametrize("name", NO_CHANGES)
+def test_setting_of_embed_keeps_the_entry(table: Path, root: Path, disk: Disk, name: str) -> None:
+    encode(AudioFolder(table))
+    assert cache.load_or_encode(AudioFolder(table), tokenizer(**{name: NO_CHANGES[name]})) is not None
+    assert len(disk.new_reads()) == 12
+
+
+def test_changed_file_or_table_encodes_again(table: Path, root: Path, disk: Disk) -> None:
+    encode(AudioFolder(table))
+    soundfile.write(table.parent / "3.wav", np.zeros(RATE), RATE)
+    disk.new_reads()
+    splits = encode(AudioFolder(table))
+    assert len(disk.new_reads()) == 12
+    assert content(splits) == content(encode(AudioFolder(table)))
+    table.write_text(table.read_text().replace("5.wav,b", "5.wav,a"))
+    encode(AudioFolder(table))
+    assert len(disk.new_reads()) == 12
+
+
+def test_changed_code_or_library_encodes_again(
+    table: Path, root: Path, disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    monkeypatch.setattr(cache, "CODE_FOLDERS", (code,))
+    for text in ("a = 1", "a = 2"):
+        (code / "reading.py").write_text(text)
+        encode(AudioFolder(table))
+        assert len(disk.new_reads()) == 12
+    for library in ("none of them", "pillow"):
+        monkeypatch.setattr(cache, "version", partial(operator.eq, library))
+        encode(AudioFolder(table))
+        assert len(disk.new_reads()) == 12
+
+
+PLUG_IN = """
+import torch
+from unifier_tokenizers import Tokenizer, Units
+
+
+class Loudness(Tokenizer):
+    def encode(self, raw):
+        return Units(torch.tensor(raw.waveform)[None, :{length}], torch.arange({length})[None])
+
+    def embed(self, values, positions):
+        return values.expand(-1, self.dim, -1)
+
+    {key}
+"""
+
+
+def test_plug_in_tokenizer_with_key_is_cached(table: Path, root: Path, disk: Disk, tmp_path: Path) -> None:
+    def load(length: int, key: str) -> Tokenizer:
+        file = tmp_path / "plug_in.py"
+        file.write_text(PLUG_IN.format(length=length, key=key))
+        spec = importlib.util.spec_from_file_location("plug_in", file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules["plug_in"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.Loudness(8)
+
+    for _ in range(2):  # Without a key nothing is cached.
+        encode(AudioFolder(table), load(50, "pass"))
+        assert len(disk.new_reads()) == 12
+    for length, reads in ((50, 12), (50, 0), (51, 12)):
+        splits = encode(AudioFolder(table), load(length, "def encoding_key(self): return {}"))
+        assert len(disk.new_reads()) == reads
+        assert splits["train"].lengths()[:, 0].tolist() == [length] * 6
+
+
+def damage(entry: Path, kind: str) -> None:
+    values = entry / "values"
+    stored = values.read_bytes()
+    match kind:
+        case "changed byte":
+            values.write_bytes(stored[:100] + bytes([stored[100] ^ 1]) + stored[101:])
+        case "truncated":
+            values.write_bytes(stored[:-4])
+        case "missing":
+            values.unlink()
+        case "no seal":
+            (entry / "seal").unlink()
+        case "other seal":
+            (entry / "seal").write_text("0" * 64)
+        case _:
+            (entry / "index.json").write_text("{}")
+
+
+@pytest.mark.parametrize("kind", ["changed byte", "truncated", "missing", "no seal", "other seal", "index"])
+def test_damaged_entry_is_rebuilt(
+    table: Path, root: Path, disk: Disk, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = content(encode(AudioFolder(table)))
+    (entry,) = root.iterdir()
+    damage(entry, kind)
+    disk.new_reads()
+    assert content(encode(AudioFolder(table))) == first
+    assert len(disk.new_reads()) == 12
+    assert f"{entry}: damaged" in capsys.readouterr().err
+    assert content(encode(AudioFolder(table))) == first
+    assert disk.new_reads() == []
+
+
+def test_unwritable_cache_is_reported_and_not_used(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = content(encode(AudioFolder(table)))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("UNIFIER_CACHE", str(tmp_path / "file"))
+    assert content(encode(AudioFolder(table))) == expected
+    assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+def test_bad_example_is_reported_at_every_run(
+    table: Path, root: Path, disk: Disk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (table.parent / "1.wav").write_bytes(b"no sound")
+    with pytest.raises(InputError, match=r"test: .*1\.wav.*bad_examples=skip"):
+        encode(AudioFolder(table))
+    assert not root.exists() or list(root.iterdir()) == []
+    first, message = encode(AudioFolder(table), bad_examples="skip"), capsys.readouterr().err
+    assert first["test"].indices.tolist() == [0, 2]
+    assert "1 examples skipped" in message
+    assert "1.wav" in message
+    disk.new_reads()
+    assert content(encode(AudioFolder(table), bad_examples="skip")) == content(first)
+    assert disk.new_reads() == ["1.wav"]
+    assert capsys.readouterr().err == message
+    assert len(list(root.iterdir())) == 1
+    with pytest.raises(InputError, match=r"test: .*1\.wav.*bad_examples=skip"):
+        encode(AudioFolder(table))
+
+
+def test_example_is_encoded_after_the_disk_recovers(table: Path, root: Path, disk: Disk) -> None:
+    disk.broken.add("1.wav")
+    assert encode(AudioFolder(table), bad_examples="skip")["test"].indices.tolist() == [0, 2]
+    disk.broken.clear()
+    disk.new_reads()
+    for reads in (1 + 12, 0):
+        assert encode(AudioFolder(table), bad_examples="skip")["test"].indices.tolist() == [0, 1, 2]
+        assert len(disk.new_reads()) == reads
+
+
+def test_sound_listed_twice_keeps_other_units_in_place(table: Path, root: Path) -> None:
+    (table.parent / "link.wav").symlink_to("1.wav")
+    table.write_text(table.read_text().replace("1.wav,b,0", "1.wav,b,0\nlink.wav,b,0"))
+    for splits in (encode(source := AudioFolder(table)), encode(source)):
+        for name, split in splits.items():
+            for k, example in enumerate(source.split(name)):
+                assert torch.equal(split.units(k).values, tokenizer().encode(example.input).values)
+
+
+def test_unknown_label_is_a_bad_example_of_a_cached_set(table: Path, root: Path) -> None:
+    encode(AudioFolder(table))
+    cached = cache.load_or_encode(AudioFolder(table), tokenizer())
+    assert cached is not None
+    with pytest.raises(InputError, match=r"test: .*1\.wav: .*'b'"):
+        cached.split(AudioFolder(table).split("test"), ClassificationHead("ac", 8), desc="test")
+
+
+def test_sources_without_key_are_not_cached(root: Path) -> None:
+    class Two:
+        name = "two"
+        labels = ("a", "b")
+        sha256 = "0"
+
+        def split(self, name: str) -> Sequence[Any]:
+            return [(np.zeros((4, 4), np.uint8), "a")]
+
+    assert PatchTokenizer(8, patch=2, channels=1).encoding_key() is None
+    assert cache.load_or_encode(Two(), tokenizer()) is None
+    assert not root.exists()
+
+
+def test_statistics_are_computed_once(table: Path, root: Path, disk: Disk) -> None:
+    expected = tokenizer().fit(example.input for example in AudioFolder(table).split("train"))
+    disk.new_reads()
+    for reads in (6, 0):
+        fitted = tokenizer()
+        cache.fit_once(fitted, AudioFolder(table))
+        assert len(disk.new_reads()) == reads
+        assert torch.equal(fitted.norm.mean, expected.norm.mean)
+        assert torch.equal(fitted.norm.std, expected.norm.std)
+    for other, source in ((tokenizer(n_mels=20), AudioFolder(table)), (tokenizer(), AudioFolder(table, fold=2))):
+        cache.fit_once(other, source)
+        assert len(disk.new_reads()) == 6
+
+
+def test_statistics_leave_out_too_short_sounds(table: Path, root: Path) -> None:
+    for name in ("4.wav", "10.wav"):
+        soundfile.write(table.parent / name, np.zeros(1), RATE)
+    with pytest.raises(InputError, match=r"\d+\.wav: a sound of"):
+        cache.fit_once(tokenizer(), AudioFolder(table))
+    cache.fit_once(tokenizer(), AudioFolder(table), bad_examples="skip")
+    for path in table.parent.glob("*.wav"):
+        soundfile.write(path, np.zeros(1), RATE)
+    with pytest.raises(InputError, match="none of its training examples"):
+        cache.fit_once(tokenizer(), AudioFolder(table), bad_examples="skip")
+
+
+def test_statistics_are_not_stored_on_a_full_disk(table: Path, root: Path) -> None:
+    fitted = tokenizer()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (150, hard))  # bytes per file
+    try:
+        cache.fit_once(fitted, AudioFolder(table))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert fitted.norm.mean.any()
+    assert list(root.iterdir()) == []
+
+
+class Sounds:
+    """Six sounds, and the largest number of waveforms that were alive when another one was read."""
+
+    name = "sounds"
+
+    def __init__(self) -> None:
+        self.waveforms: list[weakref.ref[Any]] = []
+        self.max_alive = 0
+
+    def split(self, name: SplitName) -> Any:
+        return self
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> Example:
+        self.max_alive = max(self.max_alive, sum(waveform() is not None for waveform in self.waveforms))
+        waveform = np.random.default_rng(index).standard_normal(800).astype(np.float32) / 10
+        self.waveforms.append(weakref.ref(waveform))
+        return Example(Audio(waveform, 8000), None)
+
+
+def test_statistics_keep_two_sounds_in_memory() -> None:
+    source, fitted = Sounds(), FrameTokenizer(8, sample_rate=8000)
+    cache.fit_once(fitted, source)
+    assert len(source.waveforms) == 6
+    assert source.max_alive <= 2  # the first sound and the previous one
+    expected = FrameTokenizer(8, sample_rate=8000).fit([source[index].input for index in range(6)])
+    assert torch.equal(fitted.norm.mean, expected.norm.mean)
+    assert torch.equal(fitted.norm.std, expected.norm.std)

@@ -1,4 +1,4 @@
-"""Downloads: whole and checked, or not there; and one line that says which files to put where."""
+"""A download is complete and verified or leaves nothing; the error names the files and their folder. Idx files."""
 
 import hashlib
 import socket
@@ -11,28 +11,28 @@ from typing import Any
 
 import pytest
 
-from unifier.data.download import CHUNK_BYTES, RemoteFile, ensure_files, require_file
+from unifier.data.download import CHUNK_BYTES, RemoteFile, ensure_files, read_idx, read_idx_pair, require_file
 from unifier_tokenizers import InputError
 
 CONTENT = bytes(range(256)) * (CHUNK_BYTES // 100)
+GOOD = RemoteFile(len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    """A server that keeps its log to itself."""
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Request handler without a log."""
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[str]:
-    """The address of a server with a.bin and b.bin."""
-    served = tmp_path / "served"
-    served.mkdir()
+@pytest.fixture(scope="module")
+def base_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Serve a.bin and b.bin."""
+    served = tmp_path_factory.mktemp("served")
     for name in ("a.bin", "b.bin"):
         (served / name).write_bytes(CONTENT)
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=served)) as server:
-        thread = Thread(target=server.serve_forever)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=served)) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
@@ -41,35 +41,30 @@ def home(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the set "some" in a fresh cache."""
+    """Return the folder of the data set "some" in an empty cache."""
     monkeypatch.delenv("UNIFIER_DATA", raising=False)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "unifier" / "some"
 
 
-GOOD = RemoteFile(len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
-
-
-def test_files_that_lack_are_downloaded_once(home: str, cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_files_are_downloaded_once(base_url: str, cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
     files = {"a.bin": GOOD, "b.bin": GOOD}
-    assert ensure_files("some", home, files) == cache
+    assert ensure_files("some", base_url, files) == cache
     assert {path.name: path.read_bytes() for path in cache.iterdir()} == dict.fromkeys(files, CONTENT)
     assert ensure_files("some", "http://127.0.0.1:1/", files) == cache
-    assert capfd.readouterr().out == ""  # the last line of standard output is the run's folder
+    assert capfd.readouterr().out == ""  # The last line of standard output is reserved for the run's folder.
 
 
 @pytest.mark.parametrize(
     "wrong",
     [RemoteFile(GOOD.size, "0" * 64), RemoteFile(GOOD.size - 1, GOOD.sha256), RemoteFile(GOOD.size + 1, GOOD.sha256)],
+    ids=["hash", "longer", "shorter"],
 )
-def test_other_contents_leave_nothing(home: str, cache: Path, wrong: RemoteFile) -> None:
-    with pytest.raises(InputError) as error:
-        ensure_files("some", home, {"a.bin": GOOD, "b.bin": wrong})
-    message = str(error.value)
-    assert "\n" not in message
-    assert f"{home}b.bin" in message
-    assert "SHA-256" in message
+def test_unexpected_content_is_deleted(base_url: str, cache: Path, wrong: RemoteFile) -> None:
+    with pytest.raises(InputError, match=rf"{base_url}b\.bin.*SHA-256") as error:
+        ensure_files("some", base_url, {"a.bin": GOOD, "b.bin": wrong})
+    assert "\n" not in str(error.value)
     assert [path.name for path in cache.iterdir()] == ["a.bin"]
 
 
@@ -79,36 +74,61 @@ def closed_port() -> int:
         return taken.getsockname()[1]
 
 
-def test_a_home_that_does_not_answer(cache: Path) -> None:
-    with pytest.raises(InputError) as error:
+def test_unreachable_server_names_files_and_folder(cache: Path) -> None:
+    with pytest.raises(InputError, match=r"a\.bin, b\.bin") as error:
         ensure_files("some", f"http://127.0.0.1:{closed_port()}/", {"a.bin": GOOD, "b.bin": GOOD})
     assert "\n" not in str(error.value)
-    assert str(error.value).endswith(f"put a.bin, b.bin into {cache}")
+    assert str(error.value).endswith(str(cache))
     assert not list(cache.iterdir())
 
 
-def test_a_file_that_is_not_there(home: str, cache: Path) -> None:
-    with pytest.raises(InputError, match=r"none\.bin: HTTP Error 404.*; put none\.bin into"):
-        ensure_files("some", home, {"none.bin": GOOD})
+def test_missing_remote_file_is_an_input_error(base_url: str, cache: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.bin: HTTP Error 404.*none\.bin"):
+        ensure_files("some", base_url, {"none.bin": GOOD})
     assert not list(cache.iterdir())
 
 
-def test_a_folder_that_was_named_is_never_written_to(
-    home: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_given_folder_is_never_written_to(
+    base_url: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named = tmp_path / "named"
-    with pytest.raises(InputError, match=r"named has no a\.bin: put it there from http"):
-        ensure_files("some", home, {"a.bin": GOOD}, named)
-    (named / "some").mkdir(parents=True)
-    monkeypatch.setenv("UNIFIER_DATA", str(named))
-    with pytest.raises(InputError, match=r"some has no a\.bin, b\.bin: put them there from http"):
-        ensure_files("some", home, {"a.bin": GOOD, "b.bin": GOOD})
-    assert not list((named / "some").iterdir())
+    given = tmp_path / "given"
+    with pytest.raises(InputError, match=rf"given has no a\.bin.*{base_url}"):
+        ensure_files("some", base_url, {"a.bin": GOOD}, given)
+    (given / "some").mkdir(parents=True)
+    monkeypatch.setenv("UNIFIER_DATA", str(given))
+    with pytest.raises(InputError, match=rf"some has no a\.bin, b\.bin.*{base_url}"):
+        ensure_files("some", base_url, {"a.bin": GOOD, "b.bin": GOOD})
+    assert not list((given / "some").iterdir())
     assert not cache.exists()
-    (named / "some" / "a.bin").write_bytes(b"")
-    assert ensure_files("some", home, {"a.bin": GOOD}) == named / "some"
+    (given / "some" / "a.bin").write_bytes(b"")
+    assert ensure_files("some", base_url, {"a.bin": GOOD}) == given / "some"
 
 
-def test_what_has_no_home_is_asked_for(tmp_path: Path) -> None:
+def test_require_file_gives_the_hint(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"some: .* has no x, y; put them there"):
         require_file("some", tmp_path, ("x", "y"), "put them there")
+
+
+def idx(path: Path, *shape: int, content: bytes) -> Path:
+    path.write_bytes(bytes([0, 0, 8, len(shape)]) + b"".join(n.to_bytes(4) for n in shape) + content)
+    return path
+
+
+def test_idx_files_are_read_as_arrays(tmp_path: Path) -> None:
+    images = idx(tmp_path / "images", 2, 1, 3, content=bytes(range(6)))
+    labels = idx(tmp_path / "labels", 2, content=b"\1\0")
+    pixels, names = read_idx_pair(images, labels, ("zero", "one"))
+    assert pixels.tolist() == [[[0, 1, 2]], [[3, 4, 5]]]
+    assert names == ["one", "zero"]
+    with pytest.raises(InputError, match="label 1"):
+        read_idx_pair(images, labels, ("zero",))
+    with pytest.raises(InputError, match=r"\(2,\).*\(2,\)"):
+        read_idx_pair(labels, labels, ("zero", "one"))
+
+
+def test_broken_idx_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="2 x 3 bytes and holds 5"):
+        read_idx(idx(tmp_path / "short", 2, 3, content=bytes(5)))
+    (tmp_path / "page").write_text("<html>")
+    with pytest.raises(InputError, match="page"):
+        read_idx(tmp_path / "page")

@@ -128,12 +128,20 @@ class EncodedCache:
         positions: Positions of all examples.
         rows: Row of an example in both arrays, by the example's identity.
         failures: Reason why an example cannot be encoded, by the example's identity.
+        is_new: True if the units were encoded by this run.
     """
 
     def __init__(
-        self, values: RaggedArray, positions: RaggedArray, rows: Mapping[str, int], failures: Mapping[str, str]
+        self,
+        values: RaggedArray,
+        positions: RaggedArray,
+        rows: Mapping[str, int],
+        failures: Mapping[str, str],
+        *,
+        is_new: bool,
     ) -> None:
         self.values, self.positions, self.rows, self.failures = values, positions, rows, failures
+        self.is_new = is_new
 
     def split(
         self, examples: Examples[Any], head: Head, *, bad_examples: BadExamples = "stop", desc: str = "examples"
@@ -202,7 +210,7 @@ def load_or_encode(
             layout = {"values": _array_layout(values), "positions": _array_layout(positions)}
             content = {"rows": rows, "failures": failures, "lengths": lengths, **layout}
             (folder / INDEX_FILE).write_text(json.dumps(content))
-            cached = EncodedCache(values, positions, rows, failures)
+            cached = EncodedCache(values, positions, rows, failures, is_new=True)
     except OSError as error:
         print_status(f"{name_of(source)}: not kept for later runs in {root}: {error.strerror}", sys.stderr)
         return None
@@ -329,4 +337,4 @@ def _load(entry: Path) -> EncodedCache:
         dtype, shape = index[name]["dtype"], (sum(index["lengths"]), *index[name]["row_shape"])
         return RaggedArray.from_array(np.memmap(entry / name, dtype, "r", shape=shape), index["lengths"])
 
-    return EncodedCache(load_array("values"), load_array("positions"), index["rows"], index["failures"])
+    return EncodedCache(load_array("values"), load_array("positions"), index["rows"], index["failures"], is_new=False)

@@ -87,7 +87,8 @@ def prepare_task(
     if copies := data.get("copies"):
         message = f"{copies} examples of val and test are also in train, byte for byte"
         print_status(f"{name_of(source)}: {message}", sys.stderr)
-    elif getattr(source, "copies", None) is None:
+    # A source with `copies` has compared its files. An overlap of cached inputs was reported when they were encoded.
+    elif getattr(source, "copies", None) is None and (cached is None or cached.is_new):
         warn_of_overlap(source)
     return EncodedTask(splits, data)
 

@@ -1,0 +1,267 @@
+"""Preparation of a task's data: one encoding per task, checks of the splits, the overlap warning, the description."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, final
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unifier.comparison import Comparison
+from unifier.data import prepare
+from unifier.data.dataset import Subset
+from unifier.data.prepare import EncodedTask, describe_data, prepare_task
+from unifier.data.source import Example, SplitName
+from unifier.datasets.digits import Digits
+from unifier.datasets.grammar import GrammarPairs
+from unifier.experiment import Experiment, Task, Training
+from unifier.heads.classification import ClassificationHead
+from unifier.launch import run
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import InputError, PatchTokenizer, Tokenizer, Units
+
+D = 4
+
+
+@final
+class RawTokenizer(Tokenizer):
+    """Tokenizer whose units are the raw tensor."""
+
+    def __init__(self) -> None:
+        super().__init__(D)
+        self.map = nn.Linear(2, D)
+
+    def encode(self, raw: Tensor) -> Units:
+        return Units(raw, torch.arange(raw.shape[-1])[None])
+
+    def embed(self, values: Tensor, positions: Tensor) -> Tensor:
+        return self.map(values.mT.float()).mT
+
+
+@final
+class Own:
+    """A source of given splits."""
+
+    name = "own"
+
+    def __init__(self, **splits: Any) -> None:
+        self.splits: Mapping[str, Any] = splits
+
+    def split(self, name: SplitName) -> Any:
+        return self.splits[name]
+
+
+def examples(*inputs: Any) -> list[Example]:
+    return [Example(raw, "ab"[k % 2]) for k, raw in enumerate(inputs)]
+
+
+def prepared(source: Any) -> EncodedTask:
+    return prepare_task(source, RawTokenizer(), ClassificationHead("ab", D), bad_examples="stop", num_workers=0)
+
+
+GOOD = [torch.full((2, 3), float(k)) for k in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("odd", "problem"),
+    [
+        (torch.ones(2, 0), r"values \(2, 0\)"),
+        (torch.ones(2, 3).bfloat16(), "torch.bfloat16 values"),
+        (torch.ones(2, 3).long(), "int64 .*float32"),
+    ],
+    ids=["empty", "bfloat16", "other dtype"],
+)
+def test_invalid_units_name_the_example(odd: Tensor, problem: str) -> None:
+    with pytest.raises(InputError, match=f"own, train: example 3: .*{problem}"):
+        prepared(Own(train=examples(*GOOD[:3], odd), val=examples(*GOOD), test=examples(*GOOD)))
+
+
+def test_split_with_another_layout_is_refused() -> None:
+    source = Own(train=examples(*GOOD), val=examples(*GOOD), test=examples(*[torch.ones(5, 3)] * 4))
+    with pytest.raises(InputError, match=r"own, test: its values are float32 \(5, n\).*\(2, n\)"):
+        prepared(source)
+
+
+@final
+class Redrawn:
+    """Digits in an order that each call draws."""
+
+    name = "redrawn"
+
+    def split(self, name: SplitName) -> Sequence[Example]:
+        rows = [Example(torch.ones(2, 3), "ab"[k % 2]) for k in range(40)]
+        return Random().sample(rows, len(rows))
+
+
+def test_split_redrawn_at_each_call_is_refused() -> None:
+    with pytest.raises(InputError, match=r'redrawn: split\("train"\)'):
+        prepared(Redrawn())
+
+
+def overlap(source: Any, capsys: pytest.CaptureFixture[str]) -> str:
+    prepare.warn_of_overlap(source)
+    return capsys.readouterr().err
+
+
+def with_copies(make: Callable[[int], Any]) -> Own:
+    """Return a source in which one input of val and two of test are also in train."""
+    raws = [make(k) for k in range(20)]
+    return Own(
+        train=examples(*raws[:10]),
+        val=examples(make(3), *raws[10:14]),
+        test=examples(*raws[14:], make(0), make(9)),
+    )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        "text {}".format,
+        lambda k: np.full((4, 4), k, np.uint8),
+        lambda k: torch.full((2, 3), k).bfloat16(),
+        lambda k: {"image": np.full(3, k), "text": str(k)},
+    ],
+    ids=["text", "array", "tensor", "mixture"],
+)
+def test_overlap_with_train_is_reported(make: Callable[[int], Any], capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = overlap(with_copies(make), capsys).splitlines()
+    assert line.startswith("own: ")
+    assert "1 of 5 in val" in line
+    assert "2 of 8 in test" in line
+
+
+@pytest.mark.parametrize(
+    "make",
+    [Digits, lambda: GrammarPairs(train=600, val=50, test=50), lambda: Subset(Digits(), 0.1)],
+    ids=["digits", "grammar", "subset"],
+)
+def test_disjoint_splits_are_not_reported(make: Callable[[], Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert overlap(make(), capsys) == ""
+
+
+def test_overlap_skips_inputs_that_cannot_be_hashed(capsys: pytest.CaptureFixture[str]) -> None:
+    source = Own(train=examples("a", lambda: 0, "b"), val=examples(lambda: 0, "b"), test=examples(lambda: 0))
+    assert "1 of 1 in val and 0 of 0 in test" in overlap(source, capsys)
+
+
+class Counted(list[Example]):
+    """A split that counts its reads."""
+
+    reads = 0
+
+    def __getitem__(self, index: int) -> Example:  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.reads += 1
+        return super().__getitem__(index)
+
+
+def test_overlap_reads_a_bounded_sample(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    train, held_out = Counted(examples(*range(25_000))), Counted(examples(*range(5000)))
+    source = Own(train=train, val=held_out, test=examples(-1))
+    monkeypatch.setattr(prepare, "COMPARE_SECONDS", dict.fromkeys(("train", "val", "test"), 60.0))
+    assert "of 1,667 in val" in overlap(source, capsys)
+    assert (train.reads, held_out.reads) == (12_500, 1_667)
+    monkeypatch.setattr(prepare, "COMPARE_SECONDS", dict.fromkeys(("train", "val", "test"), 0.0))
+    train.reads = held_out.reads = 0
+    overlap(source, capsys)
+    assert (train.reads, held_out.reads) == (1, 1)
+
+
+def test_overlap_is_reported_unless_the_source_counts_copies(capsys: pytest.CaptureFixture[str]) -> None:
+    source = with_copies(lambda k: torch.full((2, 3), float(k)))
+    first = prepared(source)
+    assert "1 of 5 in val" in capsys.readouterr().err
+    source.copies = 0  # pyright: ignore[reportAttributeAccessIssue]
+    again = prepared(source)
+    assert capsys.readouterr().err == ""
+    assert again.data == first.data
+    source.copies = 3  # pyright: ignore[reportAttributeAccessIssue]
+    assert prepared(source).data == {**first.data, "copies": 3}
+    assert "own: 3 examples of val and test" in capsys.readouterr().err
+
+
+def test_description_has_the_score_range_or_none() -> None:
+    score_range = describe_data(Digits(), {})["score_range"]
+    assert score_range == {"metric": "accuracy", "chance": 10.0, "reference": 97.0, "origin": Digits.score_range.origin}
+    data = describe_data(Own(train=examples("a", "b"), val=examples("c"), test=[]), {"val": 1})
+    assert len(data.pop("sha256")) == 64
+    assert data == {"name": "own", "train": 2, "val": 1, "test": 0, "skipped": {"val": 1}, "score_range": None}
+
+
+HASH = """
+import torch
+from unifier.data.prepare import sha256_of
+from unifier.data.source import Example
+
+class Tensors:
+    name, labels = "tensors", ("calm", "sad", "tender")
+
+    def __init__(self, value):
+        self.value = value
+
+    def split(self, name):
+        wide = torch.arange(6, dtype=torch.bfloat16).reshape(2, 3)
+        return [Example((wide.mT, torch.tensor(self.value)), {"sad", "calm", "tender"})]
+
+print(*(sha256_of(Tensors(value)) for value in (0.5, 0.25)))
+"""
+
+
+@pytest.mark.slow
+def test_hash_of_tensors_and_sets_is_equal_in_every_process() -> None:
+    def hashes(seed: int) -> list[str]:
+        # Another amount of memory in use changes where torch stores the tensors.
+        ballast = f"import torch; kept = torch.zeros({1 + seed * 100_000})\n"
+        environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
+        command = [sys.executable, "-c", ballast + HASH]
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
+
+    first, second = hashes(0)
+    assert first != second
+    assert hashes(1) == [first, second]
+
+
+def pictures(name: str, patch: int) -> Experiment:
+    source = Digits(val=20, test=20)
+    task = Task(source, PatchTokenizer(8, patch=patch, channels=1), ClassificationHead(source.labels, 8))
+    training = Training(steps=2, batch_tokens=128, num_validations=1, num_workers=0)
+    return Experiment(Transformer(8, 1, 2, 8), {name: task}, training, name=name)
+
+
+def fine(*, patch: int = 2) -> Experiment:
+    return pictures("fine", patch)
+
+
+def coarse() -> Experiment:
+    return pictures("coarse", 4)
+
+
+@pytest.mark.parametrize("modes", [("solo",), ("joint",), ("solo", "joint")], ids="-".join)
+@pytest.mark.usefixtures("undrawn")
+def test_comparison_encodes_each_task_once(modes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    described: list[str] = []
+
+    def describe(source: Any, skipped: Any) -> dict[str, Any]:
+        described.append(source.name)
+        return describe_data(source, skipped)
+
+    def study() -> Comparison:
+        return Comparison("study", [fine, coarse], seeds=(0, 1), modes=modes, budget_unit="steps")
+
+    monkeypatch.setattr(prepare, "describe_data", describe)
+    run(study, out=tmp_path, track="off")
+    assert len(described) == 2
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_comparison_encodes_again_for_another_setting(tmp_path: Path) -> None:
+    def varied() -> Comparison:
+        return Comparison("varied", [fine, coarse], modes=("joint",), budget_unit="steps", grid={"patch": (2, 4)})
+
+    costs = [result.task_budgets["fine"] for result in run(varied, out=tmp_path, track="off")]
+    assert [cost["tokens"] / cost["examples"] for cost in costs] == [16, 4]

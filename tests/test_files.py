@@ -1,0 +1,198 @@
+"""A run's files are written completely or not at all, and a closed output stops nothing."""
+
+import errno
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from hashlib import sha256
+from io import TextIOBase
+from pathlib import Path
+from signal import SIGINT, raise_signal
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from unifier.data.download import RemoteFile, download
+from unifier.data.prepare import prepare_task
+from unifier.datasets.audio_folder import AudioFolder
+from unifier.datasets.parallel_text import ParallelText
+from unifier.files import (
+    is_recoverable,
+    new_folder,
+    print_status,
+    read_csv,
+    read_json,
+    to_json,
+    write_bytes,
+    write_csv,
+    write_json,
+    write_text,
+)
+from unifier.heads.classification import ClassificationHead
+from unifier.training.callbacks import GracefulStop
+from unifier_tokenizers import FrameTokenizer, InputError
+
+
+def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_bytes(path, b"old")
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_bytes(path, b"new")
+    assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("file", b"old")]
+
+
+def test_text_with_undecodable_name_is_escaped(tmp_path: Path) -> None:
+    write_text(tmp_path / "text", "caf\udce9 é")
+    assert (tmp_path / "text").read_text(encoding="utf-8") == "caf\\udce9 é"
+
+
+def test_json_has_no_infinity_and_no_objects(tmp_path: Path) -> None:
+    content = {"high": math.inf, "low": -math.inf, "none": math.nan, "path": Path("a"), "pair": (1, 2.5)}
+    expected = {"high": "inf", "low": "-inf", "none": "nan", "path": "a", "pair": [1, 2.5]}
+    assert to_json(content) == expected
+    write_json(tmp_path / "a.json", content)
+    assert json.loads((tmp_path / "a.json").read_text()) == read_json(tmp_path / "a.json", pair=list) == expected
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"a": "text"}', "\udcff"])
+def test_broken_json_names_the_file(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(InputError, match=r"a\.json: broken"):
+        read_json(tmp_path / "a.json", a=int)
+
+
+def test_missing_json_names_the_file(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.json", tmp_path / "file" / "none.json"):
+        (tmp_path / "file").touch()
+        with pytest.raises(InputError, match=r"none\.json"):
+            read_json(path)
+
+
+def test_csv_has_named_columns_first(tmp_path: Path) -> None:
+    write_csv(tmp_path / "a.csv", [{"a": 1, "b": "x,\ny"}, {"c": 2}], columns=("c", "d"))
+    assert (tmp_path / "a.csv").read_text().startswith("c,d,a,b\n")
+    assert read_csv(tmp_path / "a.csv") == [
+        {"c": "", "d": "", "a": "1", "b": "x,\ny"},
+        {"c": "2", "d": "", "a": "", "b": ""},
+    ]
+    (tmp_path / "a.csv").write_bytes(b"\xff")
+    with pytest.raises(InputError, match=r"a\.csv: broken"):
+        read_csv(tmp_path / "a.csv")
+
+
+def test_new_folders_have_different_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = iter(["aa", "aa", "bb"])
+    monkeypatch.setattr("secrets.token_hex", lambda _: next(numbers))  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr("time.strftime", lambda _: "now")  # pyright: ignore[reportUnknownLambdaType]
+    folders = [new_folder(tmp_path / "runs", "seed0") for _ in range(2)]
+    assert [folder.name for folder in folders] == ["now-seed0-aa", "now-seed0-bb"]
+
+
+def test_new_folder_in_invalid_parent_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "none")
+    for name in ("file", "link"):
+        with pytest.raises(InputError, match=f"{name}: .*--out"):
+            new_folder(tmp_path / name)
+
+
+def test_recoverable_errors() -> None:
+    assert is_recoverable(OSError(errno.ENOSPC, "full"))
+    assert not is_recoverable(OSError(errno.ENOENT, "missing"))
+    assert not is_recoverable(ValueError())
+
+
+def test_status_goes_to_standard_output_or_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    print_status("read")
+    print_status("skipped", sys.stderr)
+    assert capsys.readouterr() == ("read\n", "skipped\n")
+
+
+class ClosedOutput(TextIOBase):
+    """A stream whose reader has closed the pipe."""
+
+    def write(self, text: str, /) -> int:
+        raise BrokenPipeError
+
+
+def encode_sounds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["file,label,fold"]
+    for k in range(12):
+        soundfile.write(folder / f"{k}.wav", np.random.default_rng(k).uniform(-0.5, 0.5, 2000), 4000)
+        lines.append(f"{k}.wav,{'ab'[k % 2]},{k // 3}")
+    (folder / "0.wav").write_bytes(b"no sound")
+    (folder / "1.wav").write_bytes((folder / "5.wav").read_bytes())
+    (folder / "sounds.csv").write_text("\n".join(lines))
+
+    def count() -> int:
+        source = AudioFolder(folder / "sounds.csv")
+        tokenizer, head = FrameTokenizer(8, sample_rate=4000, n_mels=16), ClassificationHead(source.labels, 8)
+        task = prepare_task(source, tokenizer, head, bad_examples="skip", num_workers=0)
+        return sum(map(len, task.splits.values()))
+
+    monkeypatch.setenv("UNIFIER_CACHE", str(folder / "cache"))
+    assert [count(), count()] == [11, 11]  # encoded with a skipped example, and loaded from the cache
+    (entry,) = (folder / "cache" / "encoded").iterdir()
+    (entry / "values").unlink()
+    assert count() == 11  # The damaged entry was rebuilt.
+    monkeypatch.setenv("UNIFIER_CACHE", str(folder / "sounds.csv"))
+    assert count() == 11  # The cache cannot be written.
+
+
+def download_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "remote").write_bytes(b"a set")
+    download((folder / "remote").as_uri(), folder / "local", RemoteFile(5, sha256(b"a set").hexdigest()))
+    assert (folder / "local").read_bytes() == b"a set"
+
+
+def drop_duplicates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "pairs.tsv").write_text("".join(f"a dog {k % 20}\tein Hund {k % 20}\n" for k in range(30)))
+    assert len(ParallelText(folder / "pairs.tsv", duplicates="drop").split("train")) < 24
+
+
+def stop_training(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with GracefulStop(folder) as callback:
+        raise_signal(SIGINT)
+    assert callback.requested
+
+
+@pytest.mark.parametrize("act", [encode_sounds, download_file, drop_duplicates, stop_training])
+def test_closed_output_stops_nothing(
+    act: Callable[[Path, pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A fixture could not do this, because pytest replaces both streams after it sets up fixtures.
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, ClosedOutput())
+    act(tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        ("print('a line', flush=True)", []),
+        ("raise Interrupted(Path('runs'))", []),
+        ("raise BrokenPipeError('the pipe of a tracker')", ["BrokenPipeError: the pipe of a tracker"]),
+    ],
+    ids=["print", "interrupted", "another pipe"],
+)
+def test_command_with_closed_output_ends_silently(act: str, message: list[str]) -> None:
+    imports = "from pathlib import Path\nfrom unifier import cli\nfrom unifier.training.result import Interrupted"
+    program = f"{imports}\ndef act(_): {act}\ncli.act_list = act\nraise SystemExit(cli.main(['list']))"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        if not message:
+            command.stdout.close()
+        errors = command.stderr.read().decode()
+    assert command.returncode == 1
+    assert [line for line in errors.splitlines()[-1:] if not line.startswith("interrupted")] == message
