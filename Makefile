@@ -1,24 +1,30 @@
 # Each target does all of its own set-up: a virtual environment in .venv, then the job.
 PYTHON ?= python3
+PYTEST = .venv/bin/python -m pytest --quiet --numprocesses 2 --dist worksteal
 
-.PHONY: demo test lint types bench clean
+.PHONY: demo test test-fast lint types bench constraints clean
 
-.venv/installed: pyproject.toml
+.venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check uv
-	.venv/bin/uv pip install --system-certs --python .venv/bin/python --editable '.[dev,tensorboard,bench]'
+	.venv/bin/uv pip install --system-certs --python .venv/bin/python --constraints constraints.txt \
+		--editable '.[dev,tensorboard,bench]'
 	touch $@
 
-demo: .venv/installed  ## compare three modalities: solo, joint and transfer
-	.venv/bin/unifier run experiments/three_modalities.py
+demo: .venv/installed  ## compare three modalities on one trunk
+	.venv/bin/unifier run three_modalities
 
-test: .venv/installed  ## the test suite, on the CPU, in minutes
-	.venv/bin/python -m pytest --quiet --numprocesses 2 --dist worksteal
+test: .venv/installed  ## all tests, on the CPU, in minutes
+	$(PYTEST)
 
-lint: .venv/installed
+test-fast: .venv/installed  ## the unit tests, in under a minute
+	$(PYTEST) -m 'not slow'
+
+lint: .venv/installed  ## style, and the first words of docstrings
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	.venv/bin/python tests/prose.py
 
 types: .venv/installed
 	.venv/bin/pyright
@@ -30,6 +36,9 @@ bench: .venv/installed  ## speed against other libraries; an hour on two cores
 	.venv/bin/python -m benchmarks.scaling
 	.venv/bin/python -m benchmarks.alone
 	.venv/bin/python -m benchmarks.parallel_text
+
+constraints: .venv/installed  ## write the installed versions into constraints.txt, once the tests pass
+	.venv/bin/uv pip freeze --exclude-editable --python .venv/bin/python > constraints.txt
 
 clean:
 	rm -rf .venv build *.egg-info
