@@ -184,7 +184,7 @@ def test_a_budget_in_steps_is_shared_by_steps() -> None:
 def test_padding_is_counted_in_columns_and_target_tokens() -> None:
     run = TrainDataLoader({"a": split_of([1, 2, 3], targets=[4, 1, 1])}, max_tokens=12, seed=0, budget={"epochs": 1})
     assert len(list(run)) == 1
-    assert (run.real, run.computed) == (6 + 6, 9 + 12)
+    assert (run.num_tokens, run.num_padded_tokens) == (6 + 6, 9 + 12)
 
 
 @pytest.mark.parametrize("epochs", [1, 2.5, 3])
@@ -252,7 +252,7 @@ def test_the_seed_decides_the_run_and_a_resumed_one_goes_on_as_it_would_have() -
     assert whole[:25] == told(batches(splits, steps=25))
     for done in (0, 1, 17, 40):
         rest = batches(splits, steps=40)
-        rest.done = done
+        rest.batches_done = done
         assert told(rest) == whole[done:]
         assert len(rest) == 40  # of the whole run, which is what the learning rate's schedule goes by
 
@@ -278,7 +278,7 @@ def test_augmented_batches_depend_on_the_seed_and_the_step_alone() -> None:
     def drawn(done: int = 0, seed: int = 0) -> list[torch.Tensor]:
         splits = {"a": split_of([3, 4, 5]), "b": split_of([2, 2, 2])}
         batches = TrainDataLoader(splits, max_tokens=6, seed=seed, budget={"steps": 12}, augment={"a": Noise()})
-        batches.done = done
+        batches.batches_done = done
         return [batch.values for task, batch in batches if task == "a"]
 
     whole = drawn()
@@ -302,7 +302,7 @@ def test_training_waits_for_a_batch_no_longer_than_it_takes_beyond_the_step_befo
     batches = TrainDataLoader({"a": split}, max_tokens=6, seed=0, budget={"steps": 5}, augment={"a": Slow()})
     for _ in batches:
         time.sleep(between)
-    assert least <= batches.seconds < most
+    assert least <= batches.wait_seconds < most
 
 
 def test_what_fails_in_a_batch_made_ahead_fails_where_its_turn_comes_and_takes_no_thread_from_torch() -> None:
@@ -322,7 +322,7 @@ def test_batches_come_in_whole_steps(together: int) -> None:
     split = split_of(lengths_of(200, 14))
     given: Mapping[BudgetUnit, float] = {"tokens": 1000}
     alone = TrainDataLoader({"a": split}, max_tokens=100, seed=0, budget=given)
-    batches = TrainDataLoader({"a": split}, max_tokens=100, seed=0, budget=given, together=together)
+    batches = TrainDataLoader({"a": split}, max_tokens=100, seed=0, budget=given, grad_accumulation=together)
     assert len(batches) == math.ceil(len(alone) / together) * together
     for (_, one), (_, other) in zip(alone, batches, strict=False):
         assert torch.equal(one.example_indices, other.example_indices)

@@ -40,9 +40,9 @@ class Batch(_Parts):
     __slots__ = ()
 
     def __new__(
-        cls, values: Tensor, positions: Tensor, mask: Tensor, target: Tensor, places: Tensor | None = None
+        cls, values: Tensor, positions: Tensor, mask: Tensor, target: Tensor, example_indices: Tensor | None = None
     ) -> Self:
-        own = torch.arange(len(mask), device=mask.device) if places is None else places
+        own = torch.arange(len(mask), device=mask.device) if example_indices is None else example_indices
         return super().__new__(cls, values, positions, mask, target, own)
 
     def lengths(self) -> tuple[Tensor, Tensor]:
@@ -111,10 +111,10 @@ An example's predictions are averaged, so they must be tensors, such as probabil
 """
 
 
-def collate(split: EncodedSplit, indices: Sequence[int] | NDArray[np.int64], piece: Crop | None = None) -> Batch:
+def collate(split: EncodedSplit, indices: Sequence[int] | NDArray[np.int64], crop: Crop | None = None) -> Batch:
     """The batch of a split's examples, or of a piece of each."""
-    values, mask = split.values.padded(indices, 0, piece)
-    positions, _ = split.positions.padded(indices, NO_POSITION, piece)
+    values, mask = split.values.padded(indices, 0, crop)
+    positions, _ = split.positions.padded(indices, NO_POSITION, crop)
     target, _ = split.targets.padded(indices, IGNORE_INDEX)
     places = torch.from_numpy(split.indices[indices])
     return Batch(values, positions, mask, target[:, 0] if split.scalar_targets else target, places)
@@ -141,7 +141,7 @@ def planned_lengths(split: EncodedSplit, augment: Augmentation | None) -> Length
     return np.ceil(lengths * augment.expected_growth(split)).astype(lengths.dtype)
 
 
-def batch_by_tokens(order: NDArray[np.int64], lengths: Lengths, columns: int) -> list[NDArray[np.int64]]:
+def batch_by_tokens(order: NDArray[np.int64], lengths: Lengths, max_tokens: int) -> list[NDArray[np.int64]]:
     """Cut examples in the order given into batches of at most `columns` columns and targets, padding included.
 
     An example that is longer by itself is a batch of one.
@@ -153,7 +153,7 @@ def batch_by_tokens(order: NDArray[np.int64], lengths: Lengths, columns: int) ->
     ):  # never many of Python's own numbers at once
         for width in lengths[some].max(1).tolist():
             longest = max(longest, width)
-            if place == 0 or longest * (place - start + 1) > columns:
+            if place == 0 or longest * (place - start + 1) > max_tokens:
                 starts.append(place)
                 start, longest = place, width
             place += 1
@@ -181,23 +181,23 @@ def sort_by_length(lengths: Lengths) -> NDArray[np.int64]:
     return np.lexsort([np.where(n // 2 % 2, length, -length), n // 2])
 
 
-def epoch_batches(lengths: Lengths, columns: int, generator: torch.Generator) -> Iterator[NDArray[np.int64]]:
+def epoch_batches(lengths: Lengths, max_tokens: int, generator: torch.Generator) -> Iterator[NDArray[np.int64]]:
     """One pass over a split in random order, examples of like length side by side so that little is padded."""
     order = torch.randperm(len(lengths), generator=generator).numpy()
-    bucket = max(int(BUCKET_BATCHES * columns / lengths.max(1).mean()), 1)
+    bucket = max(int(BUCKET_BATCHES * max_tokens / lengths.max(1).mean()), 1)
     for start in range(0, len(order), bucket):
         some = order[start : start + bucket]
         order[start : start + bucket] = some[sort_by_length(lengths[some])]
-    batches = batch_by_tokens(order, lengths, columns)
+    batches = batch_by_tokens(order, lengths, max_tokens)
     for i in torch.randperm(len(batches), generator=generator).tolist():
         yield batches[i]
 
 
-def endless_epochs(lengths: Lengths, columns: int, seed: int) -> Iterator[NDArray[np.int64]]:
+def endless_epochs(lengths: Lengths, max_tokens: int, seed: int) -> Iterator[NDArray[np.int64]]:
     """Passes over a split without end; the seed alone decides them."""
     generator = torch.Generator().manual_seed(seed)
     while True:
-        yield from epoch_batches(lengths, columns, generator)
+        yield from epoch_batches(lengths, max_tokens, generator)
 
 
 CostFn = Callable[[ArrayLike, ArrayLike], NDArray[np.float64]]
@@ -239,7 +239,7 @@ class TrainDataLoader:
         costs: Mapping[str, CostFn] | None = None,
         temperature: float = math.inf,
         augment: Mapping[str, Augmentation] | None = None,
-        together: int = 1,
+        grad_accumulation: int = 1,
     ) -> None:
         """`budget` is what all tasks together may use, whatever unit is reached first; an empty one has no end.
 
@@ -249,7 +249,7 @@ class TrainDataLoader:
         """
         self.splits = splits
         self.augment = augment or {}
-        self.together = together
+        self.together = grad_accumulation
         self.lengths = {task: planned_lengths(split, self.augment.get(task)) for task, split in splits.items()}
         self.columns, self.seed, self.budget = max_tokens, seed, budget
         self.costs = costs or {}
@@ -257,13 +257,13 @@ class TrainDataLoader:
         self.shares = {
             task: max((len(split) / largest) ** (1 / temperature), MIN_BATCHES) for task, split in splits.items()
         }
-        self.done = 0
+        self.batches_done = 0
         """Batches already trained on, which iterating leaves out: a resumed run sets it."""
-        self.seconds = 0.0
+        self.wait_seconds = 0.0
         """Time in which training waited for a batch."""
-        self.real = self.computed = 0
+        self.num_tokens = self.num_padded_tokens = 0
         """Columns and target tokens put into batches so far, without padding and with it."""
-        self.total = sum(1 for _ in self._plan()) if budget else None
+        self.num_batches = sum(1 for _ in self._plan()) if budget else None
 
     def _plan(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
         streams = {task: endless_epochs(lengths, self.columns, self.seed) for task, lengths in self.lengths.items()}
@@ -286,23 +286,23 @@ class TrainDataLoader:
             yield task, rows
 
     def __len__(self) -> int:
-        if self.total is None:  # as Lightning asks of what has no end
+        if self.num_batches is None:  # as Lightning asks of what has no end
             raise TypeError("a run without a budget in steps, tokens or operations has no length")
-        return self.total
+        return self.num_batches
 
     def __iter__(self) -> Iterator[tuple[str, Batch]]:
         start = time.perf_counter()
         for task, rows, batch in prefetch(self._batches()):
             lengths = self.lengths[task][rows, : 1 if self.splits[task].scalar_targets else 2]
-            self.real += int(lengths.sum())
-            self.computed += len(rows) * int(lengths.max(0).sum())
-            self.seconds += time.perf_counter() - start
+            self.num_tokens += int(lengths.sum())
+            self.num_padded_tokens += len(rows) * int(lengths.max(0).sum())
+            self.wait_seconds += time.perf_counter() - start
             yield task, batch
             start = time.perf_counter()
 
     def _batches(self) -> Iterator[tuple[str, NDArray[np.int64], Batch]]:
         for step, (task, rows) in enumerate(self._plan()):
-            if step >= self.done:
+            if step >= self.batches_done:
                 yield task, rows, self._batch(task, rows, step)
 
     def _batch(self, task: str, rows: NDArray[np.int64], step: int) -> Batch:

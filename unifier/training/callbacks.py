@@ -345,8 +345,8 @@ class SpeedMonitor(Callback):
             "flops_per_second": flops,
             "peak_flops_per_second": self.peak,
             "mfu": flops / self.peak,
-            "computed_per_real_column": self.batches.computed / self.batches.real,
-            "share_waiting_for_data": self.batches.seconds / seconds,
+            "computed_per_real_column": self.batches.num_padded_tokens / self.batches.num_tokens,
+            "share_waiting_for_data": self.batches.wait_seconds / seconds,
             "share_outside_steps": 1 - pl_module.seconds_in_steps / seconds,
         }
 

@@ -272,7 +272,7 @@ def plan_batches(
         costs=model.costs,
         temperature=training.sampling_temperature,
         augment={name: task.augmentation for name, task in experiment.tasks.items() if task.augmentation is not None},
-        together=training.grad_accumulation,
+        grad_accumulation=training.grad_accumulation,
     )
     steps = total_steps(training, batches)
     if done and steps and done > steps:
@@ -293,7 +293,7 @@ def budget_in_batches(training: Training) -> dict[BudgetUnit, float]:
 
 def total_steps(training: Training, batches: TrainDataLoader) -> int | None:
     """Return the number of optimizer steps, or None for a budget in seconds."""
-    return None if batches.total is None else batches.total // training.grad_accumulation
+    return None if batches.num_batches is None else batches.num_batches // training.grad_accumulation
 
 
 def create_result(

@@ -106,7 +106,7 @@ def train_and_test(
         enable_model_summary=False,
     )
     start = None if done is None else folder / "checkpoints" / "last.ckpt"
-    batches.done = (done or 0) * training.grad_accumulation
+    batches.batches_done = (done or 0) * training.grad_accumulation
     with stop:
         trainer.fit(model, batches, held_out["val"], ckpt_path=start)
         model.load_state_dict(read_checkpoint(Path(best.best_model_path))["state_dict"])
