@@ -1,6 +1,4 @@
-"""An task's encoded examples through a trained trunk: outputs of its layers, and attention.
-
-The output of each layer of a trunk, for a batch."""
+"""Layer outputs and attention of a trained trunk, for a batch of tokens or for a task's encoded examples."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -22,117 +20,139 @@ from unifier.trunks.trunk import AttentiveTrunk, Trunk
 from unifier_tokenizers import NO_POSITION, SubwordTokenizer, Tokens
 from unifier_tokenizers.text import WORD_START
 
-MAX_TOKENS = 2048
-"""The most columns at a time, padding counted: attention takes memory by the square of N."""
-
-
-def spread_indices(length: int, most: int) -> list[int]:
-    """At most so many places of a sequence, evenly spaced, always the same."""
-    return [i * length // most for i in range(most)] if length > most else list(range(length))
-
-
-def iterate_batches(task: Task, split: EncodedSplit, rows: Sequence[int]) -> Iterator[tuple[list[int], Tokens, Batch]]:
-    """Some rows of a split, those of like length together: which, as columns where the head's weights are, as data."""
-    device = next((parameter.device for parameter in task.head.parameters()), torch.device("cpu"))
-    lengths = split.lengths()
-    order = np.array(rows, np.int64)
-    for part in batch_by_tokens(order[np.lexsort(lengths[order].T[::-1])], lengths, MAX_TOKENS):
-        batch = collate(split, part).to(device)
-        yield part.tolist(), task.embed(batch), batch
+MAX_BATCH_TOKENS = 2048
+"""The maximum number of tokens of a batch, padding included, because the memory of attention grows with N squared."""
 
 
 def representations(trunk: Trunk, task: Task, split: EncodedSplit, rows: Sequence[int]) -> dict[str, Tensor]:
-    """For each layer, as `by_layer` names them, the mean of each row's real columns: (rows, D) float32."""
-    found: dict[str, dict[int, Tensor]] = {}
-    for part, tokens, _ in iterate_batches(task, split, rows):
-        for layer, columns in layer_activations(trunk, tokens, task.head.attention_mode).items():
-            means = mean_tokens(columns, tokens.mask).cpu()
-            found.setdefault(layer, {}).update(zip(part, means, strict=True))
-    return {layer: torch.stack([means[row] for row in rows]) for layer, means in found.items()}
+    """Return each layer's mean over the real tokens of each example: (rows, D) float32, by layer name.
+
+    Args:
+        trunk: A trained trunk.
+        task: The task whose tokenizer embeds the examples.
+        split: The task's encoded examples.
+        rows: Indices of the examples in the split.
+    """
+    by_layer: dict[str, dict[int, Tensor]] = {}
+    for batch_rows, tokens, _ in iterate_batches(task, split, rows):
+        for layer, output in layer_activations(trunk, tokens, task.head.attention_mode).items():
+            means = mean_tokens(output, tokens.mask).cpu()
+            by_layer.setdefault(layer, {}).update(zip(batch_rows, means, strict=True))
+    return {layer: torch.stack([means[row] for row in rows]) for layer, means in by_layer.items()}
 
 
 def collect_attention_statistics(
     trunk: AttentiveTrunk, task: Task, split: EncodedSplit, rows: Sequence[int]
 ) -> list[dict[str, float | None]]:
-    """For each layer the mean of each of `STATISTICS` over the rows' columns; None where there is nothing to say."""
-    found: list[list[dict[str, Tensor]]] = []
-    for part, tokens, _ in iterate_batches(task, split, rows):
-        places = [task.tokenizer.position_values(split.units(row)).T for row in part]
-        coordinates = pad_sequence(places, batch_first=True).mT.to(tokens.matrix.device)
-        placed = tokens.mask & (tokens.positions[:, 0] != NO_POSITION)
-        mode = task.head.attention_mode
-        weights = trunk.attention(tokens, mode)[1]
-        found.append([attention_statistics(each, tokens.mask, mode, coordinates, placed) for each in weights])
+    """Return each layer's mean of each of `ATTENTION_STATISTICS` over the tokens of the examples.
+
+    A statistic without a value for any token gives None.
+
+    Args:
+        trunk: A trained trunk.
+        task: The task whose tokenizer embeds the examples.
+        split: The task's encoded examples.
+        rows: Indices of the examples in the split.
+    """
+    batches: list[list[dict[str, Tensor]]] = []
+    mode = task.head.attention_mode
+    for batch_rows, tokens, _ in iterate_batches(task, split, rows):
+        values = [task.tokenizer.position_values(split.units(row)).T for row in batch_rows]
+        coordinates = pad_sequence(values, batch_first=True).mT.to(tokens.matrix.device)
+        has_position = tokens.mask & (tokens.positions[:, 0] != NO_POSITION)
+        layers = trunk.attention(tokens, mode)[1]
+        batches.append([attention_statistics(layer, tokens.mask, mode, coordinates, has_position) for layer in layers])
     return [
-        {name: _mean(torch.cat([batch[name] for batch in layer])) for name in ATTENTION_STATISTICS}
-        for layer in zip(*found, strict=True)
+        {name: _defined_mean(torch.cat([batch[name] for batch in layer])) for name in ATTENTION_STATISTICS}
+        for layer in zip(*batches, strict=True)
     ]
 
 
-def _mean(values: Tensor) -> float | None:
-    mean = float(values.nanmean())
-    return None if math.isnan(mean) else mean
-
-
 def last_attention(trunk: AttentiveTrunk, task: Task, split: EncodedSplit, row: int) -> Tensor:
-    """One row's attention in the last layer: (H, N, N)."""
+    """Return the last layer's attention (H, N, N) for one example of a split."""
     ((_, tokens, _),) = iterate_batches(task, split, [row])
     return trunk.attention(tokens, task.head.attention_mode)[1][-1][0].cpu()
 
 
 def align_examples(trunk: Trunk, task: Task, split: EncodedSplit, rows: Sequence[int]) -> dict[int, AlignedSentence]:
-    """For each row of a translation its words, and where the decoder looks; `split` is the task's "val", encoded.
+    """Return the words and the decoder's attention of translated sentences, by row.
 
-    Empty for an task that is none: subwords in, a text out, and attention between them. Left out are sentences that the
-    vocabulary cuts into other words than `WORD` does, as one of level "word" cuts "n'".
+    The result is empty unless the task reads subwords and its head has attention. A sentence is left out if the
+    vocabulary divides it into other words than `WORD_START`, as the level "word" does with "n'".
+
+    Args:
+        trunk: A trained trunk.
+        task: A translation task.
+        split: The encoded split "val" of the task.
+        rows: Indices of the examples in the split.
     """
     head, tokenizer = task.head, task.tokenizer
     if not (isinstance(head, AttentiveTextHead) and isinstance(tokenizer, SubwordTokenizer)):
         return {}
     examples = open_split(task.source, "val")
-    gold = getattr(examples, "alignment", None)
-    found: dict[int, AlignedSentence] = {}
-    for part, tokens, batch in iterate_batches(task, split, rows):
+    gold_alignment = getattr(examples, "alignment", None)
+    aligned: dict[int, AlignedSentence] = {}
+    for batch_rows, tokens, batch in iterate_batches(task, split, rows):
         attention = head.attention(head.run_trunk(trunk, tokens), shift_right(batch.target))
-        for one, row in zip(attention, part, strict=True):
+        for weights, row in zip(attention, batch_rows, strict=True):
             index = int(split.indices[row])
             source, target = (WORD_START.findall(text) for text in examples[index])
             source_words = tokenizer.vocabulary.word_ids(split.values[row].tolist())
             target_words = head.vocabulary.word_ids(split.target(row).tolist())
             if (source_words[-1], target_words[-1]) == (len(source), len(target)):
-                cut_out = one[: len(target_words), : len(source_words)]
-                attended = word_attention(cut_out, target_words, source_words)
-                found[row] = AlignedSentence(source, target, attended, set(gold(index)) if gold else set())
-    return found
+                unpadded = weights[: len(target_words), : len(source_words)]
+                by_word = word_attention(unpadded, target_words, source_words)
+                gold = set(gold_alignment(index)) if gold_alignment else set[tuple[int, int]]()
+                aligned[row] = AlignedSentence(source, target, by_word, gold)
+    return aligned
 
 
 def layer_activations(trunk: Trunk, tokens: Tokens, mode: AttentionMode = "bidirectional") -> dict[str, Tensor]:
-    """What enters the trunk ("columns"), and what each layer gives back, each (B, N, D).
+    """Return the trunk's input ("columns") and the output of each layer, each (B, N, D).
 
-    A layer is named as the trunk's parameters are: "blocks.0", "layers.0". A trunk that tells of none by `readers` is
-    one layer, "trunk".
-
-    The layer itself may be only the part beside the residual path, as a convolution is: hence what reads it is asked.
+    Layers have the names of their parameters, such as "blocks.0". A trunk without `layer_outputs` has the single layer
+    "trunk". The hooks record the input of the module after each layer, because a layer's own module may be a residual
+    branch.
     """
-    found = {"columns": tokens.matrix.transpose(1, 2)}
+    activations = {"columns": tokens.matrix.transpose(1, 2)}
 
-    def keep(name: str) -> Any:
+    def record(name: str) -> Any:
         def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            found[name] = inputs[0]
+            activations[name] = inputs[0]
 
         return hook
 
-    handles = [module.register_forward_pre_hook(keep(name)) for name, module in trunk.layer_outputs().items()]
+    handles = [module.register_forward_pre_hook(record(name)) for name, module in trunk.layer_outputs().items()]
     try:
-        answer = trunk(tokens, mode)
+        output = trunk(tokens, mode)
     finally:
         for handle in handles:
             handle.remove()
-    if len(found) == 1:
-        found["trunk"] = answer.matrix.transpose(1, 2)
-    return found
+    if len(activations) == 1:
+        activations["trunk"] = output.matrix.transpose(1, 2)
+    return activations
 
 
-def mean_tokens(columns: Tensor, mask: Tensor) -> Tensor:
-    """The mean (B, D) of those columns (B, N, D) that are real by mask (B, N)."""
-    return columns.float().masked_fill(~mask[:, :, None], 0).sum(1) / mask.sum(1, keepdim=True)
+def iterate_batches(task: Task, split: EncodedSplit, rows: Sequence[int]) -> Iterator[tuple[list[int], Tokens, Batch]]:
+    """Yield (rows, tokens, batch) for examples of a split, grouped by similar length, on the device of the head."""
+    device = next((parameter.device for parameter in task.head.parameters()), torch.device("cpu"))
+    lengths = split.lengths()
+    order = np.array(rows, np.int64)
+    for batch_rows in batch_by_tokens(order[np.lexsort(lengths[order].T[::-1])], lengths, MAX_BATCH_TOKENS):
+        batch = collate(split, batch_rows).to(device)
+        yield batch_rows.tolist(), task.embed(batch), batch
+
+
+def mean_tokens(activations: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean (B, D) of activations (B, N, D) over the real tokens of mask (B, N)."""
+    return activations.float().masked_fill(~mask[:, :, None], 0).sum(1) / mask.sum(1, keepdim=True)
+
+
+def spread_indices(length: int, max_indices: int) -> list[int]:
+    """Return at most `max_indices` evenly spaced indices of a sequence; equal arguments give equal indices."""
+    return [i * length // max_indices for i in range(max_indices)] if length > max_indices else list(range(length))
+
+
+def _defined_mean(values: Tensor) -> float | None:
+    mean = float(values.nanmean())
+    return None if math.isnan(mean) else mean

@@ -1,8 +1,9 @@
-"""Similarity of two representations of the same examples, and at chance: CKA, shared neighbors.
+"""Similarity of two representations of the same examples, calibrated by chance: CKA and shared nearest neighbors.
 
-A representation is a matrix (E, D) of E examples. Both measures here compare which examples are near each other, so
-that neither D nor its basis needs to be the same: a relation (E, E) is found within each, and the measure is the sum
-of their products, entry by entry."""
+A representation is a matrix (E, D) of E examples. Each measure first computes a similarity matrix (E, E) of norm 1
+within each representation. The measure is the inner product of both matrices. It therefore does not depend on D or on
+the basis.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -12,74 +13,81 @@ from torch import Tensor
 
 from unifier_tokenizers import InputError
 
-Relation = Callable[[Tensor], Tensor]
-"""From a representation (E, D) to who is how near to whom (E, E), of norm 1."""
-
+SimilarityFn = Callable[[Tensor], Tensor]
+"""A function from a representation (E, D) to a similarity matrix (E, E) of norm 1."""
 
 EPSILON = 1e-6
-"""Numbers that lie less apart than this, as a share of their size, are the same: they were float32's."""
+"""Relative differences below this count as rounding, because the representations were float32."""
 
 
 def similarity_matrix(x: Tensor) -> Tensor:
-    """The inner products (E, E) of centerd examples, at norm 1; 0 where all examples are the same.
+    """Return the inner products (E, E) of the centered examples, with norm 1; 0 if all examples are equal.
 
-    Their measure is linear centerd kernel alignment, 0 to 1 (Kornblith et al. 2019, section 3). With few examples of
-    many rows it is high for noise too: read it beside its chance.
+    The measure of these matrices is linear centered kernel alignment, from 0 to 1 (Kornblith et al. 2019, section 3).
+    It is high even for noise if there are few examples and a large D, so it must be compared with chance.
     """
     x = x.double()
-    centerd = x - x.mean(0)
-    if centerd.norm() <= EPSILON * x.norm():  # what is left is rounding
+    centered = x - x.mean(0)
+    if centered.norm() <= EPSILON * x.norm():  # The differences are rounding errors.
         return x.new_zeros(len(x), len(x))
-    products = centerd @ centerd.T
+    products = centered @ centered.T
     return products / products.norm()
 
 
 def nearest_neighbors(x: Tensor, k: int) -> Tensor:
-    """Whether an example is one of another's k nearest by cosine (E, E), at norm 1.
+    """Return the matrix (E, E), with norm 1, that marks the k nearest examples of each example by cosine similarity.
 
-    Their measure is the mean share of an example's k nearest that are so in the other representation too (Huh et al.
-    2024, section 2). Examples that are equally near share the places that are left for them.
+    The measure of these matrices is the mean share of an example's k neighbors that are neighbors in the other
+    representation too (Huh et al. 2024, section 2). Examples at equal distance share the remaining places.
     """
     if not 0 < k < len(x):
-        raise InputError(f"none of {len(x)} examples has {k} neighbors: take more examples, or fewer neighbors")
+        raise InputError(f"k={k}: {len(x)} examples have 1 to {len(x) - 1} neighbors; use more examples or a smaller k")
     directions = torch.nn.functional.normalize(x.double())
     cosines = (directions @ directions.T / EPSILON).round_().fill_diagonal_(-torch.inf)
-    farthest = cosines.topk(k, dim=1).values[:, -1:]
-    nearer, as_near = cosines > farthest, cosines == farthest
-    places = nearer + as_near * (k - nearer.sum(1, keepdim=True)) / as_near.sum(1, keepdim=True)
-    return places / places.norm()
+    threshold = cosines.topk(k, dim=1).values[:, -1:]
+    is_nearer, is_tied = cosines > threshold, cosines == threshold
+    shares = is_nearer + is_tied * (k - is_nearer.sum(1, keepdim=True)) / is_tied.sum(1, keepdim=True)
+    return shares / shares.norm()
 
 
 class Calibrated(NamedTuple):
-    """A measure beside what it gives where the examples of one representation are shuffled."""
+    """A measure of similarity, and its value by chance."""
 
     value: float
     chance: float
-    """The mean over the permutations."""
+    """The mean over random permutations of one representation's examples."""
     calibrated: float
     """0 at chance and 1 at equality: (value - chance) / (1 - chance)."""
     p: float
-    """How often chance gives as much (Phipson and Smyth 2010: the order found counts as one of them)."""
+    """The p-value: the share of permutations with at least this value, the actual order included (Phipson and Smyth
+    2010)."""
 
 
 def calibrate(
-    relation: Relation, one: Tensor, others: Sequence[Tensor], *, permutations: int = 200, seed: int = 0
+    similarity: SimilarityFn, x: Tensor, others: Sequence[Tensor], *, permutations: int = 200, seed: int = 0
 ) -> list[Calibrated]:
-    """Compare the relations within (E, D1) and within each of several (E, D2), the same E examples.
+    """Compare one representation with several others of the same E examples.
 
-    Chance is what the first gives with its examples shuffled, in the same ways for all others.
+    Chance is estimated by permuting the examples of `x`; all others use the same permutations.
+
+    Args:
+        similarity: `similarity_matrix`, or `nearest_neighbors` with a given k.
+        x: A representation (E, D).
+        others: Representations (E, D'), where D' may differ.
+        permutations: Number of permutations.
+        seed: Seed of the permutations.
     """
-    sizes = {len(x) for x in (one, *others)}
+    sizes = {len(representation) for representation in (x, *others)}
     if len(sizes) > 1:
-        raise InputError(f"{min(sizes)} and {max(sizes)} examples cannot be compared: represent the same ones")
-    own, theirs = relation(one), torch.stack([relation(other) for other in others]).flatten(1)
+        raise InputError(f"representations of {min(sizes)} and {max(sizes)} examples: both must have the same examples")
+    matrix, matrices = similarity(x), torch.stack([similarity(other) for other in others]).flatten(1)
     generator = torch.Generator().manual_seed(seed)
-    values = theirs @ own.flatten()
-    shuffled = own.new_empty(permutations, len(others))
+    values = matrices @ matrix.flatten()
+    permuted = matrix.new_empty(permutations, len(others))
     for i in range(permutations):
-        order = torch.randperm(len(own), generator=generator)
-        shuffled[i] = theirs @ own[order][:, order].flatten()
-    chance = shuffled.mean(0)
+        order = torch.randperm(len(matrix), generator=generator)
+        permuted[i] = matrices @ matrix[order][:, order].flatten()
+    chance = permuted.mean(0)
     share = torch.where(chance < 1 - EPSILON, (values - chance) / (1 - chance), 0.0)
-    p = ((shuffled >= values - EPSILON).sum(0) + 1) / (permutations + 1)
-    return [Calibrated(*found) for found in torch.stack([values, chance, share, p], dim=-1).tolist()]
+    p = ((permuted >= values - EPSILON).sum(0) + 1) / (permutations + 1)
+    return [Calibrated(*row) for row in torch.stack([values, chance, share, p], dim=-1).tolist()]
