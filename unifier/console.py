@@ -34,7 +34,7 @@ def print_settings(function: Callable[..., Any], given: Mapping[str, Any] | None
     table = Table("setting", "type", "value" if given else "default", "meaning", box=None, pad_edge=False)
     for name, setting in list_settings(function).items():
         value = (given or {}).get(name, setting.default)
-        table.add_row(name, format_type(setting.type), format_setting(value), setting.doc)
+        table.add_row(name, format_type(setting.type), format_default(value), setting.doc)
     create_console().print(table)
 
 
@@ -42,7 +42,7 @@ def format_type(annotation: Any) -> str:
     """Format a setting's type as a user reads it, such as "int | none" or "adamw | muon"."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Literal:
-        return " | ".join(map(format_setting, arguments))
+        return " | ".join(map(format_default, arguments))
     if origin in (typing.Union, UnionType):
         return " | ".join(map(format_type, arguments))
     if origin in (tuple, list, Sequence):
@@ -50,13 +50,13 @@ def format_type(annotation: Any) -> str:
     return "none" if annotation is type(None) else getattr(annotation, "__name__", str(annotation)).lower()
 
 
-def format_setting(value: Any) -> str:
+def format_default(value: Any) -> str:
     """Format a setting's value as the command line takes it."""
     if value is REQUIRED:
         return "required"
     if value is None or isinstance(value, bool):
         return str(value).lower()
-    return ",".join(map(format_setting, value)) if isinstance(value, tuple | list) else str(value)
+    return ",".join(map(format_default, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def print_results(results: Sequence[Result]) -> None:

@@ -1,14 +1,17 @@
-"""The tables that a comparison prints in a terminal."""
+"""The tables of runs and comparisons in a terminal."""
 
+import math
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from unifier.console import print_comparison
+from unifier.console import print_comparison, print_results
 from unifier.report.read_results import read_results
 from unifier.report.tables import matching_sentence
+from unifier.training.result import Result
 
 Rows = Callable[..., dict[str, Any]]
 Comparison = Callable[..., Path]
@@ -35,3 +38,10 @@ def test_names_are_not_read_as_markup(
     print_comparison(comparison(tmp_path, [row(varied={"data": name}) for name in names]))
     output = capsys.readouterr().out
     assert [name for name in names if name not in output] == []
+
+
+def test_run_table_keeps_digits_of_small_scores(row: Rows, capsys: pytest.CaptureFixture[str]) -> None:
+    content = row("digits", 90.0)["result"]
+    content["metrics"] = {"test/digits/negative_mse": -0.00123, "test/digits/loss": math.nan}
+    print_results([Result(**{field.name: content.get(field.name) for field in fields(Result)})])
+    assert "negative_mse −0.00123, loss nan" in capsys.readouterr().out

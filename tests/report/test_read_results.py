@@ -111,8 +111,8 @@ def test_seeds_of_two_comparisons_are_pooled(tmp_path: Path) -> None:
 
 
 def test_runs_apart_from_their_comparison_keep_facts(tmp_path: Path) -> None:
-    facts = {"start": None, "shuffled": False, "trainable": "all", "varied": {}, "mode": "solo"}
-    moved = facts | {"mode": "transfer", "start": "genres", "trainable": "none"}
+    facts: dict[str, Any] = {"start": None, "shuffled": False, "trainable": "all", "varied": {}, "mode": "solo"}
+    moved: dict[str, Any] = facts | {"mode": "transfer", "start": "genres", "trainable": "none"}
     trials = [facts, moved, moved | {"shuffled": True}, facts]
     make_comparison(tmp_path, [make_row("digits", 90.0 - k, **trial) for k, trial in enumerate(trials)])
     for run, trial, budget in zip(run_folders(tmp_path), trials, (8, 8, 8, 16), strict=True):

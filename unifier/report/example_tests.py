@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 PREDICTIONS_FILE = "predictions.csv"
 """The file of a run with one line per test example: task, index, target, prediction, score."""
 
-PREDICTION_COLUMNS = ("task", "index", "target", "prediction", "score")
+REQUIRED_COLUMNS = ("task", "index", "target", "prediction", "score")
+"""The columns of that file that the tests read."""
 
 NUM_PERMUTATIONS = 9999
 """Sign patterns that are drawn if there are too many to enumerate."""
@@ -215,9 +216,10 @@ def _read_predictions(folder: Path, task: str) -> _Predictions:
     if not path.exists():
         raise InputError(f"no {PREDICTIONS_FILE}")
     lines = read_csv(path)
-    if missing := [name for name in PREDICTION_COLUMNS if lines and name not in lines[0]]:
+    if missing := [name for name in REQUIRED_COLUMNS if lines and name not in lines[0]]:
         raise InputError(f"{PREDICTIONS_FILE} lacks the column {missing[0]}")
-    lines = sorted((line for line in lines if line["task"] == task), key=lambda line: line["index"])
+    lines = [line for line in lines if line["task"] == task]
+    lines.sort(key=lambda line: (len(line["index"]), line["index"]))  # This is the numerical order.
     ids = [line["index"] for line in lines]
     if not lines or len(set(ids)) < len(ids):
         raise InputError(f"{PREDICTIONS_FILE} has {'an example twice' if lines else f'no line of the task {task}'}")
@@ -288,7 +290,7 @@ def _corpus_statistics(
         InputError: sacreBLEU does not reproduce the recorded score from the predictions.
     """
     signature = row["result"].get("signatures", {}).get(f"test/{condition.task}/{condition.metric}", "")
-    scorer, prepare = _corpus_scorer(signature)
+    scorer, prepare = _corpus_scorer(condition.metric, signature)
     # sacreBLEU's own significance tests use these two methods; it has no public ones for statistics per example.
     extract: Any = scorer._extract_corpus_statistics  # pyright: ignore[reportPrivateUsage]
     compute: Any = scorer._compute_score_from_stats  # pyright: ignore[reportPrivateUsage]
@@ -304,8 +306,8 @@ def _corpus_statistics(
     return statistics, score
 
 
-def _corpus_scorer(signature: str) -> "tuple[Metric, Callable[[Sequence[str]], Sequence[str]]]":
-    """Return sacreBLEU's scorer for a signature, and the function that prepares texts for it."""
+def _corpus_scorer(metric: str, signature: str) -> "tuple[Metric, Callable[[Sequence[str]], Sequence[str]]]":
+    """Return sacreBLEU's scorer for a metric's signature, and the function that prepares texts for it."""
     # Imported late: sacreBLEU is heavy, and only this test needs it.
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
@@ -324,7 +326,7 @@ def _corpus_scorer(signature: str) -> "tuple[Metric, Callable[[Sequence[str]], S
         )
         return chrf, list
     if "tok" not in parts:
-        raise InputError(f"no scorer for the signature {signature!r}")
+        raise InputError(f"{metric} is neither a mean of scores per example nor a score of sacreBLEU")
     match = re.match("moses-norm-([a-z]+)-", parts["tok"])
     tokenize, effective_order = "none" if match else parts["tok"], parts.get("eff") == "yes"
     bleu = BLEU(lowercase=lowercase, tokenize=tokenize, force=True, effective_order=effective_order)
