@@ -1,6 +1,4 @@
-"""An HTML page of the attention between the tokens of a translation and of its source.
-
-`unifier translate`: lines in, lines out, in order, as they come."""
+"""`unifier translate`: lines in, lines out, in order and as they arrive; and the HTML page of their alignments."""
 
 import gzip
 import sys
@@ -23,6 +21,18 @@ from unifier.inference.translator import Translation, Translator
 from unifier_tokenizers import InputError, Tokens, Units
 from unifier_tokenizers.errors import check_choice, one_line
 
+LongInput = Literal["translate", "refuse"]
+"""How to treat a line that is longer than any text in training."""
+
+BLOCK_BYTES = 1 << 16
+"""The number of bytes to read at a time."""
+
+MAX_BATCH_LINES = 64
+"""The maximum number of lines that wait for each other."""
+
+Line = tuple[int, bytes]
+"""A line's number, from 1, and its bytes without the line feed."""
+
 PAGE_START = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -41,79 +51,22 @@ td { width: 1.6rem; height: 1.6rem; border: 1px solid color-mix(in srgb, CanvasT
      print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 </style>
 <h1>Alignments</h1>
-<p>A row for each token of a translation, a column for each of its source; the stronger a cell's color, the more the
-one looked at the other. Each row sums to 1; point at a cell to read its share.</p>
+<p>Each row is a token of a translation, each column a token of its source. A darker cell means more attention.
+Each row sums to 1. Point at a cell to read its weight.</p>
 """
-
-
-@final
-class AlignmentPage:
-    """An HTML file of alignment matrices, written one by one, that is whole when it is closed."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        if self.path.is_dir():
-            raise InputError(f"{path} is a folder: name a file in it, such as {self.path / 'alignments.html'}")
-        self._part = self.path.with_name(f".{self.path.name}.part")
-
-    def add(
-        self, number: int, source: Sequence[str], target: Sequence[str], weights: Sequence[Sequence[float]]
-    ) -> None:
-        """A matrix: a row of weights for each token of the target, one weight in it for each of the source."""
-        columns = "".join(f"<th scope=col>{escape(token)}</th>" for token in source)
-        self._file.write(
-            f"<div><table><caption>line {number}</caption><thead><tr><td></td>{columns}</tr></thead><tbody>\n"
-        )
-        for token, row in zip(target, weights, strict=True):
-            cells = "".join(
-                f'<td title="{escape(f"{token} → {seen}: {share:.2f}")}" style="background:'
-                f'color-mix(in srgb, #1f6f8b {100 * share:.0f}%, Canvas)"></td>'
-                for seen, share in zip(source, row, strict=True)
-            )
-            self._file.write(f"<tr><th scope=row>{escape(token)}</th>{cells}</tr>\n")
-        self._file.write("</tbody></table></div>\n")
-
-    def __enter__(self) -> "AlignmentPage":
-        """Raises InputError where it cannot be written."""
-        try:
-            self._file = self._part.open("w", encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{self.path} cannot be written: {error.strerror}") from error
-        self._file.write(PAGE_START)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """What was added is kept, whatever ended it."""
-        self._file.write("</html>\n")
-        self._file.close()
-        self._part.replace(self.path)
-
-
-LongInput = Literal["translate", "refuse"]
-"""What is done with a line that is longer than any text the model was trained on."""
-
-
-LINES_PER_BLOCK = 1 << 16
-"""The most bytes that are read at a time."""
-
-
-MAX_BATCH_LINES = 64
-"""The most lines that wait for each other."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class DecodingOptions:
-    """How lines are translated; None is as the run's own settings say."""
+    """How lines are translated. None takes the run's own setting."""
 
     n_best: int | None = None
-    """How many texts are written for each line, each with the line's number and a score; None: one, without them."""
+    """Number of translations per line, each printed with the line's number and its score; None prints one alone."""
     beam: int | None = None
     length_penalty: float | None = None
     sample: bool = False
-    """Whether texts are drawn by chance, by these three (see `unifier.heads.generation`) and the seed."""
+    """Whether texts are sampled, under `temperature`, `top_k`, `top_p` (see `unifier.heads.generation`) and `seed`."""
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
@@ -131,42 +84,86 @@ class DecodingOptions:
         if self.seed is not None and self.seed < 0:
             raise InputError(f"seed={self.seed}: 0 or more is needed")
         if self.sample and self.beam is not None:
-            raise InputError("texts are drawn by chance or searched for with a beam: leave out --sample or --beam")
-        drawing = [*self.drawing, *(["seed"] if self.seed is not None else [])]
-        if drawing and not self.sample:
-            raise InputError(f"{', '.join(drawing)}: of texts drawn by chance alone; add --sample")
+            raise InputError(f"beam={self.beam}: texts are sampled, or searched for; leave out --sample or --beam")
+        given = [*self.sampling, *(["seed"] if self.seed is not None else [])]
+        if given and not self.sample:
+            raise InputError(f"{', '.join(given)}: only sampling uses this; add --sample")
         if self.beam is not None and (self.n_best or 1) > self.beam:
-            raise InputError(f"a beam of {self.beam} finds no {self.n_best} texts: take --beam {self.n_best}")
+            raise InputError(
+                f"n_best={self.n_best}: a beam of {self.beam} finds fewer texts; take --beam {self.n_best}"
+            )
 
     @property
-    def drawing(self) -> dict[str, Any]:
-        """What was said of drawing by chance."""
-        said = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
-        return {name: value for name, value in said.items() if value is not None}
+    def sampling(self) -> dict[str, Any]:
+        """The options of sampling that are given, by name."""
+        options = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
+        return {name: value for name, value in options.items() if value is not None}
 
     def search(self, head: TextGenerationHead, tokens: Tokens, numbers: Sequence[int]) -> list[list[Hypothesis]]:
-        """The texts for B lines of these numbers, best first."""
+        """Find the texts of B lines, best first, from the trunk's tokens (B, D, N) and the lines' numbers."""
         count, penalty = self.n_best or 1, self.length_penalty
         if not self.sample:
             width = self.beam or max(head.beam_width, count)
-            return [found[:count] for found in head.search(tokens, width, length_penalty=penalty)]
-        drawn: list[list[Hypothesis]] = []
+            return [hypotheses[:count] for hypotheses in head.search(tokens, width, length_penalty=penalty)]
+        samples: list[list[Hypothesis]] = []
         for k in range(count):
-            # Of its own number alone, so that a line's text does not depend on how the lines came in.
+            # A seed per line makes a line's text independent of how the lines arrive in batches.
             seeds = [np.random.SeedSequence((self.seed or 0, number, k)).generate_state(1)[0] for number in numbers]
-            draws = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
-            drawn.append(head.sample(tokens, draws, length_penalty=penalty, **self.drawing))
-        return [sorted(texts, key=lambda text: -text.score) for texts in zip(*drawn, strict=True)]
+            generators = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
+            samples.append(head.sample(tokens, generators, length_penalty=penalty, **self.sampling))
+        return [sorted(texts, key=lambda text: -text.score) for texts in zip(*samples, strict=True)]
 
 
-Line = tuple[int, bytes]
-"""A line's number, from 1, and what it holds without its end."""
+@final
+class AlignmentPage:
+    """HTML file of alignment matrices, written one by one; the file appears when the page is closed."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Prepare a page at this path; `with` opens and closes it."""
+        self.path = Path(path)
+        if self.path.is_dir():
+            raise InputError(f"{path} is a folder: name a file in it, such as {self.path / 'alignments.html'}")
+        self._part = self.path.with_name(f".{self.path.name}.part")
+
+    def add(
+        self, number: int, source: Sequence[str], target: Sequence[str], weights: Sequence[Sequence[float]]
+    ) -> None:
+        """Write the matrix of a line: one row per token of the target, one weight per token of the source."""
+        header = "".join(f"<th scope=col>{escape(token)}</th>" for token in source)
+        self._file.write(
+            f"<div><table><caption>line {number}</caption><thead><tr><td></td>{header}</tr></thead><tbody>\n"
+        )
+        for token, row in zip(target, weights, strict=True):
+            cells = "".join(
+                f'<td title="{escape(f"{token} → {source_token}: {weight:.2f}")}" style="background:'
+                f'color-mix(in srgb, #1f6f8b {100 * weight:.0f}%, Canvas)"></td>'
+                for source_token, weight in zip(source, row, strict=True)
+            )
+            self._file.write(f"<tr><th scope=row>{escape(token)}</th>{cells}</tr>\n")
+        self._file.write("</tbody></table></div>\n")
+
+    def __enter__(self) -> "AlignmentPage":
+        """Open the file. Raises InputError if it cannot be written."""
+        try:
+            self._file = self._part.open("w", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written: {error.strerror}") from error
+        self._file.write(PAGE_START)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Keep the matrices so far, also after an error."""
+        self._file.write("</html>\n")
+        self._file.close()
+        self._part.replace(self.path)
 
 
 def open_input(path: str | None) -> BufferedIOBase:
-    """A file to read, unpacked where its name ends in .gz, or standard input."""
+    """Open a file, decompressed if its name ends in .gz, or standard input for None."""
     if path is None:
-        if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  it was closed
+        if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  Python sets None if it was closed.
             raise InputError("there is no standard input: name a file")
         return open(sys.stdin.fileno(), "rb", closefd=False)
     try:
@@ -176,25 +173,35 @@ def open_input(path: str | None) -> BufferedIOBase:
 
 
 def read_as_it_arrives(file: BufferedIOBase, name: str) -> Iterator[list[Line]]:
-    """The lines of a file, as many together as have come and are no more than `CHUNK`; only a line feed ends one."""
-    number, rest = 0, list[bytes]()
+    """Yield the lines of a file in groups: all lines that have arrived, up to `MAX_BATCH_LINES`.
+
+    Only a line feed ends a line. A carriage return before it and a byte order mark are removed.
+
+    Args:
+        file: the file.
+        name: its name in messages.
+
+    Raises:
+        InputError: the file cannot be read or decompressed.
+    """
+    number, unfinished = 0, list[bytes]()
     while True:
         try:
-            block = file.read1(LINES_PER_BLOCK)
+            block = file.read1(BLOCK_BYTES)
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(f"{name} cannot be read: {one_line(error)}") from error
         *lines, last = block.split(b"\n")
         if lines:
-            lines[0], rest = b"".join([*rest, lines[0]]), []
-        rest.append(last)
-        if not block and any(rest):
-            lines = [b"".join(rest)]
+            lines[0], unfinished = b"".join([*unfinished, lines[0]]), []
+        unfinished.append(last)
+        if not block and any(unfinished):
+            lines = [b"".join(unfinished)]
         for start in range(0, len(lines), MAX_BATCH_LINES):
-            chunk = [line.removesuffix(b"\r") for line in lines[start : start + MAX_BATCH_LINES]]
+            group = [line.removesuffix(b"\r") for line in lines[start : start + MAX_BATCH_LINES]]
             if not number:
-                chunk[0] = chunk[0].removeprefix(b"\xef\xbb\xbf")
-            yield list(enumerate(chunk, start=number + 1))
-            number += len(chunk)
+                group[0] = group[0].removeprefix(b"\xef\xbb\xbf")
+            yield list(enumerate(group, start=number + 1))
+            number += len(group)
         if not block:
             return
 
@@ -207,41 +214,52 @@ def translate(
     decoding: DecodingOptions,
     page: AlignmentPage | None = None,
 ) -> None:
-    """Write the translation of each line of a file, which `name` names in messages.
+    """Write the translation of each line of a file. An empty line stays empty.
 
-    An empty line stays one. With n_best, a line becomes rows of its number, score and text with tabs between, best
-    first, and an empty line the row of its number alone. A line that cannot be read, or is refused, is an InputError
-    that names it; what stands before it is translated.
+    With n_best, a line becomes tab-separated rows of its number, a score and a text, best first. An empty line becomes
+    one row with its number alone.
+
+    Args:
+        translator: the translator.
+        file: the lines.
+        name: the file's name in messages.
+        out: the destination.
+        decoding: how lines are translated.
+        page: the page that collects the alignments.
+
+    Raises:
+        InputError: a line cannot be read or is refused. The lines before it are translated first.
     """
-    for chunk in read_as_it_arrives(file, name):
-        trouble: InputError | None = None
+    for group in read_as_it_arrives(file, name):
+        line_error: InputError | None = None
         lines: dict[int, Units | None] = {}
-        for number, line in chunk:
+        for number, line in group:
             try:
                 lines[number] = _encode(translator, line, f"{name}, line {number}", decoding.long)
             except InputError as error:
-                trouble = error
+                line_error = error
                 break
         numbers = [number for number, units in lines.items() if units is not None]
-        found = translator.translate(
+        results = translator.translate(
             [units for units in lines.values() if units is not None],
             lambda head, tokens, rows, numbers=numbers: decoding.search(head, tokens, [numbers[row] for row in rows]),
         )
-        translations = dict(zip(numbers, found, strict=True))
+        translations = dict(zip(numbers, results, strict=True))
         for number in lines:
-            one = translations.get(number)
-            for row in _rows(number, one, nbest=decoding.n_best is not None):
+            translation = translations.get(number)
+            for row in _format_rows(number, translation, n_best=decoding.n_best is not None):
                 print(row, file=out)
-            if one is not None and one.cut:
+            if translation is not None and translation.truncated:
                 _warn(f"{name}, line {number}: its translation was truncated at the maximum length")
-            if page is not None and one is not None and one.alignment is not None:
-                page.add(number, *one.alignment)
+            if page is not None and translation is not None and translation.alignment is not None:
+                page.add(number, *translation.alignment)
         out.flush()
-        if trouble is not None:
-            raise trouble
+        if line_error is not None:
+            raise line_error
 
 
 def _encode(translator: Translator, line: bytes, place: str, long: LongInput) -> Units | None:
+    """Encode a line, or return None for an empty one; `place` names the line in messages."""
     try:
         text = line.decode()
         if not text.strip():
@@ -253,21 +271,21 @@ def _encode(translator: Translator, line: bytes, place: str, long: LongInput) ->
         raise InputError(f"{place}: {error}") from error
     length = units.values.shape[-1]
     if length > translator.longest:
-        said = f"{place}: {length} tokens, and the longest text the model was trained on had {translator.longest}"
+        message = f"{place}: {length} tokens, and the longest text the model was trained on had {translator.longest}"
         if long == "refuse":
-            raise InputError(f"{said}; --long translate translates it all the same")
-        _warn(f"{said}; it is translated all the same")
+            raise InputError(f"{message}; --long translate translates it all the same")
+        _warn(f"{message}; it is translated all the same")
     return units
 
 
-def _rows(number: int, found: Translation | None, *, nbest: bool) -> list[str]:
-    if found is None:
-        return [f"{number}\t\t" if nbest else ""]
-    texts = [text.replace("\n", " ").replace("\r", " ") for text in found.texts]
-    if nbest:
-        return [f"{number}\t{score:.4f}\t{text}" for score, text in zip(found.scores, texts, strict=True)]
+def _format_rows(number: int, translation: Translation | None, *, n_best: bool) -> list[str]:
+    if translation is None:
+        return [f"{number}\t\t" if n_best else ""]
+    texts = [text.replace("\n", " ").replace("\r", " ") for text in translation.texts]
+    if n_best:
+        return [f"{number}\t{score:.4f}\t{text}" for score, text in zip(translation.scores, texts, strict=True)]
     return texts[:1]
 
 
-def _warn(said: str) -> None:
-    print_status(f"warning: {said}", sys.stderr)
+def _warn(message: str) -> None:
+    print_status(f"warning: {message}", sys.stderr)

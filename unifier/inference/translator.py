@@ -1,4 +1,4 @@
-"""A run as a translator: texts in, translations and alignments out."""
+"""Translator: a trained run that turns texts into translations and alignments."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,96 +12,103 @@ from unifier.data.dataloader import Batch, batch_by_tokens, sort_by_length
 from unifier.files import read_json
 from unifier.heads.generation import Hypothesis
 from unifier.heads.text_generation import AttentiveTextHead, TextGenerationHead
-from unifier.inference.load import load
+from unifier.inference.model import load
 from unifier.nn.precision import default_device
 from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Units, pad_columns
 from unifier_tokenizers.text import EOS
 
 SearchFn = Callable[[TextGenerationHead, Tokens, Sequence[int]], list[list[Hypothesis]]]
-"""How texts are found for B examples: with the head, from what the trunk read, the examples being numbered so."""
+"""Finds texts for B examples, best first, from the head, the trunk's tokens and the examples' indices."""
 
 
 class Alignment(NamedTuple):
-    """Which token of a text looked at which of the text that it translates."""
+    """Attention of a translation's tokens to the tokens of its source."""
 
     source: list[str]
     target: list[str]
     weights: list[list[float]]
-    """A row for each token of the target, its end mark included; each sums to 1."""
+    """One row per token of the target, including its end mark; each row sums to 1."""
 
 
 class Translation(NamedTuple):
-    """What was found for one text, best first."""
+    """The translations of one text, best first."""
 
     texts: list[str]
     scores: list[float]
-    cut: bool
-    """Whether the best was cut off at the most tokens that a text may have."""
+    truncated: bool
+    """Whether the best one was truncated at the maximum length."""
     alignment: Alignment | None = None
 
 
 @final
 class Translator:
-    """The task of a run that translates, in evaluation mode, on the accelerator where there is one."""
+    """The translation task of a run, in evaluation mode, on the accelerator if there is one."""
 
     def __init__(self, folder: str | Path, experiment: str | None = None, *, align: bool = False) -> None:
-        """`experiment` (FILE:name) says where the experiment's file is now, if it was moved; with `align` each
-        translation tells what looked at what.
+        """Load the run.
 
-        Raises InputError for a folder that is no run, was stopped too early, or does not translate; and for one whose
-        decoder cannot tell what it looks at, where it is to `align`.
+        Args:
+            folder: the run's folder.
+            experiment: FILE[:name] of the experiment, if its file was moved.
+            align: whether translations carry their alignment.
+
+        Raises:
+            InputError: the folder holds no trained run, none or several of its tasks translate, or its decoder has no
+                attention to align with.
         """
-        loaded = load(folder, experiment)
-        described, self.model = loaded.experiment, loaded.network
+        model = load(folder, experiment)
         tasks = {
             name: (task.tokenizer, task.head)
-            for name, task in described.tasks.items()
+            for name, task in model.experiment.tasks.items()
             if isinstance(task.head, TextGenerationHead) and isinstance(task.tokenizer, SubwordTokenizer)
         }
         if len(tasks) != 1:
             raise InputError(
-                f'{folder} is a run of "{described.name}", and {len(tasks) or "none"} of its tasks '
-                f"({', '.join(described.tasks)}) translate{'' if tasks else 's'} texts: one is needed"
+                f'{folder} is a run of "{model.experiment.name}", and {len(tasks) or "none"} of its tasks '
+                f"({', '.join(model.experiment.tasks)}) translate{'' if tasks else 's'} texts: one is needed"
             )
         ((self.task, (self.tokenizer, self.head)),) = tasks.items()
         if align and not isinstance(self.head, AttentiveTextHead):
             raise InputError(f"{folder}: its decoder has no attention that could be shown; leave out --attention")
         self.align = align
-        self.columns = described.training.batch_tokens
+        self.max_tokens = model.experiment.training.batch_tokens
         self.longest: int = read_json(Path(folder) / "settings.json", longest=dict)["longest"][self.task]
-        """The most tokens of a text it was trained on."""
+        """The number of tokens of the longest text in training."""
         self.device = torch.device(default_device())
-        self.model.to(self.device)
+        self.network = model.network.to(self.device)
 
     @torch.inference_mode()
     def translate(self, examples: Sequence[Units], search: SearchFn) -> list[Translation]:
-        """What `search` finds for each of some texts, which the tokenizer has encoded, in their order.
-
-        They are read in batches of like length.
-        """
+        """Translate encoded texts in batches of similar length; return the translations in the order of the texts."""
         if not examples:
             return []
         lengths = np.array([(units.values.shape[-1], 1) for units in examples], np.int32)
-        found: dict[int, Translation] = {}
-        for rows in (batch.tolist() for batch in batch_by_tokens(sort_by_length(lengths), lengths, self.columns)):
-            values, positions, mask = (part.to(self.device) for part in pad_columns([examples[row] for row in rows]))
-            tokens = self.model.forward_features(self.task, Batch(values, positions, mask, torch.tensor(rows)))
-            limits = self.head.max_lengths(tokens).tolist()
-            for b, (row, texts) in enumerate(zip(rows, search(self.head, tokens, rows), strict=True)):
-                best = texts[0].ids
-                found[row] = Translation(
-                    [self.head.vocabulary.decode(text.ids) for text in texts],
-                    [text.score for text in texts],
-                    len(best) == limits[b],
-                    self._align(Tokens(*(part[b : b + 1] for part in tokens)), values[b], best) if self.align else None,
+        translations: dict[int, Translation] = {}
+        for batch in batch_by_tokens(sort_by_length(lengths), lengths, self.max_tokens):
+            indices = batch.tolist()
+            units = pad_columns([examples[index] for index in indices])
+            values, positions, mask = (part.to(self.device) for part in units)
+            inputs = Batch(values, positions, mask, torch.tensor(indices))
+            tokens = self.network.forward_features(self.task, inputs)
+            max_lengths = self.head.max_lengths(tokens).tolist()
+            for b, (index, hypotheses) in enumerate(zip(indices, search(self.head, tokens, indices), strict=True)):
+                best = hypotheses[0].ids
+                row = Tokens(*(part[b : b + 1] for part in tokens))
+                translations[index] = Translation(
+                    [self.head.vocabulary.decode(hypothesis.ids) for hypothesis in hypotheses],
+                    [hypothesis.score for hypothesis in hypotheses],
+                    len(best) == max_lengths[b],
+                    self._align(row, values[b], best) if self.align else None,
                 )
-        return [found[row] for row in range(len(examples))]
+        return [translations[index] for index in range(len(examples))]
 
     def _align(self, tokens: Tokens, source: Tensor, target: list[int]) -> Alignment:
+        """Return the alignment of one translation; tokens (1, D, N), source ids (N,)."""
         assert isinstance(self.head, AttentiveTextHead)
         (weights,) = self.head.alignment(tokens, torch.tensor([target], dtype=torch.long, device=self.device))
         real = tokens.mask[0]
-        name = self.head.vocabulary.tokens
         return Alignment(
-            self.tokenizer.vocabulary.tokens(source[real].tolist()), name([*target, EOS]), weights[:, real].tolist()
+            self.tokenizer.vocabulary.tokens(source[real].tolist()),
+            self.head.vocabulary.tokens([*target, EOS]),
+            weights[:, real].tolist(),
         )

@@ -1,0 +1,53 @@
+"""Loading a run without its data, and the answers of the loaded model."""
+
+import json
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+import torch
+
+from unifier.heads.transformer_decoder import TranslationHead
+from unifier.inference.model import load
+from unifier.inference.translator import Translator
+from unifier_tokenizers import InputError
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+def test_loaded_model_has_the_weights_and_vocabulary(run: Path, translator: Translator) -> None:
+    model = load(run)
+    assert not model.network.training
+    head = model.experiment.tasks["en-de"].head
+    assert isinstance(head, TranslationHead)
+    assert head.vocabulary.codec.to_str() == translator.head.vocabulary.codec.to_str()
+    weights = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.network.state_dict().items())
+
+
+def test_predict_gives_the_answers_of_the_run(run: Path) -> None:
+    samples = json.loads((run / "samples.json").read_text())["en-de"]
+    model, raws = load(run), [sample["input"] for sample in samples]
+    assert model.predict(raws) == model.predict(raws, "en-de") == [sample["prediction"] for sample in samples]
+    with pytest.raises(InputError, match="'moods'"):
+        model.predict(raws, "moods")
+
+
+def test_run_that_cannot_be_loaded_is_named(run: Path, experiment_file: Path, tmp_path: Path) -> None:
+    copy = copytree(run, tmp_path / "copy")
+    stored = json.loads((copy / "settings.json").read_text())
+    changes = {
+        "gone.py": {"study": str(tmp_path / "gone.py:translation")},
+        "names no experiment": {"study": ""},
+        "best.ckpt": {"settings": {**stored["settings"], "dim": 16}},
+        '"another"': {"name": "another"},
+    }
+    for message, change in changes.items():
+        (copy / "settings.json").write_text(json.dumps({**stored, **change}))
+        with pytest.raises(InputError, match=message):
+            load(copy)
+    (copy / "settings.json").write_text(json.dumps({**stored, "study": "/gone.py:translation"}))
+    assert load(copy, str(experiment_file)).experiment.name == "translation"
+    (copy / "settings.json").unlink()
+    with pytest.raises(InputError, match=r"settings\.json"):
+        load(copy)
