@@ -159,7 +159,7 @@ def test_baseline_shares_the_most_settings() -> None:
 
 
 def test_baseline_may_lack_a_varied_setting() -> None:
-    """The experiment `genres` has no setting `patch`, so its solo run is the baseline for each patch."""
+    # The experiment `genres` has no setting `patch`, so its solo run is the baseline for each patch.
     study = Comparison(
         "study",
         [pictures, genres],

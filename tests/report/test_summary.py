@@ -101,7 +101,7 @@ def test_single_seed_of_a_fold_is_paired() -> None:
 
 
 def test_tasks_are_ranked_by_paired_difference() -> None:
-    """What two tasks have in common in each seed widens their intervals, but not that of their difference."""
+    # A shift of both tasks in one seed widens the interval of each task, but not that of their difference.
     digits = make_gains("digits", 1.0, 8.0, 15.0)
     (sentence,) = sentences_with("fares best", [*digits, *make_gains("music", -3.0, 2.0, 8.0)])
     assert "digits fares best and music worst" in sentence
@@ -115,7 +115,7 @@ def test_equal_means_or_one_seed_give_no_ranking() -> None:
 
 
 def test_ranking_is_adjusted_for_the_choice() -> None:
-    """The difference of two tasks is significant among two tasks, but not among three."""
+    # The difference of the same two tasks is significant among two tasks, but not among three.
     gains = {"digits": (6.0, 8.0, 9.0), "music": (1.0, 5.0, 5.0), "en-fr": (4.0, 6.0, 7.0)}
     rows = {task: without_ranges(make_gains(task, *values)) for task, values in gains.items()}
     for row in rows["en-fr"]:

@@ -75,7 +75,7 @@ def test_grid_of_negative_scores_is_raw() -> None:
 
 @pytest.mark.parametrize("reference", [98.0, None])
 def test_grid_column_is_over_shared_seeds(reference: float | None) -> None:
-    """The hardest of three seeds failed for the transferred trunk only."""
+    # The hardest of three seeds failed for the transferred trunk only.
     hard = (80.0, 80.0, 20.0)
     rows = [*make_seeds("digits", *hard), *make_seeds("digits", *hard, **FROZEN)]
     rows += make_seeds("digits", *hard[:2], start="genres", **FROZEN)
@@ -95,7 +95,7 @@ def test_score_of_0_gives_no_percentage() -> None:
 
 
 def test_varied_settings_have_separate_grids() -> None:
-    """The experiment `genres` lacks the setting `patch`, so its solo run is in both grids."""
+    # The experiment `genres` lacks the setting `patch`, so its solo run is in both grids.
     rows: list[Row] = [make_row("music", 70.0)]
     for patch in (2, 4):
         varied: dict[str, Any] = {"varied": {"patch": patch}}

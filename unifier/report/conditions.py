@@ -29,7 +29,7 @@ def first_metric(row: ResultRow) -> str:
 
 
 def row_score_range(row: ResultRow) -> Mapping[str, Any]:
-    """Return the chance and reference scores of the row's task, or {} if they belong to a metric it lacks."""
+    """Return the chance and reference scores of the row's task, or {} if the task lacks their metric."""
     score_range = task_score_range(row)
     return score_range if score_range.get("metric") in metrics_of(row) else {}
 
@@ -150,7 +150,7 @@ class Condition:
         return self.normalized_score or self.score
 
     def cost(self, name: str) -> float:
-        """Return the mean cost over the runs, such as that in "tokens"."""
+        """Return the mean over the runs of one cost, such as "tokens"."""
         return fmean(row_budget(row)[name] for row in self.rows)
 
     def has(self, **facts: Any) -> bool:
@@ -321,7 +321,7 @@ def _count_shared_settings(pair: Contrast) -> int:
 
 
 def _settings_for(row: ResultRow, experiment: str) -> Mapping[str, Any] | None:
-    """Return a row's settings; of a comparison's joint run those of one experiment, or None if it is not part of it."""
+    """Return the row's settings; from a comparison's joint run, those of one experiment, or None if it lacks it."""
     settings = row["result"].get("settings", {})
     return settings.get(experiment) if any(isinstance(value, Mapping) for value in settings.values()) else settings
 

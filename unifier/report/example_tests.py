@@ -1,7 +1,7 @@
 """Paired tests of a difference between two conditions over test examples.
 
-An interval over seeds measures how far a new training run would lie from these runs. An interval over test examples
-measures how far a new test set would lie from this one. The two are independent of each other.
+An interval over seeds predicts the result of new training runs on the same test set. An interval over test examples
+predicts the result of the same runs on a new test set. Neither includes the other.
 """
 
 import math
@@ -131,7 +131,7 @@ def sign_flip_p_value(differences: Sequence[float]) -> float:
         permutation_type="samples",
         vectorized=True,
         n_resamples=NUM_PERMUTATIONS,
-        batch=max(1, 4_000_000 // len(nonzero)),  # At most 32 MB at once.
+        batch=max(1, 4_000_000 // len(nonzero)),  # A batch takes at most 32 MB.
         rng=np.random.default_rng(SEED),
     )
     return float(result.pvalue)
@@ -255,7 +255,7 @@ def _percent_factor(condition: Condition, runs: Sequence[tuple[ResultRow, _Predi
     """Return the factor from the mean score per example to the recorded metric: 1, or 100 for a metric in percent.
 
     Raises:
-        InputError: The metric is not the mean of the scores, as macro F1 is not.
+        InputError: The metric is not the mean of the scores per example. Macro F1, for example, is not.
     """
     means = [(fmean(predictions.scores or (math.nan,)), _recorded_score(condition, row)) for row, predictions in runs]
     for factor in (1, 100):

@@ -12,7 +12,7 @@ from unifier.report.conditions import ResultRow, data_of, metric_of, metrics_of,
 from unifier_tokenizers import InputError
 
 DEFAULT_FACTS = {"mode": "solo", "start": None, "shuffled": False, "trainable": "all", "varied": {}}
-"""Values for the keys that a row may lack, as the row of a run outside comparisons does."""
+"""Default values of keys that a row lacks if its run belongs to no comparison."""
 
 COMPARISON_TERMS = ("budget_unit", "budget", "sampling_temperature", "loss_weighting")
 """The terms that a comparison sets for all its tasks. The settings of a run may lack them."""
@@ -159,7 +159,7 @@ def _read_all_below(folder: Path) -> Results:
 
 
 def _read_run(run: Path, recipes: list[tuple[str, Mapping[str, Any]]]) -> _Source:
-    """Return a run outside the comparisons that were found, and append its recipe to `recipes`."""
+    """Return the source of a run that no comparison in the folder holds, and append its recipe to `recipes`."""
     result, settings = read_json(run / "result.json", **REQUIRED_RESULT_KEYS), _run_settings(run)
     terms = {"comparison": settings.get("comparison") or "none", **_comparison_terms(settings.get("trial") or {})}
     rows = _rows_of_run(run, result, settings)
@@ -186,7 +186,7 @@ def _recipes_of_run(settings: Mapping[str, Any]) -> list[tuple[str, Mapping[str,
 
 
 def _run_settings(folder: Path) -> dict[str, Any]:
-    """Return the content of a run's settings.json, or {} if there is none.
+    """Return the content of a run's settings.json, or {} without such a file.
 
     Raises:
         InputError: The run belongs to a comparison, but the file lacks its trial.
@@ -231,7 +231,7 @@ def _locate_runs(rows: Iterable[ResultRow], base: Path) -> list[ResultRow]:
 
 
 def _add_distinguishing_settings(sources: Sequence[_Source]) -> list[_Source]:
-    """Add to the varied settings of each row those in which its source differs from others with the same task.
+    """Add to each row's varied settings those whose values differ between sources of the same task.
 
     The name and the terms of a comparison count as settings, because the budget of a comparison is not among the
     settings of its runs.
@@ -331,7 +331,7 @@ def _deciding_scores(row: ResultRow) -> list[float | None]:
 
 
 def _null_to_nan(row: ResultRow) -> ResultRow:
-    """Return the row with NaN for each null score, which only a metric that does not judge the task may have."""
+    """Return the row with NaN for each null score; only metrics that do not judge the task may be null here."""
     scores = {name: math.nan if score is None else score for name, score in row["result"]["metrics"].items()}
     return {**row, "result": {**row["result"], "metrics": scores}}
 

@@ -51,7 +51,7 @@ class JointEffect(NamedTuple):
     pairs: Mapping[str, Contrast]
     """Joint minus solo of each task."""
     units: Collection[int]
-    """The seeds or folds that all tasks have; empty if there are none."""
+    """The seeds or folds that all tasks have; it may be empty."""
 
 
 def summarize(conditions: Sequence[Condition]) -> list[str]:
@@ -193,7 +193,7 @@ def _describe_examples(pairs: Iterable[tuple[Contrast, Collection[int] | None, i
     """Return one sentence per contrast on its uncertainty over test examples, and one on the runs left out.
 
     Args:
-        pairs: Contrasts, each with its seeds or folds (None for all) and the number of pairs it was chosen from.
+        pairs: Contrasts. Each has its seeds or folds (None for all), and the number of contrasts it was chosen from.
     """
     sentences: list[str] = []
     run_ids: dict[str, dict[str, None]] = {}

@@ -24,7 +24,7 @@ RAW_UNIT = "score, each in its own metric"
 @final
 @dataclass(frozen=True)
 class TransferGrid:
-    """Numbers in rows and columns; a cell without a measurement is None."""
+    """Grid of numbers, with None for cells that were not measured."""
 
     title: str
     rows: Sequence[str]
@@ -40,7 +40,7 @@ class RetainedScore(NamedTuple):
 
     frozen: Condition
     reference: Condition
-    """The condition whose score is 100 %."""
+    """The condition whose score counts as 100 %."""
     share: Estimate | None
     """The percentage over seeds or folds; None if all of them are dropped."""
     dropped: Sequence[int]
@@ -61,8 +61,8 @@ def transfer_grids(conditions: Sequence[Condition]) -> list[TransferGrid]:
     """Return one grid for each trained part of the trunk and each combination of varied settings.
 
     A row is the origin of the trunk, with controls at the bottom; a column is the task. Cells are normalized scores if
-    every task has a reference, else percentages of solo's score, or raw scores if a solo score is not above 0. A cell
-    is the mean over the runs that all conditions of its column have.
+    every task has a reference, else percentages of solo's score. If a solo score is not above 0, cells are raw scores.
+    A cell is the mean over the runs that all conditions of its column have.
     """
     moved = [condition for condition in conditions if not condition.has(start=None)]
     reached = {condition.experiment_task for condition in moved}
