@@ -1,4 +1,4 @@
-"""From encoded splits to the batches of a training run."""
+"""Batches of a training run and of an evaluation, made from encoded splits."""
 
 import math
 import time
@@ -19,6 +19,26 @@ from unifier.heads.head import IGNORE_INDEX
 from unifier_tokenizers import NO_POSITION
 from unifier_tokenizers.tokens import has_no_padding, is_batch_constant
 
+Lengths = NDArray[np.int32]
+"""Number of tokens N and target length L of each example of a split (n, 2)."""
+
+CostFn = Callable[[ArrayLike, ArrayLike], NDArray[np.float64]]
+"""Function from the N and L of examples to the FLOPs of their forward and backward passes."""
+
+BudgetUnit = Literal["tokens", "flops", "steps", "epochs"]
+"""Units of a budget: tokens without padding, operations, batches, passes over a split."""
+
+Item = TypeVar("Item")
+
+BUCKET_BATCHES = 100
+"""Approximate number of batches whose shuffled examples are sorted by length together."""
+
+LIST_ROWS = 1 << 16
+"""Number of lengths that are converted to Python numbers at a time, to save memory."""
+
+MIN_SHARE = 1e-9
+"""Smallest share of a budget that a temperature gives to a task. The largest share is 1."""
+
 
 class _Parts(NamedTuple):
     values: Tensor
@@ -26,44 +46,49 @@ class _Parts(NamedTuple):
     positions: Tensor
     """(B, A, N) int64."""
     mask: Tensor
-    """(B, N) bool, True on real columns."""
+    """(B, N) bool, True on tokens that are not padding."""
     target: Tensor
-    """(B,) or (B, ..., L), padded with `IGNORED`."""
+    """(B,) or (B, ..., L), padded with `IGNORE_INDEX`."""
     example_indices: Tensor
-    """(B,) int64: each example's place in its split, by which what is said of it is kept."""
+    """(B,) int64: index of each example in its split, under which predictions are stored."""
 
 
 @final
 class Batch(_Parts):
-    """Examples of one task, padded to the longest of them; those that are of no split have their places in the batch."""
+    """Examples of one task, padded to the longest. Without `example_indices` the examples are numbered from 0."""
 
     __slots__ = ()
 
     def __new__(
         cls, values: Tensor, positions: Tensor, mask: Tensor, target: Tensor, example_indices: Tensor | None = None
     ) -> Self:
-        own = torch.arange(len(mask), device=mask.device) if example_indices is None else example_indices
-        return super().__new__(cls, values, positions, mask, target, own)
+        if example_indices is None:
+            example_indices = torch.arange(len(mask), device=mask.device)
+        return super().__new__(cls, values, positions, mask, target, example_indices)
 
     def lengths(self) -> tuple[Tensor, Tensor]:
-        """For each example the columns N (B,), and the length L (B,) of its target, padding not counted; on the CPU.
+        """Return the number of tokens N (B,) and the target length L (B,) of each example, without padding, on the CPU.
 
-        L is 1 of a label, and of tags or another distribution, which is no text.
+        L is 1 for a label, and for a distribution such as tags.
         """
-        columns = self.mask.sum(1).cpu()
+        num_tokens = self.mask.sum(1).cpu()
         if self.target.ndim == 1 or self.target.is_floating_point():
-            return columns, torch.ones_like(columns)
-        return columns, (self.target.reshape(len(columns), -1, self.target.shape[-1])[:, 0] != IGNORE_INDEX).sum(
-            1
-        ).cpu()
+            return num_tokens, torch.ones_like(num_tokens)
+        target = self.target.reshape(len(num_tokens), -1, self.target.shape[-1])[:, 0]
+        return num_tokens, (target != IGNORE_INDEX).sum(1).cpu()
 
     def to(self, device: torch.device) -> "Batch":
-        """The same on a device; what is known of it here is known there. "cuda" is not waited for."""
-        pinned = device.type == "cuda"  # elsewhere it may be gone before it was read (pytorch issue 189690)
+        """Return the batch on a device. The copy to "cuda" is asynchronous.
+
+        A mask without padding and constant positions become expanded views, so that code on the device can see these
+        properties without reading values.
+        """
+        # On other devices the pinned memory may be freed before it is copied (pytorch issue 189690).
+        pinned = device.type == "cuda"
         parts = (part.pin_memory() if pinned else part for part in self)
-        sent = Batch(*(part.to(device, non_blocking=pinned) for part in parts))
-        mask, positions = sent.mask, sent.positions
-        return sent._replace(
+        moved = Batch(*(part.to(device, non_blocking=pinned) for part in parts))
+        mask, positions = moved.mask, moved.positions
+        return moved._replace(
             mask=mask[:1, :1].expand_as(mask) if has_no_padding(self.mask) else mask,
             positions=positions[:1].expand_as(positions) if is_batch_constant(self.positions) else positions,
         )
@@ -105,27 +130,23 @@ class Augmentation(ABC):
 
 
 TestTimeAugmentation = Callable[[Batch], Iterable[Batch]]
-"""Shows the examples of an evaluation batch in several ways, each example in one or more of the batches it gives.
+"""Function from an evaluation batch to batches of several views, each with some or all of the examples.
 
-An example's predictions are averaged, so they must be tensors, such as probabilities.
+The predictions of an example are averaged over its views, so they must be tensors, such as probabilities.
 """
 
 
 def collate(split: EncodedSplit, indices: Sequence[int] | NDArray[np.int64], crop: Crop | None = None) -> Batch:
-    """The batch of a split's examples, or of a piece of each."""
+    """Return the batch of the examples at `indices`, or of a crop of each."""
     values, mask = split.values.padded(indices, 0, crop)
     positions, _ = split.positions.padded(indices, NO_POSITION, crop)
     target, _ = split.targets.padded(indices, IGNORE_INDEX)
-    places = torch.from_numpy(split.indices[indices])
-    return Batch(values, positions, mask, target[:, 0] if split.scalar_targets else target, places)
-
-
-Lengths = NDArray[np.int32]
-"""(n, 2): N and L of each example of a split."""
+    example_indices = torch.from_numpy(split.indices[indices])
+    return Batch(values, positions, mask, target[:, 0] if split.scalar_targets else target, example_indices)
 
 
 def trained_lengths(split: EncodedSplit, augment: Augmentation | None) -> Lengths:
-    """N and L of each example as training reads it: what is always left out is not counted."""
+    """Return N and L of each example, with N limited to the largest number of tokens that the augmentation keeps."""
     lengths = split.lengths()
     max_length = None if augment is None else augment.max_length()
     if max_length is not None:
@@ -134,7 +155,7 @@ def trained_lengths(split: EncodedSplit, augment: Augmentation | None) -> Length
 
 
 def planned_lengths(split: EncodedSplit, augment: Augmentation | None) -> Lengths:
-    """The same as they will be on average, where training makes more or fewer of them."""
+    """Return `trained_lengths` times the average growth of the augmentation."""
     lengths = trained_lengths(split, augment)
     if augment is None:
         return lengths
@@ -142,91 +163,74 @@ def planned_lengths(split: EncodedSplit, augment: Augmentation | None) -> Length
 
 
 def batch_by_tokens(order: NDArray[np.int64], lengths: Lengths, max_tokens: int) -> list[NDArray[np.int64]]:
-    """Cut examples in the order given into batches of at most `columns` columns and targets, padding included.
+    """Split examples into consecutive batches.
 
-    An example that is longer by itself is a batch of one.
+    Args:
+        order: Rows of the examples.
+        lengths: N and L by row.
+        max_tokens: Upper bound of the tokens of a batch and of its target tokens, both with padding. A longer example
+            is a batch by itself.
+
+    Returns:
+        The rows of each batch.
     """
     starts: list[int] = []
-    longest = start = place = 0
-    for some in np.array_split(
-        order, len(order) // PERMUTATION_BLOCK + 1
-    ):  # never many of Python's own numbers at once
-        for width in lengths[some].max(1).tolist():
+    longest = start = position = 0
+    for rows in np.array_split(order, len(order) // LIST_ROWS + 1):
+        for width in lengths[rows].max(1).tolist():
             longest = max(longest, width)
-            if place == 0 or longest * (place - start + 1) > max_tokens:
-                starts.append(place)
-                start, longest = place, width
-            place += 1
+            if position == 0 or longest * (position - start + 1) > max_tokens:
+                starts.append(position)
+                start, longest = position, width
+            position += 1
     return np.split(order, starts[1:])
 
 
-PERMUTATION_BLOCK = 1 << 16
-
-
-MIN_BATCHES = 1e-9
-"""The least share of a budget that a temperature gives, beside the largest."""
-
-
-BUCKET_BATCHES = 100
-"""How many batches' worth of shuffled examples are sorted by length together."""
-
-
 def sort_by_length(lengths: Lengths) -> NDArray[np.int64]:
-    """An order of examples that brings alike N and alike L together.
+    """Return an order of examples in which neighbors have similar N and similar L.
 
-    N counts in twos, and where it steps up L turns from rising to falling or back, so that it never jumps. On Multi30k
-    both sides are then padded by 5 to 8 %; sorting by N and then L pads L by 20 %.
+    Examples are sorted by N // 2, and by L in alternately ascending and descending order, so that L never jumps. On
+    Multi30k this pads both sides by 5 to 8 %. Sorting by N and then L would pad L by 20 %.
     """
     n, length = lengths.T
     return np.lexsort([np.where(n // 2 % 2, length, -length), n // 2])
 
 
 def epoch_batches(lengths: Lengths, max_tokens: int, generator: torch.Generator) -> Iterator[NDArray[np.int64]]:
-    """One pass over a split in random order, examples of like length side by side so that little is padded."""
+    """Yield the batches of one epoch in random order, each of examples of similar length."""
     order = torch.randperm(len(lengths), generator=generator).numpy()
     bucket = max(int(BUCKET_BATCHES * max_tokens / lengths.max(1).mean()), 1)
     for start in range(0, len(order), bucket):
-        some = order[start : start + bucket]
-        order[start : start + bucket] = some[sort_by_length(lengths[some])]
+        rows = order[start : start + bucket]
+        order[start : start + bucket] = rows[sort_by_length(lengths[rows])]
     batches = batch_by_tokens(order, lengths, max_tokens)
     for i in torch.randperm(len(batches), generator=generator).tolist():
         yield batches[i]
 
 
 def endless_epochs(lengths: Lengths, max_tokens: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Passes over a split without end; the seed alone decides them."""
+    """Yield the batches of epochs without end. They depend on the seed only."""
     generator = torch.Generator().manual_seed(seed)
     while True:
         yield from epoch_batches(lengths, max_tokens, generator)
 
 
-CostFn = Callable[[ArrayLike, ArrayLike], NDArray[np.float64]]
-"""Operations, forward and backward, of examples of so many columns N and targets of so many tokens L."""
-
-
-BudgetUnit = Literal["tokens", "flops", "steps", "epochs"]
-"""What a plan of batches can count: columns that are no padding, operations, batches, passes over a split."""
-
-
-Item = TypeVar("Item")
-
-
 def prefetch(items: Iterator[Item]) -> Iterator[Item]:
-    """The items, each made by a thread while the one before it is in use."""
+    """Yield the items, each computed by a thread while the previous one is in use."""
     with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as thread:
-        coming = thread.submit(next, items, None)
-        while (item := coming.result()) is not None:
-            coming = thread.submit(next, items, None)
+        future = thread.submit(next, items, None)
+        while (item := future.result()) is not None:
+            future = thread.submit(next, items, None)
             yield item
 
 
 @final
 class TrainDataLoader:
-    """The batches of a whole training run, in order: which task's turn it is, and which of its examples.
+    """The batches of a training run on all tasks, as pairs (task, batch).
 
-    The turn is the task's that has had the least of its share, in the unit of the budget. Shares are equal, or at a
-    finite temperature T as the numbers of examples to the power 1 / T (Arivazhagan et al. 2019, section 4.2): T = 1 is
-    in proportion. The seed decides all.
+    The next batch is of the task that has used the smallest part of its share so far, in the unit of the budget. Shares
+    are equal by default. A finite temperature T makes them proportional to the number of examples to the power 1 / T
+    (Arivazhagan et al. 2019, section 4.2). The batches depend on the seed only.
     """
 
     def __init__(
@@ -241,52 +245,60 @@ class TrainDataLoader:
         augment: Mapping[str, Augmentation] | None = None,
         grad_accumulation: int = 1,
     ) -> None:
-        """`budget` is what all tasks together may use, whatever unit is reached first; an empty one has no end.
+        """Plan the run.
 
-        `costs` says what an task's examples cost, for a budget in operations or seconds; `augment` what is done to its
-        batches, which the budget counts as `lengths_planned` has them. There are a multiple of `together` batches: a
-        step takes so many.
+        Args:
+            splits: The train split of each task.
+            max_tokens: Upper bound of a batch; see `batch_by_tokens`.
+            seed: Seed of the order of examples and of the augmentations.
+            budget: Limits for all tasks together. The run ends at the first limit; without a limit it never ends.
+            costs: Cost function of each task, for a budget in FLOPs or seconds.
+            temperature: T of the shares.
+            augment: Augmentation of each task, if any. The budget counts `planned_lengths`.
+            grad_accumulation: Batches per optimizer step. The number of batches is a multiple of it.
         """
         self.splits = splits
         self.augment = augment or {}
-        self.together = grad_accumulation
+        self.grad_accumulation = grad_accumulation
         self.lengths = {task: planned_lengths(split, self.augment.get(task)) for task, split in splits.items()}
-        self.columns, self.seed, self.budget = max_tokens, seed, budget
+        self.max_tokens, self.seed, self.budget = max_tokens, seed, budget
         self.costs = costs or {}
         largest = max(map(len, splits.values()))
         self.shares = {
-            task: max((len(split) / largest) ** (1 / temperature), MIN_BATCHES) for task, split in splits.items()
+            task: max((len(split) / largest) ** (1 / temperature), MIN_SHARE) for task, split in splits.items()
         }
         self.batches_done = 0
-        """Batches already trained on, which iterating leaves out: a resumed run sets it."""
+        """Number of batches to skip. A resumed run sets it to the batches already trained on."""
         self.wait_seconds = 0.0
-        """Time in which training waited for a batch."""
+        """Time that training has waited for batches."""
         self.num_tokens = self.num_padded_tokens = 0
-        """Columns and target tokens put into batches so far, without padding and with it."""
+        """Tokens and target tokens in batches so far, without and with padding."""
         self.num_batches = sum(1 for _ in self._plan()) if budget else None
+        """Number of batches of the complete run, or None without a budget."""
 
     def _plan(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
-        streams = {task: endless_epochs(lengths, self.columns, self.seed) for task, lengths in self.lengths.items()}
-        had: dict[str, dict[BudgetUnit, float]] = {task: dict.fromkeys(get_args(BudgetUnit), 0) for task in streams}
-        examples = dict.fromkeys(streams, 0)
-        # seconds are nobody's to repeat: tasks have like shares of them by their operations
-        counted: BudgetUnit = next(iter(self.budget)) if self.budget else "flops" if self.costs else "tokens"
+        """Yield the task and the rows of each batch."""
+        streams = {task: endless_epochs(lengths, self.max_tokens, self.seed) for task, lengths in self.lengths.items()}
+        used: dict[str, dict[BudgetUnit, float]] = {task: dict.fromkeys(get_args(BudgetUnit), 0) for task in streams}
+        num_examples = dict.fromkeys(streams, 0)
+        # A plan in seconds could not be reproduced, so that such a budget is shared by FLOPs.
+        unit: BudgetUnit = next(iter(self.budget)) if self.budget else "flops" if self.costs else "tokens"
         for number in count():
-            ended = any(sum(own[unit] for own in had.values()) >= most for unit, most in self.budget.items())
-            if ended and number % self.together == 0:
+            is_spent = any(sum(task[name] for task in used.values()) >= limit for name, limit in self.budget.items())
+            if is_spent and number % self.grad_accumulation == 0:
                 return
-            task = min(had, key=lambda name: had[name][counted] / self.shares[name])
+            task = min(used, key=lambda name: used[name][unit] / self.shares[name])
             rows = next(streams[task])
-            had[task]["tokens"] += int(self.lengths[task][rows, 0].sum())
-            had[task]["steps"] += 1
-            examples[task] += len(rows)
-            had[task]["epochs"] = examples[task] / len(self.lengths[task])
-            if "flops" in {counted, *self.budget}:
-                had[task]["flops"] += float(self.costs[task](*self.lengths[task][rows].T).sum())
+            used[task]["tokens"] += int(self.lengths[task][rows, 0].sum())
+            used[task]["steps"] += 1
+            num_examples[task] += len(rows)
+            used[task]["epochs"] = num_examples[task] / len(self.lengths[task])
+            if "flops" in {unit, *self.budget}:
+                used[task]["flops"] += float(self.costs[task](*self.lengths[task][rows].T).sum())
             yield task, rows
 
     def __len__(self) -> int:
-        if self.num_batches is None:  # as Lightning asks of what has no end
+        if self.num_batches is None:  # Lightning expects a TypeError from a loader without end.
             raise TypeError("a run without a budget in steps, tokens or operations has no length")
         return self.num_batches
 
@@ -309,19 +321,21 @@ class TrainDataLoader:
         split, augment = self.splits[task], self.augment.get(task)
         if augment is None:
             return collate(split, rows)
-        own = np.random.SeedSequence((self.seed, step)).generate_state(1).item()  # so that a resumed run draws the same
-        generator = torch.Generator().manual_seed(own)
+        # A seed per step makes a resumed run draw the same numbers.
+        seed = np.random.SeedSequence((self.seed, step)).generate_state(1).item()
+        generator = torch.Generator().manual_seed(seed)
         crop = augment.crop(torch.from_numpy(split.values.lengths(rows)).long(), generator)
         return augment(collate(split, rows, crop), generator)
 
 
 @final
 class EvalDataLoader:
-    """Every example of each task's split once, longest first."""
+    """The batches of one evaluation, as pairs (task, batch): every example of each task's split once, longest first."""
 
     def __init__(self, splits: Mapping[str, EncodedSplit], *, max_tokens: int) -> None:
         self.splits = splits
         self.batches: list[tuple[str, NDArray[np.int64]]] = []
+        """Task and rows of each batch."""
         for task, split in splits.items():
             lengths = split.lengths()
             order = np.lexsort([-lengths[:, 1], -lengths[:, 0]])
