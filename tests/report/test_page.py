@@ -145,6 +145,14 @@ def test_glossary_has_only_used_terms(text: str, report: Report, row: Rows) -> N
     assert not any(f"<dt>{term}</dt>" in single for term in ("shuffled", "frozen", "CKA", "BLEU"))
 
 
+def test_numbers_are_aligned_right(text: str, report: Report, row: Rows) -> None:
+    for cell in ("<th>condition", '<th class="n">accuracy', '<th class="n">FLOPs', '<th class="n">mean distance'):
+        assert cell in text, cell
+    alone = row("digits")
+    alone["result"]["metrics"]["test/digits/macro_f1"] = 90.0
+    assert "<th>also</th>" in report([alone]), "text that begins with a number"
+
+
 def test_lost_examples_are_counted(report: Report, row: Rows) -> None:
     some, none = row("digits"), row("music")
     some["result"]["data"]["digits"] |= {"skipped": {"train": 3, "val": 0, "test": 1}, "dropped": {"duplicates": 1500}}

@@ -1,4 +1,4 @@
-"""Figures of test scores: they show every condition, say how costs are matched, and have room for their text."""
+"""Figures of test scores: every condition is drawn, the matching of costs is noted, and text has room."""
 
 import re
 from collections.abc import Callable

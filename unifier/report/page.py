@@ -101,7 +101,7 @@ class PageBudget:
         return data
 
     def take_svg(self, svg: str) -> str:
-        """Return an SVG as a data URL. Inlined, the clip paths of two figures could have the same id."""
+        """Return an SVG as a data URL. Two inlined figures could share the id of a clip path, but two images cannot."""
         return self.take("data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode())
 
     def problems(self) -> list[str]:
@@ -217,22 +217,24 @@ def _glossary(page: str) -> dict[str, str]:
 def _legend(conditions: Sequence[Condition]) -> str:
     """Explain the columns that the tables of scores have."""
     notes = {
-        "Normalized: 0 is chance, 100 the reference named below.": any(one.normalized_score for one in conditions),
+        "Normalized: 0 is chance, 100 the reference named below.": any(
+            condition.normalized_score for condition in conditions
+        ),
         "± is half the width of a 95 % confidence interval over seeds, or over folds in cross-validation. Scores that "
-        "are all equal have none.": any(one.score.half_width is not None for one in conditions),
+        "are all equal have none.": any(condition.score.half_width is not None for condition in conditions),
     }
     return " ".join(note for note, applies in notes.items() if applies)
 
 
 def _left_out(data: Mapping[str, Any]) -> str:
-    """Return the number of examples that a data set was used without, by reason."""
+    """Return the numbers of a data set's unreadable and dropped examples, by reason."""
     counts = {"unreadable": sum(data.get("skipped", {}).values()), **data.get("dropped", {})}
     return ", ".join(f"{count:,} ({reason})" for reason, count in counts.items() if count)
 
 
 def _is_numeric(table: TextTable, name: str) -> bool:
-    """Return True if a column holds numbers, which are aligned right."""
-    return all(line[name][:1] in "0123456789+−–" for line in table)
+    """Return True if a column holds numbers, which are aligned right; a number may have an interval and a unit."""
+    return all(re.fullmatch(r"[+−]?[\d.,]*(–[\d.,]*)?( ± [\d.,]+)?( [\w%]+)?", line[name]) for line in table)
 
 
 def _is_correct(sample: Mapping[str, str]) -> bool:
@@ -241,7 +243,7 @@ def _is_correct(sample: Mapping[str, str]) -> bool:
 
 
 def _strongest_transfer(conditions: Sequence[Condition]) -> tuple[str, str] | None:
-    """Return the task and the label of the frozen trunk that keeps most of its score."""
+    """Return the task and the label of the frozen trunk that retains the largest share of its score."""
     retained = [score for score in retained_scores(conditions) if score.share]
     return (retained[0].task, retained[0].frozen.label) if retained else None
 
@@ -254,8 +256,7 @@ def _similarity_table(figure: SavedFigure) -> TextTable:
 def _sample_rows(conditions: Sequence[Condition]) -> dict[str, ResultRow]:
     """Return the run of each task whose samples and attention are shown.
 
-    It is a run on the task's own trunk if there is one, else of the condition that is best on validation, and of the
-    first seed.
+    Solo runs come first, then those of the condition that is best on validation. The first seed is taken.
     """
     rows: dict[str, ResultRow] = {}
     for condition in by_priority(conditions):

@@ -83,7 +83,9 @@ def draw_over_image(
         extent = (0, width, height, 0)
         left.imshow(image if image.shape[2] == 3 else gray, cmap="gray", vmin=0, vmax=255, extent=extent)
         left.set_title(title)
-        right.imshow(gray, cmap="gray", vmin=-255, vmax=255, extent=extent)  # Lifted, so that color shows on black.
+        right.imshow(
+            gray, cmap="gray", vmin=-255, vmax=255, extent=extent
+        )  # Lift gray values, so that color shows on black.
         heat = right.imshow(
             received, cmap=_transparent_colors(ORANGE, 0.9), vmin=0, extent=box, interpolation="nearest"
         )

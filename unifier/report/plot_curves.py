@@ -84,7 +84,9 @@ def describe_selection(drawn: Sequence[Condition], conditions: Sequence[Conditio
         for task in tasks
         for reference in _references([condition for condition in conditions if condition.task == task])
     }
-    names = ["joint" if one.has(mode="joint") else one.label for one in drawn if one in references]
+    names = [
+        "joint" if condition.has(mode="joint") else condition.label for condition in drawn if condition in references
+    ]
     parts = ["the best on validation"] if any(condition not in references for condition in drawn) else []
     parts += [join_words(list(dict.fromkeys(names)))] if names else []
     return f"{len(drawn)} of {len(conditions)} conditions drawn, {' beside '.join(parts)}"

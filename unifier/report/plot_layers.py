@@ -74,7 +74,7 @@ def draw_representation(comparisons: Sequence[Mapping[str, Any]], writer: Figure
     figures: list[SavedFigure] = []
     for task in dict.fromkeys(comparison["task"] for comparison in comparisons):
         for measure in SIMILARITY_MEASURES:
-            measured = [one for one in comparisons if one["task"] == task and f"{measure}_calibrated" in one]
+            measured = [pair for pair in comparisons if pair["task"] == task and f"{measure}_calibrated" in pair]
             if measured:
                 figures.append(_draw_similarity(task, measure, _mean_similarity(measured, measure), writer))
     return figures
@@ -132,10 +132,10 @@ def _mean_similarity(comparisons: Sequence[Mapping[str, Any]], measure: str) -> 
             {
                 "trunks": pair.name,
                 "layer": layer,
-                "raw": fmean(one[measure] for one in group),
-                "chance": fmean(one[f"{measure}_chance"] for one in group),
-                "calibrated": fmean(one[f"{measure}_calibrated"] for one in group),
-                "p": max((one[f"{measure}_p"] for one in group if one.get(f"{measure}_p") is not None), default=""),
+                "raw": fmean(seed[measure] for seed in group),
+                "chance": fmean(seed[f"{measure}_chance"] for seed in group),
+                "calibrated": fmean(seed[f"{measure}_calibrated"] for seed in group),
+                "p": max((seed[f"{measure}_p"] for seed in group if seed.get(f"{measure}_p") is not None), default=""),
             },
         )
         for (pair, layer), group in groups.items()

@@ -75,7 +75,7 @@ def draw_sweeps(conditions: Sequence[Condition], writer: FigureWriter) -> list[S
 def _draw_sweep(
     condition: Condition, points: Sequence[SweepPoint], cost: str, x: Sequence[float], writer: FigureWriter
 ) -> list[SavedFigure]:
-    """Draw the scores of some settings over their cost `x`, named `cost`; nothing if all cost the same."""
+    """Draw the scores of some settings over a cost with values `x`, or nothing if the values are equal."""
     if max(x) < 1.02 * min(x):
         return []
     task, metric = condition.task, condition.metric

@@ -185,7 +185,10 @@ def _draw_grid(
 
 
 def draw_confusions(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
-    """Draw a confusion matrix per classification task: all runs of its first condition, by priority, that has one."""
+    """Draw a confusion matrix per classification task, summed over the runs of one condition.
+
+    It is the first condition, by priority, whose runs have confusions.
+    """
     figures: list[SavedFigure] = []
     for task in dict.fromkeys(condition.task for condition in conditions):
         ranked = by_priority([condition for condition in conditions if condition.task == task])

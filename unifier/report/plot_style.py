@@ -69,7 +69,7 @@ NOTE_SIZE, NOTE_LINE = 9, 12.5
 
 @contextmanager
 def plot_style(style: Mapping[Any, Any] = FIGURE_STYLE) -> Generator[None]:
-    """Draw and save figures in this style, and ignore warnings about glyphs that the reader's fonts have."""
+    """Draw and save figures in this style. Missing glyphs give no warning, since the reader's fonts draw them."""
     with mpl.rc_context(dict(style)), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
@@ -88,7 +88,7 @@ class SavedFigure:
     table: Sequence[Mapping[str, Any]]
     """The numbers that it shows."""
     note: str = ""
-    """How to read it; a caption on the page, and text below the drawing in the SVG file."""
+    """An explanation: a caption on the page, and text below the drawing in the SVG file."""
     svg: str = ""
     """The drawing without its note."""
 
@@ -96,7 +96,7 @@ class SavedFigure:
 @final
 @dataclass(frozen=True)
 class FigureWriter:
-    """Saves figures below a folder and gives each task one color in all of them."""
+    """Writer of figures below a folder, with one color per task."""
 
     folder: Path
     """The folder of a run or a comparison; the figures go to its subfolder `figures`."""
@@ -116,7 +116,7 @@ class FigureWriter:
             section: The section of the page that shows the figure.
             alt: A description for readers who cannot see it.
             table: The numbers that it shows.
-            note: How to read it, added below the drawing in the file.
+            note: An explanation, written below the drawing.
         """
         folder = self.folder / "figures"
         folder.mkdir(parents=True, exist_ok=True)
@@ -143,13 +143,13 @@ def task_colors(tasks: Sequence[str]) -> dict[str, str]:
 
 
 def create_panel(width: float = 4.2, height: float = 2.6) -> tuple[Figure, Axes]:
-    """Create a figure with one panel, in inches; a page can then flow panels to the width of the screen."""
+    """Create a figure with one panel, its size in inches. A page arranges such figures in rows."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
 
 
 def fade(color: str, share: float) -> str:
-    """Mix a color with gray: none at share 0, half at share 1, so that small text stays readable."""
+    """Mix a color with gray, half of it at share 1, so that small text stays readable."""
     channels = zip(to_rgb(color), to_rgb("#a8b0b9"), strict=True)
     red, green, blue = (channel + 0.5 * share * (gray - channel) for channel, gray in channels)
     return to_hex((red, green, blue))
@@ -211,7 +211,7 @@ class LineEnd(NamedTuple):
 
 
 MAX_LABEL_LETTERS = 22
-"""A longer label is wrapped."""
+"""Maximum number of letters in a line of a label."""
 
 LABEL_LINE = 0.17
 """Line height of a label, in inches."""
@@ -233,8 +233,8 @@ def label_ends(axes: Axes, ends: Sequence[LineEnd]) -> None:
     figure.set_figheight(max(figure.get_figheight(), FRAME_HEIGHT + 2 * halves.sum()))
     low, high = axes.get_ylim()
     inch = (high - low) / (figure.get_figheight() - FRAME_HEIGHT)
-    # Subtract the space that the labels below need. What is left must only stay in order, and the nearest ordered
-    # values are an isotonic regression.
+    # Without the space that lower labels take, heights must only be in ascending order. The nearest ascending values
+    # are an isotonic regression.
     space = inch * np.cumsum([0.0, *(halves[1:] + halves[:-1])])
     bottom = low + inch * (halves[0] - LABEL_LINE / 4)
     top = high - inch * (halves[-1] - LABEL_LINE / 4) - space[-1]
