@@ -1,4 +1,4 @@
-"""Attention: every query takes a weighted mean of the values it may see."""
+"""Attention: masks, kernels, rotary positions, the KV cache, and the multi-head layer."""
 
 import math
 from typing import Any, Literal, final
@@ -16,87 +16,117 @@ from unifier_tokenizers.errors import check_choice
 from unifier_tokenizers.tokens import has_no_padding
 
 AttentionMode = Literal["bidirectional", "causal"] | Tensor
-"""Which columns each column may see: all (BERT, ViT), itself and those before it (GPT), or lengths (B,) of a prefix
-that all columns see, with the past seen after it (one stack that translates)."""
+"""The tokens that a token may attend to.
+
+"bidirectional" is all tokens (BERT, ViT). "causal" is the token itself and the tokens before it (GPT). Prefix lengths
+(B,) make the first tokens of each example visible to all its tokens, and the rest causal.
+"""
+
+FUSED_MIN_KEYS = {torch.bfloat16: 1024}
+"""On a CPU, the number of keys for each dtype below which two products and a softmax beat torch's fused kernel.
+
+`python -m benchmarks.attention` measures it again. In bfloat16 the fused kernel took 1.9 to 3.6 times as long from 32
+to 512 keys (AMD EPYC, torch 2.11). At 1,024 keys it took 1.5 times as long by itself. Yet whole steps were 1.3 times
+as fast with it (`python -m benchmarks.scaling`), because it stores no weights for the backward pass. In float32 it won
+at every size.
+"""
+
+CACHE_STEP = 16
+"""The number of tokens by which a growing cache enlarges its buffer."""
 
 
 def build_attention_mask(mask: Tensor, mode: AttentionMode) -> Tensor | None:
-    """Which column may see which: mask (B, N) -> (B, 1, 1 or N, N) bool, or None where all are known to see all."""
+    """Return the attention mask (B, 1, 1 or N, N): True if a query (row) may attend to a key (column).
+
+    Args:
+        mask: (B, N), True on real tokens.
+        mode: The attention mode.
+
+    Returns:
+        None if every token is known to attend to every token.
+    """
     n = mask.shape[1]
     if isinstance(mode, Tensor):
-        column = torch.arange(n, device=mask.device)
-        past = column[:, None] >= column
-        return mask[:, None, None, :] & (past | (column < mode[:, None, None]))[:, None]
+        index = torch.arange(n, device=mask.device)
+        past = index[:, None] >= index
+        return mask[:, None, None, :] & (past | (index < mode[:, None, None]))[:, None]
     if check_choice("mode", mode, ("bidirectional", "causal")) == "causal":
         return mask[:, None, None, :] & torch.ones(n, n, dtype=torch.bool, device=mask.device).tril()
     return None if has_no_padding(mask) else mask[:, None, None, :]
 
 
+def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """Return scaled dot-product attention, by the kernel that is faster for this dtype and number of keys.
+
+    Args:
+        query: (B, H, N, D/H).
+        key: (B, H, M, D/H).
+        value: (B, H, M, D/H).
+        mask: A boolean that broadcasts to (B, H, N, M), or None.
+
+    Returns:
+        (B, H, N, D/H).
+    """
+    if query.device.type == "cpu" and key.shape[2] < FUSED_MIN_KEYS.get(query.dtype, 0):
+        output: Tensor = PlainAttention.apply(query, key, value, mask)  # pyright: ignore[reportAssignmentType]
+        return output
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Vaswani et al. 2017, section 3.2.1, as written: the answer (B, H, N, D/H) and the weights (B, H, N, M)."""
+    """Return attention as written in Vaswani et al. 2017, section 3.2.1, together with its weights.
+
+    Args:
+        query: (B, H, N, D/H).
+        key: (B, H, M, D/H).
+        value: (B, H, M, D/H).
+        mask: A boolean that broadcasts to (B, H, N, M), or None.
+
+    Returns:
+        The output (B, H, N, D/H) and the weights (B, H, N, M).
+    """
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
-    if mask is not None:  # added, not filled in: the sum is broadcast, and many times as fast
-        scores += _added(mask, scores.dtype)
+    if mask is not None:  # Adding a broadcast mask is many times as fast as filling the scores.
+        scores += _additive_mask(mask, scores.dtype)
     weights = scores.softmax(-1)
     return weights.to(value.dtype) @ value, weights
 
 
-def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where a query sees a key, minus infinity where it does not."""
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -math.inf)
-
-
-def _product(left: Tensor, right: Tensor, scale: float) -> Tensor:
-    """left (B, N, K) by right (B, K, M), times a scale, in one pass."""
-    return torch.baddbmm(left.new_empty(1), left, right, beta=0, alpha=scale)
-
-
 @final
 class PlainAttention(Function):
-    """The answer of `plain_attention` in fewer passes, its gradients written out."""
+    """The output of `plain_attention` in fewer passes over memory, with explicit gradients."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output (B, H, N, D/H)."""
         heads, ctx.scale = query.shape[:2], query.shape[-1] ** -0.5
         query, key, value = (part.flatten(0, 1) for part in (query, key, value))
-        scores = _product(query, key.mT, ctx.scale)
-        added = None if mask is None else _added(mask, scores.dtype)
+        scores = _scaled_product(query, key.mT, ctx.scale)
+        added = None if mask is None else _additive_mask(mask, scores.dtype)
         weights = softmax_(scores.unflatten(0, heads), added).flatten(0, 1)
         ctx.save_for_backward(query, key, value, weights)
         return (weights @ value).unflatten(0, heads)
 
     @staticmethod
     @once_differentiable
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  the decorator hides its names
-        ctx: Any, gradient: Tensor
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  The decorator hides the parameter's name.
+        ctx: Any, grad: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, None]:
+        """Return the gradients of query, key and value."""
         query, key, value, weights = ctx.saved_tensors
-        heads, errors = gradient.shape[:2], gradient.flatten(0, 1)
-        to_scores = softmax_backward_(errors @ value.mT, weights)
-        to_query, to_key = _product(to_scores, key, ctx.scale), _product(to_scores.mT, query, ctx.scale)
-        to_value = weights.mT @ errors
-        return to_query.unflatten(0, heads), to_key.unflatten(0, heads), to_value.unflatten(0, heads), None
-
-
-FUSED_MIN_KEYS = {torch.bfloat16: 1024}
-"""On a CPU, for each type, the number of keys below which two products and a softmax beat the fused kernel.
-
-`python -m benchmarks.attention` measures it again. In bfloat16 the fused kernel took 1.9 to 3.6 times as long from 32
-to 512 keys (AMD EPYC, torch 2.11). At 1,024 it took 1.5 times as long by itself, yet whole steps were 1.3 times as fast
-with it (`python -m benchmarks.scaling`), for it keeps no weights for the backward pass. In float32 it won throughout.
-"""
-
-
-def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """query (B, H, N, D/H), key and value (B, H, M, D/H), mask broadcast to (B, H, N, M) -> (B, H, N, D/H)."""
-    if query.device.type == "cpu" and key.shape[2] < FUSED_MIN_KEYS.get(query.dtype, 0):
-        answer: Tensor = PlainAttention.apply(query, key, value, mask)  # pyright: ignore[reportAssignmentType]
-        return answer
-    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        heads, grad = grad.shape[:2], grad.flatten(0, 1)
+        grad_scores = softmax_backward_(grad @ value.mT, weights)
+        grad_query = _scaled_product(grad_scores, key, ctx.scale)
+        grad_key = _scaled_product(grad_scores.mT, query, ctx.scale)
+        grad_value = weights.mT @ grad
+        return grad_query.unflatten(0, heads), grad_key.unflatten(0, heads), grad_value.unflatten(0, heads), None
 
 
 def apply_rope(x: Tensor, angles: Tensor) -> Tensor:
-    """Turn pairs of rows of queries or keys (B, H, N, D/H) by angles (B, N, D/H/2) (Su et al. 2021, section 3.4.2)."""
+    """Rotate queries or keys (B, H, N, D/H) by angles (B, N, D/H/2) (Su et al. 2021, section 3.4.2).
+
+    Row i of the first half of D/H forms a pair with row i of the second half.
+    """
     cos, sin = angles.cos()[:, None].to(x.dtype), angles.sin()[:, None].to(x.dtype)
     left, right = x.chunk(2, dim=-1)
     return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
@@ -104,52 +134,58 @@ def apply_rope(x: Tensor, angles: Tensor) -> Tensor:
 
 @final
 class KVCache:
-    """The keys and values that one attention has seen, so that a decoder computes each column once."""
+    """The keys and values of one attention layer, so that a decoder computes each token once."""
 
     def __init__(self, *, grows: bool) -> None:
-        """A cache that does not grow keeps the first keys and values: those of a memory."""
+        """Create an empty cache.
+
+        Args:
+            grows: True for self-attention, which appends. False for cross-attention, which stores the keys and values
+                of the memory once.
+        """
         self.grows = grows
         self.length = 0
-        self.held: Tensor | None = None
-        """(B, 2, H, M, D/H), keys and values; a cache that grows has room for some more than its length."""
+        self.buffer: Tensor | None = None
+        """(B, 2, H, M, D/H), keys and values; M may exceed the length in a growing cache."""
 
     def update(self, key: Tensor, value: Tensor) -> None:
-        """Append columns (B, H, M', D/H)."""
+        """Append keys and values (B, H, M', D/H)."""
         length = self.length + key.shape[2]
-        if self.held is None or length > self.held.shape[3]:
+        if self.buffer is None or length > self.buffer.shape[3]:
             rows, heads, _, depth = key.shape
-            roomier = key.new_empty(rows, 2, heads, length + (CACHE_STEP if self.grows else 0), depth)
-            if self.held is not None:
-                roomier[:, :, :, : self.length] = self.held[:, :, :, : self.length]
-            self.held = roomier
-        self.held[:, 0, :, self.length : length] = key
-        self.held[:, 1, :, self.length : length] = value
+            larger = key.new_empty(rows, 2, heads, length + (CACHE_STEP if self.grows else 0), depth)
+            if self.buffer is not None:
+                larger[:, :, :, : self.length] = self.buffer[:, :, :, : self.length]
+            self.buffer = larger
+        self.buffer[:, 0, :, self.length : length] = key
+        self.buffer[:, 1, :, self.length : length] = value
         self.length = length
 
     def read(self) -> tuple[Tensor, Tensor]:
-        """The keys and values (B, H, M, D/H) held."""
-        assert self.held is not None
-        key, value = self.held[:, :, :, : self.length].unbind(1)
+        """Return the stored keys and values, each (B, H, M, D/H)."""
+        assert self.buffer is not None
+        key, value = self.buffer[:, :, :, : self.length].unbind(1)
         return key, value
 
     def reorder(self, rows: Tensor) -> None:
-        """Keep examples rows (B',), in that order and with repeats."""
-        if self.held is not None:
-            self.held = self.held.index_select(0, rows)
-
-
-CACHE_STEP = 16
-"""Columns that a growing cache makes room for at a time."""
+        """Select examples by index (B',); an index may repeat."""
+        if self.buffer is not None:
+            self.buffer = self.buffer.index_select(0, rows)
 
 
 @final
 class Attention(nn.Module):
-    """Multi-head attention (Vaswani et al. 2017, section 3.2.2) of x to itself, or to a memory."""
+    """Multi-head attention (Vaswani et al. 2017, section 3.2.2) of tokens to themselves or to a memory."""
 
     def __init__(self, dim: int, heads: int, *, qk_norm: bool = False, projections: bool = True) -> None:
-        """`qk_norm` gives each head's queries and keys mean 0 and variance 1, times a weight (Henry et al. 2020).
+        """Create the layer.
 
-        Without `projections`, queries, keys and values are the columns as they come.
+        Args:
+            dim: D, the width of the tokens.
+            heads: H, the number of heads; it must divide `dim`.
+            qk_norm: Normalize the queries and keys of each head to mean 0 and variance 1, times a learned weight
+                (Henry et al. 2020).
+            projections: Project queries, keys and values; without it they are the tokens themselves.
         """
         super().__init__()
         if dim < 1:
@@ -175,24 +211,33 @@ class Attention(nn.Module):
         cache: KVCache | None = None,
         weights: list[Tensor] | None = None,
     ) -> Tensor:
-        """x (B, N, D), memory (B, M, D), mask broadcast to (B, H, N, M), angles (B, M, D/H/2) -> (B, N, D).
+        """Attend from x to the memory, or to x itself.
 
-        Angles are those of the memory's columns, of which x are the first; without a memory, x is its own.
-        A list given as `weights` receives this call's attention (B, H, N, M), on the plain path.
+        Args:
+            x: (B, N, D), the queries.
+            memory: (B, M, D), the keys and values; x by default.
+            mask: A boolean that broadcasts to (B, H, N, M), or None.
+            angles: Rotary angles (B, M, D/H/2) of the memory's tokens; x must be the first of these tokens.
+            cache: The KV cache; new keys and values are appended to it.
+            weights: A list that receives the attention weights (B, H, N, M), computed by `plain_attention`.
+
+        Returns:
+            (B, N, D).
         """
         if cache is not None and cache.length and not cache.grows:
-            (query,), (key, value) = self._heads(self.query(x) if self.projections else x), cache.read()
+            (query,), (key, value) = self._split_heads(self.query(x) if self.projections else x), cache.read()
             query = self.query_norm(query)
         else:
             if not self.projections:
-                (query,), (key,) = self._heads(x), self._heads(x if memory is None else memory.to(x.dtype))
+                (query,), (key,) = self._split_heads(x), self._split_heads(x if memory is None else memory.to(x.dtype))
                 value = key
-            elif memory is None:  # one product is faster than two
+            elif memory is None:  # One product of all three weights is faster than two products.
                 weight = torch.cat([self.query.weight, self.key_value.weight])
                 bias = torch.cat([self.query.bias, self.key_value.bias])
-                query, key, value = self._heads(linear(x, weight, bias), 3)
+                query, key, value = self._split_heads(linear(x, weight, bias), 3)
             else:
-                (query,), (key, value) = self._heads(self.query(x)), self._heads(self.key_value(memory), 2)
+                (query,) = self._split_heads(self.query(x))
+                key, value = self._split_heads(self.key_value(memory), 2)
             query, key = self.query_norm(query), self.key_norm(key)
             if angles is not None:
                 query, key = apply_rope(query, angles[:, : query.shape[2]]), apply_rope(key, angles)
@@ -200,17 +245,26 @@ class Attention(nn.Module):
                 cache.update(key, value)
                 key, value = cache.read()
         if weights is None:
-            answer = attention(query, key, value, mask)
+            output = attention(query, key, value, mask)
         else:
-            answer, seen = plain_attention(query, key, value, mask)
-            weights.append(seen)
-        answer = answer.transpose(1, 2).flatten(2)
-        return self.out(answer) if self.projections else answer
+            output, attention_weights = plain_attention(query, key, value, mask)
+            weights.append(attention_weights)
+        output = output.transpose(1, 2).flatten(2)
+        return self.out(output) if self.projections else output
 
-    def _heads(self, x: Tensor, parts: int = 1) -> list[Tensor]:
-        """(B, N, parts * D) -> that many (B, H, N, D/H).
+    def _split_heads(self, x: Tensor, parts: int = 1) -> list[Tensor]:
+        """Split (B, N, parts * D) into `parts` tensors (B, H, N, D/H).
 
-        They part before they turn, so that their gradients turn within the pass that joins them.
+        The split comes before the transpose, so that one pass joins and transposes the gradients.
         """
-        each = x.unflatten(2, (parts * self.heads, -1)).chunk(parts, dim=2)
-        return [part.transpose(1, 2) for part in each]
+        return [part.transpose(1, 2) for part in x.unflatten(2, (parts * self.heads, -1)).chunk(parts, dim=2)]
+
+
+def _additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return 0 if a query may attend to a key, else minus infinity."""
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -math.inf)
+
+
+def _scaled_product(left: Tensor, right: Tensor, scale: float) -> Tensor:
+    """Return left (B, N, K) @ right (B, K, M) * scale in one pass."""
+    return torch.baddbmm(left.new_empty(1), left, right, beta=0, alpha=scale)

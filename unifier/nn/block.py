@@ -1,4 +1,4 @@
-"""One layer of a transformer: attention and a feed-forward network, each with its residual path and norm."""
+"""One layer of a transformer: attention and a feed-forward network, each with a residual path and a norm."""
 
 from collections.abc import Callable
 from typing import Literal, final, get_args
@@ -12,34 +12,34 @@ from unifier_tokenizers import Dropout, InputError
 from unifier_tokenizers.errors import check_choice
 
 Norm = Literal["pre", "post"]
-
-
 Activation = Literal["gelu", "relu"]
 
 
 @final
 class FeedForward(nn.Sequential):
-    """D -> hidden -> D, each column by itself."""
+    """A network D -> ffn_dim -> D that maps each token independently."""
 
-    def __init__(self, dim: int, hidden: int, activation: Activation, dropout: float) -> None:
+    def __init__(self, dim: int, ffn_dim: int, activation: Activation, dropout: float) -> None:
         check_choice("activation", activation, get_args(Activation))
-        if hidden < 1:
-            raise InputError(f"ffn_dim={hidden}: at least 1 is needed")
+        if ffn_dim < 1:
+            raise InputError(f"ffn_dim={ffn_dim}: at least 1 is needed")
         nonlinearity = nn.GELU() if activation == "gelu" else nn.ReLU()
-        super().__init__(Linear(dim, hidden), nonlinearity, Dropout(dropout), Linear(hidden, dim))
+        super().__init__(Linear(dim, ffn_dim), nonlinearity, Dropout(dropout), Linear(ffn_dim, dim))
 
 
 @final
 class DropPath(nn.Module):
-    """Leaves a part of a layer out for a share of the examples in training, and scales it for the rest to keep the mean
-    (Huang et al. 2016, section 3)."""
+    """Stochastic depth (Huang et al. 2016, section 3): drops a residual branch for a fraction p of the examples.
 
-    def __init__(self, share: float) -> None:
+    In training, the branch of the other examples is scaled to keep the mean.
+    """
+
+    def __init__(self, p: float) -> None:
         super().__init__()
-        self.dropout = Dropout(share)
+        self.dropout = Dropout(p)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, ...) -> the same shape; all of an example is 0, or nothing of it."""
+        """Return (B, ...) with all entries of a dropped example set to 0."""
         if not self.training or self.dropout.p == 0:
             return x
         return x * self.dropout(x.new_ones(len(x), *[1] * (x.ndim - 1)))
@@ -47,16 +47,16 @@ class DropPath(nn.Module):
 
 @final
 class Block(nn.Module):
-    """Self-attention, attention to a memory where `cross`, feed-forward.
+    """Self-attention, optional cross-attention to a memory, and a feed-forward network.
 
-    Norms stand before each part (Xiong et al. 2020) or after its sum (Vaswani et al. 2017).
+    A norm comes before each part ("pre", Xiong et al. 2020) or after its residual sum ("post", Vaswani et al. 2017).
     """
 
     def __init__(
         self,
         dim: int,
         heads: int,
-        hidden: int,
+        ffn_dim: int,
         *,
         cross: bool = False,
         norm: Norm = "pre",
@@ -66,7 +66,20 @@ class Block(nn.Module):
         drop_path: float = 0.0,
         projections: bool = True,
     ) -> None:
-        """`drop_path` is the share of examples for which each part is left out in training."""
+        """Create the layer with Xavier-uniform weights.
+
+        Args:
+            dim: D, the width of the tokens.
+            heads: H, the number of attention heads.
+            ffn_dim: The width of the feed-forward network.
+            cross: Attend to a memory after self-attention.
+            norm: "pre" or "post".
+            activation: The nonlinearity of the feed-forward network.
+            dropout: The dropout of each part's output and inside the feed-forward network.
+            qk_norm: Normalize queries and keys.
+            drop_path: The fraction of examples for which a part is dropped in training.
+            projections: Project queries, keys and values.
+        """
         super().__init__()
         self.norm = check_choice("norm", norm, get_args(Norm))
         options = {"qk_norm": qk_norm, "projections": projections}
@@ -74,7 +87,7 @@ class Block(nn.Module):
         self.attention_norm = LayerNorm(dim)
         self.cross = Attention(dim, heads, **options) if cross else None
         self.cross_norm = LayerNorm(dim) if cross else None
-        self.feed_forward = FeedForward(dim, hidden, activation, dropout)
+        self.feed_forward = FeedForward(dim, ffn_dim, activation, dropout)
         self.feed_forward_norm = LayerNorm(dim)
         self.dropout = Dropout(dropout)
         self.drop_path = DropPath(drop_path)
@@ -90,48 +103,62 @@ class Block(nn.Module):
         memory_mask: Tensor | None = None,
         caches: tuple[KVCache, KVCache | None] | None = None,
         weights: list[Tensor] | None = None,
-        columns: int | None = None,
+        num_tokens: int | None = None,
     ) -> Tensor:
-        """x (B, N, D) -> (B, N, D), or the first `columns` of it alone; masks as `Attention` takes them.
+        """Run the layer.
 
-        A memory may be shared: its B / k rows serve k examples each, side by side. `weights` receives the attention to
-        the memory where there is one, else the self-attention.
+        Args:
+            x: (B, N, D).
+            mask: The self-attention mask, which broadcasts to (B, H, N, N), or None.
+            angles: Rotary angles (B, N, D/H/2) of x.
+            memory: The memory (B / k, M, D) of cross-attention; each row serves k adjacent examples.
+            memory_mask: The cross-attention mask, or None.
+            caches: The KV caches of self-attention and of cross-attention.
+            weights: A list that receives the weights of cross-attention, or of self-attention in a block without it.
+            num_tokens: Compute only the first tokens of the output; all by default.
+
+        Returns:
+            (B, N, D), or (B, num_tokens, D).
         """
-        own, far = caches or (None, None)
-        kept = None if self.cross else weights
+        self_cache, cross_cache = caches or (None, None)
+        self_weights = None if self.cross else weights
 
-        def to_itself(y: Tensor) -> Tensor:
-            if columns is None:
-                return self.attention(y, mask=mask, angles=angles, cache=own, weights=kept)
-            seen = None if mask is None else mask[:, :, :columns]
-            return self.attention(y[:, :columns], y, mask=seen, angles=angles, cache=own, weights=kept)
+        def self_attention(y: Tensor) -> Tensor:
+            if num_tokens is None:
+                return self.attention(y, mask=mask, angles=angles, cache=self_cache, weights=self_weights)
+            rows = None if mask is None else mask[:, :, :num_tokens]
+            return self.attention(
+                y[:, :num_tokens], y, mask=rows, angles=angles, cache=self_cache, weights=self_weights
+            )
 
-        x = self._add(x, self.attention_norm, to_itself, columns)
+        x = self._add_residual(x, self.attention_norm, self_attention, num_tokens)
         cross, cross_norm = self.cross, self.cross_norm
         if cross is not None and cross_norm is not None:
             assert memory is not None
-            shared = x.reshape(len(memory), -1, x.shape[2])
-            x = self._add(
-                shared, cross_norm, lambda y: cross(y, memory, mask=memory_mask, cache=far, weights=weights)
+            grouped = x.reshape(len(memory), -1, x.shape[2])
+            x = self._add_residual(
+                grouped, cross_norm, lambda y: cross(y, memory, mask=memory_mask, cache=cross_cache, weights=weights)
             ).view_as(x)
-        return self._add(x, self.feed_forward_norm, self.feed_forward)
+        return self._add_residual(x, self.feed_forward_norm, self.feed_forward)
 
     def residual_projections(self) -> list[nn.Linear]:
-        """The linear maps that end its residual paths."""
-        parts = [part.out for part in (self.attention, self.cross) if part is not None and part.projections]
+        """Return the linear layers that end the residual branches."""
+        projections = [part.out for part in (self.attention, self.cross) if part is not None and part.projections]
         last = self.feed_forward[-1]
         assert isinstance(last, nn.Linear)
-        return [*parts, last]
+        return [*projections, last]
 
-    def _add(self, x: Tensor, norm: LayerNorm, part: Callable[[Tensor], Tensor], columns: int | None = None) -> Tensor:
-        rest = x if columns is None else x[:, :columns]
+    def _add_residual(
+        self, x: Tensor, norm: LayerNorm, part: Callable[[Tensor], Tensor], num_tokens: int | None = None
+    ) -> Tensor:
+        residual = x if num_tokens is None else x[:, :num_tokens]
         if self.norm == "pre":
-            return rest + self.drop_path(self.dropout(part(norm(x))))
-        return norm(rest + self.drop_path(self.dropout(part(x))))
+            return residual + self.drop_path(self.dropout(part(norm(x))))
+        return norm(residual + self.drop_path(self.dropout(part(x))))
 
 
 def init_weights(module: nn.Module) -> None:
-    """Xavier-uniform weights (Glorot and Bengio 2010) and zero biases for every linear map and convolution inside."""
+    """Give every linear layer and 1D convolution Xavier-uniform weights (Glorot and Bengio 2010) and zero biases."""
     for part in module.modules():
         if isinstance(part, (nn.Linear, nn.Conv1d)):
             nn.init.xavier_uniform_(part.weight)
@@ -140,8 +167,10 @@ def init_weights(module: nn.Module) -> None:
 
 
 def scale_residual_init(blocks: nn.ModuleList) -> None:
-    """Redraw the weights that end each residual path with Xavier gain 1 / sqrt(number of such weights), as GPT-2 scales
-    its residual layers (Radford et al. 2019, section 2.3)."""
-    ends = [end for block in blocks if isinstance(block, Block) for end in block.residual_projections()]
-    for end in ends:
-        nn.init.xavier_uniform_(end.weight, gain=len(ends) ** -0.5)
+    """Redraw the last weights of each residual branch with Xavier gain 1 / sqrt(number of such weights).
+
+    GPT-2 scales its residual layers in this way (Radford et al. 2019, section 2.3).
+    """
+    projections = [linear for block in blocks if isinstance(block, Block) for linear in block.residual_projections()]
+    for projection in projections:
+        nn.init.xavier_uniform_(projection.weight, gain=len(projections) ** -0.5)

@@ -1,4 +1,4 @@
-"""The loss over a vocabulary, without the matrix of all tokens by all words."""
+"""Cross-entropy of a projection to a vocabulary, without the matrix of all logits."""
 
 from typing import Any, final
 
@@ -10,103 +10,130 @@ from torch.autograd.function import once_differentiable
 from unifier.nn.linear import matmul
 
 CHUNK_TOKENS = {"cpu": 1 << 21, "cuda": 1 << 27}
-"""How many logits exist at a time: on a processor 8 MiB of float32, which its cache holds."""
-
+"""The number of logits in memory at a time; on a CPU 8 MiB of float32, which fit its cache."""
 
 CHUNKS_PER_PRODUCT = 2
-"""Of so many such chunks at a time are the gradients found, by one product each, and added to those before."""
+"""The number of chunks whose gradients are computed by one product."""
 
 
 def projected_cross_entropy(
-    hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float = 0.0, r_drop: float = 0.0
+    hidden_states: Tensor, weight: Tensor, target: Tensor, label_smoothing: float = 0.0, r_drop: float = 0.0
 ) -> Tensor:
-    """torch's `cross_entropy(hidden @ weight.T, target)`: hidden (R, D), weight (V, D), target (R,) ids -> scalar.
+    """Return torch's `cross_entropy(hidden_states @ weight.T, target)`, averaged over rows.
 
-    With `r_drop` (alpha of Liang et al. 2021, eq. 4) the second half of the rows is the first half read again, and half
-    of alpha times the mean of both Kullback-Leibler divergences is added.
+    The gradients are computed chunk by chunk together with the loss, so that no R x V matrix exists in memory.
+    Products use the dtype of the hidden states; everything else is float32.
 
-    The gradients are found chunk by chunk with the loss, so that R x V numbers never exist at once; the products are
-    computed in the type of `hidden`, all else in float32.
+    Args:
+        hidden_states: (R, D).
+        weight: (V, D).
+        target: (R,) ids.
+        label_smoothing: The probability mass that is spread over the vocabulary.
+        r_drop: The factor alpha of R-Drop (Liang et al. 2021, eq. 4). If it is not 0, the second half of the rows is a
+            second forward pass of the first half. Half of alpha times the mean of both Kullback-Leibler divergences is
+            added.
+
+    Returns:
+        A scalar in float32.
     """
     if not torch.is_grad_enabled():
-        weight = weight.detach()  # or its gradient would be found nonetheless
-    loss: Tensor = _ProjectedCrossEntropy.apply(hidden, weight, target, label_smoothing, r_drop)  # pyright: ignore[reportAssignmentType]
+        weight = weight.detach()  # Otherwise, its gradient would still be computed.
+    loss: Tensor = _ProjectedCrossEntropy.apply(hidden_states, weight, target, label_smoothing, r_drop)  # pyright: ignore[reportAssignmentType]
     return loss
 
 
 @final
 class _ProjectedCrossEntropy(Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float) -> Tensor:
-        readings = 2 if r_drop else 1
-        with torch.autocast(hidden.device.type, enabled=False):
-            words, learning = weight.to(hidden.dtype), any(ctx.needs_input_grad)
-            mean_word = weight.float().mean(0)
-            loss = torch.zeros((), device=hidden.device)
-            to_words = weight.new_zeros(weight.T.shape, dtype=torch.float32)  # (D, V): the faster product
-            to_hidden: list[Tensor] = []
-            chunk = max(CHUNK_TOKENS.get(hidden.device.type, 1 << 24) // len(weight) // readings, 1)
-            both = hidden.unflatten(0, (readings, -1)), target.unflatten(0, (readings, -1))
-            for rows, ids in zip(*(part.split(CHUNKS_PER_PRODUCT * chunk, 1) for part in both), strict=True):
-                errors = rows.new_empty(*ids.shape, len(words))
-                for some, their_ids, their_errors in zip(
-                    *(part.split(chunk, 1) for part in (rows, ids, errors)), strict=True
+    def forward(
+        ctx: Any, hidden_states: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float
+    ) -> Tensor:
+        passes = 2 if r_drop else 1
+        with torch.autocast(hidden_states.device.type, enabled=False):
+            cast_weight, needs_grad = weight.to(hidden_states.dtype), any(ctx.needs_input_grad)
+            mean_weight = weight.float().mean(0)
+            loss = torch.zeros((), device=hidden_states.device)
+            grad_weight = weight.new_zeros(weight.T.shape, dtype=torch.float32)  # (D, V) is the faster product.
+            grad_hidden: list[Tensor] = []
+            chunk = max(CHUNK_TOKENS.get(hidden_states.device.type, 1 << 24) // len(weight) // passes, 1)
+            by_pass = hidden_states.unflatten(0, (passes, -1)), target.unflatten(0, (passes, -1))
+            for rows, ids in zip(*(part.split(CHUNKS_PER_PRODUCT * chunk, 1) for part in by_pass), strict=True):
+                grad_logits = rows.new_empty(*ids.shape, len(cast_weight))
+                for chunk_rows, chunk_ids, chunk_grad in zip(
+                    *(part.split(chunk, 1) for part in (rows, ids, grad_logits)), strict=True
                 ):
-                    lost, found = _loss(some, their_ids, words, mean_word, smoothing, r_drop)
-                    loss += lost
-                    if learning:
-                        their_errors.copy_(found.view_as(their_errors))
-                if learning:
-                    flat, errors = rows.flatten(0, 1), errors.flatten(0, 1)
-                    to_hidden.append(
-                        (matmul(errors, words).float() - smoothing * mean_word).unflatten(0, (readings, -1))
-                    )
-                    to_words += matmul(flat.T, errors)
-            if learning:
-                to_words -= smoothing / len(weight) * hidden.sum(0, dtype=torch.float32)[:, None]
-                whole = torch.cat(to_hidden, 1).flatten(0, 1)
-                to_weight = torch.div(to_words.T, len(target), out=torch.empty_like(weight, dtype=torch.float32))
-                ctx.save_for_backward((whole / len(target)).to(hidden.dtype), to_weight)
+                    chunk_loss, grad = _chunk_loss(chunk_rows, chunk_ids, cast_weight, mean_weight, smoothing, r_drop)
+                    loss += chunk_loss
+                    if needs_grad:
+                        chunk_grad.copy_(grad.view_as(chunk_grad))
+                if needs_grad:
+                    flat, grad_logits = rows.flatten(0, 1), grad_logits.flatten(0, 1)
+                    grad_rows = matmul(grad_logits, cast_weight).float() - smoothing * mean_weight
+                    grad_hidden.append(grad_rows.unflatten(0, (passes, -1)))
+                    grad_weight += matmul(flat.T, grad_logits)
+            if needs_grad:
+                grad_weight -= smoothing / len(weight) * hidden_states.sum(0, dtype=torch.float32)[:, None]
+                grad_hidden_states = torch.cat(grad_hidden, 1).flatten(0, 1) / len(target)
+                mean_grad = torch.empty_like(weight, dtype=torch.float32)
+                torch.div(grad_weight.T, len(target), out=mean_grad)
+                ctx.save_for_backward(grad_hidden_states.to(hidden_states.dtype), mean_grad)
             return loss / len(target)
 
     @staticmethod
     @once_differentiable
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  the decorator hides its names
-        ctx: Any, *gradients: Tensor
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  The decorator hides the parameter's name.
+        ctx: Any, *grads: Tensor
     ) -> tuple[Tensor, Tensor, None, None, None]:
-        to_hidden, to_weight = ctx.saved_tensors
-        return to_hidden * gradients[0], to_weight * gradients[0], None, None, None
+        grad_hidden_states, grad_weight = ctx.saved_tensors
+        return grad_hidden_states * grads[0], grad_weight * grads[0], None, None, None
 
 
-def _loss(
-    rows: Tensor, ids: Tensor, words: Tensor, mean_word: Tensor, smoothing: float, r_drop: float
+def _chunk_loss(
+    rows: Tensor, ids: Tensor, weight: Tensor, mean_weight: Tensor, smoothing: float, r_drop: float
 ) -> tuple[Tensor, Tensor]:
-    """The summed loss of rows (readings, r, D) of ids (readings, r), and its gradient on their logits
-    (readings * r, V), but for what smoothing wants of all words alike."""
-    flat, places = rows.flatten(0, 1), ids.flatten()[:, None]
-    logits = matmul(flat, words.T)
-    above_mean = logits.gather(1, places)[:, 0].float() - flat.float() @ mean_word
-    logs = logits.float()
-    torch.log_softmax(logs, -1, out=logs)
-    loss = (smoothing * above_mean - logs.gather(1, places)[:, 0]).sum()
-    if r_drop:
-        apart, probabilities = _apart(logs, logs.exp(), r_drop / 2)
-        loss += apart
-    else:
-        probabilities = logs.exp_()
-    return loss, probabilities.scatter_add_(1, places, probabilities.new_full(places.shape, smoothing - 1))
+    """Return the summed loss of a chunk and its gradient on the logits.
 
+    The caller adds the part of the gradient by which label smoothing treats all entries equally.
 
-def _apart(logs: Tensor, probabilities: Tensor, weight: float) -> tuple[Tensor, Tensor]:
-    """How far two readings' probabilities p and q are apart, `weight` times KL(p, q) + KL(q, p), summed over rows.
+    Args:
+        rows: (passes, r, D) hidden states.
+        ids: (passes, r) targets.
+        weight: (V, D), in the dtype of the rows.
+        mean_weight: (D,), the mean over the vocabulary in float32.
+        smoothing: The label smoothing.
+        r_drop: The factor of R-Drop.
 
-    Both are (2 r, V), the logarithms and what they are of, p's rows first. With it come the probabilities plus its
-    gradient on the logits, which is p (log p - log q - KL(p, q)) + p - q for p, and for q with the two changed over.
+    Returns:
+        A scalar, and the gradient (passes * r, V).
     """
-    p, q = probabilities.chunk(2)
-    ahead = torch.sub(*logs.chunk(2))
-    p_ahead, q_ahead = p * ahead, q * ahead
-    p_from_q, q_from_p = p_ahead.sum(-1, keepdim=True), -q_ahead.sum(-1, keepdim=True)
-    to_p = p_ahead.addcmul_(p, 1 / weight + 1 - p_from_q).sub_(q)
-    to_q = q_ahead.neg_().addcmul_(q, 1 / weight + 1 - q_from_p).sub_(p)
-    return weight * (p_from_q + q_from_p).sum(), torch.cat([to_p, to_q]).mul_(weight)
+    flat, index = rows.flatten(0, 1), ids.flatten()[:, None]
+    logits = matmul(flat, weight.T)
+    above_mean = logits.gather(1, index)[:, 0].float() - flat.float() @ mean_weight
+    log_probs = logits.float()
+    torch.log_softmax(log_probs, -1, out=log_probs)
+    loss = (smoothing * above_mean - log_probs.gather(1, index)[:, 0]).sum()
+    if r_drop:
+        divergence, probs = _symmetric_divergence(log_probs, log_probs.exp(), r_drop / 2)
+        loss += divergence
+    else:
+        probs = log_probs.exp_()
+    return loss, probs.scatter_add_(1, index, probs.new_full(index.shape, smoothing - 1))
+
+
+def _symmetric_divergence(log_probs: Tensor, probs: Tensor, factor: float) -> tuple[Tensor, Tensor]:
+    """Return `factor` times KL(p, q) + KL(q, p), summed over rows, and the probabilities plus its gradient.
+
+    The gradient on the logits of p is p (log p - log q - KL(p, q)) + p - q. That of q has p and q exchanged.
+
+    Args:
+        log_probs: (2 r, V), the rows of p above the rows of q.
+        probs: (2 r, V), its exponential.
+        factor: The weight of the divergence.
+    """
+    p, q = probs.chunk(2)
+    log_ratio = torch.sub(*log_probs.chunk(2))
+    p_log_ratio, q_log_ratio = p * log_ratio, q * log_ratio
+    p_from_q, q_from_p = p_log_ratio.sum(-1, keepdim=True), -q_log_ratio.sum(-1, keepdim=True)
+    grad_p = p_log_ratio.addcmul_(p, 1 / factor + 1 - p_from_q).sub_(q)
+    grad_q = q_log_ratio.neg_().addcmul_(q, 1 / factor + 1 - q_from_p).sub_(p)
+    return factor * (p_from_q + q_from_p).sum(), torch.cat([grad_p, grad_q]).mul_(factor)

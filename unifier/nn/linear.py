@@ -1,4 +1,4 @@
-"""A linear map of every column, by the faster library and in the memory order that suits it."""
+"""Linear maps of tokens by the faster library, oneDNN or MKL, in the memory order that suits it."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -10,121 +10,153 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from unifier.nn.precision import to_compute_dtype
+from unifier.nn.precision import find_private_op, has_fast_bfloat16, to_compute_dtype
+
+MIN_ROWS = 64
+"""The number of rows for which the memory order of a prepacked weight is best; it works for any number."""
+
+MIN_PRODUCT = {torch.bfloat16: 1 << 20, torch.float32: 1 << 21}
+"""The smallest products for oneDNN; below them, the overhead in Python costs more than oneDNN gains.
+
+In bfloat16 it counts numbers of the result, which must exceed a core's private cache. In float32 it counts
+multiplications.
+"""
 
 
 @final
 class Linear(nn.Linear):
-    """torch's, by `linear`."""
+    """torch's linear layer, computed by `linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """(..., D) -> (..., L)."""
+        """Map (..., D) to (..., L)."""
         return linear(input, self.weight, self.bias)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """torch's `linear`: x (..., D), weight (L, D) and bias (L,) -> (..., L).
+    """Return torch's `linear`, by oneDNN if that is faster.
 
-    On a CPU in float32, torch leaves products to MKL. oneDNN takes half as long on an AMD with AVX-512, which MKL
-    leaves unused there; with AVX2 alone whole steps take 1.03 to 1.09 times as long by oneDNN, and on an Intel with
-    AVX-512 1.05 to 1.10 (two EPYCs and a Xeon, torch 2.11; `python -m benchmarks.products` measures it again). In
-    bfloat16, torch writes the bias down for each column before it adds the product to it, and finds the weight's
-    gradient as (L, columns) by (columns, D), which takes 1.2 times as long as its transpose where L is above D. So
-    where it is the faster one, oneDNN has the large ones, adds the bias within the product, and finds the gradient the
-    faster way round.
+    In float32 on a CPU, torch uses MKL. MKL leaves AVX-512 unused on AMD, and oneDNN takes half the time there. With
+    AVX2 alone, whole steps take 1.03 to 1.09 times as long by oneDNN. On an Intel CPU with AVX-512 they take 1.05 to
+    1.10 times as long. Two EPYCs and a Xeon with torch 2.11 gave these numbers, and `python -m benchmarks.products`
+    measures them again.
+
+    In bfloat16, torch writes the bias for each token before it adds the product. OneDNN adds the bias within the
+    product. For the gradient of the weight, torch multiplies (L, tokens) by (tokens, D). If L is above D, that takes
+    1.2 times as long as the transposed product. `OneDnnLinear` takes the faster order.
+
+    Args:
+        x: (..., D).
+        weight: (L, D).
+        bias: (L,) or None.
+
+    Returns:
+        (..., L).
     """
-    if _large(x, len(weight)):
+    if _prefers_onednn(x, len(weight)):
         if torch.is_grad_enabled():
-            answer: Tensor = OneDnnLinear.apply(x, weight, bias)  # pyright: ignore[reportAssignmentType]
-            return answer
-        return _by_onednn(x, weight, bias)
+            y: Tensor = OneDnnLinear.apply(x, weight, bias)  # pyright: ignore[reportAssignmentType]
+            return y
+        return _onednn_linear(x, weight, bias)
     return functional.linear(x, weight, bias)
 
 
 def matmul(left: Tensor, right: Tensor) -> Tensor:
-    """left (R, K) @ right (K, M), by the same rule."""
-    if left.dtype == torch.float32 and _large(left, right.shape[1]):  # in bfloat16 torch asks oneDNN by itself
+    """Return left (R, K) @ right (K, M), by the library that `linear` would choose."""
+    # In bfloat16, torch calls oneDNN itself.
+    if left.dtype == torch.float32 and _prefers_onednn(left, right.shape[1]):
         if not (right.is_contiguous() or right.T.is_contiguous()):
-            right = right.contiguous()  # oneDNN's product of rows that lie apart is hundreds of times as slow
-        return _by_onednn(left, right.T)
+            right = right.contiguous()  # oneDNN is hundreds of times slower if the rows are not adjacent.
+        return _onednn_linear(left, right.T)
     return left @ right
 
 
 def prepacked_linear(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    """`linear` without a bias, for many x (R, D) and no gradients, by a weight (L, D) that stays as it is meanwhile.
+    """Return `linear` without bias and gradients, for many x (R, D) and a weight (L, D) that does not change.
 
-    oneDNN puts a weight into an order of its own for each product; here it is put there once.
+    oneDNN reorders the weight for each product. The returned function reuses one reordered copy.
     """
     cast = to_compute_dtype(weight.detach())
     dtype = cast.dtype
-    if cast.device.type != "cpu" or not has_onednn(dtype):
+    if cast.device.type != "cpu" or _reorder_weight is None or not has_onednn(dtype):
         return partial(linear, weight=weight)
-    own = torch.ops.mkldnn._reorder_linear_weight(cast, MIN_ROWS)
-    return lambda x: _by_onednn(x, own) if x.dtype == dtype else linear(x, weight)
-
-
-MIN_ROWS = 64
-"""For about so many columns is the order of a packed weight the best; it serves all."""
-
-
-MIN_PRODUCT = {torch.bfloat16: 1 << 20, torch.float32: 1 << 21}
-"""Below these, Python's part costs more: in bfloat16 numbers of the answer, which fill more than a core's own cache; in
-float32 multiplications."""
-
-
-def _large(x: Tensor, out: int) -> bool:
-    """Whether a product of x (..., D) and (D, `out`) is oneDNN's."""
-    # A compiler makes its own choice, and is to look no further.
-    if torch.compiler.is_compiling() or x.device.type != "cpu" or not has_onednn(x.dtype):
-        return False
-    numbers = x.numel() // x.shape[-1] * out
-    if x.dtype == torch.bfloat16:
-        return numbers >= MIN_PRODUCT[x.dtype]
-    wanted = not torch.is_autocast_enabled("cpu") and bool(torch.backends.mkldnn.enabled)
-    return wanted and mkl_skips_avx512() and numbers * x.shape[-1] >= MIN_PRODUCT[x.dtype]
+    reordered = _reorder_weight(cast, MIN_ROWS)
+    return lambda x: _onednn_linear(x, reordered) if x.dtype == dtype else linear(x, weight)
 
 
 @cache
 def has_onednn(dtype: torch.dtype) -> bool:
-    """Whether oneDNN is here, and multiplies this type on this processor."""
-    if dtype not in MIN_PRODUCT or not torch.backends.mkldnn.is_available():
+    """Return True if oneDNN can multiply this dtype on this CPU."""
+    if dtype not in MIN_PRODUCT or _linear_pointwise is None or not torch.backends.mkldnn.is_available():
         return False
-    return dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    if dtype == torch.float32:
+        return True
+    return has_fast_bfloat16("cpu") if _is_bf16_supported is None else bool(_is_bf16_supported())
 
 
 @cache
 def mkl_skips_avx512() -> bool:
-    """Whether this processor has vectors of 512 bits that MKL does not use, as it does on Intel's own."""
-    known = torch.cpu.get_capabilities()
-    return known.get("avx512_f", False) and not known.get("cpu_name", "").startswith("Intel")
-
-
-def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    weight, bias = weight.to(x.dtype), None if bias is None else bias.to(x.dtype)
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    """Return True if this CPU has AVX-512 and MKL leaves it unused, as MKL does on all but Intel CPUs."""
+    capabilities = torch.cpu.get_capabilities()
+    return capabilities.get("avx512_f", False) and not capabilities.get("cpu_name", "").startswith("Intel")
 
 
 @final
 class OneDnnLinear(Function):
-    """The large one, with its gradients written out."""
+    """A large linear map by oneDNN, with explicit gradients."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Return x @ weight.T + bias."""
         weight = weight.to(x.dtype)
         ctx.save_for_backward(x, weight)
-        return _by_onednn(x, weight, bias)
+        return _onednn_linear(x, weight, bias)
 
     @staticmethod
     @once_differentiable
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  the decorator hides its names
-        ctx: Any, gradient: Tensor
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  The decorator hides the parameter's name.
+        ctx: Any, grad: Tensor
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Return the gradients of x, weight and bias, or None for those that need no gradient."""
         x, weight = ctx.saved_tensors
-        columns, errors = x.flatten(0, -2), gradient.flatten(0, -2)
-        to_x, to_weight, to_bias = ctx.needs_input_grad
+        inputs, grad = x.flatten(0, -2), grad.flatten(0, -2)
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         wide = len(weight) > weight.shape[1]
         return (
-            matmul(errors, weight).view_as(x) if to_x else None,
-            (matmul(columns.T, errors).T if wide else matmul(errors.T, columns)) if to_weight else None,
-            errors.sum(0) if to_bias else None,
+            matmul(grad, weight).view_as(x) if needs_x else None,
+            (matmul(inputs.T, grad).T if wide else matmul(grad.T, inputs)) if needs_weight else None,
+            grad.sum(0) if needs_bias else None,
         )
+
+
+def _prefers_onednn(x: Tensor, out_features: int) -> bool:
+    """Return True if oneDNN is faster for a product of x (..., D) and (D, out_features)."""
+    # torch.compile makes its own choice and cannot trace the checks below.
+    if torch.compiler.is_compiling() or x.device.type != "cpu" or not has_onednn(x.dtype):
+        return False
+    size = x.numel() // x.shape[-1] * out_features
+    if x.dtype == torch.bfloat16:
+        return size >= MIN_PRODUCT[x.dtype]
+    allowed = not torch.is_autocast_enabled("cpu") and bool(torch.backends.mkldnn.enabled)
+    return allowed and mkl_skips_avx512() and size * x.shape[-1] >= MIN_PRODUCT[x.dtype]
+
+
+def _onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    assert _linear_pointwise is not None
+    weight, bias = weight.to(x.dtype), None if bias is None else bias.to(x.dtype)
+    return _linear_pointwise(x, weight, bias, "none", [], "")
+
+
+def _try_linear(operator: Any) -> Tensor:
+    return operator(torch.ones(1, 2, device="cpu"), torch.ones(1, 2, device="cpu"), None, "none", [], "")
+
+
+_two = torch.full((1, 1), 2.0, device="cpu")
+_linear_pointwise = find_private_op("mkldnn._linear_pointwise", _try_linear, _two)
+_reorder_weight = find_private_op(
+    "mkldnn._reorder_linear_weight",
+    lambda operator: _onednn_linear(torch.ones(1, 2, device="cpu"), operator(torch.ones(1, 2, device="cpu"), MIN_ROWS)),
+    _two,
+)
+_is_bf16_supported = find_private_op(
+    "mkldnn._is_mkldnn_bf16_supported", lambda operator: torch.tensor(isinstance(operator(), bool)), torch.tensor(True)
+)
