@@ -17,18 +17,18 @@ from typing import Any
 from benchmarks.racing.device import HIDDEN
 from unifier.comparison import Comparison
 from unifier.launch import run
-from unifier.training import artifacts as tell
+from unifier.training import artifacts
 from unifier.training.gradient_conflict import GradientConflict
-from unifier.trials import runner as compare
+from unifier.trials import runner
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 
 PARTS: tuple[tuple[Any, str], ...] = (
     (GradientConflict, "on_after_backward"),
-    (tell, "observe"),
-    (compare, "compare_representations"),
-    (compare, "write_report"),
-    (compare, "write_json"),
+    (artifacts, "probe"),
+    (runner, "compare_representations"),
+    (runner, "write_report"),
+    (runner, "write_json"),
 )
 
 

@@ -46,7 +46,7 @@ def run(experiment_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     folder = tmp_path_factory.mktemp("translate")
     data, draw = folder / "pairs.tsv", random.Random(0)
     sentences = [draw.choices(list(WORDS), k=draw.randint(1, 6)) for _ in range(400)]
-    data.write_text("".join(f"{' '.join(words)}\t{' '.join(map(WORDS.get, words))}\n" for words in sentences))  # pyright: ignore[reportArgumentType]
+    data.write_text("".join(f"{' '.join(words)}\t{' '.join(WORDS[word] for word in words)}\n" for words in sentences))
     settings = [f"{name}={value}" for name, value in {"data": data, **SETTINGS}.items()]
     printed = io.StringIO()
     with redirect_stdout(printed):

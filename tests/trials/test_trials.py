@@ -19,7 +19,7 @@ from unifier.data.source import Example, SplitName
 from unifier.datasets.digits import Digits
 from unifier.experiment import Task, Training
 from unifier.heads.classification import ClassificationHead
-from unifier.inference.load import load
+from unifier.inference.model import load
 from unifier.report.conditions import group_conditions
 from unifier.report.read_results import read_results
 from unifier.training import fit
@@ -299,7 +299,7 @@ def test_joint_training_shares_and_weights_as_set() -> None:
 )
 def test_incompatible_experiments_are_refused(experiments: tuple[Any, ...], more: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        build(Comparison("refused", experiments, **{"budget_unit": "steps", **more}))
+        build(replace(Comparison("refused", experiments, budget_unit="steps"), **more))
 
 
 def unmatched() -> Comparison:

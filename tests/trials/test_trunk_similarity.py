@@ -1,4 +1,4 @@
-"""Trunks of a comparison, pair by pair: who is compared, with what name, and who is left out and said."""
+"""Similarity of trunks: the pairs that are compared, their measures, and the rows that are left out."""
 
 from pathlib import Path
 from typing import Any
@@ -11,93 +11,76 @@ from unifier.trials.trunk_similarity import ANALYSES, NUM_NEIGHBORS, compare_rep
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
+SOLO = {"experiment": "digits", "mode": "solo", "start": None, "shuffled": False, "trainable": "all", "varied": {}}
+
 
 def arrays(seed: int = 0, examples: int = 30, layers: tuple[str, ...] = ("columns", "blocks.0")) -> Arrays:
     draw = np.random.default_rng(seed)
     return {f"digits/{layer}": draw.standard_normal((examples, 6)).astype(np.float32) for layer in layers}
 
 
-def row(folder: Path, left: Arrays | None, **changed: Any) -> dict[str, Any]:
-    """A row of comparison.json, whose run left these arrays."""
+def make_row(folder: Path, representations: Arrays | None, **changed: Any) -> dict[str, Any]:
+    """Create a run's folder with these representations, and return the run's row."""
     folder.mkdir()
-    if left is not None:
-        np.savez(folder / "representations.npz", **left)  # pyright: ignore[reportArgumentType]
-    usual = {
-        "experiment": "digits",
-        "task": "digits",
-        "seed": 0,
-        "mode": "solo",
-        "start": None,
-        "shuffled": False,
-        "trainable": "all",
-        "varied": {},
-    }
-    return usual | {"folder": str(folder)} | changed
+    if representations is not None:
+        np.savez(folder / "representations.npz", **representations)  # pyright: ignore[reportArgumentType]
+    return {**SOLO, "task": "digits", "seed": 0, "folder": folder.name, **changed}
 
 
-def test_each_pair_is_measured_at_every_layer_that_both_have(tmp_path: Path) -> None:
-    one, other = arrays(0), arrays(1, layers=("columns", "blocks.0", "blocks.1"))
-    other["digits/columns"] = one["digits/columns"]
-    frozen = row(tmp_path / "c", arrays(2), mode="transfer", trainable="none")
-    rows = [row(tmp_path / "a", one), row(tmp_path / "b", other, mode="joint"), frozen]
-    found, problems = compare_representations(rows)
+def test_pairs_are_measured_at_common_layers(tmp_path: Path) -> None:
+    first, second = arrays(0), arrays(1, layers=("columns", "blocks.0", "blocks.1"))
+    second["digits/columns"] = first["digits/columns"]
+    frozen = make_row(tmp_path / "c", arrays(2), mode="transfer", trainable="none")
+    rows = [make_row(tmp_path / "a", first), make_row(tmp_path / "b", second, mode="joint"), frozen]
+    pairs, problems = compare_representations(tmp_path, rows)
     assert problems == []
-    solo = {"experiment": "digits", "mode": "solo", "start": None, "shuffled": False, "trainable": "all", "varied": {}}
-    assert all(each["a"] == solo for each in found)
-    assert [each["b"] for each in found[:2]] == [
-        solo | {"mode": "joint"},
-        solo | {"mode": "transfer", "trainable": "none"},
-    ]
-    assert len(found) == 2 * 2
-    same, blocks = (each for each in found if each["b"]["mode"] == "joint")
-    assert (same["layer"], same["task"], same["seed"]) == ("columns", "digits", 0)
-    for name in ("cka", "neighbors"):
-        assert same[name] == pytest.approx(1, abs=1e-6)
-        assert same[f"{name}_calibrated"] == pytest.approx(1, abs=1e-6)
-        assert same[f"{name}_p"] == pytest.approx(1 / 201)
-        assert blocks[f"{name}_p"] > 0.01
-        wanted = (blocks[name] - blocks[f"{name}_chance"]) / (1 - blocks[f"{name}_chance"])
-        assert blocks[f"{name}_calibrated"] == pytest.approx(wanted)
-    x, y = (torch.from_numpy(each["digits/blocks.0"]) for each in (one, other))
+    assert all(pair["a"] == SOLO for pair in pairs)
+    assert [pair["b"] for pair in pairs] == [
+        SOLO | {"mode": "joint"},
+        SOLO | {"mode": "transfer", "trainable": "none"},
+    ] * 2
+    equal, different = (pair for pair in pairs if pair["b"]["mode"] == "joint")
+    assert (equal["layer"], equal["task"], equal["seed"]) == ("columns", "digits", 0)
+    x, y = (torch.from_numpy(each["digits/blocks.0"]) for each in (first, second))
     for name, relation in ANALYSES.items():
-        assert blocks[name] == pytest.approx(float((relation(x) * relation(y)).sum()), abs=1e-6)
+        assert equal[name] == pytest.approx(1, abs=1e-6)
+        assert equal[f"{name}_calibrated"] == pytest.approx(1, abs=1e-6)
+        assert equal[f"{name}_p"] == pytest.approx(1 / 201)
+        assert different[f"{name}_p"] > 0.01
+        assert different[name] == pytest.approx(float((relation(x) * relation(y)).sum()), abs=1e-6)
+        chance = different[f"{name}_chance"]
+        assert different[f"{name}_calibrated"] == pytest.approx((different[name] - chance) / (1 - chance))
 
 
 def test_other_tasks_seeds_and_settings_are_not_compared(tmp_path: Path) -> None:
-    text = {name.replace("digits", "en-fr"): kept for name, kept in arrays().items()}
-    both = {**arrays(), **text}
+    both = arrays() | {name.replace("digits", "en-fr"): array for name, array in arrays().items()}
     rows = [
-        row(tmp_path / "a", both),
-        row(tmp_path / "b", both, task="en-fr"),
-        row(tmp_path / "c", both, seed=1),
-        row(tmp_path / "d", both, varied={"patch": 4}),
+        make_row(tmp_path / "a", both),
+        make_row(tmp_path / "b", both, task="en-fr"),
+        make_row(tmp_path / "c", both, seed=1),
+        make_row(tmp_path / "d", both, varied={"patch": 4}),
     ]
-    assert compare_representations(rows) == ([], [])
-    found, _ = compare_representations([*rows, row(tmp_path / "e", both, task="en-fr", mode="joint")])
-    assert {(each["task"], each["a"]["mode"], each["b"]["mode"]) for each in found} == {("en-fr", "solo", "joint")}
+    assert compare_representations(tmp_path, rows) == ([], [])
+    rows.append(make_row(tmp_path / "e", both, task="en-fr", mode="joint"))
+    pairs, _ = compare_representations(tmp_path, rows)
+    assert {(pair["task"], pair["a"]["mode"], pair["b"]["mode"]) for pair in pairs} == {("en-fr", "solo", "joint")}
 
 
-def test_rows_that_left_nothing_to_compare_are_named_and_the_rest_compared(tmp_path: Path) -> None:
+def test_unusable_rows_are_named_and_the_rest_compared(tmp_path: Path) -> None:
     rows = [
-        row(tmp_path / "good", arrays()),
-        row(tmp_path / "missing", None),
-        row(tmp_path / "broken", None),
-        row(tmp_path / "few", arrays(examples=NUM_NEIGHBORS)),
-        row(tmp_path / "another", arrays(), task="music"),
-        row(tmp_path / "longer", arrays(examples=40), mode="transfer"),
-        row(tmp_path / "fine", arrays(3), mode="joint"),
+        make_row(tmp_path / "good", arrays()),
+        make_row(tmp_path / "missing", None),
+        make_row(tmp_path / "broken", None),
+        make_row(tmp_path / "few", arrays(examples=NUM_NEIGHBORS)),
+        make_row(tmp_path / "another", arrays(), task="music"),
+        make_row(tmp_path / "longer", arrays(examples=40), mode="transfer"),
+        make_row(tmp_path / "fine", arrays(3), mode="joint"),
     ]
     (tmp_path / "broken" / "representations.npz").write_text("torn")
-    found, problems = compare_representations(rows)
-    assert {(each["a"]["mode"], each["b"]["mode"]) for each in found} == {("solo", "joint")}
-    expected = {
-        "missing": "no such file",
-        "broken": "broken",
-        "few": "10 examples of digits",
-        "another": "0 examples of music",
-        "longer": "40 examples of digits beside 30",
-    }
-    for line, (name, said) in zip(problems, expected.items(), strict=True):
-        assert name in line
-        assert said in line
+    pairs, problems = compare_representations(tmp_path, rows)
+    assert {(pair["a"]["mode"], pair["b"]["mode"]) for pair in pairs} == {("solo", "joint")}
+    expected = {"missing": "no such file", "broken": "broken", "few": "10 ex", "another": "0 ex", "longer": "40 ex"}
+    for line, (folder, message) in zip(problems, expected.items(), strict=True):
+        assert str(tmp_path / folder) in line
+        assert message in line
         assert "\n" not in line
