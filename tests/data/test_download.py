@@ -1,4 +1,4 @@
-"""A download is complete and verified or leaves nothing; the error names the files and their folder. Idx files."""
+"""A download is complete and verified or leaves nothing. Errors name the files and their folder."""
 
 import hashlib
 import socket
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from unifier.data.download import CHUNK_BYTES, RemoteFile, ensure_files, read_idx, read_idx_pair, require_file
+from unifier.data.download import CHUNK_BYTES, RemoteFile, ensure_files, require_file
 from unifier_tokenizers import InputError
 
 CONTENT = bytes(range(256)) * (CHUNK_BYTES // 100)
@@ -107,28 +107,3 @@ def test_given_folder_is_never_written_to(
 def test_require_file_gives_the_hint(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"some: .* has no x, y; put them there"):
         require_file("some", tmp_path, ("x", "y"), "put them there")
-
-
-def idx(path: Path, *shape: int, content: bytes) -> Path:
-    path.write_bytes(bytes([0, 0, 8, len(shape)]) + b"".join(n.to_bytes(4) for n in shape) + content)
-    return path
-
-
-def test_idx_files_are_read_as_arrays(tmp_path: Path) -> None:
-    images = idx(tmp_path / "images", 2, 1, 3, content=bytes(range(6)))
-    labels = idx(tmp_path / "labels", 2, content=b"\1\0")
-    pixels, names = read_idx_pair(images, labels, ("zero", "one"))
-    assert pixels.tolist() == [[[0, 1, 2]], [[3, 4, 5]]]
-    assert names == ["one", "zero"]
-    with pytest.raises(InputError, match="label 1"):
-        read_idx_pair(images, labels, ("zero",))
-    with pytest.raises(InputError, match=r"\(2,\).*\(2,\)"):
-        read_idx_pair(labels, labels, ("zero", "one"))
-
-
-def test_broken_idx_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="2 x 3 bytes and holds 5"):
-        read_idx(idx(tmp_path / "short", 2, 3, content=bytes(5)))
-    (tmp_path / "page").write_text("<html>")
-    with pytest.raises(InputError, match="page"):
-        read_idx(tmp_path / "page")

@@ -23,6 +23,7 @@ from unifier.datasets.grammar import GrammarPairs
 from unifier.experiment import Experiment, Task, Training
 from unifier.heads.classification import ClassificationHead
 from unifier.launch import run
+from unifier.training.fit import encode_tasks
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer, Tokenizer, Units
 
@@ -86,6 +87,20 @@ def test_split_with_another_layout_is_refused() -> None:
     source = Own(train=examples(*GOOD), val=examples(*GOOD), test=examples(*[torch.ones(5, 3)] * 4))
     with pytest.raises(InputError, match=r"own, test: its values are float32 \(5, n\).*\(2, n\)"):
         prepared(source)
+
+
+def test_invalid_score_range_is_refused_before_encoding() -> None:
+    class Odd(Digits):
+        name = "odd"
+        score_range = ("accuracy", 0.0, 99.0, "a paper")  # pyright: ignore[reportAssignmentType]
+
+    first, second = (
+        Task(source, PatchTokenizer(D), ClassificationHead(source.labels, D)) for source in (Digits(), Odd())
+    )
+    encoded: dict[str, EncodedTask] = {}
+    with pytest.raises(InputError, match="odd: its score_range is a tuple"):
+        encode_tasks(Experiment(Transformer(D, 0, 2, D), {"a": first, "b": second}, Training(steps=1)), encoded)
+    assert encoded == {}
 
 
 @final

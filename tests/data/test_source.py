@@ -21,6 +21,8 @@ from unifier.data.source import (
     score_range_of,
     use_data_folder,
 )
+from unifier.experiment import Experiment
+from unifier.launch import run
 from unifier_tokenizers import InputError
 
 
@@ -52,10 +54,9 @@ class Lines(list[Example]):
         return super().__getitem__(index)
 
 
-@pytest.mark.parametrize("make", [Example, lambda *pair: pair, lambda *pair: list(pair)])
-def test_example_of_pairs_and_rows(make: Any) -> None:
-    assert example_of(make((1, 2), [3, 4])) == ((1, 2), [3, 4])
-    assert example_of({"input": (1, 2), "target": [3, 4], "id": 5}) == ((1, 2), [3, 4])
+def test_example_of_pairs_and_rows() -> None:
+    for item in (Example((1, 2), [3, 4]), ((1, 2), [3, 4]), [(1, 2), [3, 4]], {"input": (1, 2), "target": [3, 4]}):
+        assert example_of(item) == ((1, 2), [3, 4])
 
 
 @pytest.mark.parametrize(
@@ -133,20 +134,16 @@ def test_data_folder_is_given_or_in_data_or_in_the_cache(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("before", [None, "before"])
-def test_use_data_folder_restores_the_environment(
-    before: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_folder_of_a_run_is_temporary(before: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UNIFIER_DATA", raising=False)
     if before is not None:
         monkeypatch.setenv("UNIFIER_DATA", before)
     with use_data_folder(None):
         assert os.environ.get("UNIFIER_DATA") == before
 
-    def fail() -> None:
-        with use_data_folder(tmp_path):
-            assert data_folder("set") == tmp_path / "set"
-            raise InputError("stop")
+    def read() -> Experiment:
+        raise InputError(str(data_folder("set")))
 
-    with pytest.raises(InputError, match="stop"):
-        fail()
+    with pytest.raises(InputError, match=str(tmp_path / "set")):
+        run(read, data_folder=tmp_path, out=tmp_path, track="off")
     assert os.environ.get("UNIFIER_DATA") == before

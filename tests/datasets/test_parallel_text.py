@@ -173,6 +173,11 @@ def test_no_duplicate_is_on_two_sides_of_a_split(tmp_path: Path) -> None:
         ParallelText(path).split("train")
 
 
+def test_two_pairs_are_too_few_to_hold_out(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="at least 3 examples"):
+        ParallelText(written(tmp_path / "some.tsv", "one\tun\ntwo\tdeux\n")).split("train")
+
+
 def test_of_duplicates_that_stay_none_is_held_out(tmp_path: Path) -> None:
     numbers = [*range(300), *range(0, 300, 2), *range(0, 300, 3)]
     path = written(tmp_path / "some.tsv", "".join(f"{k}\t{k}\n" for k in numbers))

@@ -194,6 +194,11 @@ def test_members_of_unequal_dims_refused() -> None:
         Mixture({})
 
 
+def test_member_without_tokens_refused() -> None:
+    with pytest.raises(InputError, match=r"'odd': .*\(2, 0\)"):
+        Mixture({"odd": Recorder(torch.zeros(2, 0))}).encode({"odd": None})
+
+
 @pytest.mark.parametrize("values", [torch.zeros(2, dtype=torch.float64), torch.zeros(2, 3, 2)])
 def test_unsupported_values_refused(values: Tensor) -> None:
     with pytest.raises(InputError, match=r"'odd' .*torch.float"):
