@@ -174,10 +174,11 @@ def test_tagging_probabilities_near_1_differ(tokens: Tokens) -> None:
 def test_targets_are_encoded() -> None:
     classes, tags = ClassificationHead(LABELS, D), TaggingHead(LABELS, D)
     assert [int(classes.encode(target)) for target in LABELS] == [0, 1, 2]
-    assert [int(classes.encode(target)) for target in (0, np.int64(1), torch.tensor(2))] == [0, 1, 2]
-    assert [tags.encode(target).tolist() for target in (["folk", "rock", "folk"], {"jazz"}, ())] == [
-        [1, 0, 1], [0, 1, 0], [0, 0, 0],
-    ]  # fmt: skip
+    indices: list[Any] = [0, np.int64(1), torch.tensor(2)]
+    assert [int(classes.encode(target)) for target in indices] == [0, 1, 2]
+    assert tags.encode(["folk", "rock", "folk"]).tolist() == [1, 0, 1]
+    assert tags.encode({"jazz"}).tolist() == [0, 1, 0]
+    assert tags.encode(()).tolist() == [0, 0, 0]
 
 
 def test_tags_count_as_one_target_token() -> None:

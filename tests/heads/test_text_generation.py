@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from unifier.heads.conv_decoder import ConvDecoderHead
-from unifier.heads.generation import beam_search, greedy_search, sample
+from unifier.heads.generation import beam_search, sample
 from unifier.heads.hard_attention import HardAttentionHead
 from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.prefix_lm import PrefixHead
@@ -93,15 +93,6 @@ def test_cached_search_equals_uncached(head: TextGenerationHead, tokens: Tokens,
     for expected, cached in zip(uncached, head.search(tokens, beam_width), strict=True):
         assert [text.ids for text in cached] == [text.ids for text in expected]
         assert [text.score for text in cached] == pytest.approx([text.score for text in expected], abs=1e-4)
-
-
-@torch.no_grad()
-def test_beam_of_one_equals_greedy(head: TextGenerationHead, tokens: Tokens) -> None:
-    limits = head.max_lengths(tokens)
-    greedy = greedy_search(head.start_search(tokens), limits)
-    for (text,), expected in zip(beam_search(head.start_search(tokens), limits, 1), greedy, strict=True):
-        assert text.ids == expected.ids
-        assert text.score == pytest.approx(expected.score, abs=1e-4)
 
 
 @pytest.mark.parametrize(("beam_width", "penalty"), [(1, 0.0), (3, 1.0)])

@@ -12,13 +12,13 @@ from torch.nn import functional
 from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.text_generation import shift_right
 from unifier.heads.transformer_decoder import TranslationHead
-from unifier.nn.attention import Attention, KVCache
+from unifier.nn.attention import KVCache
 from unifier.nn.block import Activation, Block, Norm
 from unifier_tokenizers import SubwordTokenizer, Tokens, Vocabulary, pad_columns
 from unifier_tokenizers.text import BOS
 
 B, D, HEADS, FFN_DIM, DEPTH = 3, 12, 3, 20, 2
-BOTH_NORMS = pytest.mark.parametrize("norm", ["pre", "post"])
+Single = Callable[[Tokens, int], Tokens]
 
 
 @pytest.fixture
@@ -35,15 +35,9 @@ def ids(vocabulary: Vocabulary) -> Tensor:
     return torch.randint(4, len(vocabulary), (B, 6))
 
 
-@BOTH_NORMS
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(("norm", "smoothing"), [("pre", 0.0), ("post", 0.1)])
 def test_loss_equals_step_by_step_forcing(
-    norm: Norm,
-    smoothing: float,
-    vocabulary: Vocabulary,
-    tokens: Tokens,
-    target: Tensor,
-    single: Callable[[Tokens, int], Tokens],
+    norm: Norm, smoothing: float, vocabulary: Vocabulary, tokens: Tokens, target: Tensor, single: Single
 ) -> None:
     head = TranslationHead(vocabulary, D, depth=DEPTH, heads=HEADS, norm=norm, label_smoothing=smoothing)
     losses: list[Tensor] = []
@@ -55,7 +49,7 @@ def test_loss_equals_step_by_step_forcing(
     torch.testing.assert_close(head.loss(tokens, target), torch.stack(losses).mean())
 
 
-@BOTH_NORMS
+@pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("activation", ["gelu", "relu"])
 def test_blocks_equal_torch_decoder(norm: Norm, activation: Activation, vocabulary: Vocabulary, tokens: Tokens) -> None:
     head = TranslationHead(vocabulary, D, depth=DEPTH, heads=HEADS, ffn_dim=FFN_DIM, norm=norm, activation=activation)
@@ -70,19 +64,16 @@ def test_blocks_equal_torch_decoder(norm: Norm, activation: Activation, vocabula
         reference = nn.TransformerDecoderLayer(
             D, HEADS, FFN_DIM, 0.0, activation, batch_first=True, norm_first=norm == "pre"
         )
-        for ours, theirs in ((block.attention, reference.self_attn), (block.cross, reference.multihead_attn)):
-            weights = {
-                "in_proj_weight": torch.cat([ours.query.weight, ours.key_value.weight]),
-                "in_proj_bias": torch.cat([ours.query.bias, ours.key_value.bias]),
-                "out_proj.weight": ours.out.weight,
-                "out_proj.bias": ours.out.bias,
-            }
-            theirs.load_state_dict(weights)
+        state: dict[str, Tensor] = {}
+        for ours, theirs in ((block.attention, "self_attn"), (block.cross, "multihead_attn")):
+            state[f"{theirs}.in_proj_weight"] = torch.cat([ours.query.weight, ours.key_value.weight])
+            state[f"{theirs}.in_proj_bias"] = torch.cat([ours.query.bias, ours.key_value.bias])
+            state |= {f"{theirs}.out_proj.{key}": value for key, value in ours.out.state_dict().items()}
         norms = (block.attention_norm, block.cross_norm, block.feed_forward_norm)
-        for ours, theirs in zip(norms, (reference.norm1, reference.norm2, reference.norm3), strict=True):
-            theirs.load_state_dict(ours.state_dict())
-        reference.linear1.load_state_dict(block.feed_forward[0].state_dict())
-        reference.linear2.load_state_dict(block.feed_forward[3].state_dict())
+        parts = (*norms, block.feed_forward[0], block.feed_forward[3])
+        for ours, theirs in zip(parts, ("norm1", "norm2", "norm3", "linear1", "linear2"), strict=True):
+            state |= {f"{theirs}.{key}": value for key, value in ours.state_dict().items()}
+        reference.load_state_dict(state)
         expected = reference(x, memory, tgt_mask=~past, memory_key_padding_mask=~tokens.mask)
         x = block(x, past, memory=memory, memory_mask=tokens.mask[:, None, None])
         torch.testing.assert_close(x, expected, atol=1e-5, rtol=1e-4)
@@ -99,15 +90,6 @@ def test_neighbors_share_a_memory(head: TranslationHead, tokens: Tokens, ids: Te
     ids = torch.cat([ids, ids.flip(0), ids.flip(1)])
     repeated = Tokens(*(part.repeat_interleave(3, 0) for part in tokens))
     torch.testing.assert_close(head.logits(tokens, ids), head.logits(repeated, ids), atol=1e-5, rtol=1e-4)
-
-
-def test_recorded_weights_cover_real_tokens(head: TranslationHead, tokens: Tokens, ids: Tensor) -> None:
-    weights: list[Tensor] = []
-    torch.testing.assert_close(head.hidden_states(tokens, ids, weights=weights), head.hidden_states(tokens, ids))
-    assert [layer.shape for layer in weights] == [(B, HEADS, 6, tokens.mask.shape[1])] * DEPTH
-    for layer in weights:
-        torch.testing.assert_close(layer.sum(-1), torch.ones(B, HEADS, 6))
-        assert torch.equal(layer.amax((1, 2)) > 0, tokens.mask)
 
 
 def test_shared_embedding_is_one_parameter(vocabulary: Vocabulary) -> None:
@@ -164,29 +146,8 @@ def test_r_drop_adds_the_divergence(
     assert (head.num_passes, plain.num_passes) == (2, 1)
 
 
-def test_untrained_loss_is_near_uniform(vocabulary: Vocabulary, tokens: Tokens, target: Tensor) -> None:
-    head = TranslationHead(vocabulary, D, depth=2, heads=HEADS, label_smoothing=0.0)
+def test_default_head_starts_near_uniform(vocabulary: Vocabulary, tokens: Tokens, target: Tensor) -> None:
+    head = TranslationHead(vocabulary, D, depth=2, label_smoothing=0.0)
+    assert str(head) == str(TranslationHead(vocabulary, D, depth=2, heads=1, ffn_dim=4 * D))
     uniform = torch.tensor(float(len(vocabulary))).log()
     assert abs(head.loss(tokens, target) - uniform) < 1
-
-
-def test_default_sizes_follow_dim(vocabulary: Vocabulary) -> None:
-    default, explicit = (
-        TranslationHead(vocabulary, 128, depth=1, **sizes) for sizes in ({}, {"heads": 2, "ffn_dim": 512})
-    )
-    assert str(default) == str(explicit)
-    assert [block.attention.heads for block in default.blocks if isinstance(block, Block)] == [2]
-
-
-def test_attention_without_projections_is_plain() -> None:
-    attention, x, memory = Attention(D, 1, projections=False), torch.randn(2, 4, D), torch.randn(2, 5, D)
-    assert not list(attention.parameters())
-    for values in (x, memory):
-        expected = (x @ values.mT / D**0.5).softmax(-1) @ values
-        torch.testing.assert_close(attention(x, None if values is x else memory), expected)
-    # A memory in float32 is read in the type of the queries, and each gradient has the type of its tensor.
-    x, memory = x.bfloat16().requires_grad_(), memory.requires_grad_()
-    attention(x, memory).sum().backward()
-    assert x.grad is not None
-    assert memory.grad is not None
-    assert (x.grad.dtype, memory.grad.dtype) == (torch.bfloat16, torch.float32)

@@ -199,3 +199,17 @@ def test_qk_norm_bounds_scores() -> None:
 def test_indivisible_heads_refused(heads: int) -> None:
     with pytest.raises(InputError, match=rf"{heads} heads .*D = {D}"):
         Attention(D, heads)
+
+
+def test_attention_without_projections_is_plain() -> None:
+    attention, x, memory = Attention(D, 1, projections=False), torch.randn(2, 4, D), torch.randn(2, 5, D)
+    assert not list(attention.parameters())
+    for values in (x, memory):
+        expected = (x @ values.mT / D**0.5).softmax(-1) @ values
+        torch.testing.assert_close(attention(x, None if values is x else memory), expected)
+    # A memory in float32 is read in the type of the queries, and each gradient has the type of its tensor.
+    x, memory = x.bfloat16().requires_grad_(), memory.requires_grad_()
+    attention(x, memory).sum().backward()
+    assert x.grad is not None
+    assert memory.grad is not None
+    assert (x.grad.dtype, memory.grad.dtype) == (torch.bfloat16, torch.float32)

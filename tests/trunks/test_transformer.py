@@ -169,20 +169,13 @@ def test_wrong_mode_and_odd_rotary_are_refused(random_tokens: Draw) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_preset_has_its_size(size: Size) -> None:
-    with torch.device("meta"):
-        trunk = Transformer.preset(size)
+def test_preset_has_the_parameters_of_torch(size: Size) -> None:
     dim, depth, heads, ffn_dim = SIZES[size]
-    assert (trunk.dim, len(trunk.blocks)) == (dim, depth)
-    assert all(isinstance(block, Block) and block.attention.heads == heads for block in trunk.blocks)
-    per_block = 4 * (dim * dim + dim) + 2 * dim * ffn_dim + ffn_dim + dim + 4 * dim
-    assert sum(parameter.numel() for parameter in trunk.parameters()) == depth * per_block + 2 * dim
-
-
-def test_base_preset_equals_torch_transformer() -> None:
     with torch.device("meta"):
-        reference = nn.TransformerEncoder(nn.TransformerEncoderLayer(512, 8, 2048), 6, enable_nested_tensor=False)
-        trunk = Transformer.preset("base", norm="post")
+        layer = nn.TransformerEncoderLayer(dim, heads, ffn_dim)
+        reference = nn.TransformerEncoder(layer, depth, enable_nested_tensor=False)
+        trunk = Transformer.preset(size, norm="post")
+    assert all(isinstance(block, Block) and block.attention.heads == heads for block in trunk.blocks)
     assert sum(map(Tensor.numel, trunk.parameters())) == sum(map(Tensor.numel, reference.parameters()))
 
 

@@ -76,14 +76,6 @@ def test_visibility_of_a_prefix(name: str, prefix: int, random_tokens: Draw) -> 
 
 
 @pytest.mark.parametrize("name", PREFIX_TRUNKS)
-def test_prefix_0_is_causal_and_n_bidirectional(name: str, random_tokens: Draw) -> None:
-    trunk, tokens = TRUNKS[name]("causal"), random_tokens([N, N])
-    output = trunk(tokens, torch.tensor([0, N])).matrix
-    torch.testing.assert_close(output[0], trunk(tokens, "causal").matrix[0])
-    torch.testing.assert_close(output[1], trunk(tokens, "bidirectional").matrix[1])
-
-
-@pytest.mark.parametrize("name", PREFIX_TRUNKS)
 def test_permuted_tokens_permute_the_output(name: str, random_tokens: Draw) -> None:
     trunk, tokens, order = TRUNKS[name]("bidirectional"), random_tokens([N, 3, 5]), torch.randperm(N)
     permuted = Tokens(*(part[..., order] for part in tokens))

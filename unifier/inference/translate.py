@@ -51,7 +51,7 @@ td { width: 1.6rem; height: 1.6rem; border: 1px solid color-mix(in srgb, CanvasT
      print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 </style>
 <h1>Alignments</h1>
-<p>Each row is a token of a translation, each column a token of its source. A darker cell means more attention.
+<p>Each row is a token of a translation, each column a token of its source. A stronger color means more attention.
 Each row sums to 1. Point at a cell to read its weight.</p>
 """
 
