@@ -46,7 +46,7 @@ def copied(full: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def text(copied: Path) -> str:
-    return html.unescape(write_page(copied).read_text())
+    return html.unescape(write_page(copied).read_text()).replace("\N{NO-BREAK SPACE}", " ")
 
 
 @pytest.fixture(scope="module")

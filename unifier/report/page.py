@@ -180,7 +180,7 @@ def _write_page(folder: Path, results: Results) -> Path:
         title=results.name.replace("_", " "),
         status=results.status,
         question=results.question,
-        answer=summarize(conditions),
+        answer=[_bind_numbers(sentence) for sentence in summarize(conditions)],
         size=_size(results.rows),
         is_comparison=len(conditions) > len({condition.task for condition in conditions}),
         matching=describe_matching(conditions),
@@ -208,9 +208,14 @@ def _write_page(folder: Path, results: Results) -> Path:
     return path
 
 
+def _bind_numbers(text: str) -> str:
+    """Replace the spaces of "0.5 ± 0.1" and "95 %", at which no line should break, by non-breaking ones."""
+    return re.sub(r" ± | (?=%)", lambda match: match[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+
+
 def _glossary(page: str) -> dict[str, str]:
     """Return the terms that the text of a page uses, with their explanations."""
-    text = re.sub(r"<[^>]*>", " ", page)
+    text = re.sub(r"<[^>]*>", " ", page).replace("\N{NO-BREAK SPACE}", " ")
     return {term: meaning for term, meaning in GLOSSARY.items() if re.search(rf"\b{term}s?\b", text, re.IGNORECASE)}
 
 

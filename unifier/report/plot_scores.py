@@ -83,7 +83,7 @@ def draw_scores(conditions: Sequence[Condition], writer: FigureWriter) -> list[S
     ]
     num_lines = sum(map(len, groups)) + (len(tasks) if max(map(len, groups)) > 1 else 0)
     names = [condition.label for group in groups if len(group) > 1 for condition in group]
-    figure, axes = create_panel(4.0 + LETTER_WIDTH * max(map(len, [*tasks, *names])), 0.7 + 0.25 * num_lines)
+    figure, axes = create_panel(3.5 + LETTER_WIDTH * max(map(len, [*tasks, *names])), 0.7 + 0.25 * num_lines)
     height, ticks = 0.0, list[tuple[float, str, str]]()
     for task, group in zip(tasks, groups, strict=True):
         if len(group) > 1:
