@@ -315,3 +315,15 @@ def test_incompatible_experiments_leave_no_folder(tmp_path: Path) -> None:
 def test_function_that_returns_another_type_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="<lambda> returns Comparison"):
         run(lambda: shares(), out=tmp_path, track="off")
+
+
+def test_pretrained_trunk_has_no_random_control() -> None:
+    def pretrained() -> Experiment:
+        experiment = fine()
+        experiment.trunk.pretrained = True
+        return experiment
+
+    (solo, *_) = build(Comparison("study", [pretrained, coarse], modes=("solo",), budget_unit="steps"))
+    assert solo.trunk.pretrained
+    with pytest.raises(InputError, match="pretrained"):
+        build(Comparison("study", [pretrained, coarse], modes=("transfer",), budget_unit="steps"))

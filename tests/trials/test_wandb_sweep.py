@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from wandb.errors import CommError
 from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
 from wandb.sdk.lib.config_util import save_config_file_from_dict
 
+from unifier import run
 from unifier.cli import main, make_parser, parse_settings
 from unifier.config import check_settings, load_experiment
+from unifier.training.loggers import RunLoggers
 from unifier.trials.wandb_sweep import sweep_configuration
 from unifier_tokenizers import InputError
 
@@ -131,6 +134,15 @@ def test_agents_run_lands_in_its_sweep_with_a_score(file: Path, tmp_path: Path) 
     records = log.read_bytes()
     assert b"thesweep" in records
     assert b"val/score" in records
+
+
+@pytest.mark.slow
+def test_swept_score_is_logged_as_a_plain_number(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep reads the last value of val/score; for the metrics under val/, W&B keeps the maximum."""
+    logged: list[Mapping[str, float]] = []
+    monkeypatch.setattr(RunLoggers, "log_artifacts", lambda _, folder, metrics: logged.append(metrics))
+    (result,) = run(load_experiment(f"{file}:swept"), out=tmp_path, track="off")
+    assert logged[0]["val/score"] == result.metrics["val/digits/accuracy"]
 
 
 @pytest.mark.parametrize(
