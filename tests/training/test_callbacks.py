@@ -1,252 +1,293 @@
-"""Ctrl-C is heard between two steps, in every phase of a run, and by nobody afterwards."""
+"""Callbacks by themselves, with a model of one weight or a stand-in for the trainer."""
 
-import csv
-import json
-import logging
+import errno
+import math
 import os
 import signal
 import subprocess
 import sys
-import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 import torch
-from torch import nn
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.trainer.states import TrainerFn
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
+from torch.utils.data import DataLoader, TensorDataset
 
-from unifier import Comparison, Experiment, run
-from unifier.cli import main
-from unifier.datasets.digits import Digits
-from unifier.experiment import Task, Training
-from unifier.heads.classification import ClassificationHead
-from unifier.training.callbacks import GracefulStop
-from unifier.training.result import Interrupted, RunFailed
-from unifier.trunks.transformer import Transformer
-from unifier_tokenizers import PatchTokenizer
-
-pytestmark = pytest.mark.usefixtures("undrawn")
+from unifier.training.callbacks import (
+    ESTIMATE_STEPS,
+    AtomicCheckpointIO,
+    EarlyStop,
+    GracefulStop,
+    LossLogger,
+    RemainingTime,
+    TextProgress,
+    WeightAveraging,
+    create_progress,
+    format_duration,
+)
+from unifier.training.lightning_module import UnifierModule
+from unifier.training.result import DivergedError, Interrupted
 
 ROOT = Path(__file__).parents[2]
-STEPS, EACH = 12, 4  # three validations, of four batches each, as the test has
-stop_at: list[int] = []
-"""The batches at which the trunk presses Ctrl-C, counted over the whole run: training, validation and test."""
-by = signal.SIGINT
-read = [0]
+STEPS, INTERVAL = 12, 4
+
+pytestmark = [  # Warnings of Lightning that a run silences.
+    pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*LeafSpec")
+]
 
 
-def press(trunk: nn.Module, tokens: Any, answer: Any) -> None:
-    if len(tokens[0].mask) > 1:  # operations are counted on one example at a time
-        read[0] += 1
-        if read[0] in stop_at:
-            os.kill(os.getpid(), by)
+class Counting(pl.LightningModule):
+    """A weight that is t squared after step t; the score is the weight that a validation sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+        self.fixed = nn.Parameter(torch.tensor(0.1), requires_grad=False)
+        self.validated: list[float] = []
+        self.trained: list[float] = []
+
+    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+        self.trained.append(self.weight.item())
+        return -self.weight * (2 * batch_idx + 1)
+
+    def validation_step(self, batch: Tensor, batch_idx: int) -> None:
+        self.validated.append(self.weight.item())
+        self.log("score", self.weight)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD([self.weight], lr=1.0)
 
 
-def pictures(*, accumulate: int = 1, ema: float = 0.0, average: int = 1, refit: bool = False) -> Experiment:
-    source = Digits(val=480, test=480)
-    task = Task(source, PatchTokenizer(8, channels=1), ClassificationHead(source.labels, 8))
-    trunk = Transformer(8, 1, 2, 8, dropout=0.2)
-    trunk.register_forward_hook(press)
-    means: dict[str, Any] = {"grad_accumulation": accumulate, "ema_decay": ema, "average_last": average}
-    training = Training(steps=STEPS, batch_tokens=128, num_validations=3, refit=refit, **means)
-    return Experiment(trunk, {"digits": task}, training, name="pictures")
-
-
-def started(out: Path, *at: int, resume: Path | None = None, **settings: Any) -> Any:
-    stop_at[:] = at
-    read[0] = 0
-    return run(pictures, out=out, track="off", resume=resume, **settings)[0]
-
-
-def rows(folder: Path) -> list[dict[str, float]]:
-    with (folder / "metrics.csv").open(newline="") as file:
-        table = list(csv.DictReader(file))
-    return [{name: float(cell) for name, cell in row.items() if cell and name != "budget/seconds"} for row in table]
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return started(tmp_path_factory.mktemp("whole"))
-
-
-@pytest.mark.parametrize(
-    "at",
-    [1, 3, 4, 6, 8, 10, 24, 26, 30],
-    ids=[
-        "start",
-        "training",
-        "validation due",
-        "validation",
-        "its end",
-        "after it",
-        "last one",
-        "best weights",
-        "test",
-    ],
-)
-def test_a_run_stopped_anywhere_ends_as_if_it_had_not_been(whole: Any, tmp_path: Path, at: int) -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(Interrupted) as stop:
-        started(tmp_path, at)
-    assert signal.getsignal(signal.SIGINT) is before
-    assert read[0] <= at + EACH  # the step is ended, and a validation that is due
-    folder = Path(str(stop.value))
-    the_same(started(tmp_path, resume=folder), whole)
-
-
-@pytest.mark.parametrize("at", [3, 8, 26, 30], ids=["training", "validation", "best weights", "test"])
-def test_so_does_one_that_a_scheduler_stopped(
-    whole: Any, tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "by", signal.SIGTERM)
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Interrupted) as stop:
-        started(tmp_path, at)
-    assert signal.getsignal(signal.SIGTERM) is before
-    the_same(started(tmp_path, resume=Path(str(stop.value))), whole)
+def train_counting(folder: Path, averaging: WeightAveraging) -> Counting:
+    model = Counting()
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=1,
+        val_check_interval=INTERVAL,
+        callbacks=[averaging, ModelCheckpoint(folder, filename="best", monitor="score", mode="max")],
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )
+    steps, once = (DataLoader(TensorDataset(torch.zeros(count))) for count in (STEPS, 1))
+    trainer.fit(model, steps, once)
+    return model
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"average_last": 2}, {"grad_accumulation": 2, "ema_decay": 0.9}, {"refit": True}],
-    ids=["average_last", "grad_accumulation", "refit"],
+    "averaging", [WeightAveraging(), WeightAveraging(num_validations=2), WeightAveraging(decay=0.5)]
 )
-def test_so_does_one_that_averages_weights_or_gradients_or_validates_nothing(
-    settings: dict[str, Any], tmp_path: Path
-) -> None:
-    whole = started(tmp_path, **settings)
-    assert whole.budget["steps"] == STEPS
-    for at in (5, 13):  # within a step, and after a validation or, where there is none, in the test
-        with pytest.raises(Interrupted) as stop:
-            started(tmp_path, at, **settings)
-        the_same(started(tmp_path, resume=Path(str(stop.value))), whole)
+def test_averaging_trains_on_from_the_weights(averaging: WeightAveraging, tmp_path: Path) -> None:
+    model = train_counting(tmp_path, averaging)
+    assert model.trained == [step**2 for step in range(STEPS)]
+    state = torch.load(tmp_path / "best.ckpt", weights_only=True)["state_dict"]
+    assert state["weight"].item() == model.validated[-1]
+    assert torch.equal(state["fixed"], torch.tensor(0.1))
 
 
-def the_same(ended: Any, whole: Any) -> None:
-    """A resumed run's scores, costs, weights and figures are those of one that was never stopped."""
-    folder = ended.folder
-    assert ended.status == "finished"
-    assert ended.metrics == pytest.approx(whole.metrics, rel=1e-5)
-    assert [ended.budget[name] for name in ("steps", "tokens")] == [whole.budget[name] for name in ("steps", "tokens")]
-    for name in ("best", "last"):
-        states = [
-            torch.load(result.folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
-            for result in (whole, ended)
-        ]
-        for part in states[0]:
-            torch.testing.assert_close(states[1][part], states[0][part])
-    found, expected = rows(folder), rows(whole.folder)
-    assert len(found) == len(expected)
-    for row, other in zip(found, expected, strict=True):
-        assert row == pytest.approx(other, rel=1e-4)
+def test_averaging_of_last_validations(tmp_path: Path) -> None:
+    weights = [float(step**2) for step in range(INTERVAL, STEPS + 1, INTERVAL)]
+    expected = [weights[0], (weights[0] + weights[1]) / 2, (weights[1] + weights[2]) / 2]
+    assert train_counting(tmp_path, WeightAveraging(num_validations=2)).validated == expected
 
 
-def only() -> Comparison:
-    return Comparison("only", [pictures], budget_unit="steps")
+def test_exponential_average_equals_torch(tmp_path: Path) -> None:
+    decay = 0.1  # With less than 1 / 10 there is no warm-up of the decay.
+    reference = AveragedModel(nn.Linear(1, 1, bias=False), avg_fn=get_ema_avg_fn(decay))
+    for step in range(1, STEPS + 1):
+        with torch.no_grad():
+            layer = nn.Linear(1, 1, bias=False)
+            layer.weight.fill_(step**2)
+        reference.update_parameters(layer)
+    model = train_counting(tmp_path, WeightAveraging(decay=decay))
+    assert model.validated[-1] == pytest.approx(next(reference.parameters()).item())
 
 
-def folded(*, fold: int | None = None) -> Experiment:
-    one = pictures()
-    source = Digits(val=480, test=480)
-    source.folds = (0, 1)  # pyright: ignore[reportAttributeAccessIssue]
-    task = Task(source, one.tasks["digits"].tokenizer, one.tasks["digits"].head)
-    return Experiment(one.trunk, {"digits": task}, one.training, name="folded")
+def test_exponential_average_of_short_run_moves(tmp_path: Path) -> None:
+    assert STEPS**2 / 4 < train_counting(tmp_path, WeightAveraging(decay=0.9999)).validated[-1] < STEPS**2
 
 
-@pytest.mark.parametrize(("what", "given"), [(only, {}), (folded, {"folds": 2})], ids=["trials", "folds"])
-def test_a_comparison_stops_with_its_run_and_goes_on_by_its_own_folder(
-    what: Any, given: dict[str, Any], tmp_path: Path
-) -> None:
-    stop_at[:] = [3]
-    read[0] = 0
-    with pytest.raises(Interrupted) as stop:
-        run(what, out=tmp_path, track="off", **given)
-    (path,) = tmp_path.glob("*/*/comparison.json")
-    assert str(stop.value) == str(path.parent), "the command line says so, and to resume from there"
-    assert json.loads(path.read_text())["status"] == "interrupted"
-    results = run(what, out=tmp_path, track="off", resume=str(stop.value))
-    assert [result.status for result in results] == ["finished"] * given.get("folds", 1)
-    assert json.loads(path.read_text())["status"] == "finished"
+@pytest.fixture
+def model(make_experiment: Any) -> UnifierModule:
+    return UnifierModule(make_experiment(steps=100))
 
 
-def test_a_second_one_does_not_wait_for_the_step(tmp_path: Path) -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with GracefulStop(tmp_path) as interruption:
-        signal.raise_signal(signal.SIGINT)
-        assert interruption.asked
-        with pytest.raises(Interrupted, match=tmp_path.name):
-            signal.raise_signal(signal.SIGINT)
-        with pytest.raises(Interrupted):
-            signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGINT) is before
+def trainer_at(step: int = 0, **facts: Any) -> Any:
+    state = SimpleNamespace(fn=TrainerFn.FITTING)
+    return SimpleNamespace(global_step=step, should_stop=False, state=state, callback_metrics={}, **facts)
 
 
-def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["run", str(ROOT / "experiments" / "pictures.py"), "tokens=2000", "dim=8", "crops=1", "--track", "off"]
+def test_early_stop_counts_stale_validations(model: UnifierModule, capsys: pytest.CaptureFixture[str]) -> None:
+    stop, trainer = EarlyStop(2), trainer_at()
+    stopped: list[bool] = []
+    for score in (10.0, 20.0, 20.0, 21.0, math.nan, 20.9):
+        model.score = score
+        stop.on_validation_end(trainer, model)
+        stopped.append(trainer.should_stop)
+    assert stopped == [False] * 5 + [True]
+    assert "patience=2" in capsys.readouterr().out
+
+
+def test_early_stop_continues_its_count(model: UnifierModule) -> None:
+    first, second = EarlyStop(2), EarlyStop(2)
+    for model.score in (20.0, 10.0):
+        first.on_validation_end(trainer_at(), model)
+    second.load_state_dict(first.state_dict())
+    trainer = trainer_at()
+    second.on_train_start(trainer, model)
+    assert not trainer.should_stop
+    second.on_validation_end(trainer, model)
+    assert trainer.should_stop
+    third, resumed = EarlyStop(2), trainer_at()
+    third.load_state_dict(second.state_dict())
+    third.on_train_start(resumed, model)
+    assert resumed.should_stop, "a run that had stopped does not train on"
+
+
+def test_early_stop_ignores_validation_of_best(model: UnifierModule) -> None:
+    stop, trainer = EarlyStop(1), trainer_at()
+    trainer.state.fn = TrainerFn.VALIDATING
+    for _ in range(3):
+        stop.on_validation_end(trainer, model)
+    assert (stop.num_stale, trainer.should_stop) == (0, False)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_loss_logger_stops_at_loss_not_finite(value: float, model: UnifierModule) -> None:
+    model.planned_steps = 100
+    model.losses["a"] = [torch.tensor(1.0), torch.tensor(value)]
+    with pytest.raises(DivergedError, match=f"train/a/loss is {value} by step 3"):
+        LossLogger().on_train_batch_end(trainer_at(3), model)
+
+
+def test_loss_logger_logs_means_by_hundredths(model: UnifierModule) -> None:
+    logged: list[tuple[dict[str, float], int]] = []
+    logger = SimpleNamespace(log_metrics=lambda metrics, step: logged.append((metrics, step)))
+    optimizer = SimpleNamespace(param_groups=[{"lr": 0.5}])
+    model.planned_steps, callback = 300, LossLogger()
+    for step in range(1, 8):
+        model.losses["a"].append(torch.tensor(float(step)))
+        callback.on_train_batch_end(trainer_at(step, logger=logger, optimizers=[optimizer]), model)
+    assert [(metrics["train/a/loss"], step) for metrics, step in logged] == [(2.0, 3), (5.0, 6)]
+    assert logged[0][0]["train/learning_rate"] == 0.5
+
+
+def spend(model: UnifierModule, steps: int, seconds: float) -> None:
+    model.cost_tracker.steps += steps
+    model.cost_tracker.tasks["a"].seconds += seconds
+
+
+def test_remaining_time_leaves_out_first_step(model: UnifierModule) -> None:
+    model.planned_steps, remaining = 1 + 4 * ESTIMATE_STEPS, RemainingTime()
+    assert remaining.seconds(model) is None
+    spend(model, 1, 100.0)
+    assert remaining.seconds(model) is None
+    spend(model, ESTIMATE_STEPS - 1, 0.5 * (ESTIMATE_STEPS - 1))
+    assert remaining.seconds(model) is None
+    spend(model, 1, 0.5)
+    assert remaining.seconds(model) == pytest.approx(0.5 * 3 * ESTIMATE_STEPS)
+    spend(model, 3 * ESTIMATE_STEPS, 1.0)
+    assert remaining.seconds(model) == 0
+
+
+def test_remaining_time_of_budget_in_seconds(make_experiment: Any) -> None:
+    model, remaining = UnifierModule(make_experiment(seconds=60)), RemainingTime()
+    spend(model, 1, 20.0)
+    assert remaining.seconds(model) == 40
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (89, "89 s"), (90, "2 min"), (3600, "60 min"), (7500, "2 h 05 min"), (90_000, "25 h 00 min")],
+)
+def test_format_duration(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+def test_text_progress_prints_remaining_time(model: UnifierModule, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = TextProgress()
+    model.planned_steps = 1000
+    for steps in (1, ESTIMATE_STEPS, ESTIMATE_STEPS):
+        spend(model, steps, steps * 1.0)
+        progress.on_train_batch_end(trainer_at(steps), model)
+    (announcement,) = capsys.readouterr().out.splitlines()
+    assert "16 min" in announcement
+    trainer = trainer_at(21)
+    trainer.callback_metrics = {"val/a/accuracy": torch.tensor(50.0), "val/score": torch.tensor(50.0)}
+    progress.on_validation_end(trainer, model)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert all(part in line for part in ("step 21/1000", "16 min left", "validation: a/accuracy 50.000"))
+    progress.last_time = -math.inf
+    progress.on_train_batch_end(trainer, model)
+    assert "step 21/1000" in capsys.readouterr().out
+
+
+def test_progress_without_terminal_is_text() -> None:
+    assert isinstance(create_progress(), TextProgress)
+
+
+@pytest.mark.slow
+def test_progress_on_a_terminal_is_a_bar(tmp_path: Path) -> None:
+    command = ["run", str(ROOT / "experiments" / "pictures.py"), "tokens=2000", "dim=8", "--track", "off"]
     command += ["--out", str(tmp_path)]
     ours, theirs = os.openpty()
-    with subprocess.Popen([sys.executable, "-m", "unifier.cli", *command], stdout=theirs, stderr=theirs) as running:
+    with subprocess.Popen([sys.executable, "-m", "unifier.cli", *command], stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
-        said = bytearray()
-        with suppress(OSError):  # how a terminal says that nobody writes to it any more
+        output = bytearray()
+        with suppress(OSError):  # Reading fails when the other side of the terminal is closed.
             while part := os.read(ours, 4096):
-                said += part
+                output += part
         os.close(ours)
-    bar = said.decode()
-    assert running.returncode == 0, bar
-    assert "Training" in bar
-    assert "digits/loss" in bar
-    assert "━" in bar
-    assert main(command) == 0
-    lines = capsys.readouterr().out
-    assert "━" not in lines
-    assert "validation: digits/accuracy" in lines
+    text = output.decode()
+    assert process.returncode == 0, text
+    assert all(part in text for part in ("Training", "digits/loss", "━"))
 
 
-def test_what_its_caller_is_told_of_is_left_as_it_was(tmp_path: Path) -> None:
-    log = logging.getLogger("lightning.pytorch")
-    before = [*warnings.filters], log.level
-    started(tmp_path)
-    assert ([*warnings.filters], log.level) == before
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_second_signal_stops_at_once(second: signal.Signals, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with GracefulStop(tmp_path) as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.requested
+        with pytest.raises(Interrupted, match=tmp_path.name):
+            signal.raise_signal(second)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
-def diverges() -> Experiment:
-    one = pictures()
-    return Experiment(one.trunk, one.tasks, Training(steps=STEPS, learning_rate=1e30, warmup_ratio=0), name="diverges")
+def test_graceful_stop_waits_for_whole_step(tmp_path: Path, model: UnifierModule) -> None:
+    saved: list[Path] = []
+    trainer = trainer_at(accumulate_grad_batches=2, save_checkpoint=saved.append)
+    stop = GracefulStop(tmp_path)
+    stop.requested = True
+    stop.on_train_batch_start(trainer, model, None, 3)
+    assert not saved
+    with pytest.raises(Interrupted):
+        stop.on_train_batch_start(trainer, model, None, 4)
+    assert saved == [tmp_path / "checkpoints" / "last.ckpt"]
 
 
-def test_a_run_that_diverges_is_stopped_and_says_what_may_help(tmp_path: Path) -> None:
-    stop_at[:] = []
-    with pytest.raises(RunFailed, match="diverged: train/digits/loss is") as failure:
-        run(diverges, out=tmp_path, track="off")
-    result = failure.value.result
-    assert result.status == "failed"
-    assert result.metrics == {}
-    assert "try a lower learning_rate" in result.error
-    assert result.budget["steps"] < STEPS
-
-
-@pytest.mark.parametrize("whole", ["", "checkpoints/last.ckpt", "comparison.json"])
-def test_what_was_stopped_before_its_first_checkpoint_is_not_said_to_go_on(
-    whole: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_failed_save_keeps_the_checkpoint_before(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "checkpoints").mkdir()
-    if whole:
-        (tmp_path / whole).touch()
-    study = tmp_path / "study_stopped.py"
-    study.write_text(
-        "from pathlib import Path\nfrom unifier import Experiment\n"
-        "from unifier.training.result import Interrupted\n"
-        f"def stopped() -> Experiment:\n    raise Interrupted(Path({str(tmp_path)!r}))\n"
-    )
-    assert main(["run", str(study), "--out", str(tmp_path), "--track", "off"]) == 1
-    said = capsys.readouterr()
-    assert said.out.splitlines()[-1] == str(tmp_path)
-    assert said.err.splitlines()[-1] == (
-        f"interrupted; to continue, run it again with --resume {tmp_path}"
-        if whole
-        else "interrupted before its first checkpoint"
-    )
+    path, io = tmp_path / "checkpoints" / "last.ckpt", AtomicCheckpointIO()
+    io.save_checkpoint({"global_step": 1}, path)
+    write_bytes: Callable[..., int] = Path.write_bytes
+
+    def write_half(to: Path, content: bytes) -> None:
+        write_bytes(to, content[: len(content) // 2])
+        raise error
+
+    monkeypatch.setattr(Path, "write_bytes", write_half)
+    with pytest.raises(type(error)):
+        io.save_checkpoint({"global_step": 2}, path)
+    assert [torch.load(file, weights_only=True) for file in path.parent.iterdir()] == [{"global_step": 1}]

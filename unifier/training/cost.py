@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from unifier.data.dataloader import PERMUTATION_BLOCK, Augmentation, Batch, CostFn, Lengths, collate, trained_lengths
+from unifier.data.dataloader import Augmentation, Batch, CostFn, Lengths, collate, trained_lengths
 from unifier.data.encoding import EncodedSplit
 from unifier.experiment import Experiment
 from unifier.nn.precision import default_device
@@ -26,6 +26,9 @@ from unifier.training.memory import peak_memory
 
 MAX_COUNTED_LENGTH = 1024
 """The longest input N, and target L, that is counted as a whole, because attention keeps N x N weights."""
+
+BLOCK_EXAMPLES = 1 << 16
+"""Number of examples whose lengths are compared at once, which limits the memory."""
 
 
 @final
@@ -165,7 +168,7 @@ def flops_of_example(
     return _fit_cost(loss, split, pairs, rows, per_token=per_token)
 
 
-def distinct_lengths(lengths: Lengths, block: int = PERMUTATION_BLOCK) -> tuple[Lengths, NDArray[np.intp]]:
+def distinct_lengths(lengths: Lengths, block: int = BLOCK_EXAMPLES) -> tuple[Lengths, NDArray[np.intp]]:
     """Return the distinct rows in sorted order, and the index of the first example of each.
 
     The examples are processed in blocks of `block` rows, which needs little memory.

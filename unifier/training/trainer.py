@@ -40,7 +40,7 @@ def quiet_lightning() -> Generator[None]:
         with warnings.catch_warnings():
             # Lightning calls a function of its own that torch 2.11 deprecates.
             warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
-            # A resumed run writes into its folder again, and `batches.done` skips the batches already trained on.
+            # A resumed run writes into its folder again, and `batches_done` skips the batches already trained on.
             for message in ("Checkpoint directory .* exists", ".*your dataloader is not resumable"):
                 warnings.filterwarnings("ignore", message=message)
             yield

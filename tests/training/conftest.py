@@ -1,0 +1,112 @@
+"""Small experiments on digits, and an untrained fit of them."""
+
+import csv
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, final
+
+import pytest
+import torch
+
+from unifier.data.encoding import EncodedSplit, encode_split
+from unifier.data.source import Example, Source, SplitName
+from unifier.datasets.digits import Digits
+from unifier.experiment import Experiment, Task, Training
+from unifier.heads.classification import ClassificationHead
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import PatchTokenizer
+
+D = 8
+
+
+@final
+class FewDigits:
+    """The first digits of each split."""
+
+    name = "digits"
+
+    def __init__(self, train: int = 60, held_out: int = 20) -> None:
+        self.sizes = {"train": train, "val": held_out, "test": held_out}
+
+    def split(self, name: SplitName) -> list[Example]:
+        source = Digits(val=self.sizes["val"], test=self.sizes["test"])
+        return list(source.split(name)[: self.sizes[name]])
+
+
+class MakeTask(Protocol):
+    def __call__(self, source: Source | None = None) -> Task: ...
+
+
+class MakeExperiment(Protocol):
+    def __call__(self, *tasks: Task, dropout: float = 0.0, **training: Any) -> Experiment: ...
+
+
+@pytest.fixture
+def make_task() -> MakeTask:
+    """Return a function that creates a task on a few digits."""
+
+    def make(source: Source | None = None) -> Task:
+        head = ClassificationHead(Digits.labels, D)
+        return Task(source or FewDigits(), PatchTokenizer(D, channels=1), head)
+
+    return make
+
+
+@pytest.fixture
+def make_experiment(make_task: MakeTask) -> MakeExperiment:
+    """Return a function that creates an experiment on digits; its tasks are called a, b and so on."""
+
+    def make(*tasks: Task, dropout: float = 0.0, **training: Any) -> Experiment:
+        settings = {"batch_tokens": 128, "num_validations": 1, "num_workers": 0, **training}
+        settings |= {} if {"seconds", "epochs", "tokens"} & set(training) else {"steps": training.get("steps", 2)}
+        named = dict(zip("abcdef", tasks or (make_task(),), strict=False))
+        return Experiment(Transformer(D, 1, 2, 8, dropout=dropout), named, Training(**settings), name="digits")
+
+    return make
+
+
+@pytest.fixture
+def encode() -> Callable[..., dict[str, EncodedSplit]]:
+    """Return a function that encodes the first examples of a split of each task."""
+
+    def encode_first(tasks: Mapping[str, Task], split: Any = "train", count: int = 5) -> dict[str, EncodedSplit]:
+        return {
+            name: encode_split(
+                [task.source.split(split)[k] for k in range(count)],  # pyright: ignore[reportArgumentType]
+                task.tokenizer,
+                task.head,
+            )[0]
+            for name, task in tasks.items()
+        }
+
+    return encode_first
+
+
+@pytest.fixture
+def read_metrics() -> Callable[[Path], list[dict[str, float]]]:
+    """Return a function that reads metrics.csv without empty cells and without seconds."""
+
+    def read(folder: Path) -> list[dict[str, float]]:
+        with (folder / "metrics.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        return [{name: float(cell) for name, cell in row.items() if cell and name != "budget/seconds"} for row in rows]
+
+    return read
+
+
+@pytest.fixture
+def read_json() -> Callable[..., dict[str, Any]]:
+    """Return a function that reads a JSON file of a run's folder, by default its result."""
+    return lambda folder, name="result.json": json.loads((folder / name).read_text())
+
+
+@pytest.fixture
+def checkpoint_steps() -> Callable[[Path], list[int]]:
+    """Return a function that reads the steps of the best and the last checkpoint of a run."""
+
+    def read(folder: Path) -> list[int]:
+        paths = [folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last")]
+        return [torch.load(path, weights_only=True)["global_step"] for path in paths]
+
+    return read

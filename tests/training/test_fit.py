@@ -1,0 +1,349 @@
+"""Every state of a run, with a function in place of the training that only leaves predictions and a checkpoint."""
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import pytest
+import torch
+
+from unifier.data.source import Example, SplitName
+from unifier.datasets.digits import Digits
+from unifier.experiment import Experiment, Task, Training
+from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.training import artifacts
+from unifier.training import fit as fit_module
+from unifier.training.callbacks import AtomicCheckpointIO
+from unifier.training.fit import RunContext, encode_tasks, fit
+from unifier.training.loggers import RunLoggers
+from unifier.training.result import DivergedError, Interrupted, Result, RunFailed
+from unifier.trunks.transformer import Transformer
+from unifier_tokenizers import InputError, PatchTokenizer
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+D = 8
+
+
+@dataclass
+class FakeTrain:
+    """A stand-in for `train_and_test`."""
+
+    error: BaseException | None = None
+    step: int = 1
+    calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    def __call__(
+        self,
+        model: Any,
+        training: Any,
+        folder: Path,
+        loggers: Any,
+        batches: Any,
+        held_out: Any,
+        speed: Any,
+        done: int | None,
+    ) -> dict[str, float]:
+        self.calls.append({"splits": batches.splits, "done": done, "steps": model.planned_steps})
+        checkpoint = {"state_dict": model.state_dict(), "global_step": self.step, "callbacks": {}}
+        AtomicCheckpointIO().save_checkpoint(checkpoint, folder / "checkpoints" / "last.ckpt")
+        if self.error is not None:
+            raise self.error
+        model.predictions = {
+            name: {index: torch.eye(10)[3] for index in split.indices.tolist()}
+            for name, split in held_out["test"].splits.items()
+        }
+        return {f"test/{name}/accuracy": 50.0 for name in model.tasks}
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run_fake(make_experiment: Any, tmp_path: Path) -> Run:
+    """Return a function that fits an experiment on digits without training."""
+
+    def run(
+        train: FakeTrain | None = None, *, experiment: Experiment | None = None, settings: Any = None, **given: Any
+    ) -> Result:
+        context = RunContext(tmp_path, "study", wandb="off", origin="study.py:digits")
+        build = lambda: experiment or make_experiment(**(settings or {}))  # noqa: E731
+        return fit(build, {"dim": D}, 0, context, train=train or FakeTrain(), **given)
+
+    return run
+
+
+def interrupted_folder(run_fake: Run, **given: Any) -> Path:
+    with pytest.raises(Interrupted) as stop:
+        run_fake(FakeTrain(Interrupted(Path("gone"))), **given)
+    (note,) = stop.value.__notes__
+    return Path(note)
+
+
+def raise_type_error(*_: Any, **__: Any) -> None:
+    raise TypeError("nothing to draw,\nnot in two lines")
+
+
+def raise_interrupt(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+FILES = {
+    "prediction_rows": "predictions.csv",
+    "collect_samples": "samples.json",
+    "confusion_counts": "confusions.json",
+    "scores_by_length": "lengths.json",
+    "probe": "attention.json",
+    "write_report": "report.html",
+}
+
+
+@pytest.mark.parametrize("part", FILES)
+def test_failed_artifact_is_a_warning(
+    part: str, run_fake: Run, monkeypatch: pytest.MonkeyPatch, read_json: Any
+) -> None:
+    monkeypatch.setattr(artifacts, part, raise_type_error)
+    with pytest.warns(UserWarning, match=r"TypeError: nothing .* two lines\)$") as warned:
+        result = run_fake()
+    assert len([warning for warning in warned if str(result.folder) in str(warning.message)]) == 1
+    assert (result.status, read_json(result.folder)["metrics"]) == ("finished", result.metrics)
+    written = set(FILES.values()) - {"lengths.json"}  # Digits are not texts.
+    assert {name for name in written if not (result.folder / name).exists()} == {FILES[part]} & written
+
+
+def test_result_is_written_after_trackers_close(run_fake: Run, monkeypatch: pytest.MonkeyPatch, read_json: Any) -> None:
+    closed: list[tuple[bool, bool]] = []
+
+    def close(loggers: RunLoggers, *, failed: bool) -> None:
+        closed.append((failed, (loggers.folder / "result.json").exists()))
+
+    monkeypatch.setattr(RunLoggers, "close", close)
+    assert read_json(run_fake().folder)["status"] == "finished"
+    with pytest.raises(RunFailed) as failure:
+        run_fake(FakeTrain(TypeError("broken")))
+    result = read_json(failure.value.result.folder)
+    assert (result["status"], result["error"]) == ("failed", "TypeError: broken")
+    assert closed == [(False, False), (True, False)]
+
+
+@pytest.mark.parametrize("part", ["artifacts", "tracker"])
+def test_ctrl_c_after_the_test_keeps_the_scores(
+    part: str, run_fake: Run, monkeypatch: pytest.MonkeyPatch, read_json: Any
+) -> None:
+    closed: list[bool] = []
+
+    def close(_: RunLoggers, *, failed: bool) -> None:
+        closed.append(failed)
+        if not failed and part == "tracker":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunLoggers, "close", close)
+        if part == "artifacts":
+            patch.setattr(artifacts, "probe", raise_interrupt)
+        with pytest.raises(Interrupted) as stopped:
+            run_fake()
+    folder = Path(str(stopped.value))
+    assert closed[-1]
+    first = read_json(folder)
+    assert (first["status"], first["metrics"]) == ("interrupted", {"test/a/accuracy": 50.0})
+    assert run_fake(resume=folder).status == "finished"
+    (folder / "result.json").unlink()  # As after a kill.
+    assert run_fake(resume=folder).metrics == first["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (InputError("bad batch"), "failed"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "failed"),
+        (KeyboardInterrupt(), "interrupted"),
+        (Interrupted(Path("run")), "interrupted"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_error_of_the_user_is_raised_with_folder(
+    error: BaseException, status: str, run_fake: Run, read_json: Any
+) -> None:
+    with pytest.raises(type(error)) as raised:
+        run_fake(FakeTrain(error))
+    assert raised.value is error
+    assert read_json(Path(error.__notes__[0]))["status"] == status
+
+
+def test_full_disk_at_the_end_leaves_no_torn_file(
+    run_fake: Run, monkeypatch: pytest.MonkeyPatch, read_json: Any
+) -> None:
+    write_bytes = Path.write_bytes
+
+    def write_half(path: Path, content: bytes) -> int:
+        if "npz" in path.name or "result.json" in path.name:
+            write_bytes(path, content[: len(content) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write_bytes(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", write_half)
+        with pytest.warns(UserWarning, match="No space left"), pytest.raises(OSError, match="No space left") as raised:
+            run_fake()
+    folder = Path(raised.value.__notes__[0])
+    assert not [path for path in folder.iterdir() if path.suffix in (".npz", ".part")]
+    assert run_fake(resume=folder).status == read_json(folder)["status"] == "finished"
+
+
+@final
+class Recordings:
+    """Numbers of which one is not finite; targets are classes."""
+
+    name = "recordings"
+
+    def __init__(self, bad: float, split: SplitName = "train") -> None:
+        self.bad, self.bad_split = bad, split
+
+    def split(self, name: SplitName) -> list[Example]:
+        examples = [Example(np.full((8, 8), k / 6, np.float32), str(k % 2)) for k in range(6)]
+        if name == self.bad_split:
+            examples[4].input[1, 2] = self.bad
+        return examples
+
+
+def recordings(source: Recordings, make_experiment: Any, **training: Any) -> Experiment:
+    class Pixels(PatchTokenizer):
+        """Patches of floats that are not checked."""
+
+        def encode(self, raw: Any) -> Any:
+            units = super().encode(np.zeros((8, 8), np.uint8))
+            return units._replace(values=torch.as_tensor(raw).flatten().expand(units.values.shape[-1], -1).mT.clone())
+
+    return make_experiment(Task(source, Pixels(D, channels=1), ClassificationHead("01", D)), **training)
+
+
+@pytest.mark.parametrize(
+    ("bad", "split", "refit"),
+    [(np.nan, "train", False), (-np.inf, "train", False), (np.nan, "val", True), (0.5, "train", False)],
+)
+def test_divergence_names_an_example_not_finite(
+    bad: float, split: SplitName, refit: bool, make_experiment: Any
+) -> None:
+    experiment = recordings(Recordings(bad, split), make_experiment, refit=refit)
+    error = DivergedError("train/a/loss is nan by step 3")
+    message = str(fit_module.explain_divergence(error, experiment, encode_tasks(experiment, {})))
+    assert message.startswith("train/a/loss is nan by step 3")
+    assert ("example 4" in message and '"a"' in message and split in message) == (bad != 0.5)
+    assert ("learning_rate" in message) == (bad == 0.5)
+
+
+def test_divergence_is_the_error_of_the_result(run_fake: Run) -> None:
+    with pytest.raises(RunFailed) as failure:
+        run_fake(FakeTrain(DivergedError("train/a/loss is inf by step 3")))
+    assert "learning_rate" in str(failure.value.__cause__)
+    assert failure.value.result.error == f"diverged: {failure.value.__cause__}"
+
+
+def test_resume_continues_after_the_checkpoint(run_fake: Run) -> None:
+    folder = interrupted_folder(run_fake, settings={"steps": 5})
+    train = FakeTrain()
+    assert run_fake(train, settings={"steps": 5}, resume=folder).folder == folder
+    assert (train.calls[0]["done"], train.calls[0]["steps"]) == (1, 5)
+
+
+def test_resume_of_finished_run_returns_its_result(run_fake: Run) -> None:
+    result, train = run_fake(), FakeTrain()
+    assert run_fake(train, resume=result.folder).content() == result.content()
+    assert not train.calls
+
+
+def test_resume_under_another_name_is_refused(run_fake: Run, make_task: Any) -> None:
+    folder = interrupted_folder(run_fake)
+    other = Experiment(Transformer(D, 1, 2, 8), {"a": make_task()}, Training(steps=2), name="other")
+    with pytest.raises(InputError, match=r'"digits".*"other"'):
+        run_fake(experiment=other, resume=folder)
+
+
+def test_resume_with_changed_data_is_refused(run_fake: Run, monkeypatch: pytest.MonkeyPatch, make_task: Any) -> None:
+    folder = interrupted_folder(run_fake)
+    before = (folder / "settings.json").read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(make_task().source), "sha256", "of others", raising=False)
+        with pytest.raises(InputError, match=r"\(a\)"):
+            run_fake(resume=folder)
+    assert (folder / "settings.json").read_text() == before
+    assert run_fake(resume=folder).status == "finished"
+
+
+def test_resume_beyond_the_budget_is_refused(run_fake: Run) -> None:
+    with pytest.raises(Interrupted) as stop:
+        run_fake(FakeTrain(Interrupted(Path("gone")), step=7), settings={"steps": 8})
+    with pytest.raises(InputError, match=r"step 7.* 4"):
+        run_fake(resume=Path(stop.value.__notes__[0]), settings={"steps": 4})
+
+
+def test_resume_into_another_network_is_refused(run_fake: Run, make_experiment: Any) -> None:
+    folder = interrupted_folder(run_fake)
+    wider = make_experiment()
+    wider = Experiment(Transformer(D, 1, 2, 16), wider.tasks, wider.training, name="digits")
+    with pytest.raises(InputError, match=r"last\.ckpt"):
+        run_fake(experiment=wider, resume=folder)
+
+
+def test_resume_from_torn_checkpoint_builds_nothing(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.ckpt").write_text("torn")
+
+    def build() -> Experiment:
+        raise AssertionError("built")
+
+    with pytest.raises(InputError, match=r"last\.ckpt"):
+        fit(build, {}, 0, RunContext(tmp_path, "study"), resume=tmp_path)
+
+
+def test_start_is_reported_with_the_folder(run_fake: Run, read_json: Any) -> None:
+    started: list[Result] = []
+    result = run_fake(on_start=started.append)
+    assert (started[0].status, started[0].folder, started[0].metrics) == ("running", result.folder, {})
+    assert result.threads == torch.get_num_threads()
+    settings = read_json(result.folder, "settings.json")
+    assert (settings["name"], settings["seed"], settings["settings"]) == ("digits", 0, {"dim": D})
+    assert (settings["longest"], settings["read"]) == ({"a": 4}, {"a": result.data["a"]["sha256"]})
+
+
+def test_encoded_tasks_are_encoded_once(run_fake: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: dict[str, Any] = {}
+    run_fake(encoded_tasks=encoded)
+    assert list(encoded) == ["a"]
+    monkeypatch.setattr(fit_module, "prepare_task", raise_type_error)
+    assert run_fake(encoded_tasks=encoded).status == "finished"
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_refit_trains_on_validation_examples_too(refit: bool, run_fake: Run) -> None:
+    train = FakeTrain()
+    run_fake(train, settings={"refit": refit})
+    assert len(train.calls[0]["splits"]["a"]) == 60 + 20 * refit
+
+
+def test_targets_that_cannot_be_scored_are_refused(make_experiment: Any, run_fake: Run, tmp_path: Path) -> None:
+    @final
+    class Parity:
+        """Digits that are even or odd; one of them is tested on."""
+
+        name = "parity"
+
+        def split(self, name: SplitName) -> list[Example]:
+            digits = list(Digits(val=20, test=20).split(name))[: 1 if name == "test" else 20]
+            return [Example(picture, ("odd" if int(label) % 2 else "even",)) for picture, label in digits]
+
+    task = Task(Parity(), PatchTokenizer(D, channels=1), TaggingHead(("even", "odd"), D))
+    with pytest.raises(InputError, match="parity, test"):
+        run_fake(experiment=make_experiment(task))
+    assert not list(tmp_path.rglob("*.json"))
+
+
+@pytest.mark.parametrize("origin", ["/a/study.py:one", ["/a/study.py:one", "/b/study.py:two"]])
+def test_context_file_is_that_of_the_first_part(origin: str | list[str], tmp_path: Path) -> None:
+    assert RunContext(tmp_path, "study", origin=origin).file == "/a/study.py"
+    assert RunContext(tmp_path, "study").file == ""
