@@ -358,7 +358,7 @@ def test_damaged_entry_is_rebuilt(
     assert disk.new_reads() == []
 
 
-def test_unwritable_cache_is_reported_and_not_used(
+def test_unwritable_cache_is_reported(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expected = content(encode(AudioFolder(table)))
@@ -388,7 +388,7 @@ def test_bad_example_is_reported_at_every_run(
         encode(AudioFolder(table))
 
 
-def test_example_is_encoded_after_the_disk_recovers(table: Path, root: Path, disk: Disk) -> None:
+def test_recovered_example_is_encoded(table: Path, root: Path, disk: Disk) -> None:
     disk.broken.add("1.wav")
     assert encode(AudioFolder(table), bad_examples="skip")["test"].indices.tolist() == [0, 2]
     disk.broken.clear()
@@ -398,7 +398,7 @@ def test_example_is_encoded_after_the_disk_recovers(table: Path, root: Path, dis
         assert len(disk.new_reads()) == reads
 
 
-def test_sound_listed_twice_keeps_other_units_in_place(table: Path, root: Path) -> None:
+def test_sound_listed_twice_moves_no_other_units(table: Path, root: Path) -> None:
     (table.parent / "link.wav").symlink_to("1.wav")
     table.write_text(table.read_text().replace("1.wav,b,0", "1.wav,b,0\nlink.wav,b,0"))
     for splits in (encode(source := AudioFolder(table)), encode(source)):
@@ -407,7 +407,7 @@ def test_sound_listed_twice_keeps_other_units_in_place(table: Path, root: Path) 
                 assert torch.equal(split.units(k).values, tokenizer().encode(example.input).values)
 
 
-def test_unknown_label_is_a_bad_example_of_a_cached_set(table: Path, root: Path) -> None:
+def test_unknown_label_of_a_cached_set_is_named(table: Path, root: Path) -> None:
     encode(AudioFolder(table))
     cached = cache.load_or_encode(AudioFolder(table), tokenizer())
     assert cached is not None

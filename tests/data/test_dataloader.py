@@ -116,7 +116,7 @@ def test_epoch_has_every_example_once_by_seed() -> None:
     assert sorted(row for batch in one for row in batch) == list(range(len(lengths)))
 
 
-def test_epoch_has_little_padding_and_random_lengths() -> None:
+def test_epoch_has_little_padding() -> None:
     lengths = draw_pairs()
     batches = to_lists(epoch_batches(lengths, MAX_TOKENS, torch.Generator().manual_seed(0)))
     padded = sum(len(batch) * lengths[batch].max(0) for batch in batches)
@@ -151,7 +151,7 @@ def test_budget_in_steps(steps: int) -> None:
     assert len(batches) == len(list(batches)) == steps
 
 
-def test_budget_in_tokens_is_exceeded_by_one_batch() -> None:
+def test_budget_in_tokens_ends_after_one_batch() -> None:
     batches = loader(two_tasks(), tokens=5000)
     tokens = [int(batch.mask.sum()) for _, batch in batches]
     assert len(batches) == len(tokens)
@@ -222,7 +222,7 @@ def test_temperature_sets_the_shares(temperature: float, ratio: float) -> None:
     assert used["large"] / used["small"] == pytest.approx(ratio, rel=0.05)
 
 
-def test_temperature_near_zero_trains_the_largest_task() -> None:
+def test_temperature_near_zero_trains_one_task() -> None:
     splits = {"large": split_of(draw_lengths(900, 10)), "small": split_of(draw_lengths(100, 10, seed=1))}
     assert Counter(task for task, _ in loader(splits, temperature=1e-4, steps=50)) == {"large": 49, "small": 1}
 
@@ -290,7 +290,7 @@ def test_augmentation_depends_on_seed_and_step() -> None:
     assert not torch.equal(values[0].flatten()[:2], draw(seed=1)[0].flatten()[:2])
 
 
-def test_prefetch_computes_the_next_item_during_use() -> None:
+def test_prefetch_computes_the_next_item() -> None:
     started = [threading.Event() for _ in range(3)]
 
     def items() -> Iterator[int]:
@@ -329,7 +329,7 @@ def test_error_in_prefetched_batch_is_raised() -> None:
 
 
 @pytest.mark.parametrize("grad_accumulation", [1, 4, 7])
-def test_number_of_batches_is_a_multiple_of_a_step(grad_accumulation: int) -> None:
+def test_batches_fill_every_optimizer_step(grad_accumulation: int) -> None:
     splits: Mapping[str, EncodedSplit] = {"a": split_of(draw_lengths(200, 14))}
     options: Any = {"max_tokens": 100, "seed": 0, "budget": {"tokens": 1000}}
     single, batches = (TrainDataLoader(splits, grad_accumulation=k, **options) for k in (1, grad_accumulation))

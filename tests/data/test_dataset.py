@@ -247,7 +247,7 @@ def test_subset_is_contained_in_every_larger_one(seed: int) -> None:
     assert subsets[-1] == numbers(Songs().split("train"))
 
 
-def test_subset_depends_on_the_seed_and_spans_the_split() -> None:
+def test_subset_depends_on_seed_and_spans_split() -> None:
     source = GrammarPairs(train=200, val=10, test=10)
     first, again, other = (list(Subset(source, 0.2, seed).split("train")) for seed in (0, 0, 1))
     assert first == again

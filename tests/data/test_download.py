@@ -74,7 +74,7 @@ def closed_port() -> int:
         return taken.getsockname()[1]
 
 
-def test_unreachable_server_names_files_and_folder(cache: Path) -> None:
+def test_unreachable_server_names_the_files(cache: Path) -> None:
     with pytest.raises(InputError, match=r"a\.bin, b\.bin") as error:
         ensure_files("some", f"http://127.0.0.1:{closed_port()}/", {"a.bin": GOOD, "b.bin": GOOD})
     assert "\n" not in str(error.value)

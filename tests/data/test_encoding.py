@@ -159,7 +159,7 @@ def test_split_without_readable_examples_fails() -> None:
         (torch.ones(2), torch.ones(2, requires_grad=True), "EchoHead.encode gives a tensor with a gradient"),
     ],
 )
-def test_targets_that_cannot_be_stored_are_refused(first: Tensor, second: Tensor, problem: str) -> None:
+def test_unsupported_targets_are_refused(first: Tensor, second: Tensor, problem: str) -> None:
     with pytest.raises(InputError, match=f"examples: example 1: .*{problem}"):
         encoded([Example(1, first), Example(1, second)])
 

@@ -89,7 +89,7 @@ def test_split_with_another_layout_is_refused() -> None:
         prepared(source)
 
 
-def test_invalid_score_range_is_refused_before_encoding() -> None:
+def test_invalid_score_range_is_refused_first() -> None:
     class Odd(Digits):
         name = "odd"
         score_range = ("accuracy", 0.0, 99.0, "a paper")  # pyright: ignore[reportAssignmentType]
@@ -160,7 +160,7 @@ def test_disjoint_splits_are_not_reported(make: Callable[[], Any], capsys: pytes
     assert overlap(make(), capsys) == ""
 
 
-def test_overlap_skips_inputs_that_cannot_be_hashed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_overlap_skips_unpicklable_inputs(capsys: pytest.CaptureFixture[str]) -> None:
     source = Own(train=examples("a", lambda: 0, "b"), val=examples(lambda: 0, "b"), test=examples(lambda: 0))
     assert "1 of 1 in val and 0 of 0 in test" in overlap(source, capsys)
 
@@ -187,7 +187,7 @@ def test_overlap_reads_a_bounded_sample(capsys: pytest.CaptureFixture[str], monk
     assert (train.reads, held_out.reads) == (1, 1)
 
 
-def test_overlap_is_reported_unless_the_source_counts_copies(capsys: pytest.CaptureFixture[str]) -> None:
+def test_overlap_is_left_to_sources_with_copies(capsys: pytest.CaptureFixture[str]) -> None:
     source = with_copies(lambda k: torch.full((2, 3), float(k)))
     first = prepared(source)
     assert "1 of 5 in val" in capsys.readouterr().err
@@ -228,7 +228,7 @@ print(*(sha256_of(Tensors(value)) for value in (0.5, 0.25)))
 
 
 @pytest.mark.slow
-def test_hash_of_tensors_and_sets_is_equal_in_every_process() -> None:
+def test_hash_is_equal_in_every_process() -> None:
     def hashes(seed: int) -> list[str]:
         # Another amount of memory in use changes where torch stores the tensors.
         ballast = f"import torch; kept = torch.zeros({1 + seed * 100_000})\n"
@@ -274,7 +274,7 @@ def test_comparison_encodes_each_task_once(modes: Any, tmp_path: Path, monkeypat
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_comparison_encodes_again_for_another_setting(tmp_path: Path) -> None:
+def test_comparison_encodes_each_setting(tmp_path: Path) -> None:
     def varied() -> Comparison:
         return Comparison("varied", [fine, coarse], modes=("joint",), budget_unit="steps", grid={"patch": (2, 4)})
 

@@ -143,7 +143,7 @@ def test_invalid_exif_does_not_matter(tmp_path: Path, exif: bytes, shape: tuple[
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "gif"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_large_picture_is_reduced_with_antialiasing(tmp_path: Path, suffix: str, channels: int) -> None:
+def test_large_picture_is_antialiased(tmp_path: Path, suffix: str, channels: int) -> None:
     path = tmp_path / f"picture.{suffix}"
     checkerboard = 255 * (np.indices((400, 600)).sum(0) % 2).astype(np.uint8)
     Image.fromarray(checkerboard).save(path)
@@ -257,7 +257,7 @@ def test_unreadable_sounds_are_named(tmp_path: Path) -> None:
 
 
 def flac(samples: int, promised: int) -> bytes:
-    """Return a FLAC file whose header has another number of samples. An encoder that writes to a pipe writes 0."""
+    """Return a FLAC file whose header has another number of samples. Encoders that write to a pipe leave 0 there."""
     file = BytesIO()
     soundfile.write(file, np.linspace(-0.5, 0.5, samples), 8000, format="FLAC")
     data = bytearray(file.getvalue())
@@ -321,7 +321,7 @@ def test_data_without_mp3_frames_stay_unchanged() -> None:
 
 
 @pytest.mark.parametrize("suffix", ["zip", "tar", "tar.gz", "tar.xz"])
-def test_files_of_an_archive_equal_those_of_a_folder(tmp_path: Path, suffix: str) -> None:
+def test_archive_files_equal_folder_files(tmp_path: Path, suffix: str) -> None:
     folder = tmp_path / "some"
     folder.mkdir()
     Image.fromarray(np.arange(24, dtype=np.uint8).reshape(2, 4, 3)).save(folder / "a.png")

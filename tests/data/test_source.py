@@ -121,7 +121,7 @@ def test_readable_examples_are_evenly_spaced(options: dict[str, Any], inputs: li
         list(readable_examples(lines))
 
 
-def test_data_folder_is_given_or_in_data_or_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_folder_is_given_or_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))
     assert data_folder("set") == tmp_path / "set"
     assert str(data_folder("set", "given")) == "given"

@@ -75,7 +75,7 @@ def test_hold_out_of_groups_trains_every_label(seed: int) -> None:
     assert set(select_part(labels, splits, "train")) == set(labels)
 
 
-def test_hold_out_draws_again_if_train_lacks_a_label() -> None:
+def test_hold_out_redraws_for_a_missing_label() -> None:
     groups = [f"group {k}" for k in range(8) for _ in range(3)]
     first_draw = hold_out("these", ["a"] * 24, ("val", "test"), groups=groups, one_in=4)
     held_out = sorted({group for group, part in zip(groups, first_draw, strict=True) if part != "train"})
@@ -134,7 +134,7 @@ def test_rotate_folds_of_invalid_folds_fails(folds: list[int], test: int, proble
 
 
 @pytest.mark.parametrize("test", [None, 0, 1, 2])
-def test_rotate_folds_refuses_a_group_in_two_folds(test: int | None) -> None:
+def test_rotate_folds_refuses_a_split_group(test: int | None) -> None:
     groups = ["Abba", "Bach", "Abba", "Cage", "Bach"]
     with pytest.raises(InputError, match="these: artist 'Bach' is in fold 1 and in fold 2"):
         rotate_folds("these", [0, 1, 0, 2, 2], test, groups=groups, unit="artist")

@@ -97,8 +97,8 @@ class Batch(_Parts):
 class Augmentation(ABC):
     """Random change of training batches, made after encoding and before embedding.
 
-    Subclasses implement `__call__`. They override the other methods only if they shorten, lengthen or crop examples:
-    the data loader uses these methods to plan batches and to read no more of an example than training needs.
+    Subclasses implement `__call__`. They override the other methods only if they shorten, lengthen or crop examples.
+    The data loader uses these methods to plan batches and to read no more of an example than training needs.
     """
 
     @abstractmethod

@@ -182,7 +182,7 @@ class Subset:
 
 @final
 class _ExampleView(Sequence[Example]):
-    """A map-style data set whose items are converted to Examples on access. All other attributes are the data set's."""
+    """A map-style data set whose items are converted to Examples on access. Other attributes are looked up there."""
 
     def __init__(self, items: Split) -> None:
         self._items = items

@@ -169,7 +169,7 @@ def check_trained_labels(name: str, labels: Sequence[str], parts: Sequence[Split
 
 
 def _by_label(labels: Sequence[str], parts: Sequence[SplitName], one_in: int) -> list[SplitName]:
-    """Draw each part from the examples of every label."""
+    """Draw each part's share of the examples of every label."""
     members: defaultdict[str, list[int]] = defaultdict(list)
     for index, label in enumerate(labels):
         members[label].append(index)

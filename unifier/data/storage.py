@@ -168,7 +168,7 @@ class MemmapArray:
         if self._array is None:
             self._file.flush()
             shape = (self._rows, *self.row_shape)
-            # The mode "r+" avoids a warning of torch; nothing writes. An empty file cannot be mapped.
+            # The mode "r+" avoids torch's warning about read-only arrays. An empty file cannot be mapped.
             mapped = np.memmap(self._file, self.dtype, "r+", shape=shape) if self._rows else np.empty(shape, self.dtype)
             self._file.close()
             self._array = np.asarray(mapped)
