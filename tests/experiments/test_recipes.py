@@ -185,3 +185,15 @@ def test_recipe_trains(name: str, tmp_path: Path) -> None:
     options = SMALL | {"tokens": 400, "batch_tokens": 64, "num_validations": 1}
     (result,) = uf.run(load_experiment(recipe), **options, **settings, out=tmp_path, track="off")
     assert result.status == "finished"
+
+
+def test_text_classification_reads_a_table(tmp_path: Path) -> None:
+    table = tmp_path / "reviews.csv"
+    rows = [f"{'good' if k % 2 else 'bad'} film number {k},{k % 2}" for k in range(40)]
+    table.write_text("\n".join(["review,stars", *rows]) + "\n")
+    settings = SMALL | {"data": str(table), "text": "review", "label": "stars", "vocabulary": 300}
+    task = only_task(build("text_classification", **settings))
+    assert isinstance(task.tokenizer, SubwordTokenizer)
+    assert list(task.source.labels) == ["0", "1"]  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(InputError, match="pooling=cls"):
+        build("text_classification", **settings, pooling="cls")

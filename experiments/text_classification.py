@@ -1,0 +1,37 @@
+"""Classes of texts, such as sentiments and topics: subwords in, a label out."""
+
+import unifier as uf
+from unifier.datasets import create_text_dataset
+from unifier.options import ClassifierConfig, TrunkConfig, learn_vocabulary
+
+TRUNK = TrunkConfig(depth=2, heads=4, ffn_dim=256, dropout=0.3)
+TRAINING = uf.Training(optimizer="muon", learning_rate=2e-3, precision="bf16")
+
+
+def text_classification(
+    *,
+    data: str = "sst2",
+    text: str | None = None,
+    label: str | None = None,
+    vocabulary: int = 4000,
+    trunk: TrunkConfig = TRUNK,
+    head: ClassifierConfig = ClassifierConfig(),
+    training: uf.Training = TRAINING,
+) -> uf.Experiment:
+    """Classify texts.
+
+    Args:
+        data: sst2 or trec of the data folder, or a CSV or TSV file with a row per text.
+        text: The file's column with the texts; None is "text".
+        label: The file's column with the labels; None is "label".
+        vocabulary: Number of subwords.
+    """
+    source = create_text_dataset(data, text=text, label=label)
+    subwords = learn_vocabulary(source.name, source, vocabulary, training.bad_examples, targets=False)
+    tokenizer = uf.SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)
+    task = uf.Task(source, tokenizer, head.build(source, trunk.dim, class_token=False))
+    return uf.Experiment(trunk.build(), {source.name: task}, training.sized_for(source, source.name))
+
+
+if __name__ == "__main__":
+    uf.run_this_file(__file__)

@@ -1,0 +1,103 @@
+"""The README and the guide: their snippets run, and pages stay short."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import unifier as uf
+from unifier.config import load_experiment
+
+pytestmark = [pytest.mark.usefixtures("undrawn"), pytest.mark.slow]
+
+ROOT = Path(__file__).parents[1]
+GUIDE = ROOT / "docs" / "guide"
+
+
+def snippets(page: Path) -> str:
+    """Return a page's Python code, one block after the other."""
+    return "\n\n".join(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL))
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+    for page in GUIDE.glob("*.md"):
+        assert len(page.read_text(encoding="utf-8").splitlines()) < 150, page.name
+
+
+def test_links_of_pages_resolve() -> None:
+    for page in [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *GUIDE.glob("*.md")]:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_readme_experiment_has_ten_lines() -> None:
+    first = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)[0]
+    assert len([line for line in first.splitlines() if line.strip()]) <= 10
+
+
+def test_readme_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    (tmp_path / "readme_snippets.py").write_text(
+        snippets(ROOT / "README.md")
+        .replace("uf.run(digits, dim=32)", "uf.run(digits, dim=16, tokens=2000)")
+        .replace("print(", "outputs.append(")
+        .replace("import unifier as uf\n", "import unifier as uf\n\noutputs: list[object] = []\n", 1)
+    )
+    sharing = load_experiment(str(tmp_path / "readme_snippets.py") + ":sharing")
+    metrics, (answer,) = sharing.__globals__["outputs"]
+    assert 0 <= metrics["test/digits/accuracy"] <= 100
+    assert answer.split()[0] in uf.datasets.Digits.labels
+    results = uf.run(sharing, tokens=600, seeds=(0,), dim=8)
+    assert [result.status for result in results] == ["finished"] * (2 + 1 + 2 * (1 + 2))
+
+
+@pytest.mark.parametrize("name", ["experiments", "comparisons"])
+def test_guide_snippets_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    path = tmp_path / f"{name}_snippets.py"
+    path.write_text(snippets(GUIDE / f"{name}.md"))
+    load_experiment(f"{path}:{'digits' if name == 'experiments' else 'sharing'}")
+    assert list((tmp_path / "runs").iterdir())
+
+
+def test_own_modality_task_and_data_train(tmp_path: Path) -> None:
+    path = tmp_path / "own_series.py"
+    path.write_text("\n\n".join(snippets(GUIDE / f"{name}.md") for name in ("modality", "task", "data")))
+    (result,) = uf.run(load_experiment(f"{path}:series"), steps=60, out=tmp_path, track="off")
+    assert result.metrics["test/ramps/r2"] > 50  # Half the error of always answering the mean.
+
+
+def test_architecture_tree_lists_every_file() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    tree = text.partition("## The tree")[2].split("```")[1]
+    listed = listed_paths(tree)
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py", "*.html"]
+    tracked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    code = {name for name in tracked if not name.startswith("tests/") and not name.endswith("__init__.py")}
+    assert {name for name in listed if name.endswith((".py", ".html"))} == {
+        name for name in code if (ROOT / name).exists()
+    }
+    assert [name for name in listed if not (ROOT / name).exists()] == []
+    assert len(listed) == len(set(listed))
+
+
+def listed_paths(tree: str) -> list[str]:
+    """Return the paths of a tree, in which each folder's entries are indented by two more spaces."""
+    folders, paths = dict[int, str](), list[str]()
+    for indent, name in re.findall(r"^( *)([\w./-]+/|[\w./-]+\.\w+|Makefile|\.ci/run)(?=\s)", tree, flags=re.MULTILINE):
+        depth = len(indent) // 2
+        path = (folders[depth - 1] if depth else "") + name
+        if name.endswith("/"):
+            folders[depth] = path
+        else:
+            paths.append(path)
+    return paths
+
+
+def test_tree_paths_follow_indentation() -> None:
+    tree = "a/       one\n  b/\n    c.py   two\n  d/e.py   three\nf/\n  c.py     four, c.py\nMakefile   five\n"
+    assert listed_paths(tree) == ["a/b/c.py", "a/d/e.py", "f/c.py", "Makefile"]
