@@ -1,4 +1,4 @@
-"""Optimizers: what is whose, and that two of them go on together as one."""
+"""Each parameter has its own optimizer, two optimizers act as one, and the learning rate follows its schedule."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ import torch
 from torch import nn
 from torch.optim import AdamW, Muon, Optimizer
 
-from unifier.experiment import Training
+from unifier.experiment import Schedule, Training
 from unifier.heads.prefix_lm import PrefixHead
 from unifier.training import optimizers as module
-from unifier.training.optimizers import create_optimizer, orthogonalize
+from unifier.training.optimizers import create_optimizer, learning_rate_factor, orthogonalize
 from unifier.trunks.transformer import Transformer
-from unifier_tokenizers import InputError, Vocabulary
+from unifier_tokenizers import Vocabulary
 
 D = 6
 
@@ -22,12 +22,12 @@ def model() -> nn.ModuleDict:
     return nn.ModuleDict({"table": nn.Embedding(5, D), "trunk": Transformer(D, 2, 2, 12), "out": nn.Linear(D, 3)})
 
 
-def of(parts: nn.ModuleDict, **settings: Any) -> Optimizer:
+def create(parts: nn.ModuleDict, **settings: Any) -> Optimizer:
     return create_optimizer(Training(steps=1, weight_decay=0.1, **settings), parts, parts["trunk"])
 
 
 def walk(parts: nn.ModuleDict, optimizer: Optimizer, *, first: int = 0, last: int = 3) -> None:
-    """Steps along gradients that each step has its own of."""
+    """Make steps with random gradients, which depend on the number of the step."""
     for step in range(first, last + 1):
         for i, parameter in enumerate(parts.parameters()):
             generator = torch.Generator().manual_seed(100 * step + i)
@@ -35,27 +35,27 @@ def walk(parts: nn.ModuleDict, optimizer: Optimizer, *, first: int = 0, last: in
         optimizer.step()
 
 
-def test_weights_that_are_no_matrix_do_not_decay() -> None:
+def test_weight_decay_is_for_matrices_only() -> None:
     parts = model()
-    optimizer = of(parts)
+    optimizer = create(parts)
     assert isinstance(optimizer, AdamW)
     decays = {p: group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert decays == {p: 0.1 if p.ndim == 2 else 0.0 for p in parts.parameters()}
 
 
-def test_what_tells_written_columns_from_read_ones_does_not_decay() -> None:
+def test_segment_of_prefix_head_does_not_decay() -> None:
     vocabulary = Vocabulary.fit(["a b"], size=10, level="word")
     parts = nn.ModuleDict({"trunk": Transformer(D, 2, 2, 12), "head": PrefixHead(vocabulary, D)})
-    decays = {p: group["weight_decay"] for group in of(parts).param_groups for p in group["params"]}
-    assert decays[parts["head"].get_parameter("side")] == 0
+    decays = {p: group["weight_decay"] for group in create(parts).param_groups for p in group["params"]}
+    assert decays[parts["head"].get_parameter("segment")] == 0
 
 
-def test_muon_takes_the_trunks_matrices_and_each_weight_moves_as_its_own_optimizer_has_it(
+def test_muon_trains_trunk_matrices_as_torch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "fast_bfloat16", lambda _: True)  # torch's is in bfloat16 anywhere
+    monkeypatch.setattr(module, "has_fast_bfloat16", lambda _: True)  # torch's Muon is always in bfloat16.
     parts, alone = model(), model()
-    optimizer = of(parts, optimizer="muon", learning_rate=0.01)
+    optimizer = create(parts, optimizer="muon", learning_rate=0.01)
     inside = [p for p in alone["trunk"].parameters() if p.ndim == 2]
     rest = [p for p in alone.parameters() if all(p is not other for other in inside)]
     muon = Muon(inside, lr=0.01, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
@@ -64,48 +64,81 @@ def test_muon_takes_the_trunks_matrices_and_each_weight_moves_as_its_own_optimiz
         {"params": [p for p in rest if p.ndim < 2], "weight_decay": 0.0},
     ]
     adamw = AdamW(groups, lr=0.01, betas=(0.9, 0.98), eps=1e-9)
-    for whole, one in ((parts, optimizer), (alone, muon), (alone, adamw)):
-        walk(whole, one)
-    for (name, found), expected in zip(parts.named_parameters(), alone.parameters(), strict=True):
-        torch.testing.assert_close(found, expected, msg=name)
+    for module_, optimizer_ in ((parts, optimizer), (alone, muon), (alone, adamw)):
+        walk(module_, optimizer_)
+    for (name, parameter), expected in zip(parts.named_parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(parameter, expected, msg=name)
 
 
 @pytest.mark.parametrize("can", [{"avx512_bf16": True}, {"avx2": True}], ids=["fast", "slow"])
-def test_muon_multiplies_in_bfloat16_where_that_is_fast(can: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_orthogonalize_is_in_bfloat16_if_fast(can: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: can)
     matrices = torch.randn(3, 2 * D, D, generator=torch.Generator().manual_seed(0))
-    found = orthogonalize(matrices, (3.4445, -4.775, 2.0315), 5, 1e-7)
-    assert found.dtype == (torch.bfloat16 if "avx512_bf16" in can else torch.float32)
+    result = orthogonalize(matrices, (3.4445, -4.775, 2.0315), 5, 1e-7)
+    assert result.dtype == (torch.bfloat16 if "avx512_bf16" in can else torch.float32)
     left, values, right = torch.linalg.svd(matrices, full_matrices=False)
-    along = (left.mT @ found.float() @ right.mT).diagonal(dim1=1, dim2=2)
-    assert ((along > 0.6) & (along < 1.3)).all(), "as near to 1 as Jordan et al. 2024 have them"
-    assert values.max() > 2, "or there was nothing to bring near"
+    along = (left.mT @ result.float() @ right.mT).diagonal(dim1=1, dim2=2)
+    assert ((along > 0.6) & (along < 1.3)).all(), "the range of Jordan et al. 2024"
+    assert values.max() > 2, "the matrices were far from orthogonal"
 
 
-def test_a_schedule_and_a_checkpoint_reach_both() -> None:
+def test_checkpoint_and_schedule_reach_both() -> None:
     whole, stopped = model(), model()
-    optimizer = of(whole, optimizer="muon")
+    optimizer = create(whole, optimizer="muon")
     walk(whole, optimizer)
-    first = of(stopped, optimizer="muon")
+    first = create(stopped, optimizer="muon")
     walk(stopped, first, last=1)
-    again = of(stopped, optimizer="muon")
+    again = create(stopped, optimizer="muon")
     again.load_state_dict(first.state_dict())
     schedule = torch.optim.lr_scheduler.LambdaLR(again, lambda step: float(step == 0))
     walk(stopped, again, first=2)
-    for found, expected in zip(stopped.parameters(), whole.parameters(), strict=True):
-        torch.testing.assert_close(found, expected)
+    for parameter, expected in zip(stopped.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(parameter, expected)
     schedule.step()
     before = [parameter.clone() for parameter in stopped.parameters()]
     walk(stopped, again)
-    assert all(torch.equal(found, old) for found, old in zip(stopped.parameters(), before, strict=True))
+    assert all(torch.equal(parameter, old) for parameter, old in zip(stopped.parameters(), before, strict=True))
 
 
-def test_a_frozen_trunk_leaves_muon_nothing() -> None:
+def test_frozen_trunk_needs_no_muon() -> None:
     parts = model()
     parts["trunk"].requires_grad_(False)
-    assert isinstance(of(parts, optimizer="muon"), AdamW)
+    assert isinstance(create(parts, optimizer="muon"), AdamW)
 
 
-def test_an_optimizer_by_another_name() -> None:
-    with pytest.raises(InputError, match="muon"):
-        Training(steps=1, optimizer="moun")  # pyright: ignore[reportArgumentType]
+def factors(schedule: Schedule, total: int, warmup: float = 0.1) -> list[float]:
+    training = Training(steps=total, schedule=schedule, warmup_ratio=warmup)
+    return [learning_rate_factor(training, step, total) for step in range(total)]
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "inverse_sqrt", "constant"])
+@pytest.mark.parametrize("total", [1, 2, 10, 1000])
+@pytest.mark.parametrize("warmup", [0.0, 0.1, 1.0])
+def test_learning_rate_rises_then_falls(schedule: Schedule, total: int, warmup: float) -> None:
+    curve = factors(schedule, total, warmup)
+    warmup_steps = max(round(warmup * total), 1)
+    assert curve[warmup_steps - 1] == max(curve) == 1
+    assert all(0 < factor <= 1 for factor in curve)
+    rising, falling = curve[:warmup_steps], curve[warmup_steps - 1 :]
+    assert rising == pytest.approx([(k + 1) / warmup_steps for k in range(warmup_steps)])
+    assert falling == sorted(falling, reverse=True)
+
+
+def test_cosine_schedule_equals_torch() -> None:
+    total, warmup_steps = 200, 20
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    reference = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total - warmup_steps)
+    expected: list[float] = []
+    for _ in range(total - warmup_steps):
+        expected.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        reference.step()
+    assert factors("cosine", total)[warmup_steps:] == pytest.approx(expected, abs=1e-6)
+    assert learning_rate_factor(Training(steps=total), total, total) == pytest.approx(0, abs=1e-12)
+
+
+def test_inverse_sqrt_halves_in_four_times_the_steps() -> None:
+    curve = factors("inverse_sqrt", 1000)
+    assert curve[399] / curve[99] == pytest.approx(0.5)
+    assert curve[899] / curve[99] == pytest.approx(1 / 3)
+    assert set(factors("constant", 50)[5:]) == {1.0}
