@@ -100,7 +100,7 @@ def test_matmul_near_float64(transposed: bool, onednn_shapes: Shapes) -> None:
 
 @pytest.mark.usefixtures("onednn_shapes")
 def test_onednn_weights_have_adjacent_rows() -> None:
-    """The fixture refuses other weights; a sliced input and an expanded gradient would lead to them."""
+    """Pass a sliced input and an expanded gradient; the fixture refuses weights without adjacent rows."""
     for layer in [Linear(8, out) for out in (6, 8, 24)]:
         layer(torch.randn(B, N, 8)[:, :1]).square().sum().backward()
         layer(torch.randn(B, N, 8)).sum().backward()

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -55,6 +57,7 @@ def test_dropout_eval_or_zero_is_identity() -> None:
     assert Dropout(0.0)(x) is x
 
 
-def test_dropout_invalid_p_refused() -> None:
-    with pytest.raises(InputError, match="dropout=1"):
-        Dropout(1.0)
+@pytest.mark.parametrize("p", [-0.1, 1.0, 2, math.nan])
+def test_dropout_p_outside_0_to_1_refused(p: float) -> None:
+    with pytest.raises(InputError, match=f"dropout={p}"):
+        Dropout(p)

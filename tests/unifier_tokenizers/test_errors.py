@@ -1,9 +1,7 @@
-import math
-
 import pytest
 
 from unifier_tokenizers import InputError
-from unifier_tokenizers.errors import check_choice, check_fraction, one_line
+from unifier_tokenizers.errors import check_choice, one_line
 
 
 @pytest.mark.parametrize(
@@ -23,10 +21,3 @@ def test_check_choice_lists_the_options() -> None:
     assert check_choice("level", "b", ("a", "b")) == "b"
     with pytest.raises(InputError, match=r"level 'c'.* a, b"):
         check_choice("level", "c", ("a", "b"))
-
-
-@pytest.mark.parametrize("value", [-0.1, 1.0, 2, math.nan])
-def test_check_fraction_outside_0_to_1_refused(value: float) -> None:
-    assert check_fraction("p", 0.5) == 0.5
-    with pytest.raises(InputError, match=f"dropout={value}"):
-        check_fraction("dropout", value)

@@ -175,13 +175,6 @@ def test_invalid_setting_refused(settings: dict[str, Any], message: str) -> None
         PatchTokenizer(**settings)
 
 
-def test_picture_beyond_learned_length_refused() -> None:
-    tokenizer = PatchTokenizer(D, length=3)
-    tokenizer.encode(pictures()[0])
-    with pytest.raises(InputError, match=r"5 .*3 learned.*length"):
-        tokenizer.encode(pictures()[3])
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 def test_fit_gives_channels_mean_0_and_std_1(channels: int) -> None:
     inputs: list[Tensor] = []

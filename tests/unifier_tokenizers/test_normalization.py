@@ -130,11 +130,6 @@ def test_fit_one_frame_is_finite_and_none_refused() -> None:
         norm.fit([])
 
 
-def test_unknown_kind_refused() -> None:
-    with pytest.raises(InputError, match="normalize 'batch'"):
-        FrameTokenizer(D, normalize="batch")  # pyright: ignore[reportArgumentType]
-
-
 def test_fit_is_saved_in_state_dict(colored: list[Audio]) -> None:
     fitted, fresh = make(normalize="band").fit(colored), make(normalize="band")
     fresh.load_state_dict(fitted.state_dict())

@@ -1,9 +1,11 @@
 import math
+from typing import Any
 
 import pytest
 import torch
 
 from unifier.nn.attention import apply_rope
+from unifier_tokenizers import Audio, FrameTokenizer, PatchTokenizer, SubwordTokenizer, Tokenizer, Vocabulary
 from unifier_tokenizers import positions as module
 from unifier_tokenizers.errors import InputError
 from unifier_tokenizers.positions import PositionalEncoding, PositionKind, rope_frequencies, sinusoidal_encoding
@@ -68,6 +70,26 @@ def test_shared_positions_encoded_once(kind: PositionKind, monkeypatch: pytest.M
     assert not torch.equal(unequal[2], equal[2])
 
 
+@pytest.mark.parametrize(
+    ("tokenizer", "longest", "longer"),
+    [
+        (SubwordTokenizer(Vocabulary.fit(["a girl run"], level="word"), D, positions="learned", length=4), 3, 4),
+        (PatchTokenizer(D, length=4), 13, 17),
+        (FrameTokenizer(D, win_length=0.016, hop_length=0.008, n_mels=20, positions="learned", length=4), 640, 768),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_encode_beyond_learned_length_refused(tokenizer: Tokenizer, longest: int, longer: int) -> None:
+    def raw(size: int) -> Any:
+        if isinstance(tokenizer, SubwordTokenizer):
+            return "girl " * size
+        return Audio(torch.randn(size), 16000) if size > 100 else torch.zeros(size, 1, 3)
+
+    tokenizer.encode(raw(longest))
+    with pytest.raises(InputError, match=r"5 .*axis 0\b.*4 learned.*length"):
+        tokenizer.encode(raw(longer))
+
+
 def test_check_beyond_learned_length_refused() -> None:
     encoding = PositionalEncoding("learned", D, (4, 5))
     encoding.check(torch.tensor([[3], [4]]))
@@ -75,11 +97,6 @@ def test_check_beyond_learned_length_refused() -> None:
         encoding.check(torch.tensor([[3], [5]]))
     assert "\n" not in str(error.value)
     PositionalEncoding("sinusoid", D, (4,)).check(torch.tensor([[1000]]))
-
-
-def test_unknown_kind_refused() -> None:
-    with pytest.raises(InputError, match="positions 'sine'"):
-        PositionalEncoding("sine", D, (4,))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("axes", [1, 2])

@@ -81,8 +81,20 @@ EMBED_FAULTS: dict[str, Fault] = {
     "scales by batch": (lambda embed, v, p: embed(v, p) * len(v), "a batch changes token . of example 0"),
     "only first": (lambda embed, v, p: embed(v, p)[:1], r"\(1, 5, 6\) .*\(3, 5, 6\)"),
     "writes to positions": (lambda embed, v, p: embed(v, p.clamp_(min=NO_POSITION)), "share their positions"),
+    "times zero": (lambda embed, v, p: embed(v, p) + embed.__self__.added * 0, "'added'"),
+    "fails on padding": (lambda embed, v, p: embed(v, p) + embed.__self__.added(p[:, 0]).mT, "IndexError"),
     "detached": (lambda embed, v, p: embed(v, p).detach(), "'shift'"),
 }
+
+
+ADDED_ATTRIBUTES: dict[str, Fault] = {
+    "fails on padding": (lambda: nn.Embedding(10, D), r"cannot embed example 0 .*IndexError"),
+    "times zero": (lambda: nn.Parameter(torch.ones(D, 1)), "'added'"),
+    "unused": (lambda: nn.Linear(2, D), "'added.weight'"),
+    "holds a function": (lambda: lambda x: x, "cannot be pickled"),
+    "holds a lock": (threading.Lock, "cannot be copied"),
+}
+"""Factories of an attribute `added`, and the message of the check that refuses it."""
 
 
 def smooth(values: Tensor) -> Tensor:
@@ -97,6 +109,8 @@ class Faulty(Correct):
     def __init__(self, fault: str) -> None:
         super().__init__()
         self.fault = fault
+        if fault in ADDED_ATTRIBUTES:
+            self.added = ADDED_ATTRIBUTES[fault][0]()
 
     def encode(self, raw: Any) -> Units:
         units = super().encode(raw)
@@ -134,30 +148,6 @@ class NoCoordinate(Correct):
         return super().position_values(units).masked_fill(units.positions == NO_POSITION, torch.nan)
 
 
-class FailsOnPadding(Correct):
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding(10, D)
-
-    def embed(self, values: Tensor, positions: Tensor) -> Tensor:
-        return super().embed(values, positions) + self.table(positions[:, 0]).mT
-
-
-class Unused(Correct):
-    def __init__(self) -> None:
-        super().__init__()
-        self.unused = nn.Linear(2, D)
-
-
-class TimesZero(Correct):
-    def __init__(self) -> None:
-        super().__init__()
-        self.ignored = nn.Parameter(torch.ones(D, 1))
-
-    def embed(self, values: Tensor, positions: Tensor) -> Tensor:
-        return super().embed(values, positions) + self.ignored * 0
-
-
 class IgnoresState(Correct):
     def load_state_dict(self, *_: Any, **__: Any) -> Any:
         pass
@@ -166,18 +156,6 @@ class IgnoresState(Correct):
 class UnreadableState(Correct):
     def get_extra_state(self) -> Any:
         return threading.Thread
-
-
-class HoldsFunction(Correct):
-    def __init__(self) -> None:
-        super().__init__()
-        self.function: Callable[[float], float] = lambda x: x
-
-
-class HoldsLock(Correct):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lock = threading.Lock()
 
 
 class ForgetsOffset(Correct):
@@ -199,19 +177,14 @@ class KeyHoldsTensor(Correct):
 
 
 FAULTY_CLASSES: dict[type[Correct], str] = {
-    FailsOnPadding: r"cannot embed example 0 .*IndexError",
-    Unused: "'unused.weight'",
-    TimesZero: "'ignored'",
     IgnoresState: "other tokens after .*loading",
     UnreadableState: "state_dict",
-    HoldsFunction: "cannot be pickled",
-    HoldsLock: "cannot be copied",
     ForgetsOffset: "other units once pickled",
     KeyHoldsTensor: r"encoding_key .*TypeError",
 }
 FAULTS = {
     name: message
-    for faults in (ENCODE_FAULTS, COORDINATE_FAULTS, EMBED_FAULTS)
+    for faults in (ENCODE_FAULTS, COORDINATE_FAULTS, EMBED_FAULTS, ADDED_ATTRIBUTES)
     for name, (_, message) in faults.items()
 }
 

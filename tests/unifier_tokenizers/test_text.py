@@ -216,13 +216,6 @@ def test_invalid_text_refused(raw: str, message: str, words: Vocabulary) -> None
         SubwordTokenizer(words, D).encode(raw)
 
 
-def test_text_beyond_learned_length_refused(words: Vocabulary) -> None:
-    tokenizer = SubwordTokenizer(words, D, positions="learned", length=4)
-    assert tokenizer("a girl run").shape == (D, 4)
-    with pytest.raises(InputError, match=r"5 .*4 learned.*length"):
-        tokenizer.encode("a girl run run")
-
-
 def test_vectors_of_other_vocabulary_refused(words: Vocabulary) -> None:
     with pytest.raises(InputError, match=f"{len(words) + 1} .* {len(words)} "):
         SubwordTokenizer(words, D, vectors=torch.randn(len(words) + 1, D))
