@@ -36,7 +36,7 @@ def check_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CheckSource
             assert (score_range.metric, score_range.chance) == ("accuracy", 100 / len(labels))
         for path in (tmp_path / "changed").rglob("*"):
             if path.suffix in HASHED_SUFFIXES:
-                path.write_bytes(path.read_bytes() + b"\0")
+                path.write_bytes(path.read_bytes() + (b"\n" if path.suffix == ".csv" else b"\0"))
         assert source.sha256 == moved.sha256 != changed.sha256
         if named:
             (tmp_path / "data" / "files").rename(tmp_path / "data" / source.name)

@@ -1,4 +1,4 @@
-"""CIFAR-10: the binary version's planes, the JPEG copy, and archives that are wrong."""
+"""CIFAR-10: the planes of the binary version, the JPEG copy, and damaged archives."""
 
 import gzip
 import io
@@ -7,7 +7,6 @@ import tarfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,89 +17,86 @@ from unifier.datasets.cifar10 import CIFAR10
 from unifier_tokenizers import InputError
 
 
-def cifar_records(count: int, seed: int) -> bytes:
-    """Records of CIFAR-10's binary version whose labels take turns, and whose planes tell label and channel."""
-    planes = (bytes([(10 * seed + number % 10 + 80 * k) % 256]) * 1024 for number in range(count) for k in range(3))
-    return b"".join(
-        bytes([number % 10]) + red + green + blue
-        for number, (red, green, blue) in enumerate(zip(*[planes] * 3, strict=True))
-    )
+def binary_records(count: int, seed: int) -> bytes:
+    """Return records whose labels take turns and whose planes depend on label and channel."""
+    records = bytearray()
+    for number in range(count):
+        planes = (bytes([(10 * seed + number % 10 + 80 * channel) % 256]) * 1024 for channel in range(3))
+        records += bytes([number % 10]) + b"".join(planes)
+    return bytes(records)
 
 
-def packed(path: Path, contents: Mapping[str, bytes]) -> None:
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w") as archive:
+def write_archive(path: Path, contents: Mapping[str, bytes]) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, content in contents.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-    content = whole.getvalue()
+    content = buffer.getvalue()
     path.write_bytes(lzma.compress(content) if path.suffix == ".xz" else gzip.compress(content, mtime=0))
 
 
-def cifar10(folder: Path) -> CIFAR10:
-    folder.mkdir()
-    files = {f"data_batch_{number}": cifar_records(20, number) for number in range(1, 6)}
-    contents = {f"cifar-10-batches-bin/{name}.bin": content for name, content in reversed(files.items())}
-    contents |= {"cifar-10-batches-bin/test_batch.bin": cifar_records(10, 6), "cifar-10-batches-bin/readme.html": b"x"}
-    packed(folder / "cifar-10-binary.tar.gz", contents)
+def binary_source(folder: Path) -> CIFAR10:
+    folder.mkdir(parents=True)
+    batches = {
+        f"cifar-10-batches-bin/data_batch_{number}.bin": binary_records(20, number) for number in range(5, 0, -1)
+    }
+    rest = {"cifar-10-batches-bin/test_batch.bin": binary_records(10, 6), "cifar-10-batches-bin/readme.html": b"x"}
+    write_archive(folder / "cifar-10-binary.tar.gz", batches | rest)
     return CIFAR10(data=folder)
 
 
-def cifar10_jpg(folder: Path) -> CIFAR10:
-    folder.mkdir()
+def jpeg_source(folder: Path) -> CIFAR10:
+    folder.mkdir(parents=True)
     for split, count in (("train", 12), ("test", 2)):
         contents: dict[str, bytes] = {}
-        for label in CIFAR10.labels:
+        for index, label in enumerate(CIFAR10.labels):
             for number in range(count):
-                picture = io.BytesIO()
-                Image.new("RGB", (32, 32), (number, 0, CIFAR10.labels.index(label))).save(picture, "JPEG")
-                contents[f"{split}/{label}/{number:04}.jpg"] = picture.getvalue()
-        packed(folder / f"{split}.tar.xz", contents)
+                image = io.BytesIO()
+                Image.new("RGB", (32, 32), (number, 0, index)).save(image, "JPEG")
+                contents[f"{split}/{label}/{number:04}.jpg"] = image.getvalue()
+        write_archive(folder / f"{split}.tar.xz", contents)
     return CIFAR10(jpeg=True, data=folder)
 
 
-@pytest.mark.parametrize("make", [cifar10, cifar10_jpg])
-def test_the_contract(make: Callable[[Path], Any], keeps_the_contract: Callable[..., None]) -> None:
-    keeps_the_contract(make, named=make is cifar10)
+@pytest.mark.parametrize("make", [binary_source, jpeg_source])
+def test_cifar10_keeps_contract(make: Callable[[Path], CIFAR10], check_source: Callable[..., None]) -> None:
+    check_source(make, named=make is binary_source)
 
 
-def test_cifar10s_planes_become_pixels(tmp_path: Path) -> None:
-    source = cifar10(tmp_path / "data")
+def test_binary_planes_become_pixels(tmp_path: Path) -> None:
+    source = binary_source(tmp_path / "data")
     assert {name: len(source.split(name)) for name in SPLITS} == {"train": 90, "val": 10, "test": 10}
     assert Counter(example.target for example in source.split("val")) == dict.fromkeys(source.labels, 1)
-    for number, (picture, target) in enumerate(source.split("test")):
-        assert (picture.shape, picture.dtype, target) == ((32, 32, 3), np.uint8, source.labels[number])
-        assert (picture == [60 + number, 140 + number, 220 + number]).all()
-    first = [example.input[0, 0, 0] // 10 for example in source.split("train")]
-    assert first == sorted(first), "batches are read by number, wherever they lie in the archive"
+    for number, (image, target) in enumerate(source.split("test")):
+        assert (image.shape, image.dtype, target) == ((32, 32, 3), np.uint8, source.labels[number])
+        assert (image == [60 + number, 140 + number, 220 + number]).all()
+    batches = [example.input[0, 0, 0] // 10 for example in source.split("train")]
+    assert batches == sorted(batches), "batches are read by number, not by their order in the archive"
 
 
-def test_cifar10s_jpeg_copy(tmp_path: Path) -> None:
-    source = cifar10_jpg(tmp_path / "data")
+def test_jpeg_copy_is_read_by_class(tmp_path: Path) -> None:
+    source = jpeg_source(tmp_path / "data")
     assert source.name == "cifar10_jpg"
     assert {name: len(source.split(name)) for name in SPLITS} == {"train": 110, "val": 10, "test": 20}
-    for picture, target in source.split("test"):
-        assert (picture.shape, picture.dtype) == ((32, 32, 3), np.uint8)
-        assert abs(int(picture[0, 0, 2]) - source.labels.index(target)) <= 2
+    for image, target in source.split("test"):
+        assert (image.shape, image.dtype) == ((32, 32, 3), np.uint8)
+        assert abs(int(image[0, 0, 2]) - source.labels.index(target)) <= 2
 
 
 @pytest.mark.parametrize(
-    ("contents", "said"),
-    [
-        ({"data_batch_1.bin": b"\0" * 3072}, "batches of records of 3073 bytes are expected"),
-        ({"data_batch_1.bin": b"\x0a" * 3073}, "holds label 10: there are 10, from 0"),
-        ({"other": b""}, "batches of records"),
-    ],
+    ("contents", "message"),
+    [({"data_batch_1.bin": b"\0" * 3072}, "3073"), ({"data_batch_1.bin": b"\x0a" * 3073}, "10"), ({"x": b""}, "3073")],
 )
-def test_a_cifar10_that_is_none(tmp_path: Path, contents: dict[str, bytes], said: str) -> None:
-    packed(tmp_path / "cifar-10-binary.tar.gz", contents)
-    with pytest.raises(InputError, match=said):
+def test_binary_archive_is_refused(tmp_path: Path, contents: dict[str, bytes], message: str) -> None:
+    write_archive(tmp_path / "cifar-10-binary.tar.gz", contents)
+    with pytest.raises(InputError, match=f"cifar-10-binary.*{message}"):
         CIFAR10(data=tmp_path).split("train")
 
 
-def test_cifar10s_copy_with_another_class(tmp_path: Path) -> None:
-    cifar10_jpg(tmp_path / "data")
-    packed(tmp_path / "data" / "test.tar.xz", {"test/fish/1.jpg": b""})
-    with pytest.raises(InputError, match=r"no class \(.*fish/1.jpg\) 'fish': choose one of airplane"):
+def test_jpeg_copy_refuses_unknown_class(tmp_path: Path) -> None:
+    jpeg_source(tmp_path / "data")
+    write_archive(tmp_path / "data" / "test.tar.xz", {"test/fish/1.jpg": b""})
+    with pytest.raises(InputError, match=r"fish/1\.jpg.*'fish'.*airplane"):
         CIFAR10(jpeg=True, data=tmp_path / "data").split("test")

@@ -13,7 +13,7 @@ from PIL import Image
 from unifier import ClassificationHead, Experiment, Source, Task, Training, Transformer, run
 from unifier.augmentation.audio import augment_audio
 from unifier.config import load_experiment
-from unifier.data.dataloader import Augment
+from unifier.data.dataloader import Augmentation
 from unifier.data.source import SPLITS
 from unifier.datasets.audio_folder import AudioFolder
 from unifier.datasets.image_folder import ImageFolder
@@ -27,7 +27,7 @@ RATES = (8000, 11025, 22050, 44100, 44101, 48000, 96000)
 
 
 def trained(
-    source: Source, labels: tuple[str, ...], tokenizer: Tokenizer, out: Path, augment: Augment | None = None
+    source: Source, labels: tuple[str, ...], tokenizer: Tokenizer, out: Path, augment: Augmentation | None = None
 ) -> Result:
     def odd_files() -> Experiment:
         task = Task(source, tokenizer, ClassificationHead(labels, 8), augmentation=augment)
