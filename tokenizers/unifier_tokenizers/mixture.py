@@ -90,7 +90,7 @@ class Mixture(Tokenizer):
         return columns
 
     def position_values(self, units: Units) -> Tensor:
-        """Return the index of each token (1, N), because the members' units have no common measure."""
+        """Return the index of each token (1, N), because the members measure positions in different units."""
         return torch.arange(units.values.shape[-1])[None].float()
 
 

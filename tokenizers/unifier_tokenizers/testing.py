@@ -24,7 +24,7 @@ class ContractError(Exception):
 
 
 def check_tokenizer(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that a tokenizer keeps the contract on raw examples; the tokenizer itself does not change.
+    """Check that a tokenizer keeps the contract on raw examples; the tokenizer is not modified.
 
     Args:
         tokenizer: The tokenizer.

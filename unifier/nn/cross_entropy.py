@@ -121,7 +121,7 @@ def _chunk_loss(
 
 
 def _symmetric_divergence(log_probs: Tensor, probs: Tensor, factor: float) -> tuple[Tensor, Tensor]:
-    """Return `factor` times KL(p, q) + KL(q, p), summed over rows, and the probabilities plus its gradient.
+    """Return `factor` times KL(p, q) + KL(q, p), summed over rows, and the sum of its gradient and the probabilities.
 
     The gradient on the logits of p is p (log p - log q - KL(p, q)) + p - q. That of q has p and q exchanged.
 

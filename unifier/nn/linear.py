@@ -95,7 +95,7 @@ def has_onednn(dtype: torch.dtype) -> bool:
 
 @cache
 def mkl_skips_avx512() -> bool:
-    """Return True if this CPU has AVX-512 and MKL leaves it unused, as MKL does on all but Intel CPUs."""
+    """Return True if this CPU has AVX-512 but MKL does not use it; MKL uses it on Intel CPUs only."""
     capabilities = torch.cpu.get_capabilities()
     return capabilities.get("avx512_f", False) and not capabilities.get("cpu_name", "").startswith("Intel")
 
