@@ -71,7 +71,7 @@ def double(operator: Any) -> torch.Tensor:
         ("missing._missing.out", [2.0, 2.0], False),
     ],
 )
-def test_find_private_op_missing_or_changed_is_none(path: str, expected: list[float], available: bool) -> None:
+def test_find_private_op_refuses_changed_ones(path: str, expected: list[float], available: bool) -> None:
     assert (find_private_op(path, double, torch.tensor(expected)) is not None) == available
 
 

@@ -37,7 +37,7 @@ def test_none_changes_nothing() -> None:
     assert torch.equal(PositionalEncoding("none", D, (N,))(columns, torch.arange(N).expand(2, 1, N)), columns)
 
 
-def test_learned_is_vector_per_coordinate_and_axis() -> None:
+def test_learned_vector_per_coordinate() -> None:
     encoding = PositionalEncoding("learned", D, (4, 5))
     positions = torch.tensor([[0, 0, 3, NO_POSITION, 0], [0, 4, 4, NO_POSITION, 0]])
     vectors = encoding(torch.zeros(1, D, 5), positions[None])[0]

@@ -186,7 +186,7 @@ def test_subwords_keep_contract(level: Level, kind: PositionKind) -> None:
 
 
 @pytest.mark.parametrize("width", [D, D + 3, D - 4])
-def test_preset_vectors_keep_contract_and_stay_fixed(width: int, words: Vocabulary) -> None:
+def test_preset_vectors_keep_contract_fixed(width: int, words: Vocabulary) -> None:
     vectors = torch.randn(len(words), width)
     tokenizer = SubwordTokenizer(words, D, positions="none", vectors=vectors)
     check_tokenizer(tokenizer, TEXTS)

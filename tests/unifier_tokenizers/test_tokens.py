@@ -26,7 +26,7 @@ def test_pad_columns_keeps_examples_under_mask(rows: tuple[int, ...], dtype: tor
         assert not mask[b, len(units.positions[0]) :].any(), "padding must be on the right"
 
 
-def test_constant_batch_known_by_values_or_strides() -> None:
+def test_constant_known_by_values_or_strides() -> None:
     row, meta = torch.arange(4), torch.empty(4, device="meta")
     assert is_batch_constant(row.repeat(3, 1))
     assert not is_batch_constant(torch.stack([row, row + 1]))
