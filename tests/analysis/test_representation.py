@@ -80,7 +80,7 @@ def test_common_part_is_beyond_chance(measure: SimilarityFn, pair: tuple[Tensor,
 
 
 def test_chance_of_cka_is_the_product_of_traces(pair: tuple[Tensor, Tensor]) -> None:
-    """The mean over all permutations of the inner product of two centered matrices is known in closed form."""
+    # This is the mean over all permutations of the inner product of two centered matrices.
     first, second = map(similarity_matrix, pair)
     expected = float(first.trace() * second.trace() / (E - 1))
     assert compare(similarity_matrix, *pair, permutations=3000).chance == pytest.approx(expected, rel=0.03)

@@ -68,7 +68,7 @@ def test_loss_and_predictions_ignore_the_batch(
 
 
 def test_classification_loss_is_smoothed(tokens: Tokens) -> None:
-    """The true label has the share 1 - e, and all labels share e (Szegedy et al. 2016, section 7)."""
+    """Compare with Szegedy et al. 2016, section 7: the true label has the share 1 - e, and all labels share e."""
     head, target = ClassificationHead(LABELS, D, label_smoothing=0.3), [0, 2, 1]
     expected = 0.0
     for prediction, label in zip(head.predict(tokens), target, strict=True):
@@ -199,7 +199,7 @@ def test_tags_count_as_one_target_token() -> None:
 def test_wrong_target_is_refused(head_class: HeadClass, target: Any) -> None:
     value = target[-1] if isinstance(target, list) else target
     with pytest.raises(InputError, match=repr(value).replace("[", r"\[")):
-        head_class(LABELS, D).encode(target)
+        head_class(LABELS, D).encode(target)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

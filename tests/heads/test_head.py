@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head, check_metrics, check_predictions, mean_score_percent
 from unifier_tokenizers import InputError, Tokens
 
@@ -78,9 +77,3 @@ def test_mean_score_is_a_mean_of_percentages() -> None:
     assert mean_score_percent([(math.nan, 1.0), (0.7, 1.0)]) == pytest.approx(70)
     assert mean_score_percent([(-3.0, None)]) == -3
     assert math.isnan(mean_score_percent([(math.nan, None)]))
-
-
-def test_default_description_is_str() -> None:
-    assert FakeHead().describe(3) == "3"
-    assert FakeHead().signatures == {}
-    assert ClassificationHead(("a", "b"), 4).describe(torch.tensor([0.25, 0.75])) == "b (75%)"

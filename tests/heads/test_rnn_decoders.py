@@ -89,16 +89,6 @@ def test_luong_scores_equal_the_formulas(score: ScoreFunction, vocabulary: Vocab
 
 
 @torch.no_grad()
-def test_local_attention_in_a_wide_window_is_global(vocabulary: Vocabulary, tokens: Tokens) -> None:
-    local, full = (LuongHead(vocabulary, D, depth=1, span=span, window=2) for span in ("local", "global"))
-    randomize(local)
-    full.eval().load_state_dict({k: v for k, v in local.state_dict().items() if not k.startswith("center")})
-    assert (local.hidden_states(tokens, IDS) - full.hidden_states(tokens, IDS)).abs().max() > 1e-2
-    local.window = 1e6
-    torch.testing.assert_close(local.hidden_states(tokens, IDS), full.hidden_states(tokens, IDS))
-
-
-@torch.no_grad()
 def test_local_attention_is_a_gaussian_window(vocabulary: Vocabulary, random_tokens: Callable[..., Tokens]) -> None:
     head = LuongHead(vocabulary, D, depth=1, score="dot", span="local", window=4).eval()
     assert head.center is not None

@@ -93,7 +93,7 @@ def test_neighbors_share_a_memory(head: TranslationHead, tokens: Tokens, ids: Te
 
 
 def test_shared_embedding_is_one_parameter(vocabulary: Vocabulary) -> None:
-    """The tokenizer, the decoder's input and the projection use the same table, also after a copy."""
+    """Tokenizer, decoder input and projection use the same table, also after a copy."""
 
     def embed(tokenizer: SubwordTokenizer, text: str) -> Tokens:
         values, positions, mask = pad_columns([tokenizer.encode(text)])

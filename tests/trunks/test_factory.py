@@ -147,7 +147,7 @@ def test_timm_weights_arrive_once_from_the_seed() -> None:
     ],
 )
 def test_unsupported_timm_model_is_refused(name: str, part: str) -> None:
-    """The model is refused before its weights are downloaded, which tests cannot do."""
+    """Refuse the model before its weights are downloaded, since tests cannot download."""
     with pytest.raises(InputError, match=f"^.*{name}.*{part}.*$"):
         load_timm_trunk(name)
 

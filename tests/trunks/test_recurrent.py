@@ -25,12 +25,11 @@ def test_layer_equals_torch_rnn_and_residual(cell: Cell, random_tokens: Callable
 
 @pytest.mark.parametrize("bidirectional", [True, False])
 def test_lstm_forget_bias_starts_at_1(bidirectional: bool) -> None:
-    """The second of torch's four gates is the forget gate."""
     layers = rnn_layers("lstm", 3, D, 2, bidirectional=bidirectional)
     biases = {name: bias.unflatten(0, (4, D)) for name, bias in layers.named_parameters() if "bias" in name}
     sums = [biases[name] + biases[name.replace("ih", "hh")] for name in biases if "ih" in name]
     assert len(sums) == (4 if bidirectional else 2)
-    for input_gate, forget_gate, *_ in sums:
+    for input_gate, forget_gate, *_ in sums:  # The second of torch's four gates is the forget gate.
         assert torch.equal(forget_gate, torch.ones(D))
         assert not torch.equal(input_gate, torch.ones(D))
 

@@ -99,7 +99,7 @@ def test_weights_depend_on_the_seed_alone(name: str, mode: AttentionMode) -> Non
 
 
 def test_isolated_seed_restores_every_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The accelerator's stream must not be reset either, as torch.manual_seed would do."""
+    """Check the accelerator's stream too, which torch.manual_seed would reset."""
     torch.manual_seed(5)
     fresh, accelerator_seeds = torch.get_rng_state(), list[int]()
     torch.rand(3)
