@@ -145,9 +145,12 @@ def two_tasks() -> dict[str, EncodedSplit]:
     return {"a": split_of(draw_lengths(30, 10)), "b": split_of(draw_lengths(50, 30))}
 
 
-@pytest.mark.parametrize("steps", [1, 7, 500])
-def test_budget_in_steps(steps: int) -> None:
-    batches = loader({"a": split_of(draw_lengths(30, 10))}, steps=steps)
+@pytest.mark.parametrize(
+    ("budget", "steps"),
+    [({"steps": 1}, 1), ({"steps": 500}, 500), ({"steps": 3, "tokens": 1e6}, 3), ({"steps": 1e6, "tokens": 1}, 1)],
+)
+def test_first_budget_ends_the_run(budget: dict[str, float], steps: int) -> None:
+    batches = loader({"a": split_of(draw_lengths(30, 10))}, **budget)
     assert len(batches) == len(list(batches)) == steps
 
 
@@ -198,12 +201,6 @@ def test_loader_without_budget_has_no_end() -> None:
     assert len(list(islice(batches, 500))) == 500
     with pytest.raises(TypeError, match="no length"):
         len(batches)
-
-
-def test_smallest_budget_ends_the_run() -> None:
-    splits = {"a": split_of(draw_lengths(30, 10))}
-    assert len(loader(splits, steps=3, tokens=10**6)) == 3
-    assert len(loader(splits, steps=10**6, tokens=1)) == 1
 
 
 def test_padding_is_counted() -> None:

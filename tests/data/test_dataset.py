@@ -17,15 +17,7 @@ from torch.utils.data import TensorDataset
 from unifier.data.cache import fit_once
 from unifier.data.dataset import Examples, LabeledFile, Subset, from_files, open_split
 from unifier.data.prepare import sha256_of
-from unifier.data.source import (
-    Example,
-    ScoreRange,
-    Split,
-    SplitName,
-    describe_example,
-    readable_examples,
-    target_of,
-)
+from unifier.data.source import Example, ScoreRange, Split, SplitName, describe_example, readable_examples, target_of
 from unifier.data.statistics import median_duration, median_side
 from unifier.datasets.digits import Digits
 from unifier.datasets.grammar import GrammarPairs

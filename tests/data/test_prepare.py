@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from random import Random
 from typing import Any, final
 
@@ -13,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unifier.comparison import Comparison
 from unifier.data import prepare
 from unifier.data.dataset import Subset
 from unifier.data.prepare import EncodedTask, describe_data, prepare_task
@@ -22,7 +20,6 @@ from unifier.datasets.digits import Digits
 from unifier.datasets.grammar import GrammarPairs
 from unifier.experiment import Experiment, Task, Training
 from unifier.heads.classification import ClassificationHead
-from unifier.launch import run
 from unifier.training.fit import encode_tasks
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer, Tokenizer, Units
@@ -103,18 +100,13 @@ def test_invalid_score_range_is_refused_first() -> None:
     assert encoded == {}
 
 
-@final
-class Redrawn:
-    """Digits in an order that each call draws."""
-
-    name = "redrawn"
-
-    def split(self, name: SplitName) -> Sequence[Example]:
-        rows = [Example(torch.ones(2, 3), "ab"[k % 2]) for k in range(40)]
-        return Random().sample(rows, len(rows))
-
-
 def test_split_redrawn_at_each_call_is_refused() -> None:
+    class Redrawn:
+        name = "redrawn"
+
+        def split(self, name: SplitName) -> Sequence[Example]:
+            return Random().sample(examples(*[torch.ones(2, 3)] * 40), 40)
+
     with pytest.raises(InputError, match=r'redrawn: split\("train"\)'):
         prepared(Redrawn())
 
@@ -239,44 +231,3 @@ def test_hash_is_equal_in_every_process() -> None:
     first, second = hashes(0)
     assert first != second
     assert hashes(1) == [first, second]
-
-
-def pictures(name: str, patch: int) -> Experiment:
-    source = Digits(val=20, test=20)
-    task = Task(source, PatchTokenizer(8, patch=patch, channels=1), ClassificationHead(source.labels, 8))
-    training = Training(steps=2, batch_tokens=128, num_validations=1, num_workers=0)
-    return Experiment(Transformer(8, 1, 2, 8), {name: task}, training, name=name)
-
-
-def fine(*, patch: int = 2) -> Experiment:
-    return pictures("fine", patch)
-
-
-def coarse() -> Experiment:
-    return pictures("coarse", 4)
-
-
-@pytest.mark.parametrize("modes", [("solo",), ("joint",), ("solo", "joint")], ids="-".join)
-@pytest.mark.usefixtures("undrawn")
-def test_comparison_encodes_each_task_once(modes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    described: list[str] = []
-
-    def describe(source: Any, skipped: Any) -> dict[str, Any]:
-        described.append(source.name)
-        return describe_data(source, skipped)
-
-    def study() -> Comparison:
-        return Comparison("study", [fine, coarse], seeds=(0, 1), modes=modes, budget_unit="steps")
-
-    monkeypatch.setattr(prepare, "describe_data", describe)
-    run(study, out=tmp_path, track="off")
-    assert len(described) == 2
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_comparison_encodes_each_setting(tmp_path: Path) -> None:
-    def varied() -> Comparison:
-        return Comparison("varied", [fine, coarse], modes=("joint",), budget_unit="steps", grid={"patch": (2, 4)})
-
-    costs = [result.task_budgets["fine"] for result in run(varied, out=tmp_path, track="off")]
-    assert [cost["tokens"] / cost["examples"] for cost in costs] == [16, 4]

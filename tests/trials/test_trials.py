@@ -15,6 +15,8 @@ from torch import Tensor
 
 from unifier import Comparison, Experiment, run
 from unifier.comparison import MatchUnit
+from unifier.data import prepare
+from unifier.data.prepare import describe_data
 from unifier.data.source import Example, SplitName
 from unifier.datasets.digits import Digits
 from unifier.experiment import Task, Training
@@ -327,3 +329,31 @@ def test_pretrained_trunk_has_no_random_control() -> None:
     assert solo.trunk.pretrained
     with pytest.raises(InputError, match="pretrained"):
         build(Comparison("study", [pretrained, coarse], modes=("transfer",), budget_unit="steps"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("modes", [("solo",), ("joint",), ("solo", "joint")], ids="-".join)
+def test_each_task_is_encoded_once(modes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    described: list[str] = []
+
+    def describe(source: Any, skipped: Any) -> dict[str, Any]:
+        described.append(source.name)
+        return describe_data(source, skipped)
+
+    monkeypatch.setattr(prepare, "describe_data", describe)
+    runner = TrialRunner(
+        Comparison("once", [fine, coarse], seeds=(0, 1), modes=modes, budget_unit="steps"),
+        RunContext(tmp_path, "once", wandb="off"),
+    )
+    for trial in plan_trials(runner.comparison):
+        runner.run(trial, tmp_path)
+    assert sorted(described) == ["coarse", "fine"]
+
+
+@pytest.mark.slow
+def test_changed_setting_is_encoded_again(tmp_path: Path) -> None:
+    def varied() -> Comparison:
+        return Comparison("varied", [fine, coarse], modes=("joint",), budget_unit="steps", grid={"patch": (2, 4)})
+
+    costs = [result.task_budgets["fine"] for result in run(varied, out=tmp_path, track="off")]
+    assert [cost["tokens"] / cost["examples"] for cost in costs] == [16, 4]
