@@ -1,14 +1,13 @@
-"""The command line: what it prints, what it returns, and how a run is stopped and resumed."""
+"""The command line: its output, its exit status, and how a run is interrupted and resumed."""
 
 import csv
 import errno
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +16,40 @@ import pytest
 import torch
 
 from unifier.cli import main
+from unifier.training import fit
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-EXPERIMENT = '''
+RECIPE = '''
 """Digits, and a comparison."""
-from unifier import Task, ClassificationHead, Comparison, Experiment, Training, Transformer
-from unifier.data.embedded import Digits
+import signal
+
+from unifier import ClassificationHead, Comparison, Experiment, Task, Training, Transformer
+from unifier.datasets.digits import Digits
 from unifier_tokenizers import PatchTokenizer
 
-def small_study(*, steps: int = 4, dim: int = 8, validations: int = 2) -> Experiment:
-    """A few digits."""
+def small_study(*, steps: int = 4, dim: int = 8, validations: int = 1, ctrl_c: int = 0, times: int = 1) -> Experiment:
+    """A few digits.
+
+    Args:
+        ctrl_c: The training step in which Ctrl-C is pressed; 0 is none.
+    """
     source = Digits(val=100, test=100)
     task = Task(source, PatchTokenizer(dim, channels=1), ClassificationHead(source.labels, dim))
     training = Training(steps=steps, batch_tokens=128, num_validations=validations)
-    return Experiment(Transformer(dim, 1, 2, 8, dropout=0.2), {"digits": task}, training, name="small_study")
+    trunk, left = Transformer(dim, 1, 2, 8, dropout=0.2), [ctrl_c]
+
+    def press(trunk, tokens, answer):
+        left[0] -= trunk.training and len(tokens[0].mask) > 1
+        if left[0] == 0 and ctrl_c:
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+
+    trunk.register_forward_hook(press)
+    return Experiment(trunk, {"digits": task}, training)
 
 def breaking(*, steps: int = 4) -> Experiment:
-    """Stops being well in its second step."""
+    """Fails in its first step."""
     experiment = small_study(steps=steps)
     experiment.trunk.register_forward_hook(fail)
     return experiment
@@ -43,308 +58,336 @@ def fail(trunk, tokens, answer):
     if trunk.training and len(tokens[0].mask) > 1:
         raise ConnectionError("the hook breaks")
 
-def pair(*, seeds: tuple[int, ...] = (0,)) -> Comparison:
-    """One that breaks and one that does not."""
-    return Comparison("pair", [breaking, small_study], settings={"steps": 2}, match="steps", seeds=seeds)
+def pair(*, steps: int = 2, seeds: tuple[int, ...] = (0,)) -> Comparison:
+    """One experiment fails, the other does not."""
+    return Comparison("pair", [breaking, small_study], settings={"steps": steps}, budget_unit="steps", seeds=seeds)
+
+def terminated() -> Experiment:
+    signal.raise_signal(signal.SIGTERM)
+    return small_study()
 '''
+LONG = ["steps=60", "validations=6"]
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("study") / "small_study.py"
-    path.write_text(EXPERIMENT)
+    path.write_text(RECIPE)
     return path
+
+
+def run(experiment: Path | str, *arguments: str) -> int:
+    """Run the command `run` without tracking, and return its exit status."""
+    return main(["run", str(experiment), *arguments, "--track", "off"])
 
 
 def last_line(text: str) -> Path:
     return Path(text.rstrip("\n").rpartition("\n")[2])
 
 
-def result(folder: Path) -> dict[str, Any]:
+def read_result(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "result.json").read_text())
 
 
-def weights(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:
-    return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
-
-
-def test_a_run_prints_its_scores_and_at_last_its_folder(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["run", str(file), "--out", str(tmp_path), "steps=3", "--track", "off", "seed=5"]) == 0
+def test_run_prints_scores_and_folder(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(file, "--out", str(tmp_path), "steps=3", "seed=5") == 0
     printed = capsys.readouterr()
     folder = last_line(printed.out)
     assert folder.parent == tmp_path / "small_study"
-    found = result(folder)
-    assert (found["seed"], found["settings"]) == (5, {"steps": 3, "dim": 8, "num_validations": 2})
-    assert f"accuracy {found['metrics']['test/digits/accuracy']:.2f}" in printed.out
+    result = read_result(folder)
+    assert (result["seed"], result["settings"]["steps"], result["settings"]["dim"]) == (5, 3, 8)
+    assert f"accuracy {result['metrics']['test/digits/accuracy']:.2f}" in printed.out
     assert "Traceback" not in printed.err
 
     page = folder / "report.html"
-    whole = page.read_text()
-    assert "unifier run small_study.py steps=3 dim=8 num_validations=2 seed=5\n" in whole
+    text = page.read_text()
+    assert f"unifier run {file} steps=3 dim=8" in text
     page.write_text("overwritten")
     assert main(["report", str(folder)]) == 0
-    assert page.read_text() == whole
+    assert page.read_text() == text
     assert last_line(capsys.readouterr().out) == page
 
 
-def test_settings_before_after_and_between_options_are_the_same(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = ["--out", str(tmp_path), "--track", "off"]
+def test_settings_may_stand_anywhere(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--out", str(tmp_path)]
     for arguments in (["steps=2", "dim=4", *out], ["steps=2", *out, "dim=4"], [*out, "steps=2", "dim=4"]):
-        assert main(["run", str(file), *arguments]) == 0
-        assert result(last_line(capsys.readouterr().out))["settings"] == {"steps": 2, "dim": 4, "num_validations": 2}
+        assert run(file, *arguments) == 0
+        settings = read_result(last_line(capsys.readouterr().out))["settings"]
+        assert (settings["steps"], settings["dim"]) == (2, 4)
 
 
-def test_show_prints_every_stop_and_trains_nothing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_stages_and_settings(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(file), "dim=16"]) == 0
-    printed = capsys.readouterr().out
-    for said in (
-        "experiment small_study",
-        "task digits",
-        "values (..., N)            16 x 4 uint8",  # four patches of 4 x 4 pixels
-        "positions (A, N)           2 x 4 int64",
-        "matrix (B, D, N)           1 x 16 x 4 float32",
-        "trunk: Transformer         1 x 16 x 4 float32",
+    printed = " ".join(capsys.readouterr().out.split())
+    for text in (
+        "experiment small_study task digits",
+        "values (..., N) 16 x 4 uint8",  # The example has four patches of 4 x 4 pixels.
+        "positions (A, N) 2 x 4 int64",
+        "matrix (B, D, N) 1 x 16 x 4 float32",
+        "trunk: Transformer 1 x 16 x 4 float32",
         "target: ClassificationHead 1 int64",
-        "loss, untrained",
+        "dim int 16",
+        "ctrl_c int 0 The training step",
     ):
-        assert said in printed
+        assert text in printed
     assert main(["show", f"{file}:pair"]) == 0
     assert "comparison pair: seeds 0" in capsys.readouterr().out
     assert not (file.parent / "runs").exists()
 
 
-def test_list_names_what_there_is(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for what, name in (("tokenizers", "mixture"), ("heads", "translation"), ("sources", "digits"), (str(file), "pair")):
+def test_help_of_a_file_lists_its_settings(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["run", str(file), "--help"], ["run", f"{file}:small_study", "dim=3", "-h", "--out", "x"]):
+        assert main(arguments) == 0
+        printed = capsys.readouterr().out
+        assert "--resume RUN" in printed
+        assert "The training step in which Ctrl-C is pressed" in printed
+    assert main(["show", "pictures", "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert "learning_rate" in printed
+    assert "adamw | muon" in printed
+    with pytest.raises(SystemExit) as exit_info:
+        main(["run", "--help"])
+    assert exit_info.value.code == 0
+    assert "--resume RUN" in capsys.readouterr().out
+
+
+def test_list_names_plugins_recipes_and_experiments(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = {"tokenizers": "mixture", "heads": "translation", "sources": "digits", str(file): "pair"}
+    for what, name in {**names, "pictures": "pictures:pictures"}.items():
         assert main(["list", what]) == 0
         assert name in capsys.readouterr().out
     assert main(["list"]) == 0
-    assert capsys.readouterr().out.startswith("tokenizers: ")
-
-
-def test_what_is_not_there_to_list_is_told_what_is(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = capsys.readouterr().out
+    assert printed.startswith("tokenizers: ")
+    assert "\n  pictures " in printed
     assert main(["list", "head"]) == 2
-    said = capsys.readouterr().err
-    assert said == "unifier: head: no such file; list a file with experiments, or tokenizers, heads, sources\n"
+    assert "head: " in capsys.readouterr().err
 
 
-def test_a_run_that_breaks_prints_why_and_its_folder(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["run", f"{file}:breaking", "--out", str(tmp_path), "--track", "off"]) == 1
+def test_module_runs_and_prints_its_version() -> None:
+    command = [sys.executable, "-m", "unifier", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.startswith("unifier ")
+
+
+def test_no_command_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "COMMAND" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["fly"], ["run"], ["run", "x.py", "--fast"], ["report", "here", "dim=3"]])
+def test_unknown_arguments_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        main(arguments)
+    assert exit_info.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("unifier")
+    assert error.count("\n") == 1
+    assert "key=value" not in error, "settings are not required"
+
+
+def test_failed_run_prints_traceback_and_folder(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(f"{file}:breaking", "--out", str(tmp_path)) == 1
     printed = capsys.readouterr()
     assert "Traceback" in printed.err
     assert "the hook breaks" in printed.err
-    assert result(last_line(printed.out))["status"] == "failed"
+    assert read_result(last_line(printed.out))["status"] == "failed"
 
 
 @pytest.mark.parametrize("name", ["small_study", "pair"])
-def test_the_folder_is_printed_last_where_the_disk_is_full(
+def test_full_disk_ends_in_a_line_and_the_folder(
     name: str, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any, **__: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(pl.Trainer, "save_checkpoint", full)
-    settings = ["steps=2"] if name == "small_study" else []
-    assert main(["run", f"{file}:{name}", *settings, "--out", str(tmp_path), "--track", "off"]) == 2
+    monkeypatch.setattr(pl.Trainer, "save_checkpoint", fail)
+    assert run(f"{file}:{name}", "steps=2", "--out", str(tmp_path)) == 2
     printed = capsys.readouterr()
     assert printed.err.splitlines()[-1] == "unifier: the disk: No space left on device"
     assert last_line(printed.out).parent == tmp_path / name
 
 
-def test_a_comparison_of_which_one_run_breaks_is_not_done(
+def test_comparison_with_a_failed_run_exits_with_1(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["run", f"{file}:pair", "--out", str(tmp_path), "--track", "off"]) == 1
+    assert run(f"{file}:pair", "--out", str(tmp_path)) == 1
     printed = capsys.readouterr()
     folder = last_line(printed.out)
     assert folder.parent == tmp_path / "pair"
-    assert [row["result"]["status"] for row in json.loads((folder / "comparison.json").read_text())["rows"]] == [
-        "failed",
-        "finished",
-    ]
+    rows = json.loads((folder / "comparison.json").read_text())["rows"]
+    assert [row["result"]["status"] for row in rows] == ["failed", "finished"]
     assert "ConnectionError: the hook breaks" in printed.err
-    assert "task" in printed.out
     assert "digits" in printed.out
 
 
-def test_no_command_prints_help_and_unknown_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
-    assert "COMMAND" in capsys.readouterr().out
-    for arguments in (["fly"], ["run"], ["run", "x.py", "--fast"], ["report", "here", "dim=3"]):
-        with pytest.raises(SystemExit) as stop:
-            main(arguments)
-        assert stop.value.code == 2
-        said = capsys.readouterr().err
-        assert said.startswith("unifier")
-        assert said.count("\n") == 1
-        assert "key=value" not in said, "which nobody has to give"
+def test_terminal_of_few_letters_ends_no_run(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = TextIOWrapper(BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert run(f"{file}:pair", "seeds=0,1", "--out", str(tmp_path)) == 1
+    terminal.seek(0)
+    assert "\\xb1" in terminal.read()
 
 
-# The longer run that is stopped, and the same one left alone.
-LONG = ["steps=300", "num_validations=10", "--track", "off"]
+def test_sigterm_is_ctrl_c(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    handler = signal.getsignal(signal.SIGTERM)
+    assert main(["show", f"{file}:terminated"]) == 1
+    assert "interrupted" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+@pytest.mark.slow
+def test_closed_pipe_ends_no_training(file: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "unifier", "run", str(file), "--track", "off", "--out", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        error = process.stderr.read()
+    assert process.returncode == 1
+    assert "Traceback" not in error
+    (path,) = tmp_path.rglob("result.json")
+    assert read_result(path.parent)["status"] == "finished"
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole")
-    assert main(["run", str(file), *LONG, "--out", str(out)]) == 0
+    assert run(file, *LONG, "--out", str(out)) == 0
     (folder,) = (out / "small_study").iterdir()
     return folder
 
 
-def interrupted(file: Path, out: Path, times: int = 1) -> tuple[int, str, str, Path]:
-    """Start the long run, and stop it after its first checkpoint."""
-    command = [sys.executable, "-m", "unifier.cli", "run", str(file), *LONG, "--out", str(out)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not list(out.glob("small_study/*/checkpoints/last.ckpt")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    for _ in range(times):
-        os.kill(process.pid, signal.SIGINT)
-    printed, said = process.communicate(timeout=60)
-    (folder,) = (out / "small_study").iterdir()
-    return process.returncode, printed, said, folder
-
-
-def rows(folder: Path) -> list[dict[str, float]]:
-    """What metrics.csv holds, but for the clock."""
+def read_metrics(folder: Path) -> list[dict[str, float]]:
+    """Return the rows of metrics.csv without the column of seconds."""
     with (folder / "metrics.csv").open(newline="") as table:
-        read = list(csv.DictReader(table))
-    return [{name: float(cell) for name, cell in row.items() if cell and name != "budget/seconds"} for row in read]
+        rows = list(csv.DictReader(table))
+    return [{name: float(cell) for name, cell in row.items() if cell and name != "budget/seconds"} for row in rows]
 
 
-def test_an_interrupted_run_goes_on_and_ends_as_if_it_had_never_stopped(
+def test_interrupted_run_resumes_to_the_same_end(
     file: Path, tmp_path: Path, uninterrupted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, printed, said, folder = interrupted(file, tmp_path)
-    assert status == 1
-    assert "Traceback" not in said
-    assert f"run it again with --resume {folder}" in said
-    assert last_line(printed) == folder
-    stopped = result(folder)
-    assert stopped["status"] == "interrupted"
-    assert 0 < stopped["budget"]["steps"] < 300
-    assert (folder / "checkpoints" / "last.ckpt").exists()
-    before = rows(folder)
+    assert run(file, *LONG, "ctrl_c=35", "--out", str(tmp_path)) == 1
+    printed = capsys.readouterr()
+    folder = last_line(printed.out)
+    assert "Traceback" not in printed.err
+    assert f"--resume {folder}" in printed.err
+    stopped, rows = read_result(folder), read_metrics(folder)
+    assert (stopped["status"], stopped["budget"]["steps"]) == ("interrupted", 35)
 
-    assert main(["run", str(file), "--resume", str(folder), "--track", "off"]) == 0
+    assert run(file, "--resume", str(folder)) == 0
     assert last_line(capsys.readouterr().out) == folder
-    ended, whole = result(folder), result(uninterrupted)
-    assert ended["status"] == "finished"
-    assert ended["metrics"] == pytest.approx(whole["metrics"], rel=1e-5)
-    for name in ("steps", "examples", "tokens", "flops"):
-        assert ended["budget"][name] == whole["budget"][name]
-    assert ended["budget"]["seconds"] > stopped["budget"]["seconds"]
-    for name, part in weights(uninterrupted).items():
-        torch.testing.assert_close(weights(folder)[name], part)
-    found, expected = rows(folder), rows(uninterrupted)
-    assert found[: len(before)] == before
-    for row, other in zip(found, expected, strict=True):
+    result, whole = read_result(folder), read_result(uninterrupted)
+    assert result["status"] == "finished"
+    assert result["metrics"] == pytest.approx(whole["metrics"], rel=1e-5)
+    assert all(result["budget"][name] == whole["budget"][name] for name in ("steps", "examples", "tokens", "flops"))
+    assert result["budget"]["seconds"] > stopped["budget"]["seconds"]
+    state, expected = (
+        torch.load(each / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+        for each in (folder, uninterrupted)
+    )
+    for name, tensor in expected.items():
+        torch.testing.assert_close(state[name], tensor)
+    resumed_rows = read_metrics(folder)
+    assert resumed_rows[: len(rows)] == rows
+    for row, other in zip(resumed_rows, read_metrics(uninterrupted), strict=True):
         assert row == pytest.approx(other, rel=1e-4)
 
 
-def stopped(run: Path, folder: Path) -> Path:
-    """A copy of a finished run as Ctrl-C would have left it in its last step."""
-    shutil.copytree(run, folder)
-    (folder / "result.json").write_text(json.dumps({**result(run), "status": "interrupted"}))
+def test_second_ctrl_c_stops_at_once(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(file, *LONG, "ctrl_c=35", "times=2", "--out", str(tmp_path)) == 1
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.err
+    stopped = read_result(last_line(printed.out))
+    assert (stopped["status"], stopped["budget"]["steps"]) == ("interrupted", 34)
+
+
+def test_run_stopped_before_its_first_step_prints_its_folder(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fit, "peak_flops", interrupt)
+    assert run(file, "--out", str(tmp_path)) == 1
+    folder = last_line(capsys.readouterr().out)
+    assert folder.parent == tmp_path / "small_study"
+    assert read_result(folder)["status"] == "interrupted"
+
+
+def copy_interrupted(source: Path, folder: Path) -> Path:
+    """Copy a finished run as Ctrl-C in its last step would have left it."""
+    shutil.copytree(source, folder)
+    (folder / "result.json").write_text(json.dumps({**read_result(source), "status": "interrupted"}))
     return folder
 
 
-def test_a_finished_run_stays_as_it_is(
+def test_finished_run_stays_as_it_is(
     file: Path, uninterrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = Path(shutil.copytree(uninterrupted, tmp_path / "runs" / "finished"))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert main(["run", str(file), "--resume", str(folder), "--track", "off"]) == 0
-    printed = capsys.readouterr().out
-    assert "finished already; nothing is left to train" in printed
-    assert last_line(printed) == folder
+    assert run(file, "--resume", str(folder)) == 0
+    assert last_line(capsys.readouterr().out) == folder
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
-        ("checkpoints/last.ckpt", "torn", "last.ckpt: broken (no end of the archive)"),
-        ("checkpoints/best.ckpt", "torn", "best.ckpt: broken (no end of the archive)"),
+        ("checkpoints/last.ckpt", "torn", "last.ckpt: broken"),
+        ("checkpoints/best.ckpt", "torn", "best.ckpt: broken"),
         ("checkpoints/best.ckpt", None, "best.ckpt: no such file"),
-        ("settings.json", "{}", r"settings.json: broken (it lacks settings)"),
-        ("settings.json", '{"settings": 5}', r"settings.json: broken (it lacks settings)"),
-        ("settings.json", '{"settings": {}}', r"settings.json: broken (it lacks name)"),
+        ("settings.json", "{}", "settings.json: broken (it lacks settings)"),
+        ("settings.json", '{"settings": 5}', "settings.json: broken (it lacks settings)"),
+        ("settings.json", '{"settings": {}}', "settings.json: broken (it lacks name)"),
     ],
 )
-def test_a_run_of_which_half_is_there_does_not_go_on(
+def test_incomplete_run_does_not_resume(
     file: Path,
     uninterrupted: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     name: str,
     content: str | None,
-    said: str,
+    message: str,
 ) -> None:
-    folder = stopped(uninterrupted, tmp_path / "runs" / "half")
+    folder = copy_interrupted(uninterrupted, tmp_path / "runs" / "half")
     (folder / name).unlink()
     if content is not None:
         (folder / name).write_text(content)
-    before = result(folder)
-    assert main(["run", str(file), "--resume", str(folder), "--track", "off"]) == 2
-    assert said in capsys.readouterr().err
-    assert result(folder) == before
+    before = read_result(folder)
+    assert run(file, "--resume", str(folder)) == 2
+    assert message in capsys.readouterr().err
+    assert read_result(folder) == before
 
 
-def test_a_run_whose_experiment_has_changed_does_not_go_on(
+def test_changed_experiment_does_not_resume(
     file: Path, uninterrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = stopped(uninterrupted, tmp_path / "runs" / "changed")
+    folder = copy_interrupted(uninterrupted, tmp_path / "runs" / "changed")
     file = Path(shutil.copy(file, tmp_path))
-    file.write_text(EXPERIMENT.replace("Transformer(dim, 1, 2, 8", "Transformer(dim, 1, 2, 16"))
-    assert main(["run", str(file), "--resume", str(folder), "--track", "off"]) == 2
-    assert "last.ckpt does not fit small_study; was that changed since? (size mismatch" in capsys.readouterr().err
-    assert result(folder)["status"] == "interrupted"
+    file.write_text(RECIPE.replace("Transformer(dim, 1, 2, 8", "Transformer(dim, 1, 2, 16"))
+    assert run(file, "--resume", str(folder)) == 2
+    error = capsys.readouterr().err
+    assert "last.ckpt" in error
+    assert "small_study" in error
+    assert read_result(folder)["status"] == "interrupted"
 
 
-def test_a_run_that_is_stopped_before_its_first_step_says_where_it_lies(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*_: object) -> float:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("unifier.training.fit.peak_flops", stop)
-    assert main(["run", str(file), "--out", str(tmp_path / "runs"), "--track", "off"]) == 1
-    (folder,) = (tmp_path / "runs" / "small_study").iterdir()
-    assert last_line(capsys.readouterr().out) == folder
-    assert result(folder)["status"] == "interrupted"
-
-
-def test_a_second_ctrl_c_stops_at_once(file: Path, tmp_path: Path) -> None:
-    status, _, said, folder = interrupted(file, tmp_path, times=2)
-    assert status == 1
-    assert "Traceback" not in said
-    assert result(folder)["status"] == "interrupted"
-
-
-def test_a_resumed_run_keeps_its_settings_and_its_experiment(
+def test_resumed_run_keeps_settings_and_experiment(
     file: Path, uninterrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = result(uninterrupted)
-    for arguments, said in (
-        ([str(file), "steps=9"], "keeps its settings; leave out steps"),
-        ([str(file), "seed=0"], "keeps its settings; leave out seed"),
-        ([f"{file}:pair"], 'is a run of "small_study", and cannot resume as "pair"'),
-    ):
-        assert main(["run", *arguments, "--resume", str(uninterrupted), "--track", "off"]) == 2
-        assert said in capsys.readouterr().err
-    assert main(["run", str(file), "--resume", str(tmp_path), "--track", "off"]) == 2
-    assert "no such file; is" in capsys.readouterr().err
+    before = read_result(uninterrupted)
     other = tmp_path / "other_study.py"
-    other.write_text(EXPERIMENT.replace("small_study", "other_study"))
-    assert main(["run", str(other), "--resume", str(uninterrupted), "--track", "off"]) == 2
-    assert 'a run of "small_study"' in capsys.readouterr().err
-    assert result(uninterrupted) == before
+    other.write_text(RECIPE.replace("small_study", "other_study"))
+    for experiment, setting, folder, message in (
+        (file, ["steps=9"], uninterrupted, "leave out steps"),
+        (file, ["seed=0"], uninterrupted, "leave out seed"),
+        (f"{file}:pair", [], uninterrupted, '"small_study", and cannot resume as "pair"'),
+        (other, [], uninterrupted, '"small_study"'),
+        (file, [], tmp_path, "settings.json"),
+    ):
+        assert run(experiment, *setting, "--resume", str(folder)) == 2
+        assert message in capsys.readouterr().err
+    assert read_result(uninterrupted) == before

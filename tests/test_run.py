@@ -1,9 +1,10 @@
-"""A run from its function to its folder."""
+"""Real runs, from a function to the folder: files, costs, seeds, several modalities, failures and comparisons."""
 
 import csv
-import errno
 import json
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, final
 
 import pytest
@@ -54,7 +55,7 @@ def pictures(*, steps: int = 8) -> Experiment:
 
 
 def together(*, tokens: int = 3000) -> Experiment:
-    """Text, pictures and sound on one trunk."""
+    """Return an experiment on text, pictures and sound."""
     pairs = GrammarPairs(train=30, val=3, test=3)
     vocabulary = Vocabulary.fit((text for pair in pairs.split("train") for text in pair), size=300)
     subwords = SubwordTokenizer(vocabulary, D)
@@ -79,7 +80,7 @@ class Breaks(Head):
         return self.inner.encode(target)
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
-        self.steps += len(target) > 1  # operations are counted on one example at a time
+        self.steps += len(target) > 1  # FLOPs are counted on single examples.
         if self.steps > 2:
             raise RuntimeError("the third step breaks\nfor a reason of two lines")
         return self.inner.loss(tokens, target)
@@ -92,8 +93,8 @@ class Breaks(Head):
 
 
 def breaks(*, steps: int = 8) -> Experiment:
-    one = digits()
-    tasks = {"digits": Task(one.source, one.tokenizer, Breaks())}
+    task = digits()
+    tasks = {"digits": replace(task, head=Breaks())}
     return Experiment(trunk(), tasks, Training(steps=steps, batch_tokens=128, num_validations=1), name="breaks")
 
 
@@ -122,9 +123,8 @@ class Album:
 
 
 def torn() -> Experiment:
-    one = digits()
     training = Training(steps=2, batch_tokens=128, num_validations=1, bad_examples="skip")
-    return Experiment(trunk(), {"digits": Task(Album(), one.tokenizer, one.head)}, training, name="torn")
+    return Experiment(trunk(), {"digits": replace(digits(), source=Album())}, training, name="torn")
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +138,8 @@ def finished(out: Path) -> Path:
     return result.folder
 
 
-def rows(folder: Path) -> list[dict[str, str]]:
-    with (folder / "metrics.csv").open(newline="") as file:
+def rows(folder: Path, name: str = "metrics.csv") -> list[dict[str, str]]:
+    with (folder / name).open(newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -151,18 +151,25 @@ def weights(folder: Path, name: str = "best") -> dict[str, Tensor]:
     return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
 
 
-def test_a_run_leaves_its_files_and_no_others(finished: Path) -> None:
+def test_run_leaves_its_files_only(finished: Path) -> None:
     assert finished.parent.name == "pictures"
     left = {path.relative_to(finished).as_posix() for path in finished.rglob("*") if path.is_file()}
     files = {f"{name}.json" for name in ("settings", "result", "samples", "attention", "confusions")}
-    files |= {"metrics.csv", "report.html", "representations.npz", "checkpoints/best.ckpt", "checkpoints/last.ckpt"}
+    files |= {
+        "metrics.csv",
+        "predictions.csv",
+        "report.html",
+        "representations.npz",
+        "checkpoints/best.ckpt",
+        "checkpoints/last.ckpt",
+    }
     names = "curves-digits-tokens", "loss", "confusions-digits"
     drawn = {f"figures/{name}.{kind}" for name in names for kind in ("svg", "csv")}
     assert left == files | drawn | {f"figures/attention-digits-{k}.svg" for k in (0, 1)}
     assert all((finished / name).stat().st_mtime_ns <= (finished / "result.json").stat().st_mtime_ns for name in files)
-    found: dict[str, Any] = {"study": f"{Path(__file__).resolve()}:pictures", "comparison": None, "trial": {}}
-    found |= {"longest": {"digits": 16}, "read": {"digits": content(finished)["data"]["digits"]["sha256"]}}
-    assert content(finished, "settings.json") == {"name": "pictures", "seed": 0, "settings": {"steps": 8}, **found}
+    expected: dict[str, Any] = {"study": f"{Path(__file__).resolve()}:pictures", "comparison": None, "trial": {}}
+    expected |= {"longest": {"digits": 16}, "read": {"digits": content(finished)["data"]["digits"]["sha256"]}}
+    assert content(finished, "settings.json") == {"name": "pictures", "seed": 0, "settings": {"steps": 8}, **expected}
 
 
 SCHEMA: dict[str, Any] = {
@@ -178,22 +185,23 @@ SCHEMA: dict[str, Any] = {
     "versions": {"python": str, "torch": str, "unifier": str},
     "commit": str,
     "machine": str,
+    "threads": int,
 }
 
 
-def check(schema: Any, found: Any, place: str = "result") -> None:
+def check(schema: Any, value: Any, name: str = "result") -> None:
     if isinstance(schema, dict):
-        for name, kind in schema.items():
-            assert name in found, f"{place} lacks {name}"
-            check(kind, found[name], f"{place}.{name}")
+        for key, kind in schema.items():
+            assert key in value, f"{name} lacks {key}"
+            check(kind, value[key], f"{name}.{key}")
     elif isinstance(schema, list):
-        for one in found:
-            check(schema[0], one, place)
+        for item in value:
+            check(schema[0], item, name)
     else:
-        assert type(found) is schema, f"{place} is {found!r}"
+        assert type(value) is schema, f"{name} is {value!r}"
 
 
-def test_a_result_says_what_was_run_on_what_and_at_what_cost(finished: Path) -> None:
+def test_result_has_costs_and_facts(finished: Path) -> None:
     result = content(finished)
     check(SCHEMA, result)
     assert set(result) - set(SCHEMA) <= {"signatures", "error", "speed", "task_budgets"}
@@ -202,17 +210,17 @@ def test_a_result_says_what_was_run_on_what_and_at_what_cost(finished: Path) -> 
         assert speed[f"{unit}_per_second"] == pytest.approx(budget[unit] / budget["seconds"])
     assert speed["mfu"] == pytest.approx(speed["flops_per_second"] / speed["peak_flops_per_second"])
     assert 0 < speed["share_waiting_for_data"] < speed["share_outside_steps"] < 1
-    assert speed["computed_per_real_column"] == 1  # digits are all of one size
+    assert speed["computed_per_real_column"] == 1  # All digits have one size.
     assert (result["status"], result["error"]) == ("finished", "")
     assert budget["steps"] == 8
-    assert budget["tokens"] == 8 * 8 * 16  # each batch is 8 digits of 16 columns
+    assert budget["tokens"] == 8 * 8 * 16  # Each batch has 8 digits of 16 tokens.
     assert budget["peak_memory_bytes"] > 10**6
     assert result["parameters"]["total"] == sum(result["parameters"][part] for part in ("tokenizer", "trunk", "head"))
     assert [result["data"]["digits"][split] for split in ("train", "val", "test")] == [40, 40, 40]
     assert len(result["data"]["digits"]["sha256"]) == 64
 
 
-def test_figures_stand_beside_the_budget_they_cost(finished: Path) -> None:
+def test_metrics_have_the_budget_so_far(finished: Path) -> None:
     logged = rows(finished)
     for name in ("step", "budget/tokens", "budget/flops", "budget/seconds"):
         values = [float(row[name]) for row in logged]
@@ -224,20 +232,24 @@ def test_figures_stand_beside_the_budget_they_cost(finished: Path) -> None:
     assert sum(bool(row["test/digits/accuracy"]) for row in logged) == 1
 
 
-def test_the_scores_are_those_of_the_weights_that_validated_best(finished: Path) -> None:
+def test_scores_are_those_of_the_best_weights(finished: Path) -> None:
     result = content(finished)
     validated = [float(row["val/digits/accuracy"]) for row in rows(finished) if row["val/digits/accuracy"]]
     assert result["metrics"]["val/digits/accuracy"] == pytest.approx(max(validated))
 
 
-def test_samples_show_what_was_said_of_test_examples(finished: Path) -> None:
-    kept = content(finished, "samples.json")["digits"]
-    assert 0 < len(kept) <= 12
-    assert all(set(sample) == {"input", "target", "prediction", "image"} for sample in kept)
-    assert all(sample["target"] in Digits.labels for sample in kept)
+def test_predictions_and_samples_are_written(finished: Path) -> None:
+    samples = content(finished, "samples.json")["digits"]
+    assert 0 < len(samples) <= 12
+    assert all(set(sample) == {"input", "target", "prediction", "image"} for sample in samples)
+    predictions = rows(finished, "predictions.csv")
+    assert [int(row["index"]) for row in predictions] == list(range(40))
+    assert {row["target"] for row in predictions} <= set(Digits.labels)
+    accuracy = content(finished)["metrics"]["test/digits/accuracy"]
+    assert fmean(float(row["score"]) for row in predictions) == pytest.approx(accuracy)
 
 
-def test_the_seed_decides_everything(finished: Path, out: Path) -> None:
+def test_seed_determines_the_run(finished: Path, out: Path) -> None:
     (again,) = run(pictures, out=out, track="off")
     assert again.folder != finished
     assert again.metrics == content(finished)["metrics"]
@@ -250,7 +262,7 @@ def test_the_seed_decides_everything(finished: Path, out: Path) -> None:
     assert any(not torch.equal(first[name], part) for name, part in weights(other.folder).items())
 
 
-def test_three_modalities_train_one_trunk_in_equal_shares(out: Path) -> None:
+def test_three_modalities_train_one_trunk(out: Path) -> None:
     (result,) = run(together, out=out, track="off")
     assert {task: data["max_score"] for task, data in result.data.items()} == {"en-fr": 100, "digits": 100, "music": 1}
     for name in ("en-fr/bleu", "en-fr/chrf", "digits/accuracy", "music/macro_auc"):
@@ -262,14 +274,14 @@ def test_three_modalities_train_one_trunk_in_equal_shares(out: Path) -> None:
     assert "BLEU" in result.signatures["test/en-fr/bleu"] or "tok:13a" in result.signatures["test/en-fr/bleu"]
 
 
-def test_what_was_skipped_is_counted_in_the_result(out: Path) -> None:
+def test_skipped_examples_are_counted(out: Path) -> None:
     (result,) = run(torn, out=out, track="off")
-    found = result.data["digits"]
-    assert found["skipped"] == {"train": 1, "val": 1, "test": 1}
-    assert (found["name"], found["train"], len(found["sha256"])) == ("album", 20, 64)
+    data = result.data["digits"]
+    assert data["skipped"] == {"train": 1, "val": 1, "test": 1}
+    assert (data["name"], data["train"], len(data["sha256"])) == ("album", 20, 64)
 
 
-def test_a_run_that_breaks_says_so(out: Path) -> None:
+def test_failed_run_has_its_error(out: Path) -> None:
     with pytest.raises(RunFailed, match="the third step breaks") as failure:
         run(breaks, out=out, track="off")
     result = content(failure.value.result.folder)
@@ -280,7 +292,7 @@ def test_a_run_that_breaks_says_so(out: Path) -> None:
     assert isinstance(failure.value.__cause__, RuntimeError)
 
 
-def test_scoring_more_often_reads_no_example_again(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_validations_read_no_more_examples(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[int] = []
 
     class Counted(list[Example]):
@@ -304,28 +316,11 @@ def scored(validations: int) -> Any:
     return often
 
 
-def test_a_checkpoint_torn_by_a_full_disk_is_not_left(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = Path.write_bytes
-
-    def tear(path: Path, content: bytes) -> int:
-        count = written(path, content[: len(content) // 2] if "ckpt" in path.name else content)
-        if count < len(content):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return count
-
-    monkeypatch.setattr(Path, "write_bytes", tear)
-    before = set((out / "pictures").glob("*"))
-    with pytest.raises(OSError, match="No space left"):
-        run(pictures, out=out, track="off")
-    (folder,) = set((out / "pictures").glob("*")) - before
-    assert (content(folder)["status"], [*(folder / "checkpoints").iterdir()]) == ("failed", [])
-
-
-def test_a_comparison_goes_on_past_a_run_that_breaks(out: Path) -> None:
+def test_comparison_continues_after_a_failed_run(out: Path) -> None:
     results = run(both, out=out, track="off")
     assert [result.status for result in results] == ["failed", "finished"] * 2
     (folder,) = (out / "both").iterdir()
-    assert {path.name for path in folder.iterdir()} == {"comparison.json", "report.html", "figures"}
+    assert {path.name for path in folder.iterdir()} == {"comparison.json", "report.html", "figures", "trials"}
     written = content(folder, "comparison.json")
     assert written["status"] == "failed"
     assert written["settings"] == {"seeds": [0, 1]}
@@ -333,7 +328,7 @@ def test_a_comparison_goes_on_past_a_run_that_breaks(out: Path) -> None:
         (name, "digits", seed, "solo") for seed in (0, 1) for name in ("breaks", "pictures")
     ]
     for row in written["rows"]:
-        assert row["result"] == content(Path(row["folder"]))
+        assert row["result"] == content(folder / row["folder"])
     assert "the third step breaks" in (folder / "report.html").read_text()
 
 
@@ -341,10 +336,10 @@ def wider() -> Experiment:
     return Experiment(Transformer(2 * D, 1, 2, 16), {"digits": digits()}, Training(steps=4), name="wider")
 
 
-def test_a_comparison_that_cannot_begin_leaves_nothing(out: Path) -> None:
+def test_comparison_that_cannot_begin_is_empty(out: Path) -> None:
     def cannot_begin() -> Comparison:
         return Comparison("cannot_begin", [wider])
 
-    with pytest.raises(InputError, match="give both the same dim"):
+    with pytest.raises(InputError, match=f"dim={2 * D}"):
         run(cannot_begin, out=out, track="off")
     assert not list((out / "cannot_begin").iterdir())

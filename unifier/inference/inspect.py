@@ -4,6 +4,7 @@ import math
 import reprlib
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, get_type_hints
 
 import torch
@@ -80,8 +81,9 @@ def show_experiment(experiment: Experiment) -> None:
             print(f"    {stage:26} {text}")
     counts = count_parameters(experiment)
     print("  parameters " + ", ".join(f"{part} {count:,}" for part, count in counts.items()))
-    if (line := estimate_training(experiment, network, splits)) is not None:
-        print(f"  {line}")
+    with suppress(Exception):  # A run reports a failing training step; here only the estimate is left out.
+        if (line := estimate_training(experiment, network, splits)) is not None:
+            print(f"  {line}")
 
 
 def first_readable(task: Task, bad_examples: BadExamples) -> tuple[Example, EncodedSplit]:
