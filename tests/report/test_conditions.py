@@ -30,7 +30,7 @@ def test_conditions_are_rows_of_several_seeds() -> None:
     solo, joint = ([*make_seeds(task, 90.0, 91.0, 92.0)] for task in ("digits", "music"))
     joint_rows = [*make_seeds("digits", 91.0, 92.0, 93.0, **JOINT), *make_seeds("music", 88.0, 89.0, 90.0, **JOINT)]
     conditions = group_conditions([*solo, *joint_rows[:3], *joint, *joint_rows[3:]])
-    assert [(one.task, one.label, len(one.rows)) for one in conditions] == [
+    assert [(condition.task, condition.label, len(condition.rows)) for condition in conditions] == [
         ("digits", "solo", 3),
         ("digits", "joint", 3),
         ("music", "solo", 3),
@@ -69,7 +69,7 @@ def test_normalized_scores_of_the_full_study(full: Path) -> None:
 
 def test_experiments_with_equal_facts_are_named() -> None:
     rows = [make_row(experiment="rotary"), make_row(experiment="learned")]
-    assert [one.label for one in group_conditions(rows)] == ["rotary", "learned"]
+    assert [condition.label for condition in group_conditions(rows)] == ["rotary", "learned"]
 
 
 def test_priority_is_by_validation_score() -> None:
@@ -78,7 +78,7 @@ def test_priority_is_by_validation_score() -> None:
         row["result"]["metrics"]["val/digits/accuracy"] = score
     moved = make_row("digits", 99.0, start="genres", **FROZEN)
     ranked = by_priority(group_conditions([moved, *rows]))
-    assert [one.label for one in ranked] == ["dim=32", "dim=64", "dim=16", "genres, frozen"]
+    assert [condition.label for condition in ranked] == ["dim=32", "dim=64", "dim=16", "genres, frozen"]
 
 
 def test_differences_are_paired_by_seed() -> None:
@@ -110,7 +110,7 @@ def test_trained_trunk_has_solo_and_two_controls() -> None:
         make_row("digits", 55.0, start="genres", shuffled=True, **FROZEN),
         make_row("digits", 60.0, **FROZEN),
     ]
-    gains = {(one.condition.label, one.baseline.label): one.gain.mean for one in contrasts(group_conditions(rows))}
+    gains = {(pair.condition.label, pair.baseline.label): pair.gain.mean for pair in contrasts(group_conditions(rows))}
     assert gains == {
         ("genres, frozen", "solo"): -10,
         ("genres, frozen", "random, frozen"): 25,
@@ -172,7 +172,7 @@ def test_baseline_may_lack_a_varied_setting() -> None:
     for facts in (trial.row() for trial in plan_trials(study)):
         tasks = {"pictures": ["digits"], "genres": ["music"]}.get(facts["experiment"], ["digits", "music"])
         rows += [make_row(task, 80.0, **facts) for task in tasks]
-    labels = labels_of_contrasts([one for one in group_conditions(rows) if one.task == "music"])
+    labels = labels_of_contrasts([condition for condition in group_conditions(rows) if condition.task == "music"])
     for patch in (2, 4):
         assert (f"joint, patch={patch}", "solo") in labels
         for baseline in ("solo", "random, frozen", f"pictures shuffled, frozen, patch={patch}"):

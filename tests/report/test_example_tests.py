@@ -174,7 +174,9 @@ def test_bootstrap_over_seeds_is_that_of_whole_texts(references: list[str], tmp_
     assert test.num_runs == 2
     scorer = BLEU(force=True)
     counts = {
-        key: np.array([(*one.counts, *one.totals, one.sys_len, one.ref_len) for one in sentences])
+        key: np.array(
+            [(*sentence.counts, *sentence.totals, sentence.sys_len, sentence.ref_len) for sentence in sentences]
+        )
         for key, each in texts.items()
         if (sentences := [scorer.sentence_score(text, [target]) for text, target in zip(each, references, strict=True)])
     }

@@ -67,7 +67,7 @@ def test_drawn_conditions_are_the_best_on_validation() -> None:
     rows = [make_row("digits", score, varied={"dim": dim}) for dim, score in ((16, 90.0), (32, 85.0), (64, 93.0))]
     for row, score in zip(rows, (88.0, 91.0, 90.0), strict=True):
         row["result"]["metrics"]["val/digits/accuracy"] = score
-    assert [one.label for one in select_conditions(group_conditions(rows), 2)] == ["dim=16", "dim=32"]
+    assert [condition.label for condition in select_conditions(group_conditions(rows), 2)] == ["dim=16", "dim=32"]
 
 
 def test_trunks_of_three_experiments_are_two_pairs(writer: FigureWriter) -> None:

@@ -42,7 +42,7 @@ def update_json(path: Path, **values: Any) -> None:
 
 
 def labels_of(folder: Path) -> dict[str, float]:
-    return {one.label: one.score.mean for one in group_conditions(read_results(folder).rows)}
+    return {condition.label: condition.score.mean for condition in group_conditions(read_results(folder).rows)}
 
 
 def error_lines(capsys: pytest.CaptureFixture[str]) -> list[str]:

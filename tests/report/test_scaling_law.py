@@ -119,8 +119,8 @@ def test_sweep_points_have_tokens_per_example() -> None:
     costs = {patch: {"tokens": 64_000 // patch, "flops": 10**12 // patch} for patch in (1, 4)}
     rows = [make_row("digits", 90.0, seed, varied={"patch": p}, budget=costs[p]) for p in costs for seed in (0, 1)]
     (points,) = sweep_points(group_conditions(rows)).values()
-    assert [(one.label, one.tokens_per_example, one.flops) for one in points] == [
+    assert [(point.label, point.tokens_per_example, point.flops) for point in points] == [
         ("patch=4", 4, 2.5e11),
         ("patch=1", 16, 1e12),
     ]
-    assert [one.score.half_width for one in points] == [None, None], "equal scores have no interval"
+    assert [point.score.half_width for point in points] == [None, None], "equal scores have no interval"

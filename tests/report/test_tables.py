@@ -34,7 +34,7 @@ def test_unmatched_costs_have_their_range() -> None:
 @pytest.mark.parametrize(("tokens", "measures"), [(1020, []), (1021, ["tokens"])])
 def test_costs_match_up_to_the_tolerance(tokens: int, measures: list[str]) -> None:
     rows = [make_row(budget={"tokens": 1000}), make_row(budget={"tokens": tokens})]
-    assert [one.measure for one in unmatched(rows)] == measures
+    assert [cost.measure for cost in unmatched(rows)] == measures
 
 
 def test_pretraining_of_a_transferred_trunk_is_noted() -> None:
@@ -119,7 +119,7 @@ def test_cross_validation_is_a_mean_over_folds(tmp_path: Path) -> None:
     rows.append(make_row("digits", 10.0, 0, varied={"fold": None, "patch": 0}))  # This run has no test fold.
     results = read_results(make_comparison(tmp_path / "runs", rows))
     first, second, without_fold = group_conditions(results.rows)
-    assert [one.label for one in (first, second)] == ["patch=0, over folds", "patch=1, over folds"]
+    assert [condition.label for condition in (first, second)] == ["patch=0, over folds", "patch=1, over folds"]
     low, high = stats.ttest_1samp(scores[0].mean(1), 0).confidence_interval(0.95)
     assert (first.score.low, first.score.high) == (pytest.approx(low), pytest.approx(high))
     assert (first.score.num_values, first.score.unit) == (4, "fold")

@@ -147,7 +147,9 @@ def test_retained_share_is_of_the_tuned_trunk() -> None:
 
 
 def test_retained_share_is_of_its_own_experiment() -> None:
-    shares = {one.start: one.share.mean for one in retained_scores(group_conditions(two_experiments())) if one.share}
+    shares = {
+        score.start: score.share.mean for score in retained_scores(group_conditions(two_experiments())) if score.share
+    }
     assert shares == {"hard": pytest.approx(100 * 75 / 81), "easy": pytest.approx(100 * 35 / 41)}
 
 
@@ -158,7 +160,7 @@ def test_retained_share_is_of_its_own_setting() -> None:
             facts = {"start": start, "trainable": trainable, "mode": "transfer" if start else "solo"}
             rows += make_seeds("digits", score * factor, score * factor, varied={"dim": dim}, **facts)
     retained = retained_scores(group_conditions([with_metric(row, "f1", 100.0) for row in rows]))
-    assert [one.share.mean for one in retained if one.share] == [50, 50]
+    assert [score.share.mean for score in retained if score.share] == [50, 50]
 
 
 def test_fold_is_no_share_of_a_seed() -> None:

@@ -193,12 +193,16 @@ def group_conditions(rows: Iterable[ResultRow]) -> list[Condition]:
         conditions.append(Condition(task, full_label, metric_of(group[0]), group))
     tasks = list(dict.fromkeys(condition.task for condition in conditions))
     modes = ("solo", "joint", "transfer")
-    return sorted(conditions, key=lambda one: (tasks.index(one.task), modes.index(one.rows[0]["mode"])))
+    return sorted(
+        conditions, key=lambda condition: (tasks.index(condition.task), modes.index(condition.rows[0]["mode"]))
+    )
 
 
 def by_priority(conditions: Iterable[Condition]) -> list[Condition]:
     """Sort the conditions that may represent a task: solo ones first, then by validation score."""
-    return sorted(conditions, key=lambda one: (not one.has(mode="solo", trainable="all"), -one.validation_score))
+    return sorted(
+        conditions, key=lambda condition: (not condition.has(mode="solo", trainable="all"), -condition.validation_score)
+    )
 
 
 def condition_label(row: ResultRow) -> str:

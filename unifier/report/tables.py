@@ -67,8 +67,8 @@ def matching_sentence(rows: Iterable[ResultRow]) -> str:
     ):
         return "the cost of each task in the joint run was not recorded"
     different = unmatched(rows)
-    ranges = [f"{BUDGET_MEASURES[one.measure]} {format_range(one.low, one.high)}" for one in different]
-    equal = [name for measure, name in BUDGET_MEASURES.items() if measure not in {one.measure for one in different}]
+    ranges = [f"{BUDGET_MEASURES[cost.measure]} {format_range(cost.low, cost.high)}" for cost in different]
+    equal = [name for measure, name in BUDGET_MEASURES.items() if measure not in {cost.measure for cost in different}]
     matched = f"equal within 2 %: {join_words(equal)}" if equal else "no cost is equal within 2 %"
     sentence = f"{matched}; different: {', '.join(ranges)}" if ranges else matched
     is_transfer = any(row["start"] is not None for row in rows)
@@ -82,7 +82,11 @@ def describe_matching(conditions: Sequence[Condition]) -> dict[str, str]:
         task: f"{sentence[0].upper()}{sentence[1:]}"
         for task in dict.fromkeys(tasks)
         if tasks.count(task) > 1
-        if (sentence := matching_sentence(row for one in conditions if one.task == task for row in one.rows))
+        if (
+            sentence := matching_sentence(
+                row for condition in conditions if condition.task == task for row in condition.rows
+            )
+        )
     }
 
 
@@ -91,7 +95,7 @@ def score_tables(conditions: Sequence[Condition]) -> dict[str, TextTable]:
 
     The columns are the raw and the normalized score, the gain over solo, and each cost that is not matched.
     """
-    different = [one.measure for one in unmatched(row for condition in conditions for row in condition.rows)]
+    different = [cost.measure for cost in unmatched(row for condition in conditions for row in condition.rows)]
     any_normalized = any(condition.normalized_score for condition in conditions)
     counts = {condition.score.num_values for condition in conditions}
     over_solo = {pair.condition: pair for pair in contrasts(conditions) if _is_over_solo(pair)}

@@ -66,33 +66,35 @@ def transfer_grids(conditions: Sequence[Condition]) -> list[TransferGrid]:
     """
     moved = [condition for condition in conditions if not condition.has(start=None)]
     reached = {condition.experiment_task for condition in moved}
-    pairs = list(dict.fromkeys(one.experiment_task for one in conditions if one.experiment_task in reached))
+    pairs = list(
+        dict.fromkeys(condition.experiment_task for condition in conditions if condition.experiment_task in reached)
+    )
     tasks = [task for _, task in pairs]
     columns = [task if tasks.count(task) == 1 else f"{experiment}, {task}" for experiment, task in pairs]
     starts = list(dict.fromkeys(condition.rows[0]["start"] for condition in moved))
     relevant = [condition for condition in conditions if condition.experiment_task in reached]
     normalized = all(condition.normalized_score for condition in relevant)
-    solos = [one for one in relevant if one.has(mode="solo", start=None, trainable="all")]
+    solos = [condition for condition in relevant if condition.has(mode="solo", start=None, trainable="all")]
     relative = all(solo.score.mean > 0 for solo in solos)
     unit = "normalized score" if normalized else "percent of solo's score" if relative else RAW_UNIT
 
     def cell(pair: tuple[str, str], varied: Mapping[str, Any], **facts: object) -> float | None:
-        rivals = [one for one in relevant if one.experiment_task == pair and one.matches_settings(varied)]
-        condition = next((one for one in rivals if one.has(**facts)), None)
+        rivals = [rival for rival in relevant if rival.experiment_task == pair and rival.matches_settings(varied)]
+        condition = next((rival for rival in rivals if rival.has(**facts)), None)
         if condition is None:
             return None
-        column = [one for one in rivals if one.unit == condition.unit]
+        column = [rival for rival in rivals if rival.unit == condition.unit]
         if normalized and condition.normalized_run_scores:
             return _mean_of_shared_runs(condition.normalized_run_scores, column)
         if not relative:
             return _mean_of_shared_runs(condition.run_scores, column)
-        solo = next((one for one in column if one.has(start=None, trainable="all")), None)
+        solo = next((rival for rival in column if rival.has(start=None, trainable="all")), None)
         total = _mean_of_shared_runs(solo.run_scores, column) if solo else 0.0
         return 100 * _mean_of_shared_runs(condition.run_scores, column) / total if total > 0 else None
 
     grids: list[TransferGrid] = []
     for (trainable, label), varied in itertools.product(reversed(TRAINABLE_LABELS.items()), maximal_settings(moved)):
-        if not any(one.has(trainable=trainable) for one in moved if one.matches_settings(varied)):
+        if not any(condition.has(trainable=trainable) for condition in moved if condition.matches_settings(varied)):
             continue
         rows = [
             (name.replace("_", " "), is_control, [cell(pair, varied, **facts) for pair in pairs])
@@ -120,7 +122,7 @@ def retained_scores(conditions: Sequence[Condition]) -> list[RetainedScore]:
         reference = _reference_of(frozen, conditions)
         if reference is None:
             continue
-        scores, totals = (one.normalized_scores or one.scores for one in (frozen, reference))
+        scores, totals = (condition.normalized_scores or condition.scores for condition in (frozen, reference))
         is_positive = reference.display_score.mean > 0 and not reference.display_score.contains_zero
         units = [unit for unit in scores if unit in totals]
         shares = {unit: 100 * scores[unit] / totals[unit] for unit in units if is_positive and totals[unit] > 0}
@@ -128,19 +130,22 @@ def retained_scores(conditions: Sequence[Condition]) -> list[RetainedScore]:
         if shares or dropped:
             share = estimate(shares.values(), frozen.unit) if shares else None
             retained.append(RetainedScore(frozen, reference, share, dropped))
-    return sorted(retained, key=lambda one: -one.share.mean if one.share else math.inf)
+    return sorted(retained, key=lambda score: -score.share.mean if score.share else math.inf)
 
 
 def setting_grid(conditions: Sequence[Condition]) -> TransferGrid | None:
     """Return a grid of settings by tasks, or None unless several tasks share two settings or more."""
-    swept = [one for one in conditions if one.varied and "share" not in one.varied]
-    tasks = list(dict.fromkeys(one.task for one in swept))
-    labels = list(dict.fromkeys(one.label for one in swept))
-    rows = [label for label in labels if sum(one.label == label for one in swept) > 1]
+    swept = [condition for condition in conditions if condition.varied and "share" not in condition.varied]
+    tasks = list(dict.fromkeys(condition.task for condition in swept))
+    labels = list(dict.fromkeys(condition.label for condition in swept))
+    rows = [label for label in labels if sum(condition.label == label for condition in swept) > 1]
     if len(rows) < 2:
         return None
-    normalized = all(one.normalized_score for one in swept)
-    cells = {(one.label, one.task): (one.display_score if normalized else one.score).mean for one in swept}
+    normalized = all(condition.normalized_score for condition in swept)
+    cells = {
+        (condition.label, condition.task): (condition.display_score if normalized else condition.score).mean
+        for condition in swept
+    }
     unit = "normalized score" if normalized else RAW_UNIT
     return TransferGrid(
         "settings by task", rows, tasks, [[cells.get((label, task)) for task in tasks] for label in rows], unit
@@ -159,16 +164,16 @@ def _grid_rows(starts: Sequence[str], trainable: str, label: str) -> Iterator[tu
 
 def _mean_of_shared_runs(scores: RunScores, column: Sequence[Condition]) -> float:
     """Return the mean over the runs that the whole column has, or over all runs if the column shares none."""
-    shared = {run: score for run, score in scores.items() if all(run in one.run_scores for one in column)}
+    shared = {run: score for run, score in scores.items() if all(run in condition.run_scores for condition in column)}
     return fmean(mean_by_unit(shared or scores).values())
 
 
 def _reference_of(frozen: Condition, conditions: Sequence[Condition]) -> Condition | None:
     rivals = [
-        one
-        for one in conditions
-        if one.experiment_task == frozen.experiment_task
-        if one.matches_settings(frozen.varied) and one.unit == frozen.unit
+        condition
+        for condition in conditions
+        if condition.experiment_task == frozen.experiment_task
+        if condition.matches_settings(frozen.varied) and condition.unit == frozen.unit
     ]
     for start in (frozen.rows[0]["start"], None):
         for reference in rivals:
