@@ -85,7 +85,7 @@ def sentence(sources: list[int], gold: set[tuple[int, int]]) -> AlignedSentence:
     return AlignedSentence(["s"] * 4, ["t"] * len(sources), torch.eye(4)[sources], gold)
 
 
-def test_word_attention_adds_sources_and_averages_targets() -> None:
+def test_words_sum_sources_and_average_targets() -> None:
     attention = torch.tensor([[0.5, 0.2, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 0.5, 0.5], [0.25] * 4])
     by_word = word_attention(attention, [0, 0, 1, 2], [0, 0, 1, 2])  # The last token of each is the end token.
     torch.testing.assert_close(by_word, torch.tensor([[(0.7 + 0.3) / 2, (0.2 + 0.3) / 2], [0.0, 0.5]]))
@@ -100,7 +100,7 @@ def test_alignment_error_rate_equals_the_formula() -> None:
     assert alignment_error_rate([sentence([2, 0, 1], {(0, 0), (3, 1), (0, 2)})]) == 1
 
 
-def test_chance_error_rate_is_the_mean_of_random_links() -> None:
+def test_chance_error_rate_is_of_random_links() -> None:
     golds = [{(0, 0), (1, 1), (2, 1)}, {(3, 0), (0, 2)}]
     rates = [
         alignment_error_rate([sentence(torch.randint(4, (3,)).tolist(), gold) for gold in golds]) for _ in range(3000)

@@ -107,7 +107,7 @@ def test_pooling_equals_its_formula(pooling: Pooling, random_tokens: Callable[..
 
 
 @pytest.mark.parametrize("pooling", ["mean", "attention"])
-def test_pooling_gradients_are_real_and_contiguous(pooling: Pooling, tokens: Tokens) -> None:
+def test_pooling_gradients_are_contiguous(pooling: Pooling, tokens: Tokens) -> None:
     """Gradients in another memory order than the trunk's output would make pooling twice as slow."""
     rows, gradients = tokens.matrix.mT.contiguous().requires_grad_(), list[Tensor]()
     rows.register_hook(gradients.append)

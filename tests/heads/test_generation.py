@@ -95,7 +95,7 @@ def test_widest_beam_finds_all_texts_in_order(tables: Tensor, penalty: float) ->
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 @pytest.mark.parametrize("beam_width", [1, 2, 5, 9])
-def test_hypotheses_are_distinct_sorted_and_scored(tables: Tensor, beam_width: int, penalty: float) -> None:
+def test_hypotheses_are_distinct_and_sorted(tables: Tensor, beam_width: int, penalty: float) -> None:
     beams = beam_search(ToyDecoder(tables), torch.tensor(LIMITS), beam_width, length_penalty=penalty)
     for table, limit, texts in zip(tables, LIMITS, beams, strict=True):
         assert 1 <= len(texts) <= beam_width
@@ -162,7 +162,7 @@ def test_topk_equals_torch(k: int, size: int) -> None:
     assert torch.equal(indices, expected.indices)
 
 
-def test_topk_of_equal_scores_has_distinct_indices() -> None:
+def test_topk_of_ties_has_distinct_indices() -> None:
     values, indices = topk(torch.zeros(2, 600), 4)
     assert values.tolist() == [[0.0] * 4] * 2
     assert all(len(set(row)) == 4 for row in indices.tolist())
@@ -235,7 +235,7 @@ EVEN = dict.fromkeys(range(4), 0.25)
         (9, 1.0, {1: 0.4, 2: 0.3, 3: 0.2, 0: 0.1}, EVEN),
     ],
 )
-def test_top_k_and_top_p_keep_the_right_tokens(
+def test_top_k_and_top_p_keep_right_tokens(
     top_k: int | None, top_p: float, first: dict[int, float], second: dict[int, float]
 ) -> None:
     logs = torch.tensor([[0.1, 0.4, 0.3, 0.2], [0.25, 0.25, 0.25, 0.25]]).log()

@@ -62,7 +62,7 @@ def test_metrics_become_floats() -> None:
         (torch.zeros(4), "4 predictions"),
     ],
 )
-def test_predictions_need_one_answer_per_example(predictions: Any, given: str) -> None:
+def test_predictions_are_one_per_example(predictions: Any, given: str) -> None:
     with pytest.raises(InputError, match=rf"^FakeHead\.predict .*{given}.*3 examples"):
         check_predictions(FakeHead(), predictions, 3)
 
