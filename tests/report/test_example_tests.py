@@ -83,7 +83,7 @@ def references() -> list[str]:
 
 
 @pytest.mark.parametrize(("wins", "losses"), [(9, 1), (3, 4), (0, 5), (60, 30), (200, 180)])
-def test_sign_flips_of_01_scores_are_mcnemars_test(wins: int, losses: int) -> None:
+def test_sign_flips_of_01_scores_are_mcnemars(wins: int, losses: int) -> None:
     exact = stats.binomtest(wins, wins + losses, 0.5).pvalue
     assert sign_flip_p_value([1.0] * wins + [-1.0] * losses + [0.0] * 50) == pytest.approx(exact, abs=0.015)
     if wins + losses <= 10:  # All sign patterns are enumerated.
@@ -160,7 +160,7 @@ def test_corpus_p_value_is_sacrebleus(
     assert test.difference.mean == pytest.approx(joint.score - solo.score, abs=1e-4)
 
 
-def test_bootstrap_over_seeds_is_that_of_whole_texts(references: list[str], tmp_path: Path) -> None:
+def test_bootstrap_over_seeds_is_that_of_counts(references: list[str], tmp_path: Path) -> None:
     """Compare with resampled sums of the n-gram counts of sentences, drawn by another generator."""
     texts = {(side, seed): corrupt(references, 0.3, 2 * seed + side) for side in (0, 1) for seed in (0, 1)}
     rows = [
@@ -209,7 +209,7 @@ def test_equal_systems_have_no_interval() -> None:
     assert p_value > 1 / (NUM_RESAMPLES + 1) - 1e-9
 
 
-def test_runs_without_predictions_are_named_and_left_out(tmp_path: Path) -> None:
+def test_runs_without_predictions_are_named(tmp_path: Path) -> None:
     scores = np.random.default_rng(4).random((4, 30))
     rows = [scored_row(tmp_path / f"run{k}", scores[k], k // 2, **(JOINT if k % 2 else {})) for k in range(4)]
     (tmp_path / "run3" / "predictions.csv").unlink()
@@ -247,7 +247,7 @@ def test_unusable_predictions_are_named(old: str, new: str, reason: str, tmp_pat
     assert reason in problems["joint"]
 
 
-def test_other_texts_than_the_scored_ones_are_named(references: list[str], tmp_path: Path) -> None:
+def test_predictions_of_another_score_are_named(references: list[str], tmp_path: Path) -> None:
     rows = [text_row(tmp_path / name, references, references, **facts) for name, facts in (("a", {}), ("b", JOINT))]
     rows[1]["result"]["metrics"]["test/en-fr/bleu"] = 50.0
     test, problems = compare(rows)

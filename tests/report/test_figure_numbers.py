@@ -24,7 +24,7 @@ def trunk_pair(a: Row, b: Row, cka: float) -> dict[str, Any]:
     return {"task": "digits", "seed": 0, "layer": "blocks.0", "a": a, "b": b, **measured}
 
 
-def test_equal_gains_are_drawn_without_interval(writer: FigureWriter, svg_text: Callable[[Path], str]) -> None:
+def test_drawn_equal_gains_have_no_interval(writer: FigureWriter, svg_text: Callable[[Path], str]) -> None:
     (figure,) = draw_joint(group_conditions(make_gains("digits", 2.0, 2.0)), writer)
     assert (figure.table[0]["joint minus solo low"], figure.table[0]["joint minus solo high"]) == ("", "")
     assert "No interval over seeds" in svg_text(figure.path)
@@ -42,7 +42,7 @@ def test_each_setting_has_its_own_joint_figure(writer: FigureWriter) -> None:
     assert names == ["joint-minus-solo-patch-2", "joint-minus-solo-patch-4"]
 
 
-def test_equal_sweep_scores_are_drawn_without_interval(writer: FigureWriter) -> None:
+def test_equal_sweep_scores_have_no_interval(writer: FigureWriter) -> None:
     costs = {patch: {"tokens": 64_000 // patch} for patch in (2, 4)}
     rows = [make_row("digits", 80.0, seed, varied={"patch": p}, budget=costs[p]) for seed in (0, 1) for p in costs]
     for figure in draw_sweeps(group_conditions(rows), writer):
@@ -63,14 +63,14 @@ def test_score_rounded_above_the_best_is_drawn(writer: FigureWriter) -> None:
     assert figure.table[-1]["error"] == 0
 
 
-def test_drawn_conditions_are_the_best_on_validation() -> None:
+def test_drawn_conditions_are_best_on_validation() -> None:
     rows = [make_row("digits", score, varied={"dim": dim}) for dim, score in ((16, 90.0), (32, 85.0), (64, 93.0))]
     for row, score in zip(rows, (88.0, 91.0, 90.0), strict=True):
         row["result"]["metrics"]["val/digits/accuracy"] = score
     assert [condition.label for condition in select_conditions(group_conditions(rows), 2)] == ["dim=16", "dim=32"]
 
 
-def test_trunks_of_three_experiments_are_two_pairs(writer: FigureWriter) -> None:
+def test_three_experiments_are_two_trunk_pairs(writer: FigureWriter) -> None:
     first, second, third = (make_row(experiment=name) for name in ("attending", "averaging", "rotating"))
     (figure,) = draw_representation([trunk_pair(first, second, 0.2), trunk_pair(first, third, 0.9)], writer)
     assert {line["trunks"]: line["raw"] for line in figure.table} == {
@@ -88,7 +88,7 @@ def test_trunks_of_two_settings_are_two_pairs(writer: FigureWriter) -> None:
     assert [line["trunks"] for line in figure.table] == ["dim=32 and joint, dim=32", "dim=64 and joint, dim=64"]
 
 
-def test_gradients_of_two_settings_are_two_figures(writer: FigureWriter, tmp_path: Path) -> None:
+def test_two_settings_have_two_gradient_figures(writer: FigureWriter, tmp_path: Path) -> None:
     rows = [make_row(task, varied={"dim": dim}, **JOINT) for dim in (32, 64) for task in ("digits", "music")]
     results = read_results(make_comparison(tmp_path / "runs", rows))
     for row in results.rows:

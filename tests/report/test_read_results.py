@@ -65,7 +65,7 @@ def test_separate_runs_get_settings_that_differ(alone: Path) -> None:
     assert [row["varied"] for row in read_results(alone).rows] == [{"dim": 64}, {"dim": 128}, {}, {}]
 
 
-def test_comparisons_with_other_settings_stay_apart(tmp_path: Path) -> None:
+def test_comparisons_of_other_settings_are_apart(tmp_path: Path) -> None:
     for budget, score in ((40_000, 80.0), (400_000, 90.0)):
         rows = [*make_seeds("digits", score, score), *make_seeds("digits", score - 2, score - 2, **JOINT)]
         settings = {"tokens": budget, "dim": 128, "seeds": [0, 1]}
@@ -83,7 +83,7 @@ def test_comparisons_with_other_settings_stay_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("term", [{"budget": 4000}, {"sampling_temperature": 1.0}, {"loss_weighting": "mean"}], ids=str)
-def test_comparisons_with_other_terms_stay_apart(term: dict[str, Any], tmp_path: Path) -> None:
+def test_comparisons_of_other_terms_are_apart(term: dict[str, Any], tmp_path: Path) -> None:
     usual = {"budget": 40_000, "sampling_temperature": "inf", "loss_weighting": "fixed"}
     for seed, terms in enumerate((usual, usual | term)):
         shutil.move(make_comparison(tmp_path / "runs", [make_row(seed=seed)], **terms), tmp_path / f"{seed}")
@@ -110,7 +110,7 @@ def test_seeds_of_two_comparisons_are_pooled(tmp_path: Path) -> None:
     assert (condition.label, condition.score.num_values) == ("solo", 2)
 
 
-def test_runs_apart_from_their_comparison_keep_facts(tmp_path: Path) -> None:
+def test_runs_without_comparison_keep_their_facts(tmp_path: Path) -> None:
     facts: dict[str, Any] = {"start": None, "shuffled": False, "trainable": "all", "varied": {}, "mode": "solo"}
     moved: dict[str, Any] = facts | {"mode": "transfer", "start": "genres", "trainable": "none"}
     trials = [facts, moved, moved | {"shuffled": True}, facts]
@@ -285,7 +285,7 @@ def test_joint_and_solo_on_other_data_are_no_pair(tmp_path: Path) -> None:
     assert not contrasts(group_conditions(results.rows))
 
 
-def test_problem_of_the_comparison_is_not_repeated(tmp_path: Path) -> None:
+def test_problem_of_a_comparison_is_not_repeated(tmp_path: Path) -> None:
     rows = [make_row("digits", 80.0, 0), make_row("digits", 1.0, 1, status="failed", error="diverged")]
     named = "20260101-000001-seed1-0001: diverged"
     assert read_results(make_comparison(tmp_path, rows, problems=[named])).problems == [named]
@@ -313,7 +313,7 @@ def test_runs_are_found_after_a_move(runs: Path, tmp_path: Path) -> None:
     assert all(row["folder"].is_relative_to(moved) for row in results.rows)
 
 
-def test_comparison_without_run_folders_is_reported(runs: Path) -> None:
+def test_comparison_without_runs_is_reported(runs: Path) -> None:
     for folder in run_folders(runs):
         shutil.rmtree(folder)
     results = read_results(runs / "study" / "20260101-000000")
@@ -322,7 +322,7 @@ def test_comparison_without_run_folders_is_reported(runs: Path) -> None:
     assert "folder is gone" in results.problems[0]
 
 
-def test_comparison_without_a_usable_row_is_reported(tmp_path: Path) -> None:
+def test_comparison_without_rows_is_reported(tmp_path: Path) -> None:
     folder = make_comparison(tmp_path, [make_row("digits", 80.0)])
     rows = json.loads((folder / "comparison.json").read_text())["rows"]
     rows[0]["result"] = None
@@ -342,7 +342,7 @@ def test_trunk_pairs_are_labeled_like_conditions(tmp_path: Path) -> None:
         assert labels == ["over folds", "joint, over folds"]
 
 
-def test_trunk_pairs_of_two_comparisons_stay_apart(tmp_path: Path) -> None:
+def test_trunk_pairs_of_comparisons_are_apart(tmp_path: Path) -> None:
     for dim, cka in ((32, 0.1), (64, 0.9)):
         solo, joint = make_row("digits", 90.0), make_row("digits", 91.0, **JOINT)
         pair = {"task": "digits", "seed": 0, "layer": "blocks.0", "a": solo, "b": joint, "cka": cka}

@@ -82,7 +82,7 @@ def test_each_way_of_training_has_a_curve() -> None:
     assert [curve.name for curve in curves] == ["digits, pictures", "digits, other"]
 
 
-def test_error_above_the_reference_is_from_max_score() -> None:
+def test_error_beyond_reference_is_from_max_score() -> None:
     curve = only_curve(make_shares({0.1: 90.0, 1.0: 98.5}))
     assert [error.mean for error in curve.errors] == [10, 1.5]
 

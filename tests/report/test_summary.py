@@ -188,7 +188,7 @@ def solo_rows(task: str, *scores: float) -> list[Row]:
     return [with_metric(row, "f1", 100.0) for row in make_seeds(task, *scores)]
 
 
-def test_share_of_the_best_pair_is_adjusted_for_the_choice() -> None:
+def test_share_of_the_best_pair_is_adjusted() -> None:
     solo = [*solo_rows("digits", 80.0, 80.0, 80.0), *solo_rows("music", 80.0, 80.0, 80.0)]
     frozen, other = moved("digits", "genres", (60.0, 64.0, 68.0)), moved("music", "pictures", (10.0, 20.0, 30.0))
 
@@ -207,7 +207,7 @@ def test_share_of_the_best_pair_is_adjusted_for_the_choice() -> None:
 
 
 @pytest.mark.parametrize("scores", [(80.0, 0.0, 80.0), (0.0, 0.0, 0.0), (-80.0, -81.0, -82.0)])
-def test_share_of_an_insignificant_score_is_dropped(scores: tuple[float, ...]) -> None:
+def test_insignificant_reference_has_no_share(scores: tuple[float, ...]) -> None:
     rows = [*moved("digits", "genres", (60.0, 64.0, 68.0)), *moved("digits", "genres", scores, "all")]
     (sentence,) = answer(rows)
     assert sentence.startswith("No share")
@@ -259,7 +259,7 @@ def test_setting_is_chosen_on_validation() -> None:
     assert "8.00 below dim=64" in sentence
 
 
-def test_nothing_is_chosen_without_validation_scores() -> None:
+def test_nothing_is_chosen_without_validation() -> None:
     rows = widths({16: 90.0, 32: 85.0}, {16: 88.0, 32: 91.0})
     for row in rows:
         del row["result"]["metrics"]["val/digits/accuracy"]
@@ -301,6 +301,6 @@ def test_scores_have_the_unit_of_their_mean() -> None:
     assert sentence.count("over") == 1
 
 
-def test_single_run_is_a_score_and_no_run_is_stated() -> None:
+def test_answer_of_a_single_run_and_of_none() -> None:
     assert answer([make_row("digits", 91.25)]) == ["digits reaches 91.2 accuracy, with one seed."]
     assert summarize([])[0].startswith("No run ended")

@@ -37,7 +37,7 @@ def test_costs_match_up_to_the_tolerance(tokens: int, measures: list[str]) -> No
     assert [cost.measure for cost in unmatched(rows)] == measures
 
 
-def test_pretraining_of_a_transferred_trunk_is_noted() -> None:
+def test_pretraining_of_moved_trunks_is_noted() -> None:
     note = "; the pretraining of transferred trunks is not counted"
     same = matching_sentence([make_row(), make_row()])
     assert matching_sentence([make_row(), make_row(start="genres", **FROZEN)]) == same + note
@@ -50,7 +50,7 @@ def test_joint_run_is_matched_by_task_budget() -> None:
     assert unmatched([make_row(), joint]) == []
 
 
-def test_joint_run_without_task_budgets_has_no_match() -> None:
+def test_joint_run_without_task_budgets() -> None:
     rows = [make_row(task, 80.0, mode="joint") for task in ("digits", "music")]
     for row in rows:
         del row["result"]["task_budgets"]
@@ -100,7 +100,7 @@ def test_other_metrics_keep_their_digits() -> None:
     assert line["also"].split(", ")[-2:] == ["0.262 map", "−1.04 nats"]
 
 
-def test_other_metric_is_averaged_over_runs_with_it() -> None:
+def test_other_metric_is_over_the_runs_with_it() -> None:
     """A run that never predicts a label has no F1 for it."""
     rows = make_seeds("digits", 90.0, 90.0, 90.0)
     for label, seeds in {"one": (0, 1), "seven": (2,)}.items():

@@ -114,7 +114,7 @@ def test_varied_settings_have_separate_grids() -> None:
             assert cells["random, all trained (solo)"]["music"] == pytest.approx(100 * 50 / 70)
 
 
-def test_grid_columns_name_experiments_of_one_task() -> None:
+def test_grid_columns_of_one_task_are_apart() -> None:
     frozen = transfer_grids(group_conditions(two_experiments()))[0]
     assert frozen.columns == ["easy, digits", "hard, digits"]
     lines = dict(zip(frozen.rows, frozen.cells, strict=True))
