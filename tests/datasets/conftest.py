@@ -82,7 +82,7 @@ def check_generated() -> CheckSource:
             assert list(map(content, source.split(name))) == list(map(content, again.split(name)))
         assert source.sha256 == again.sha256 != other.sha256
         assert len(bytes.fromhex(source.sha256)) == 32
-        assert isinstance(source, Source)
+        assert isinstance(cast(object, source), Source)
         inputs = [content(example)[0] for name in SPLITS for example in source.split(name)]
         assert len(set(inputs)) == len(inputs), "an input is repeated"
         unpickled = pickle.loads(pickle.dumps(source))

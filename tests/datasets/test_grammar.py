@@ -9,7 +9,8 @@ import pytest
 
 from unifier.data.source import SPLITS, Example
 from unifier.datasets.grammar import ADJECTIVES, DETERMINERS, NOUNS, PRONOUNS, VERBS, GrammarPairs
-from unifier_tokenizers import InputError
+from unifier.heads.transformer_decoder import TranslationHead
+from unifier_tokenizers import InputError, Vocabulary
 from unifier_tokenizers.text import WORD_START
 
 small_grammar = partial(GrammarPairs, train=600, val=50, test=50)
@@ -150,3 +151,12 @@ def test_negation_surrounds_french_verb(grammar: GrammarPairs) -> None:
         if negated:
             ne = next(place for place, word in enumerate(tokens) if word in ("ne", "n'"))
             assert tokens[ne + 2] == "pas"
+
+
+def test_truth_and_nothing_span_the_score_range() -> None:
+    source = GrammarPairs(train=200, val=5, test=20)
+    targets = [example.target for example in source.split("test")]
+    head = TranslationHead(Vocabulary.fit(targets, size=300), 8, depth=1, heads=2, ffn_dim=8)
+    score_range = source.score_range
+    assert head.metrics(targets, targets)[score_range.metric] == pytest.approx(score_range.reference)
+    assert head.metrics(["" for _ in targets], targets)[score_range.metric] == score_range.chance

@@ -227,6 +227,7 @@ def test_split_can_be_pickled(tmp_path: Path) -> None:
 
 PROGRAM = """
 import sys, tracemalloc
+from functools import partial
 from unifier.data import dataloader, text_files
 from unifier.data.encoding import encode_split
 from unifier.datasets.parallel_text import ParallelText
@@ -249,7 +250,8 @@ class Same(Head):
 def loss(batch):
     return (torch.ones(1, 1, requires_grad=True) @ batch.values.float()).sum()
 
-text_files.INDEX_BLOCK = dataloader.LIST_ROWS = cost.BLOCK_EXAMPLES = 1000
+text_files.INDEX_BLOCK = dataloader.LIST_ROWS = 1000
+cost.distinct_lengths = partial(cost.distinct_lengths, block=1000)
 
 def work(path):
     source = ParallelText(path, length_ratio=9, duplicates="drop")

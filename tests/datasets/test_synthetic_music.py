@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -13,6 +14,7 @@ from sklearn.svm import SVC
 
 from unifier.data.source import Example
 from unifier.datasets.synthetic_music import GENRES, SyntheticMusic, render
+from unifier.heads.classification import ClassificationHead, TaggingHead
 from unifier_tokenizers import InputError
 
 Features = NDArray[np.floating]
@@ -116,3 +118,16 @@ def test_genre_needs_rhythm(music: SyntheticMusic) -> None:
     centroids = [(power @ np.arange(32) / power.sum(-1))[:, None] for power in spectra]
     assert accuracy(music, *centroids) < 2 / len(GENRES)
     assert accuracy(music, *map(np.log, spectra)) < by_rhythm - 0.3
+
+
+@pytest.mark.parametrize("target", ["genre", "tags"])
+def test_truth_and_guesses_span_the_score_range(target: Any) -> None:
+    source = SyntheticMusic(train=1, val=1, test=20, seconds=1.0, target=target)
+    head = (ClassificationHead if target == "genre" else TaggingHead)(source.labels, 4)
+    targets = [example.target for example in source.split("test")]
+    encoded = torch.stack([head.encode(label) for label in targets])
+    truth = torch.eye(len(head.labels))[encoded] if target == "genre" else encoded
+    score_range = source.score_range
+    assert head.metrics(list(truth), targets)[score_range.metric] == score_range.reference
+    guesses = list(torch.ones_like(truth))
+    assert head.metrics(guesses, targets)[score_range.metric] == pytest.approx(score_range.chance)

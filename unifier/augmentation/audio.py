@@ -213,7 +213,7 @@ class RandomAudioTransform(Augmentation):
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
         tiles = self.tiles
-        crop = self.crop(batch.mask.sum(1), generator)  # This is None if the data loader has cropped already.
+        crop = self.crop(batch.mask.sum(1), generator)  # Batches from the data loader are cropped already.
         if crop is not None:
             batch = crop_batch(batch, crop)
         if self.mixup is not None:

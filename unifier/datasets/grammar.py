@@ -1,6 +1,6 @@
 """Sentence pairs of a small English-French grammar, with their word alignment.
 
-A derivation writes both sentences at once (syntax-directed transduction: Lewis & Stearns, 1968). Each word carries the
+A derivation writes both sentences in parallel (syntax-directed transduction: Lewis & Stearns, 1968). Each word carries the
 names of its links, and two words that share a link translate each other. French agrees in gender and number, puts most
 adjectives after the noun, negates on both sides of the verb and elides. A translation is therefore not word for word,
 but each sentence has exactly one translation in either direction.

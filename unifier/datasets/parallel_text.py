@@ -119,7 +119,7 @@ class ParallelText:
 
     @cached_property
     def _cleaning(self) -> tuple[NDArray[np.bool_], dict[str, int]]:
-        """A mask (n,) of the pairs of `train` that remain, and the number of dropped pairs by reason."""
+        """The mask (n,) of the pairs of `train` that remain, and the number of dropped pairs by reason."""
         pairs = self._pairs["train"]
         remains, dropped = np.ones(len(pairs), np.bool_), dict[str, int]()
         if pairs.unit_numbers is not None:
