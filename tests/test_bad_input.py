@@ -282,7 +282,7 @@ def test_refusals_of_a_recipe_are_one_line(
 
 @pytest.mark.slow
 def test_disk_that_fills_up_is_named_in_a_line(file: Path, tmp_path: Path) -> None:
-    """The limit of 4 KiB per file is less than the first checkpoint needs."""
+    """Limit files to 4 KiB, less than the first checkpoint needs."""
     make_images(tmp_path / "data")
     command = [sys.executable, "-m", "unifier", "run", f"{file}:own_files", "kind=images", f"at={tmp_path}/data"]
     process = subprocess.run(

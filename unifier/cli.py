@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # A terminal with few letters must not end a run.
-    # Each command imports what it needs, so that help and list start at once.
+    # Each command imports what it needs, so that help and list start fast.
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _print_warning

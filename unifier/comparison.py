@@ -16,6 +16,9 @@ from unifier_tokenizers.errors import check_choice
 Mode = Literal["solo", "joint", "transfer"]
 """Each experiment on its own trunk; all on one trunk; each on a trunk that another experiment has trained."""
 
+TrialMode = Literal["solo", "joint", "transfer", "showcase"]
+"""A mode, or the only run of `Comparison.showcase`."""
+
 MatchUnit = Literal["tokens", "flops", "steps", "seconds", "epochs"]
 
 ExperimentFn = Callable[..., Experiment]
@@ -45,7 +48,7 @@ class Comparison:
     """Values shared by all experiments, by setting or by setting group; each experiment is given those that it has."""
     seeds: Sequence[int] = (0,)
     modes: Sequence[Mode] = ("solo",)
-    """"joint" trains all experiments on one trunk. It needs trunks of one shape and the same training but for budgets.
+    """"joint" trains all experiments on one trunk. It needs trunks of one shape and equal training, except budgets.
 
     "transfer" trains each experiment on each other one's trained trunk, once for each of `trainable`. It adds two
     controls: that trunk with the entries of each tensor permuted, and a random trunk. With everything trainable, the
@@ -57,6 +60,13 @@ class Comparison:
     """How the losses of joint tasks are weighted, as in `Training.loss_weighting`."""
     trainable: Sequence[Trainable] = ("none", "norms", "all")
     """The parts of a transferred trunk that train; each is a condition."""
+    transfers: Sequence[tuple[ExperimentFn, ExperimentFn]] | None = None
+    """The pairs of the mode "transfer": whose trunk is taken, and which experiment is trained on it. None is all."""
+    showcase: ExperimentFn | None = None
+    """An experiment that is trained first, with its own settings and budget and the first seed.
+
+    The report opens with its scores and examples. It is part of no comparison.
+    """
     budget_unit: MatchUnit = "tokens"
     """The unit of the budget at which each task stops."""
     budget: float | None = None
@@ -101,6 +111,9 @@ class Comparison:
         labels = ["random", *names, *(f"{name}_shuffled" for name in names)]
         if "transfer" in self.modes and (twice := next((each for each in labels if labels.count(each) > 1), None)):
             raise InputError(f'"{twice}" is also a control of the transfers of "{self.name}": rename that experiment')
+        for start, make in self.transfers or ():
+            if start is make or not {start, make} <= set(self.experiments):
+                raise InputError(f"transfers: {start.__name__} to {make.__name__} is no pair of the experiments")
         for trainable in self.trainable:
             check_choice("trainable", trainable, get_args(Trainable))
         for name, default in (("sampling_temperature", math.inf), ("loss_weighting", "fixed")):

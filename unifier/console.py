@@ -15,7 +15,7 @@ from unifier.files import print_status
 from unifier.report.conditions import group_conditions
 from unifier.report.estimates import format_value
 from unifier.report.read_results import read_results
-from unifier.report.summary import summarize
+from unifier.report.summary import summarize_results
 from unifier.report.tables import describe_matching, score_tables
 from unifier.settings import REQUIRED, list_settings
 from unifier.training.result import Result
@@ -28,8 +28,8 @@ def print_settings(function: Callable[..., Any], given: Mapping[str, Any] | None
     """Print a table of a recipe's settings: type, default and one line of explanation.
 
     Args:
-        function: an experiment's or a comparison's function.
-        given: values that replace the defaults in the table.
+        function: An experiment's or a comparison's function.
+        given: Values that replace the defaults in the table.
     """
     table = Table("setting", "type", "value" if given else "default", "meaning", box=None, pad_edge=False)
     for name, setting in list_settings(function).items():
@@ -90,7 +90,7 @@ def print_comparison(folder: Path) -> None:
     console, results = create_console(), read_results(folder)
     conditions = group_conditions(results.rows)
     matching = describe_matching(conditions)
-    console.print(" ".join(summarize(conditions)), style="bold")
+    console.print(" ".join(summarize_results(results)), style="bold")
     for task, lines in score_tables(conditions).items():
         table = Table(title=task, title_justify="left", box=None, pad_edge=False)
         for column in lines[0]:

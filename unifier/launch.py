@@ -39,21 +39,21 @@ def run(
     """Run an experiment or a comparison, and return the result of each run.
 
     Args:
-        experiment: a function that returns an `Experiment` or a `Comparison`.
-        seed: the random seed, 0 by default. A comparison has seeds of its own.
-        data_folder: the folder of data sets. The default is $UNIFIER_DATA.
-        out: the folder in which the run's folder is created, "runs" by default.
-        track: the mode of Weights & Biases. The default is $WANDB_MODE, else online if an API key is known, else
+        experiment: A function that returns an `Experiment` or a `Comparison`.
+        seed: The random seed, 0 by default. A comparison has seeds of its own.
+        data_folder: The folder of data sets. The default is $UNIFIER_DATA.
+        out: The folder in which the run's folder is created, "runs" by default.
+        track: The mode of Weights & Biases. The default is $WANDB_MODE, else online if an API key is known, else
             offline.
-        tensorboard: whether to write event files for TensorBoard.
-        resume: the folder of an interrupted run or comparison, which resumes there under its own settings and seed.
-        settings: the keyword arguments of the function. `folds=5` tests on each of five folds in turn, with each of
+        tensorboard: Whether to write event files for TensorBoard.
+        resume: The folder of an interrupted run or comparison, which resumes there under its own settings and seed.
+        settings: The keyword arguments of the function. `folds=5` tests on each of five folds in turn, with each of
             `seeds`, as a comparison does.
 
     Raises:
-        InputError: the user can correct the input. The message says how.
-        Interrupted: after Ctrl-C.
-        RunFailed: training failed for another reason.
+        InputError: The user can correct the input. The message says how.
+        Interrupted: After Ctrl-C.
+        RunFailed: Training failed for another reason.
     """
     with use_data_folder(data_folder):
         return run_in_folder(
@@ -114,7 +114,7 @@ def _read_earlier(folder: Path, name: str) -> dict[str, Any]:
     """Read the file of a run or a comparison that holds its settings.
 
     Raises:
-        InputError: the folder belongs to another function than `name`, or to a run of a comparison.
+        InputError: The folder belongs to another function than `name`, or to a run of a comparison.
     """
     is_comparison = (folder / "comparison.json").exists()
     earlier = read_json(folder / ("comparison.json" if is_comparison else "settings.json"), settings=dict)

@@ -152,7 +152,7 @@ def test_every_fold_is_tested_with_every_seed(recipe: Path, pictures: Path, caps
 
 @pytest.mark.slow
 def test_folds_of_unequal_size_keep_their_epochs(recipe: Path, pictures: Path) -> None:
-    """The setting `fold` has no default here, and the last fold has 7 examples instead of 8."""
+    """Give the last fold 7 examples instead of 8, and the setting `fold` no default."""
     text = RECIPE.replace("steps=steps", "epochs=12 / len(source.split('train'))")
     recipe.write_text(text.replace("fold: int | None = None", "fold: int"))
     lines = (pictures / "folds.csv").read_text().splitlines()

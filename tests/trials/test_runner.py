@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -360,6 +361,22 @@ def test_resuming_under_another_function_is_refused(finished: Path, tmp_path: Pa
         run(pair, out=tmp_path, track="off", resume=part)
     with pytest.raises(InputError, match="leave out seeds"):
         run(pair, out=tmp_path, track="off", resume=finished, seeds=(1,))
+
+
+def test_wandb_group_is_the_comparisons_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: list[dict[str, Any]] = []
+
+    def open_logger(folder: Path, **given: Any) -> MagicMock:
+        options.append(given)
+        return MagicMock()
+
+    monkeypatch.setattr(runner, "WeightsAndBiases", open_logger)
+    context = RunContext(tmp_path, "study", wandb="offline", origin=f"{__file__}:pair")
+    _, folder = compare(pair(), {"depth": 1}, context, fit=FakeFit())
+    (given,) = options
+    assert (given["project"], given["group"], given["job_type"]) == ("study", folder.name, "evaluate")
+    assert given["config"]["depth"] == 1
+    assert set(given["config"]["runs"]) == {path.name for path in (folder / "trials").iterdir()}
 
 
 GRID = {"dim": (8, 16, 32, 64), "depth": (1, 2, 3), "rate": (0.1, 0.2, 0.3)}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 from typing import Any
+from unittest.mock import MagicMock
 
 import lightning.pytorch as pl
 import pytest
@@ -187,6 +188,20 @@ def test_transferred_trunks_start_as_told(tmp_path: Path) -> None:
     initial = Transformer(D, 1, 2, 8).state_dict()
     random = weights(folders[False, False, "none"], "last")
     assert all(torch.equal(initial[name], tensor) for name, tensor in random.items())
+
+
+def test_trial_is_tracked_in_the_group_of_its_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups: list[str] = []
+
+    def open_logger(folder: Path, *, group: str, **_: Any) -> MagicMock:
+        groups.append(group)
+        return MagicMock()
+
+    monkeypatch.setattr(fit, "WeightsAndBiases", open_logger)
+    comparison = Comparison("alone", [fine], budget_unit="steps")
+    (trial,) = plan_trials(comparison)
+    TrialRunner(comparison, RunContext(tmp_path, "study", wandb="offline")).run(trial, tmp_path / "alone" / "id")
+    assert groups == ["id"]
 
 
 def halved() -> Comparison:

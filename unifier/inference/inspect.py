@@ -26,8 +26,8 @@ from unifier_tokenizers import InputError
 
 MAX_MEASURE_SECONDS = 4.0
 """The training time is not estimated if the measurement is expected to take longer."""
-SMALL_BATCH = 1 / 16
-"""The share of a batch from which the time of a whole batch is extrapolated before it is measured."""
+SMALL_BATCH_DIVISOR = 16
+"""A batch this many times smaller is timed first, to predict the time of a whole one."""
 
 
 def show(reference: str, settings: Mapping[str, Any], *, seed: Any) -> None:
@@ -37,8 +37,8 @@ def show(reference: str, settings: Mapping[str, Any], *, seed: Any) -> None:
 
     Args:
         reference: FILE[:name].
-        settings: values by setting; texts are converted.
-        seed: the seed from which the weights are drawn.
+        settings: Values by setting; texts are converted.
+        seed: The seed from which the weights are drawn.
     """
     function = load_experiment(reference)
     torch.manual_seed(check_seed(parse_setting("seed", seed, int)))
@@ -90,7 +90,7 @@ def first_readable(task: Task, bad_examples: BadExamples) -> tuple[Example, Enco
     """Return the first training example, raw and encoded. Unreadable examples before it are skipped if they may be.
 
     Raises:
-        InputError: the example cannot be read, or no example can.
+        InputError: The example cannot be read, or no example can.
     """
     first_error: InputError | None = None
     for example in readable_examples(open_split(task.source, "train"), bad_examples=bad_examples):
@@ -109,9 +109,9 @@ def estimate_training(experiment: Experiment, network: Network, splits: Mapping[
     Augmentation, validation and padding are not counted. The network's weights change.
 
     Args:
-        experiment: the experiment.
-        network: its network.
-        splits: the first training example of each task.
+        experiment: The experiment.
+        network: Its network.
+        splits: The first training example of each task.
 
     Returns:
         A line of text, or None if the measurement would take over `MAX_MEASURE_SECONDS`.
@@ -127,7 +127,7 @@ def estimate_training(experiment: Experiment, network: Network, splits: Mapping[
     seconds, flops = 0.0, 0.0
     for name, split in splits.items():
         count = max(training.batch_tokens // lengths[name], 1)
-        num_small = math.ceil(count * SMALL_BATCH)
+        num_small = math.ceil(count / SMALL_BATCH_DIVISOR)
         single, small, batch = (collate(split, [0] * n).to(device) for n in (1, num_small, count))
         with FlopCounterMode(display=False) as counter:  # This first step also warms up.
             _time_step(network, optimizer, name, single, training)

@@ -178,11 +178,11 @@ def read_as_it_arrives(file: BufferedIOBase, name: str) -> Iterator[list[Line]]:
     Only a line feed ends a line. A carriage return before it and a byte order mark are removed.
 
     Args:
-        file: the file.
-        name: its name in messages.
+        file: The file.
+        name: Its name in messages.
 
     Raises:
-        InputError: the file cannot be read or decompressed.
+        InputError: The file cannot be read or decompressed.
     """
     number, unfinished = 0, list[bytes]()
     while True:
@@ -220,15 +220,15 @@ def translate(
     one row with its number alone.
 
     Args:
-        translator: the translator.
-        file: the lines.
-        name: the file's name in messages.
-        out: the destination.
-        decoding: how lines are translated.
-        page: the page that collects the alignments.
+        translator: The translator.
+        file: The lines.
+        name: The file's name in messages.
+        out: The destination.
+        decoding: How lines are translated.
+        page: The page that collects the alignments.
 
     Raises:
-        InputError: a line cannot be read or is refused. The lines before it are translated first.
+        InputError: A line cannot be read or is refused. The lines before it are translated first.
     """
     for group in read_as_it_arrives(file, name):
         line_error: InputError | None = None

@@ -48,12 +48,12 @@ class Translator:
         """Load the run.
 
         Args:
-            folder: the run's folder.
+            folder: The run's folder.
             experiment: FILE[:name] of the experiment, if its file was moved.
-            align: whether translations carry their alignment.
+            align: Whether translations carry their alignment.
 
         Raises:
-            InputError: the folder holds no trained run, none or several of its tasks translate, or its decoder has no
+            InputError: The folder holds no trained run, none or several of its tasks translate, or its decoder has no
                 attention to align with.
         """
         model = load(folder, experiment)

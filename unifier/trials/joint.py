@@ -22,7 +22,7 @@ def merge_experiments(parts: Sequence[Experiment]) -> Experiment:
     task, and a task has as many steps as in its own experiment.
 
     Raises:
-        InputError: two tasks have one name, or the trunks or the training differ. The message names both experiments.
+        InputError: Two tasks have one name, or the trunks or the training differ. The message names both experiments.
     """
     first, tasks = parts[0], dict[str, Task]()
     for part in parts:
@@ -82,7 +82,7 @@ def budget_per_task(experiment: Experiment, unit: MatchUnit) -> float:
     """Return each task's budget in a unit.
 
     Raises:
-        InputError: the experiment has no budget in that unit.
+        InputError: The experiment has no budget in that unit.
     """
     amount = getattr(experiment.training, unit)
     if amount is None:
@@ -109,7 +109,7 @@ def load_trunk(trunk: Trunk, weights: Mapping[str, Tensor], *, start: str) -> No
     """Load the trunk weights that the experiment `start` has trained.
 
     Raises:
-        InputError: the weights have other shapes than the trunk's.
+        InputError: The weights have other shapes than the trunk's.
     """
     shapes = {name: tensor.shape for name, tensor in trunk.state_dict().items()}
     if shapes != {name: tensor.shape for name, tensor in weights.items()}:

@@ -14,7 +14,7 @@ from unifier.comparison import (
     Comparison,
     ExperimentFn,
     MatchUnit,
-    Mode,
+    TrialMode,
     TrialRow,
     to_python,
 )
@@ -45,7 +45,7 @@ class Trial:
     shuffled: bool = False
     """Whether the weights of the initial trunk are first permuted within each tensor."""
     trainable: Trainable = "all"
-    mode: Mode = "solo"
+    mode: TrialMode = "solo"
 
     @property
     def name(self) -> str:
@@ -79,6 +79,8 @@ class Trial:
 def plan_trials(comparison: Comparison) -> Iterator[Trial]:
     """Yield all trials of a comparison without a search. A trial follows the one whose trunk it starts from."""
     planned: list[dict[str, Any]] = []
+    if comparison.showcase is not None:
+        yield Trial(experiments=(comparison.showcase,), seed=comparison.seeds[0], mode="showcase")
     for values in itertools.product(*comparison.grid.values()):
         varied = dict(zip(comparison.grid, values, strict=True))
         for seed in comparison.seeds:
@@ -97,21 +99,26 @@ def _trials(comparison: Comparison, varied: Mapping[str, Any], seed: int) -> Ite
         yield Trial(experiments=makes, seed=seed, varied=varied_settings(varied, *makes), mode="joint")
     if "transfer" not in comparison.modes:
         return
+    pairs = comparison.transfers
+    if pairs is None:
+        pairs = [
+            (start, make) for start, make in itertools.product(comparison.experiments, repeat=2) if start is not make
+        ]
     for make, trainable in itertools.product(comparison.experiments, comparison.trainable):
-        if trainable != "all":
+        starts = [start for start, trained in pairs if trained is make]
+        if trainable != "all" and starts:
             own = varied_settings(varied, make)
             yield Trial(experiments=(make,), seed=seed, varied=own, trainable=trainable, mode="transfer")
-        for start, shuffled in itertools.product(comparison.experiments, (False, True)):
-            if start is not make:
-                yield Trial(
-                    experiments=(make,),
-                    seed=seed,
-                    varied=varied_settings(varied, make, start),
-                    start=start,
-                    shuffled=shuffled,
-                    trainable=trainable,
-                    mode="transfer",
-                )
+        for start, shuffled in itertools.product(starts, (False, True)):
+            yield Trial(
+                experiments=(make,),
+                seed=seed,
+                varied=varied_settings(varied, make, start),
+                start=start,
+                shuffled=shuffled,
+                trainable=trainable,
+                mode="transfer",
+            )
 
 
 def count_trials(comparison: Comparison) -> int:
@@ -181,6 +188,8 @@ def experiment_settings(comparison: Comparison, make: ExperimentFn, varied: Mapp
 
 def recorded_settings(comparison: Comparison, trial: Trial) -> dict[str, Any]:
     """Return the settings that a trial's run records; those of a joint trial are grouped by experiment."""
+    if trial.mode == "showcase":
+        return check_settings(trial.experiments[0], {})
     settings = {make.__name__: experiment_settings(comparison, make, trial.varied) for make in trial.experiments}
     share = {SHARE: trial.varied[SHARE]} if SHARE in trial.varied else {}
     return {**(settings if trial.mode == "joint" else settings[trial.name]), **share}
@@ -190,15 +199,15 @@ def cross_validation(make: ExperimentFn, given: Mapping[str, Any], seed: int) ->
     """Describe a cross-validation: a comparison in which the setting `fold` varies.
 
     Args:
-        make: the experiment's function, which has the setting `fold`.
-        given: its settings, with `folds` (how many there are) and optionally `seeds`.
-        seed: the only seed if `seeds` is not given.
+        make: The experiment's function, which has the setting `fold`.
+        given: Its settings, with `folds` (how many there are) and optionally `seeds`.
+        seed: The only seed if `seeds` is not given.
 
     Returns:
         The comparison, and the settings that repeat it.
 
     Raises:
-        InputError: the experiment has no setting `fold`, or its data have other folds.
+        InputError: The experiment has no setting `fold`, or its data have other folds.
     """
     settings = dict(given)
     folds = parse_setting("folds", settings.pop("folds"), int)

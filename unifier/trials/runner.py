@@ -38,19 +38,19 @@ def compare(
     is a warning. If bad input prevents the first run, no folder is left.
 
     Args:
-        comparison: the comparison.
-        settings: the settings that repeat it, which comparison.json records.
-        context: the context of its runs, without a trial.
-        resume: the folder of the same comparison if it ended early. Finished trials are not run again, and the run
+        comparison: The comparison.
+        settings: The settings that repeat it, which comparison.json records.
+        context: The context of its runs, without a trial.
+        resume: The folder of the same comparison if it ended early. Finished trials are not run again, and the run
             that was stopped resumes from its last checkpoint.
-        fit: the function that trains an experiment.
+        fit: The function that trains an experiment.
 
     Returns:
         The results, and the comparison's folder.
 
     Raises:
-        Interrupted: after Ctrl-C, with the comparison's folder.
-        InputError, OSError: the user has to change the input, or make room on the disk.
+        Interrupted: After Ctrl-C, with the comparison's folder.
+        InputError, OSError: The user has to change the input, or make room on the disk.
     """
     runner = TrialRunner(comparison, context, resume, fit)
     runner.check()
@@ -144,8 +144,8 @@ def plan_search(comparison: Comparison, result: Callable[[Trial], Result | None]
     Its seed is 0, so the same scores lead to the same search, and an interrupted search resumes on the same path.
 
     Args:
-        comparison: a comparison with a search.
-        result: returns the result of a trial that has been run, or None.
+        comparison: A comparison with a search.
+        result: Returns the result of a trial that has been run, or None.
     """
     try:
         import optuna

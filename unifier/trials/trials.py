@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, final
 
 from unifier.comparison import SHARE, Comparison, ExperimentFn
-from unifier.config import build_described
+from unifier.config import build_described, check_settings
 from unifier.data.dataset import Subset
 from unifier.data.prepare import EncodedTask
 from unifier.experiment import Experiment
@@ -83,7 +83,7 @@ def read_earlier_trials(folder: Path, comparison: Comparison) -> EarlierTrials:
     A trial whose result is missing or broken becomes a problem, and runs again.
 
     Raises:
-        InputError: the folder belongs to another comparison, or this one was started with other terms.
+        InputError: The folder belongs to another comparison, or this one was started with other terms.
     """
     content = read_json(folder / "comparison.json", name=str, rows=list)
     if content["name"] != comparison.name:
@@ -124,10 +124,10 @@ class TrialRunner:
         """Prepare to run a comparison.
 
         Args:
-            comparison: the comparison whose trials are run.
-            context: the context of each run, without its trial.
-            resume: the folder of the same comparison if it ended early. Its finished trials are not run again.
-            fit: the function that trains an experiment.
+            comparison: The comparison whose trials are run.
+            context: The context of each run, without its trial.
+            resume: The folder of the same comparison if it ended early. Its finished trials are not run again.
+            fit: The function that trains an experiment.
         """
         self.comparison, self.context, self.fit = comparison, context, fit
         self._start_time = time.monotonic()
@@ -165,9 +165,9 @@ class TrialRunner:
         """Build the first trials of several experiments, before any is trained.
 
         Raises:
-            InputError: two experiments have different budgets, or cannot be trained together.
+            InputError: Two experiments have different budgets, or cannot be trained together.
         """
-        count = len(self.comparison.experiments)
+        count = len(self.comparison.experiments) + (self.comparison.showcase is not None)
         for trial in islice(plan_trials(self.comparison), count + 1 if count > 1 else 0):
             if trial.mode != "transfer" and trial.seed == self.comparison.seeds[0]:
                 self.build(trial)
@@ -176,13 +176,13 @@ class TrialRunner:
         """Run a trial, unless it has been run. A run that fails in training becomes a row.
 
         Args:
-            trial: the trial.
-            folder: the comparison's folder.
-            on_start: called as soon as the rows name the run's folder. Writing them then lets a killed run resume.
+            trial: The trial.
+            folder: The comparison's folder.
+            on_start: Called as soon as the rows name the run's folder. Writing them then lets a killed run resume.
 
         Raises:
-            InputError: before training, if the data differ from those of the comparison's earlier trials.
-            Interrupted, OSError: as raised by `fit`.
+            InputError: Before training, if the data differ from those of the comparison's earlier trials.
+            Interrupted, OSError: As raised by `fit`.
         """
         if trial.key in self._results:
             return
@@ -235,8 +235,11 @@ class TrialRunner:
         """Build the experiment that a trial trains.
 
         Raises:
-            InputError: its parts do not fit each other.
+            InputError: Its parts do not fit each other.
         """
+        if trial.mode == "showcase":
+            (make,) = trial.experiments
+            return replace(build_described(make, check_settings(make, {}), Experiment), name=make.__name__)
         parts = [self._build_part(make, trial) for make in trial.experiments]
         if trial.mode == "joint":
             joint = merge_experiments(parts)
@@ -289,7 +292,7 @@ class TrialRunner:
         self._results[trial.key], self._rows[trial.key] = result, trial_rows(trial, result)
 
     def _remaining_time(self) -> str:
-        """Estimate the minutes left from the runs of this execution; empty if there are none, or under a minute."""
+        """Estimate the minutes left from the runs of this execution; return an empty text if it is unknown or short."""
         num_run = len(self._results) - self._num_reused
         if not num_run:
             return ""

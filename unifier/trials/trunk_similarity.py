@@ -31,8 +31,8 @@ def compare_representations(base: Path, rows: Sequence[TrialRow]) -> tuple[list[
     other trunk at each layer that both have.
 
     Args:
-        base: the comparison's folder, to which the rows' folders are relative.
-        rows: rows of comparison.json.
+        base: The comparison's folder, to which the rows' folders are relative.
+        rows: Rows of comparison.json.
 
     Returns:
         The content of "representation" in comparison.json, and a line for each row that is left out.
@@ -74,7 +74,7 @@ def read_layers(base: Path, row: TrialRow, like: Mapping[str, Tensor] | None) ->
     """Read the representations (E, D) of a row's task by layer.
 
     Raises:
-        InputError: the run left none, too few, or not as many examples as `like`.
+        InputError: The run left none, too few, or not as many examples as `like`.
     """
     path, prefix = base / row["folder"] / "representations.npz", f"{row['task']}/"
     try:

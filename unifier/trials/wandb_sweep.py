@@ -23,10 +23,10 @@ def sweep_configuration(
 
     Args:
         reference: FILE[:name] of the experiment.
-        given: comma-separated values by setting; `seed` is one of the names.
-        metric: the validation metric to maximize, such as val/score.
-        method: one of `Method`.
-        runs: the maximum number of runs. Only a grid may leave it out.
+        given: Comma-separated values by setting; `seed` is one of the names.
+        metric: The validation metric to maximize, such as val/score.
+        method: One of `Method`.
+        runs: The maximum number of runs. Only a grid may leave it out.
 
     Raises:
         InputError: `unifier run` would refuse a value, or the options do not fit together.
@@ -69,7 +69,7 @@ def start_sweep(configuration: Mapping[str, Any]) -> str:
     """Create the sweep at W&B and return its id.
 
     Raises:
-        InputError: no API key is set, or W&B cannot be reached.
+        InputError: No API key is set, or W&B cannot be reached.
     """
     if (mode := wandb_mode(None)) != "online":
         raise InputError(f"a sweep needs W&B online, and its mode is {mode}: log in, or print the sweep with --dry")
