@@ -1,4 +1,4 @@
-"""Heads, trunks and comparisons of one's own: what they may be, and the line that says what they may not."""
+"""Users' own heads, trunks, tokenizers and comparisons: what works, and the error for what does not."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from unifier.data.dataloader import Augmentation, Batch, collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.datasets.digits import Digits
-from unifier.experiment import Task, Training, ModelPart, trunk_parts
+from unifier.experiment import ModelPart, Task, Training, trunk_parts
 from unifier.heads.classification import ClassificationHead
 from unifier.heads.head import Head, mean_score_percent
 from unifier.nn.attention import AttentionMode
@@ -36,7 +36,7 @@ Metrics = Callable[[Sequence[str], Sequence[str]], dict[str, Any]]
 
 
 class Own(Trunk):
-    """A norm of some kind and a map, which may give back fewer columns than it reads, or no Tokens."""
+    """A norm and a linear layer; it may return two tokens only, or a matrix."""
 
     def __init__(self, norm: nn.Module, *, gives: str = "all") -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Own(Trunk):
 
 
 class Scored(Head):
-    """How dark each picture's columns are, scored as one likes."""
+    """A regression head with a given function as metrics."""
 
     def __init__(self, metrics: Metrics) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Scored(Head):
         return self.own(predictions, targets)
 
 
-def described(trunk: Trunk | None = None, head: Head | None = None, *frozen: ModelPart) -> Experiment:
+def create_experiment(trunk: Trunk | None = None, head: Head | None = None, *frozen: ModelPart) -> Experiment:
     source = Digits(val=10, test=10)
     task = Task(source, PatchTokenizer(D, channels=1), head or ClassificationHead(source.labels, D))
     training = Training(steps=1, batch_tokens=128, num_validations=1, num_workers=0, frozen=frozen)
@@ -81,21 +81,21 @@ def described(trunk: Trunk | None = None, head: Head | None = None, *frozen: Mod
 
 
 def one(*, fold: int = 0) -> Experiment:
-    return described()
+    return create_experiment()
 
 
 def shared(*, share: float = 0.3) -> Experiment:
-    return described()
+    return create_experiment()
 
 
 def seeded(*, seed: int = 0) -> Experiment:
-    return described()
+    return create_experiment()
 
 
 @pytest.mark.parametrize("number", [np.float32, torch.tensor])
-def test_scores_may_be_numbers_of_any_library(tmp_path: Path, number: Callable[[float], Any]) -> None:
+def test_metrics_may_be_numbers_of_any_library(tmp_path: Path, number: Callable[[float], Any]) -> None:
     def scored() -> Experiment:
-        return described(None, Scored(lambda predictions, targets: {"own": number(0.5)}))
+        return create_experiment(None, Scored(lambda predictions, targets: {"own": number(0.5)}))
 
     [result] = run(scored, out=tmp_path, track="off")
     assert json.loads((result.folder / "result.json").read_text())["metrics"]["test/digits/own"] == 0.5
@@ -104,49 +104,47 @@ def test_scores_may_be_numbers_of_any_library(tmp_path: Path, number: Callable[[
 @pytest.mark.parametrize(
     ("found", "said"), [({}, "empty"), ({"own": "good"}, "'good'"), ({"own": torch.zeros(2)}, "single number")]
 )
-def test_scores_that_are_none_are_named(found: dict[str, Any], said: str) -> None:
+def test_metrics_without_numbers_are_refused(found: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=f"Scored.metrics .*{said}"):
         Scored(lambda predictions, targets: found).checked_metrics([], [])
 
 
-@pytest.mark.parametrize(
-    ("gives", "said"), [("matrix", "Own .* Tensor"), ("two", r"Own .*\(3, 8, 2\)")]
-)
-def test_a_trunk_that_gives_something_else_is_named(gives: str, said: str) -> None:
+@pytest.mark.parametrize(("gives", "said"), [("matrix", "Own .* Tensor"), ("two", r"Own .*\(3, 8, 2\)")])
+def test_trunk_with_another_output_is_refused(gives: str, said: str) -> None:
     tokens = Tokens(torch.zeros(3, D, 4), torch.ones(3, 4, dtype=torch.bool), torch.zeros(3, 1, 4, dtype=torch.long))
     with pytest.raises(InputError, match=said):
         ClassificationHead(("a", "b"), D).run_trunk(Own(nn.LayerNorm(D), gives=gives), tokens)
 
 
 @pytest.mark.parametrize("norm", [nn.LayerNorm(D), nn.RMSNorm(D), nn.GroupNorm(2, D), nn.BatchNorm1d(D)])
-def test_norms_of_every_kind_are_norms(norm: nn.Module) -> None:
+def test_norms_of_every_class_are_norms(norm: nn.Module) -> None:
     assert set(trunk_parts(Own(norm))["norms"]) == set(norm.parameters())
 
 
-def test_to_tune_the_norms_there_must_be_some() -> None:
-    experiment = described(Own(nn.Identity()))
+def test_trainable_norms_need_norms() -> None:
+    experiment = create_experiment(Own(nn.Identity()))
     with pytest.raises(InputError, match='trainable="norms"'):
         replace(experiment, training=replace(experiment.training, trainable="norms"))
 
 
-def test_something_must_be_left_to_learn() -> None:
-    with pytest.raises(InputError, match="frozen=attention, norms, tokenizer, head: nothing of this model"):
-        UnifierModule(described(Own(nn.LayerNorm(D)), None, "attention", "norms", "tokenizer", "head"))
+def test_nothing_left_to_train_is_refused() -> None:
+    with pytest.raises(InputError, match="frozen=attention, norms, tokenizer, head"):
+        UnifierModule(create_experiment(Own(nn.LayerNorm(D)), None, "attention", "norms", "tokenizer", "head"))
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-def test_a_batch_norm_takes_its_means_only_of_what_it_is_trained_on(frozen: bool) -> None:
+def test_batch_norm_ignores_counting_and_freezing(frozen: bool) -> None:
     norm = nn.BatchNorm1d(D)
-    model = UnifierModule(described(Own(norm), None, *(("norms",) if frozen else ()))).train()
+    model = UnifierModule(create_experiment(Own(norm), None, *(("norms",) if frozen else ()))).train()
     task = model.tasks["digits"]
     split, _ = encode_split(list(open_split(task.source, "train"))[:4], task.tokenizer, task.head)
     model.prepare({"digits": split})
-    assert norm.num_batches_tracked == 0  # what is counted is not trained on
+    assert norm.num_batches_tracked == 0  # Counting FLOPs is not training.
     norm(torch.randn(4, D))
     assert (norm.num_batches_tracked == 0) == frozen
 
 
-def test_shuffled_weights_are_shuffled_means_too() -> None:
+def test_shuffle_permutes_running_means() -> None:
     trunk = Own(nn.BatchNorm1d(D))
     learned = torch.arange(float(D))
     trunk.norm.running_mean = learned.clone()
@@ -157,7 +155,7 @@ def test_shuffled_weights_are_shuffled_means_too() -> None:
     assert torch.equal(means.sort().values, learned)
 
 
-def test_numbers_of_a_comparison_may_be_numpys() -> None:
+def test_comparison_takes_numpy_numbers() -> None:
     numbers: Any = np.arange(2)
     comparison = Comparison("numbers", [one], seeds=numbers, grid={"fold": numbers + 1}, budget_unit="steps")
     assert json.loads(json.dumps([trial.row()["varied"] for trial in plan_trials(comparison)])) == [
@@ -165,19 +163,19 @@ def test_numbers_of_a_comparison_may_be_numpys() -> None:
     ]
 
 
-def test_a_share_of_the_examples_and_a_setting_of_that_name_are_not_mistaken() -> None:
+def test_setting_named_share_cannot_vary() -> None:
     with pytest.raises(InputError, match="'share' varies, which is the share of the examples"):
         Comparison("shares", [shared], grid={"share": (0.5, 1)})
 
 
-@pytest.mark.parametrize(("study", "said"), [(seeded, "seeded has a setting 'seed'"), (partial(one), "is no function")])
-def test_a_study_that_cannot_be_run_is_named(tmp_path: Path, study: Callable[..., Experiment], said: str) -> None:
+@pytest.mark.parametrize(("study", "said"), [(seeded, "seeded has a setting 'seed'"), (partial(one), "functools.partial")])
+def test_function_that_cannot_be_run_is_refused(tmp_path: Path, study: Callable[..., Experiment], said: str) -> None:
     with pytest.raises(InputError, match=said):
         run(study, out=tmp_path, track="off")
     assert not list(tmp_path.iterdir())
 
 
-def test_bools_of_unlike_length_are_refused() -> None:
+def test_bools_of_several_lengths_are_refused() -> None:
     split = EncodedSplit()
     for index, length in enumerate((3, 3)):
         split.add(Units(torch.zeros(1, 3), torch.zeros(1, 3, dtype=torch.long)), torch.ones(length).bool(), index)
@@ -185,19 +183,19 @@ def test_bools_of_unlike_length_are_refused() -> None:
         split.add(Units(torch.zeros(1, 2), torch.zeros(1, 2, dtype=torch.long)), torch.ones(2).bool(), 2)
 
 
-def test_predictions_are_one_for_each_example(tmp_path: Path) -> None:
+def test_predictions_are_one_per_example(tmp_path: Path) -> None:
     class Flat(Scored):
         def predict(self, tokens: Tokens) -> Sequence[Any]:
             return self.level(tokens).tolist() * 2
 
     def flat() -> Experiment:
-        return described(None, Flat(lambda predictions, targets: {"own": 1.0}))
+        return create_experiment(None, Flat(lambda predictions, targets: {"own": 1.0}))
 
     with pytest.raises(InputError, match=r"Flat\.predict .*20 predictions for 10 examples"):
         run(flat, out=tmp_path, track="off")
 
 
-def test_numbers_predicted_of_several_views_are_averaged(tmp_path: Path) -> None:
+def test_predicted_numbers_of_views_are_averaged(tmp_path: Path) -> None:
     seen: dict[int, list[float]] = {1: [], 3: []}
 
     def viewed(*, views: int) -> Experiment:
@@ -205,8 +203,8 @@ def test_numbers_predicted_of_several_views_are_averaged(tmp_path: Path) -> None
             seen[views] += [float(one) for one in predictions]
             return {"own": 1.0}
 
-        experiment = described(None, Scored(measured))
-        task = replace(experiment.tasks["digits"], views=lambda batch: [batch] * views)
+        experiment = create_experiment(None, Scored(measured))
+        task = replace(experiment.tasks["digits"], tta=lambda batch: [batch] * views)
         return replace(experiment, tasks={"digits": task})
 
     for views in seen:
@@ -215,47 +213,47 @@ def test_numbers_predicted_of_several_views_are_averaged(tmp_path: Path) -> None
     assert seen[3] == pytest.approx(seen[1], abs=1e-6)
 
 
-def test_a_loss_is_one_number() -> None:
+def test_loss_is_a_scalar() -> None:
     class Many(Scored):
         def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
             return (self.level(tokens) - target).square()
 
-    model = UnifierModule(described(None, Many(lambda predictions, targets: {})))
+    model = UnifierModule(create_experiment(None, Many(lambda predictions, targets: {})))
     task = model.tasks["digits"]
     split, _ = encode_split(list(open_split(task.source, "train"))[:4], task.tokenizer, task.head)
     with pytest.raises(InputError, match=r"Many\.loss .*\(4,\).*scalar"):
         model.loss("digits", collate(split, range(4)))
 
 
-def test_a_perfect_score_is_above_0() -> None:
+def test_max_score_is_above_0() -> None:
     head = Scored(lambda predictions, targets: {"own": 1.0})
     head.max_score = 0.0
-    with pytest.raises(InputError, match='task "digits" says that a perfect score is 0'):
-        described(None, head)
+    with pytest.raises(InputError, match=r'"digits".*max_score=0'):
+        create_experiment(None, head)
 
 
-def test_a_score_without_a_bound_is_an_tasks_that_is_trained_alone() -> None:
+def test_unbounded_score_is_for_single_tasks() -> None:
     head = Scored(lambda predictions, targets: {"own": -1.0})
     head.max_score = None
-    alone = described(None, head)
+    alone = create_experiment(None, head)
     ((_, task),) = alone.tasks.items()
     assert mean_score_percent([(-0.25, head.max_score)]) == -0.25
-    with pytest.raises(InputError, match='task "b" knows no perfect score'):
+    with pytest.raises(InputError, match=r'"b".*max_score=None'):
         replace(alone, tasks={"a": replace(task, head=Scored(lambda predictions, targets: {})), "b": task})
 
 
-def test_scores_are_those_of_the_last_predictions_alone(tmp_path: Path) -> None:
+def test_metrics_of_last_validation_are_kept(tmp_path: Path) -> None:
     sizes = iter(range(100))
 
     def scored() -> Experiment:
-        return described(None, Scored(lambda predictions, targets: {"own": 1.0, f"own_{next(sizes)}": 1.0}))
+        return create_experiment(None, Scored(lambda predictions, targets: {"own": 1.0, f"own_{next(sizes)}": 1.0}))
 
     [result] = run(scored, out=tmp_path, track="off")
     found = json.loads((result.folder / "result.json").read_text())["metrics"]
     assert sorted(name.rpartition("_")[0] for name in found) == ["", "", "test/digits/own", "val/digits/own"]
 
 
-def test_what_is_encoded_is_a_tensor() -> None:
+def test_encoded_target_is_a_tensor() -> None:
     class Number(Scored):
         def encode(self, target: str) -> Any:
             return float(target)
@@ -266,7 +264,7 @@ def test_what_is_encoded_is_a_tensor() -> None:
 
 
 class Slip(Tokenizer):
-    """The brightness of each row, given back as one likes."""
+    """A tokenizer of pixel columns whose units pass through a given function."""
 
     def __init__(self, give: Callable[[Tensor, Tensor], Any]) -> None:
         super().__init__(D)
@@ -291,7 +289,7 @@ class Slip(Tokenizer):
         (lambda values, positions: Units(values.requires_grad_(), positions), ": its values require them"),
     ],
 )
-def test_what_a_tokenizer_gives_instead_of_units_is_named(give: Callable[[Tensor, Tensor], Any], said: str) -> None:
+def test_tokenizer_without_units_is_refused(give: Callable[[Tensor, Tensor], Any], said: str) -> None:
     examples, tokenizer = list(Digits().split("train"))[:2], Slip(give)
     expected = f"encode must give Units of two tensors without gradients{said}"
     with pytest.raises(InputError, match=rf"Slip\.{expected}"):
@@ -300,22 +298,22 @@ def test_what_a_tokenizer_gives_instead_of_units_is_named(give: Callable[[Tensor
         check_tokenizer(tokenizer, [example.input for example in examples])
 
 
-def test_a_frozen_batch_norm_without_weights_stands_still_as_well() -> None:
+def test_frozen_batch_norm_without_weights() -> None:
     norm = nn.BatchNorm1d(D, affine=False)
     assert norm.training
-    UnifierModule(described(Own(norm), None, "attention")).train()
+    UnifierModule(create_experiment(Own(norm), None, "attention")).train()
     assert not norm.training
-    UnifierModule(described(Own(norm))).train()
+    UnifierModule(create_experiment(Own(norm))).train()
     assert norm.training
 
 
-def test_a_comparison_is_of_functions() -> None:
-    with pytest.raises(InputError, match=r"holds functools\.partial.*, which is no function"):
+def test_comparison_needs_functions() -> None:
+    with pytest.raises(InputError, match=r"functools\.partial"):
         Comparison("partial", [partial(one)])
 
 
 @pytest.mark.parametrize("clipped", [True, False])
-def test_targets_of_each_column_are_counted_with_their_columns(clipped: bool) -> None:
+def test_targets_per_token_are_counted(clipped: bool) -> None:
     split = EncodedSplit()
     for index, n in enumerate((1200, 1100, 300)):
         split.add(Units(torch.zeros(1, n), torch.arange(n)[None]), torch.zeros(n, dtype=torch.long), index)

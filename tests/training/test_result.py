@@ -1,47 +1,67 @@
-"""A result is read whole or not, and says which commit made it: of the experiment's file, wherever it was started."""
+"""A result is read whole or not at all, and names the commit of the experiment's file."""
 
+import json
+import math
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from unifier.training.fit import RunContext
-from unifier.training.result import Result, source_commit
+from unifier.training.result import Result, processor, source_commit
 from unifier_tokenizers import InputError
 
+FIELDS: dict[str, Any] = {
+    **{"name": "digits", "tasks": ["a"], "seed": 0, "status": "finished", "metrics": {"test/a/accuracy": 50.0}},
+    **{key: {} for key in ("signatures", "parameters", "budget", "task_budgets", "speed", "settings")},
+    **{"data": {}, "versions": {}, "commit": "", "machine": "", "threads": 2, "error": ""},
+}
 
-def checked_out(folder: Path) -> str:
-    """A repository with one file, `study.py`, and its only commit."""
+
+def test_result_is_read_as_written(tmp_path: Path) -> None:
+    result = replace(Result(**FIELDS, folder=tmp_path), metrics={"test/a/accuracy": 50.0, "val/a/auc": math.nan})
+    result.write()
+    assert json.loads((tmp_path / "result.json").read_text())["metrics"]["val/a/auc"] is None
+    read = Result.read(tmp_path)
+    assert math.isnan(read.metrics["val/a/auc"])
+    assert read.content() == result.content()
+    assert (read.threads, read.folder) == (2, tmp_path)
+
+
+@pytest.mark.parametrize("content", ['{"metrics": 5}', '{"metrics": {}}', "{", json.dumps({**FIELDS, "more": 1})])
+def test_broken_result_is_named(content: str, tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(content)
+    with pytest.raises(InputError, match=r"result\.json"):
+        Result.read(tmp_path)
+
+
+def create_repository(folder: Path) -> str:
+    """Create a repository with one file, `study.py`, and return its only commit."""
     folder.mkdir()
     (folder / "study.py").write_text("")
-    who = ["-c", "user.name=Nobody", "-c", "user.email=nobody@example.org", "-c", "commit.gpgsign=false"]
-    for asked in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", folder.name]):
-        subprocess.run(["git", *asked], cwd=folder, check=True)
-    return subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=folder, check=True, capture_output=True, text=True
-    ).stdout.strip()
+    author = ["-c", "user.name=Nobody", "-c", "user.email=nobody@example.org", "-c", "commit.gpgsign=false"]
+    for command in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", folder.name]):
+        subprocess.run(["git", *command], cwd=folder, check=True)
+    command = ["git", "rev-parse", "HEAD"]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_the_commit_is_that_of_the_experiment_s_file_if_there_is_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, other = (checked_out(tmp_path / name) for name in ("one", "other"))
-    monkeypatch.chdir(tmp_path / "one")
+def test_source_commit_is_that_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, other = (create_repository(tmp_path / name) for name in ("here", "other"))
+    monkeypatch.chdir(tmp_path / "here")
     file = tmp_path / "other" / "study.py"
-    assert one != other
+    assert here != other
     assert source_commit(str(file)) == other
-    assert source_commit() == source_commit(str(tmp_path / "gone" / "study.py")) == one
+    assert source_commit() == source_commit(str(tmp_path / "gone" / "study.py")) == here
     file.write_text("changed")
     assert source_commit(str(file)) == f"{other}-dirty"
 
 
-@pytest.mark.parametrize("origin", ["/a/study.py:one", ["/a/study.py:one", "/b/study.py:two"]])
-def test_the_file_is_the_first_experiment_s(origin: str | list[str], tmp_path: Path) -> None:
-    assert RunContext(tmp_path, "study", origin=origin).file == "/a/study.py"
-    assert RunContext(tmp_path, "study").file == ""
-
-
-def test_a_result_whose_scores_are_none_is_broken(tmp_path: Path) -> None:
-    (tmp_path / "result.json").write_text('{"metrics": 5}')
-    with pytest.raises(InputError, match=r"result\.json: broken \(it lacks metrics\)"):
-        Result.read(tmp_path)
+def test_processor_has_family_and_model(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("model name\t: Some CPU\ncpu family\t: 6\nmodel\t\t: 143\n\nmodel name\t: Another\n")
+    assert processor(cpuinfo) == "Some CPU (family 6, model 143)"
+    cpuinfo.write_text("model name\t: Arm CPU\n\n")
+    assert processor(cpuinfo) == "Arm CPU"
+    assert processor(tmp_path / "none")
