@@ -168,9 +168,9 @@ def test_setting_named_share_cannot_vary() -> None:
         Comparison("shares", [shared], grid={"share": (0.5, 1)})
 
 
-@pytest.mark.parametrize(("study", "said"), [(seeded, "seeded has a setting 'seed'"), (partial(one), "functools.partial")])
-def test_function_that_cannot_be_run_is_refused(tmp_path: Path, study: Callable[..., Experiment], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+@pytest.mark.parametrize(("study", "name"), [(seeded, "'seed'"), (partial(one), "functools.partial")])
+def test_function_that_cannot_be_run_is_refused(tmp_path: Path, study: Callable[..., Experiment], name: str) -> None:
+    with pytest.raises(InputError, match=name):
         run(study, out=tmp_path, track="off")
     assert not list(tmp_path.iterdir())
 

@@ -315,7 +315,7 @@ def trunk_parts(trunk: Trunk) -> dict[ModelPart, list[nn.Parameter]]:
 def freeze(training: Training, trunk: Trunk, tokenizers: Iterable[nn.Module], heads: Iterable[nn.Module]) -> None:
     """Turn off the gradients of the parts that `frozen` and `trainable` exclude.
 
-    A parameter that two parts share is frozen with either of them.
+    A parameter that belongs to two parts is frozen if one of them is.
 
     Raises:
         InputError: If a part in `frozen` has no parameters, or nothing is left to train.

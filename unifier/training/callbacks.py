@@ -161,7 +161,7 @@ class EarlyStop(Callback):
 
 @final
 class LossLogger(Callback):
-    """Log of each task's mean loss and the learning rate, a hundred times a run; it stops a run that diverged."""
+    """Log of the mean losses and the learning rate, a hundred times in a run. It stops a run that diverged."""
 
     def __init__(self) -> None:
         self.num_logged = 0
@@ -228,7 +228,7 @@ def format_duration(seconds: float) -> str:
 
 @final
 class TextProgress(Callback):
-    """Progress without a terminal: a line every few seconds, and a line for each validation."""
+    """Progress without a terminal: a line every few seconds, and a line for each validation of a longer run."""
 
     def __init__(self) -> None:
         self.last_time = time.monotonic()
@@ -253,7 +253,14 @@ class TextProgress(Callback):
             self._print(trainer, pl_module, "train/", "validation split (part of training): ")
             return
         fitting = trainer.state.fn == TrainerFn.FITTING
+        if fitting and self._is_short(pl_module):
+            return
         self._print(trainer, pl_module, "val/", "validation: " if fitting else "best weights, validation: ")
+
+    def _is_short(self, model: UnifierModule) -> bool:
+        """Return True for a run of a few seconds, whose final scores are enough."""
+        remaining = self.remaining.seconds(model)
+        return remaining is not None and model.cost_tracker.total().seconds + remaining < PRINT_SECONDS
 
     def _print(self, trainer: pl.Trainer, model: UnifierModule, prefix: str, title: str) -> None:
         self.last_time = time.monotonic()

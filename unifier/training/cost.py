@@ -28,7 +28,7 @@ MAX_COUNTED_LENGTH = 1024
 """The longest input N, and target L, that is counted as a whole, because attention keeps N x N weights."""
 
 BLOCK_EXAMPLES = 1 << 16
-"""Number of examples whose lengths are compared at once, which limits the memory."""
+"""Number of examples whose lengths are compared together; it limits the memory."""
 
 
 @final
@@ -145,7 +145,7 @@ def flops_of_example(
 
     The function is the polynomial of degree 2 in N and L through the counts of a few examples. It is exact for layers
     that treat all tokens, or all pairs of tokens, alike. Long examples are counted by their beginnings, unless the loss
-    cannot read a beginning, as with a head that maps all tokens at once.
+    cannot read a beginning, as with a head that maps all tokens together.
 
     Args:
         loss: The loss of a batch.

@@ -164,7 +164,8 @@ def fit(
         on_start(result)
         save_fitted(fitted_values, result.folder)
         write_run_settings(result, context, splits["train"], hashes)
-        print_run_header(result, experiment.training, batches)
+        if context.trial is None:  # The comparison prints a line of its own for each trial.
+            print_run_header(result, experiment.training, batches)
         loggers = start_loggers(experiment, result, context, model, done)
         held_out = {
             split: EvalDataLoader(splits[split], max_tokens=EVALUATION_FACTOR * experiment.training.batch_tokens)

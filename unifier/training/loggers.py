@@ -166,7 +166,7 @@ class WeightsAndBiases:
     """One W&B run; its charts have the number of tokens as x-axis."""
 
     unreachable = False
-    """True after the server could not be reached; later runs of the process then stay offline at once."""
+    """True after the server could not be reached; later runs of the process then start offline."""
 
     def __init__(
         self,

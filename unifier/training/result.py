@@ -107,7 +107,7 @@ def versions() -> dict[str, str]:
 
 
 def source_commit(file: str = "") -> str:
-    """Return the git commit of the repository that holds the file, or of the working directory if there is no file.
+    """Return the git commit of the repository that holds the file, or of the working directory without a file.
 
     The commit ends in "-dirty" if files were changed since. It is empty outside a repository.
     """

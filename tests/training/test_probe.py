@@ -1,4 +1,4 @@
-"""What a run leaves of its representations and its attention, for every modality, task and trunk."""
+"""Representations and attention of a model are written for every modality, task and trunk."""
 
 import json
 from collections.abc import Sequence
@@ -80,14 +80,14 @@ def transformer() -> Trunk:
 
 
 def model_of(trunk: Trunk, **tasks: Task) -> tuple[UnifierModule, dict[str, EncodedSplit]]:
-    """An untrained model of these tasks, and their validation splits."""
+    """Return an untrained model of these tasks, and their validation splits."""
     model = UnifierModule(Experiment(trunk, tasks, Training(steps=1), name="seen"))
     return model, {
         name: encode_split(open_split(task.source, "val"), task.tokenizer, task.head)[0] for name, task in tasks.items()
     }
 
 
-def test_a_run_leaves_all_of_it(tmp_path: Path) -> None:
+def test_run_leaves_representations_and_attention(tmp_path: Path) -> None:
     def together() -> Experiment:
         tasks = {"en-fr": text(), "digits": picture(), "music": sound(stack=4)}
         return Experiment(transformer(), tasks, Training(steps=3, batch_tokens=256, num_validations=1), name="together")
@@ -122,18 +122,15 @@ def test_a_run_leaves_all_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("longest", [20, 10])
-def test_attention_is_not_kept_of_examples_that_would_take_all_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longest: int
-) -> None:
+def test_long_examples_have_no_attention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longest: int) -> None:
     whole = MUSIC.split("val")
     pieces = [Audio(example.input.waveform[: 8000 if k % 2 else 4000], 8000) for k, example in enumerate(whole)]
     few = Few([Example(piece, example.target) for piece, example in zip(pieces, whole, strict=True)])
     model, splits = model_of(transformer(), music=replace(sound(stack=4), source=few))
     assert sorted(set(splits["music"].lengths()[:, 0].tolist())) == [12, 25]
-    monkeypatch.setattr("unifier.training.probe.LONGEST", longest)
     own, read = Transformer.attention, list[int]()
     monkeypatch.setattr(Transformer, "attention", lambda *given: (read.append(given[1].mask.shape[1]), own(*given))[1])  # pyright: ignore
-    probe(model, splits, tmp_path)
+    probe(model, splits, tmp_path, max_length=longest)
     assert set(read) == ({12} if longest == 20 else set())
     assert len(np.load(tmp_path / "representations.npz")["music/columns"]) == 6
 
@@ -143,20 +140,20 @@ def test_attention_is_not_kept_of_examples_that_would_take_all_memory(
     [MeanAttentionTrunk(D, 1, 16), RecurrentTrunk(D, 1), ConvolutionalTrunk(D, 1), Transformer(D, 0, 2, 16)],
     ids=lambda each: type(each).__name__,
 )
-def test_a_trunk_without_attention_leaves_its_representations_alone(trunk: Trunk, tmp_path: Path) -> None:
+def test_trunk_without_attention(trunk: Trunk, tmp_path: Path) -> None:
     model, splits = model_of(trunk, words=text(), digits=picture())
     probe(model, splits, tmp_path)
     with np.load(tmp_path / "representations.npz") as kept:
         assert len(kept.files) == 2 * 2
     found = json.loads((tmp_path / "attention.json").read_text())
     assert found["words"]["layers"] == []
-    assert 0 <= found["words"]["alignment_error_rate"] <= 1, "the decoder's attention is shown whatever the trunk"
+    assert 0 <= found["words"]["alignment_error_rate"] <= 1, "the decoder has attention with any trunk"
     assert {path.name for path in tmp_path.glob("figures/*")} == {f"attention-words-{k}.svg" for k in (0, 1)}
     assert ("digits" in found) == isinstance(trunk, Transformer)
 
 
-class Torchs(Trunk):
-    """Of somebody else: torch's own attention, under the name of ours."""
+class TorchAttention(Trunk):
+    """A trunk whose module `attention` is not the method of an AttentiveTrunk."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,14 +164,14 @@ class Torchs(Trunk):
         return tokens._replace(matrix=self.attention(x, x, x, key_padding_mask=~tokens.mask)[0].mT)
 
 
-def test_a_trunk_of_somebody_else_is_not_asked_for_what_it_only_seems_to_have(tmp_path: Path) -> None:
-    model, splits = model_of(Torchs(), digits=picture())
+def test_attribute_named_attention_is_not_used(tmp_path: Path) -> None:
+    model, splits = model_of(TorchAttention(), digits=picture())
     probe(model, splits, tmp_path)
     assert set(np.load(tmp_path / "representations.npz")) == {"digits/columns", "digits/trunk"}
     assert not (tmp_path / "attention.json").exists()
 
 
-def test_a_model_is_left_as_it_was(tmp_path: Path) -> None:
+def test_probe_leaves_the_model_unchanged(tmp_path: Path) -> None:
     model, splits = model_of(transformer(), words=text(), digits=picture())
     before, random = {name: each.clone() for name, each in model.state_dict().items()}, torch.get_rng_state()
     probe(model.train(), splits, tmp_path)
@@ -189,7 +186,7 @@ def test_a_model_is_left_as_it_was(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_a_representation_is_the_mean_of_an_example_alone() -> None:
+def test_representation_is_mean_of_one_example() -> None:
     model, splits = model_of(transformer(), words=text())
     task, split = model.eval().tasks["words"], splits["words"]
     rows = [7, 2, 11, 0]
@@ -203,19 +200,19 @@ def test_a_representation_is_the_mean_of_an_example_alone() -> None:
 
 
 @pytest.mark.parametrize("shape", [{"stack": 4}, {"patch": (16, 16)}], ids=str)
-def test_sounds_in_frames_and_in_patches_are_drawn(shape: dict[str, Any], tmp_path: Path) -> None:
+def test_sounds_are_drawn(shape: dict[str, Any], tmp_path: Path) -> None:
     model, splits = model_of(transformer(), music=sound(**shape))
     probe(model, splits, tmp_path)
     assert len(list(tmp_path.glob("figures/*.svg"))) == 2
 
 
-def test_a_class_token_asks_and_is_not_drawn(tmp_path: Path) -> None:
+def test_class_token_is_not_drawn(tmp_path: Path) -> None:
     model, splits = model_of(transformer(), digits=picture("cls"))
     probe(model, splits, tmp_path)
     assert len(list(tmp_path.glob("figures/*.svg"))) == 2
 
 
-def test_a_mixture_has_statistics_and_no_drawing(tmp_path: Path) -> None:
+def test_mixture_has_statistics_and_no_drawing(tmp_path: Path) -> None:
     words, pictures = text(), picture()
     drawn = zip(PAIRS.split("val"), Digits().split("val"), strict=False)
     both = Few([Example({"text": pair.input, "image": one.input}, one.target) for pair, one in drawn])
@@ -229,7 +226,7 @@ def test_a_mixture_has_statistics_and_no_drawing(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("figures/*"))
 
 
-def test_neither_trunk_nor_head_with_attention_leaves_none(tmp_path: Path) -> None:
+def test_model_without_attention_leaves_no_file(tmp_path: Path) -> None:
     vocabulary = Vocabulary.fit(text for pair in PAIRS.split("train") for text in pair)
     task = Task(PAIRS, SubwordTokenizer(vocabulary, D), RecurrentHead(vocabulary, D, depth=1))
     model, splits = model_of(RecurrentTrunk(D, 1, bidirectional=False), words=task)
@@ -238,7 +235,7 @@ def test_neither_trunk_nor_head_with_attention_leaves_none(tmp_path: Path) -> No
 
 
 @torch.no_grad()
-def test_sentences_come_with_their_words_and_links() -> None:
+def test_aligned_sentences_have_words_and_links() -> None:
     model, splits = model_of(transformer(), words=text())
     found = align_examples(model.trunk, model.eval().tasks["words"], splits["words"], range(12))
     assert sorted(found) == list(range(12))
@@ -250,7 +247,7 @@ def test_sentences_come_with_their_words_and_links() -> None:
 
 
 @torch.no_grad()
-def test_sentences_that_a_vocabulary_cuts_otherwise_are_left_out() -> None:
+def test_sentences_split_otherwise_are_left_out() -> None:
     model, splits = model_of(transformer(), words=text("word"))
     found = align_examples(model.trunk, model.eval().tasks["words"], splits["words"], range(12))
     elided = {row for row, pair in enumerate(PAIRS.split("val")) if "'" in pair.target}
@@ -258,12 +255,12 @@ def test_sentences_that_a_vocabulary_cuts_otherwise_are_left_out() -> None:
     assert elided
 
 
-def test_tasks_that_translate_nothing_align_nothing() -> None:
+def test_tasks_without_texts_have_no_alignment() -> None:
     model, splits = model_of(transformer(), digits=picture())
     assert align_examples(model.trunk, model.tasks["digits"], splits["digits"], [0, 1]) == {}
 
 
-def test_batches_hold_each_row_once_and_few_columns() -> None:
+def test_batches_hold_each_row_once() -> None:
     _, splits = model_of(transformer(), music=sound(stack=1))
     task, rows = sound(stack=1), [5, 0, 3, 4, 1, 2] * 9
     seen = [(part, tokens.mask.numel()) for part, tokens, _ in iterate_batches(task, splits["music"], rows)]
@@ -272,7 +269,7 @@ def test_batches_hold_each_row_once_and_few_columns() -> None:
 
 
 @pytest.mark.parametrize(("length", "most"), [(5, 8), (8, 8), (9, 8), (1000, 256)])
-def test_examples_are_spread_evenly(length: int, most: int) -> None:
+def test_spread_indices_are_even(length: int, most: int) -> None:
     rows = spread_indices(length, most)
     assert len(rows) == min(length, most) == len(set(rows))
     assert rows[0] == 0

@@ -1,0 +1,415 @@
+"""Metrics reach metrics.csv, TensorBoard and W&B; a tracker that fails stops no training."""
+
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from socket import socket
+from types import SimpleNamespace
+from typing import Any, final
+
+import pytest
+import wandb
+from google.protobuf.message import DecodeError
+from torch import Tensor
+from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
+
+from unifier.datasets.digits import Digits
+from unifier.experiment import Task
+from unifier.heads.classification import ClassificationHead, TaggingHead
+from unifier.heads.prefix_lm import PrefixHead
+from unifier.heads.transformer_decoder import TranslationHead
+from unifier.training import fit as fit_module
+from unifier.training.fit import RunContext, fit
+from unifier.training.loggers import (
+    MetricsFile,
+    RunLoggers,
+    TensorBoard,
+    WandbMode,
+    WeightsAndBiases,
+    run_tags,
+    wandb_mode,
+)
+from unifier.training.result import Result
+from unifier.trials.runner import log_comparison
+from unifier_tokenizers import (
+    Mixture,
+    PatchTokenizer,
+    SubwordTokenizer,
+    Tokenizer,
+    Units,
+    Vocabulary,
+    WaveformTokenizer,
+)
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+STEPS, D = 3, 8
+COST = {"steps": 1, "tokens": 2, "flops": 3, "seconds": 4.0}
+
+
+@pytest.fixture
+def run(make_experiment: Any, tmp_path: Path) -> Callable[..., Result]:
+    """Return a function that trains on digits with the given trackers."""
+
+    def train(**context: Any) -> Result:
+        settings = {"data": "embedded", "dim": D}
+        context = {"wandb": "off", **context}
+        return fit(lambda: make_experiment(steps=STEPS), settings, 0, RunContext(tmp_path, "study", **context))
+
+    return train
+
+
+def read_scalars(folder: Path, name: str) -> list[tuple[int, float]]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)  # Dependencies of tensorboard warn.
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        events = EventAccumulator(str(folder))
+        events.Reload()
+    return [(event.step, event.value) for event in events.Scalars(name)]
+
+
+def test_tensorboard_receives_metrics_on_request(run: Callable[..., Result], tmp_path: Path) -> None:
+    result = run(tensorboard=True)
+    assert [step for step, _ in read_scalars(result.folder, "train/a/loss")] == list(range(1, STEPS + 1))
+    ((_, accuracy),) = read_scalars(result.folder, "test/a/accuracy")
+    assert accuracy == pytest.approx(result.metrics["test/a/accuracy"])
+    assert not list(tmp_path.rglob("*.wandb"))
+
+
+def test_tensorboard_shows_resumed_steps_once(tmp_path: Path) -> None:
+    for done, steps in ((None, range(1, 5)), (2, range(3, 6))):
+        logger = TensorBoard(tmp_path, done)
+        for step in steps:
+            logger.log({"loss": float(step)}, step)
+        logger.close(failed=False)
+    assert [step for step, _ in read_scalars(tmp_path, "loss")] == [1, 2, 3, 4, 5]
+
+
+@final
+class Broken:
+    """A tracker that fails in one of its methods."""
+
+    def __init__(self, at: str) -> None:
+        self.at = at
+        self.calls: list[str] = []
+        self._call("open")
+
+    def _call(self, method: str) -> None:
+        self.calls.append(method)
+        if method == self.at:
+            raise ConnectionError(f"no tracker\n at {method}")
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        self._call("log")
+
+    def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
+        self._call("log_artifacts")
+
+    def close(self, *, failed: bool) -> None:
+        self._call("close")
+
+
+@pytest.mark.parametrize("at", ["open", "log", "log_artifacts", "close"])
+def test_broken_tracker_is_left_out(at: str, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    trackers: list[Broken] = []
+
+    def create(*_: Any, **__: Any) -> Broken:
+        trackers.append(Broken(at))
+        return trackers[-1]
+
+    monkeypatch.setattr(fit_module, "WeightsAndBiases", create)
+    with pytest.warns(UserWarning, match=f"no tracker at {at}") as warned:
+        result = run(wandb="offline")
+    assert len([warning for warning in warned if "no tracker" in str(warning.message)]) == 1
+    assert result.status == "finished"
+    assert (result.folder / "metrics.csv").exists()
+    if at == "log":
+        assert trackers[0].calls == ["open", "log", "close"], "an open tracker would receive the next run"
+
+
+def test_metrics_file_gains_columns(tmp_path: Path) -> None:
+    loggers = RunLoggers(tmp_path, lambda: COST)
+    loggers.add(lambda: MetricsFile(tmp_path / "metrics.csv"))
+    loggers.log_metrics({"train/a/loss": 0.5, "epoch": 0})
+    loggers.log_metrics({"val/a/accuracy": 50.0})
+    header, *rows = (tmp_path / "metrics.csv").read_text().splitlines()
+    assert header == "step,train/a/loss,budget/tokens,budget/flops,budget/seconds,val/a/accuracy"
+    assert rows == ["1,0.5,2,3,4.0,", "1,,2,3,4.0,50.0"]
+
+
+def test_metrics_file_replaces_resumed_steps(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    before = MetricsFile(path)
+    for step in (1, 2, 3, 4):
+        before.log({"loss": step}, step)
+    before.log({"score": 4}, 4)
+    after = MetricsFile(path)
+    after.log({"loss": 33}, 3)
+    after.log({"loss": 44}, 4)
+    assert path.read_text().splitlines()[1:] == ["1,1", "2,2", "3,33", "4,44"]
+
+
+def test_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, loggers = tmp_path / "metrics.csv", RunLoggers(tmp_path, lambda: COST)
+    loggers.add(lambda: MetricsFile(path))
+    loggers.log_metrics({"loss": 0.5})
+    content = path.read_text()
+
+    def fail(*_: Any, **__: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(OSError, match="No space left"):
+        loggers.log_metrics({"loss": 0.4})
+    assert path.read_text() == content
+
+
+@pytest.fixture(autouse=True)
+def _no_wandb_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:  # pyright: ignore[reportUnusedFunction]
+    for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+
+
+def read_records(folder: Path) -> list[Record]:
+    """Read the only W&B run in a folder; W&B's process may still be writing it."""
+    (path,) = folder.rglob("*.wandb")
+    wandb.teardown()
+    for _ in range(1000):
+        with_exit = [record for record in parse_or_empty(path) if record.HasField("exit")]
+        if with_exit:
+            return parse_records(path.read_bytes())
+        time.sleep(0.02)
+    raise AssertionError("the run was never finished")
+
+
+def parse_or_empty(path: Path) -> list[Record]:
+    try:
+        return parse_records(path.read_bytes())
+    except DecodeError:  # The last record is incomplete.
+        return []
+
+
+def parse_records(data: bytes) -> list[Record]:
+    """Parse LevelDB's log format: blocks of 32 KiB, after a header of 7 bytes."""
+    offset, content = 7, b""
+    records: list[Record] = []
+    while offset + 7 <= len(data):
+        if (left := 32768 - offset % 32768) < 7:
+            offset += left
+            continue
+        length, kind = int.from_bytes(data[offset + 4 : offset + 6], "little"), data[offset + 6]
+        if offset + 7 + length > len(data):
+            break
+        content += data[offset + 7 : offset + 7 + length]
+        offset += 7 + length
+        if kind in (1, 4):  # The only part of a record, or its last part.
+            records.append(Record.FromString(content))
+            content = b""
+    return records
+
+
+def run_record(records: list[Record]) -> Any:
+    (record,) = (record.run for record in records if record.HasField("run"))
+    return record
+
+
+def history(records: list[Record]) -> list[dict[str, Any]]:
+    return [
+        {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+        for record in records
+        if record.HasField("history")
+    ]
+
+
+def summary(records: list[Record]) -> dict[str, Any]:
+    updates = [item for record in records if record.HasField("summary") for item in record.summary.update]
+    return {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in updates}
+
+
+def model_files(records: list[Record]) -> list[str]:
+    artifacts = [record.artifact for record in records if record.HasField("artifact")]
+    models = [artifact for artifact in artifacts if artifact.type == "model"]
+    return sorted(entry.path for model in models for entry in model.manifest.contents)
+
+
+def test_wandb_run_has_config_metrics_and_files(run: Callable[..., Result]) -> None:
+    result = run(wandb="offline")
+    records = read_records(result.folder)
+    record = run_record(records)
+    assert record.run_id == record.display_name == result.folder.name
+    assert (record.project, record.run_group, record.job_type) == ("study", "digits", "train")
+    assert sorted(record.tags) == ["classification", "image"]
+    config = {update.key: json.loads(update.value_json) for update in record.config.update}
+    facts = {"parameters": result.parameters, "datasets": result.data, "commit": result.commit}
+    for name, value in {"data": "embedded", "dim": D, "seed": 0, **facts}.items():
+        assert config[name] == value
+    rows = history(records)
+    for row in rows:
+        if any(name.startswith(("train/", "val/", "test/")) for name in row):
+            assert {"budget/tokens", "budget/flops", "budget/seconds"} <= set(row)
+    tokens = [row["budget/tokens"] for row in rows if "train/a/loss" in row]
+    assert tokens == sorted(set(tokens))
+    assert tokens[-1] == result.budget["tokens"]
+    (tested,) = (row for row in rows if "test/a/accuracy" in row)
+    assert tested["test/a/accuracy"] == pytest.approx(result.metrics["test/a/accuracy"])
+    metrics = {
+        record.metric.name or record.metric.glob_name: record.metric for record in records if record.HasField("metric")
+    }
+    axes = {metrics[name].step_metric for name in ("train/*", "val/*", "test/*", "budget/flops")}
+    assert axes == {"budget/tokens"}
+    (table,) = (row for row in rows if any(name.startswith("samples/a") for name in row))
+    samples = json.loads((result.folder / "samples.json").read_text())["a"]
+    assert (table["samples/a/ncols"], table["samples/a/nrows"]) == (4, len(samples))
+    for page in ("report", "curves-a-tokens"):
+        assert any(row.get(f"{page}/_type") == "html-file" for row in rows)
+    assert any(row.get("numbers/curves-a-tokens/nrows") == 1 for row in rows), "there is one validation"
+    assert model_files(records) == ["best.ckpt", "last.ckpt"]
+    assert [record.exit.exit_code for record in records if record.HasField("exit")] == [0]
+
+
+def test_wandb_comparison_is_an_evaluation(tmp_path: Path) -> None:
+    terms = {"budget_unit": "steps", "budget": 2, "sampling_temperature": "inf", "loss_weighting": "fixed"}
+    facts = {"parameters": {"total": 7}, "data": {}, "commit": "abc"}
+    rows = [{"folder": "trials/first", "result": facts}]
+    folder = tmp_path / "20260101-000000-abcd"
+    folder.mkdir()
+    (folder / "report.html").write_text("<p>an answer</p>")
+    content = {"settings": {"dim": D}, "seeds": [0], "rows": rows, **terms}
+    log_comparison(folder, content, RunContext(tmp_path, "study", wandb="offline"))
+    records = read_records(folder)
+    record = run_record(records)
+    assert (record.run_group, record.job_type, list(record.tags)) == (folder.name, "evaluate", ["comparison"])
+    config = {update.key: json.loads(update.value_json) for update in record.config.update}
+    assert (config["dim"], config["seeds"], config["trial"]) == (D, [0], terms)
+    assert config["runs"] == {"first": {"parameters": {"total": 7}, "datasets": {}, "commit": "abc"}}
+    assert any(row.get("report/_type") == "html-file" for row in history(records))
+
+
+def open_wandb(folder: Path, mode: WandbMode = "offline") -> WeightsAndBiases:
+    folder.mkdir(exist_ok=True)
+    return WeightsAndBiases(folder, project="p", group="g", job_type="t", tags=[], config={}, mode=mode)
+
+
+def test_wandb_summary_is_best_validation(tmp_path: Path) -> None:
+    tracker = open_wandb(tmp_path)
+    for accuracy, loss in ((0.1, 3.0), (0.3, 1.0), (0.2, 2.0)):
+        tracker.log({"val/a/accuracy": accuracy, "train/a/loss": loss, "budget/tokens": 1}, 1)
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "none.csv").write_text("step,loss\n")
+    tracker.log_artifacts(tmp_path, {"val/a/accuracy": 0.25, "test/a/accuracy": 0.5})
+    tracker.close(failed=False)
+    records = read_records(tmp_path)
+    values = summary(records)
+    assert (values["val/a/accuracy"], values["train/a/loss"]) == ({"max": 0.3}, {"min": 1.0})
+    assert values["test/a/accuracy"] == 0.5
+    assert not any(name.startswith("numbers") for row in history(records) for name in row), "the CSV has no rows"
+
+
+def test_wandb_sweep_reads_last_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_SWEEP_ID", "thesweep")
+    wandb.teardown()  # W&B reads the environment once.
+    tracker = open_wandb(tmp_path)
+    tracker.log({"val/score": 0.3, "budget/tokens": 1}, 1)
+    tracker.log_artifacts(tmp_path, {"val/score": 0.25})
+    tracker.close(failed=False)
+    wandb.teardown()
+    assert summary(read_records(tmp_path))["val/score"] == 0.25
+
+
+@pytest.fixture
+def last_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.ckpt").write_bytes(b"weights")
+
+
+@pytest.mark.usefixtures("last_checkpoint")
+def test_wandb_keeps_checkpoint_of_stopped_run(tmp_path: Path) -> None:
+    open_wandb(tmp_path).close(failed=True)
+    records = read_records(tmp_path)
+    assert model_files(records) == ["last.ckpt"]
+    assert [record.exit.exit_code for record in records if record.HasField("exit")] == [1]
+
+
+@pytest.mark.usefixtures("last_checkpoint")
+def test_wandb_finishes_if_upload_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracker = open_wandb(tmp_path)
+    monkeypatch.setattr(wandb, "Artifact", None)
+    with pytest.raises(TypeError):
+        tracker.close(failed=False)
+    assert wandb.run is None, "an open run would receive the next run's metrics"
+
+
+def modes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[Any, str]]:
+    """Yield requested and resulting modes while the environment gains a key and a mode."""
+    yield None, "offline"
+    yield "online", "online"
+    (tmp_path / "netrc").write_text("machine api.wandb.ai\n  login user\n  password secret\n")
+    yield None, "online"
+    (tmp_path / "netrc").unlink()
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    yield None, "online"
+    yield "offline", "offline"
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    yield None, "disabled"
+
+
+def test_wandb_mode_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for requested, mode in modes(monkeypatch, tmp_path):
+        assert wandb_mode(requested) == mode
+
+
+@pytest.mark.slow
+def test_unreachable_server_is_tried_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    init, attempts = wandb.init, list[Any]()
+    monkeypatch.setattr(wandb, "init", lambda **given: (attempts.append(given["mode"]), init(**given))[1])
+    monkeypatch.setattr(WeightsAndBiases, "unreachable", False)
+    monkeypatch.setenv("WANDB_API_KEY", 40 * "a")
+    monkeypatch.setenv("WANDB_INIT_TIMEOUT", "1")
+
+    def track(folder: Path) -> list[Record]:
+        loggers = RunLoggers(folder, dict)
+        loggers.add(partial(open_wandb, folder, mode="online"))
+        loggers.close(failed=False)
+        return read_records(folder / "wandb" / "latest-run")
+
+    with socket() as server:
+        server.bind(("127.0.0.1", 0))  # The socket does not listen.
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+        with pytest.warns(UserWarning, match="cannot be reached"):
+            assert track(tmp_path / "first")
+        assert track(tmp_path / "second"), "a second warning would be an error"
+    assert attempts == ["online", "offline", "offline"]
+
+
+class Series(Tokenizer):
+    """A modality that unifier does not have."""
+
+    def encode(self, raw: Any) -> Units:
+        raise NotImplementedError
+
+    def embed(self, values: Tensor, positions: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+def test_run_tags_are_modalities_and_tasks() -> None:
+    vocabulary = Vocabulary.fit(["a text"], size=300)
+    text, image = SubwordTokenizer(vocabulary, D), PatchTokenizer(D)
+    audio = WaveformTokenizer(D, sample_rate=8000)
+    classify, tag = ClassificationHead(Digits.labels, D), TaggingHead(("a", "b"), D)
+    for tokenizer, head, tags in [
+        (text, TranslationHead(vocabulary, D, depth=1, heads=2, ffn_dim=8), ["text", "translation"]),
+        (text, PrefixHead(vocabulary, D), ["text", "translation"]),
+        (image, classify, ["image", "classification"]),
+        (audio, tag, ["audio", "tagging"]),
+        (Mixture({"t": text, "i": image, "a": audio}), classify, ["text", "image", "audio", "classification"]),
+        (Series(D), classify, ["Series", "classification"]),
+        (image, SimpleNamespace(), ["image", "SimpleNamespace"]),
+    ]:
+        assert run_tags([Task(Digits(), tokenizer, head)]) == tags  # pyright: ignore[reportArgumentType]
+    tasks = [Task(Digits(), image, classify), Task(Digits(), audio, tag)]
+    assert run_tags(tasks) == ["image", "audio", "classification", "tagging"]
