@@ -1,4 +1,4 @@
-"""Text, pictures and sound: solo, joint and transfer, with controls."""
+"""Text, pictures and sound: one network for all three, and what sharing a trunk gains or costs."""
 
 from dataclasses import replace
 
@@ -12,6 +12,7 @@ TRUNK = TrunkConfig(depth=2, heads=4, ffn_dim=256)
 TRAINING = uf.Training(
     tokens=40_000, batch_tokens=512, optimizer="muon", learning_rate=2e-2, num_validations=2, precision="bf16"
 )
+"""A small budget is worth most in small batches."""
 
 
 def grammar(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
@@ -35,10 +36,21 @@ def music(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf
     return genres.genres(frontend=frontend, trunk=trunk, augmentation=genres.PLAIN, training=training)
 
 
+def one_network(*, trunk: TrunkConfig = TRUNK, tokens: int = 250_000) -> uf.Experiment:
+    """Train all three tasks jointly, until the scores are good.
+
+    Args:
+        tokens: Training tokens of each task.
+    """
+    training = replace(TRAINING, tokens=tokens, batch_tokens=1024, learning_rate=1e-2)
+    parts = [build(trunk=trunk, training=training) for build in (grammar, digits, music)]
+    return replace(uf.merge_experiments(parts), name="one_network")
+
+
 def three_modalities(
-    *, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING, seeds: tuple[int, ...] = (0, 1)
+    *, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING, seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
 ) -> uf.Comparison:
-    """Compare three modalities alone, together, and in transfer to a frozen trunk.
+    """Train one network for all tasks, then compare solo, joint and one transfer at a small budget.
 
     Args:
         seeds: Random seeds; each condition is trained once per seed.
@@ -50,7 +62,9 @@ def three_modalities(
         seeds=seeds,
         modes=("solo", "joint", "transfer"),
         trainable=("none",),
-        question="What happens to text, pictures and sound when they share a trunk?",
+        transfers=[(digits, grammar)],
+        showcase=one_network,
+        question="Can text, pictures and sound share a trunk, and what does it cost?",
     )
 
 

@@ -11,6 +11,8 @@ import torch
 from PIL import Image
 
 from unifier.augmentation.audio import RandomAudioTransform
+from unifier.data.dataloader import collate
+from unifier.data.encoding import encode_split
 from unifier.data.source import SPLITS
 from unifier.datasets import AudioFolder, GrammarPairs, ImageFolder, Multi30k, ParallelText, WithExtraPairs
 from unifier.experiment import Training, fitted, recording_fitted, save_fitted
@@ -151,6 +153,21 @@ def test_image_views_follow_training_crops(config: ImageAugmentationConfig, view
     tta = config.tta(tokenizer)
     assert (tta is None) == (views == 1)
     assert (config.build(tokenizer, 2) is None) == (config.crop == 0)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"crop": 1}, {"flip": True}, {"randaugment": 9}, {"random_erasing": 0.5}, {"mixup": 0.8}, {"cutmix": 1.0}],
+    ids=str,
+)
+def test_image_option_changes_batches(option: dict[str, Any], tmp_path: Path) -> None:
+    source = write_pictures(tmp_path, *[16] * 24)
+    tokenizer = ImageFrontend(patch=4).build(source, TRUNK, "mean", "stop")
+    augmentation = replace(ImageAugmentationConfig(crop=0), **option).build(tokenizer, 2)
+    assert augmentation is not None
+    encoded, _ = encode_split(source.split("train"), tokenizer, ClassificationHead(source.labels, TRUNK.dim))
+    batch = collate(encoded, range(len(encoded)))
+    assert not torch.equal(augmentation(batch, torch.Generator().manual_seed(0)).values, batch.values)
 
 
 @pytest.mark.parametrize(("seconds", "stack"), [(0.05, 2), (0.2, 2), (0.42, 4), (0.6, 8), (5.0, 8)])

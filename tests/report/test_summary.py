@@ -1,5 +1,6 @@
 """The answer of a report: its claims, and its limits. The test split chooses nothing."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ from scipy import stats
 from tests.report.conftest import FROZEN, JOINT, Row, make_gains, make_row, make_seeds, with_metric, without_ranges
 from unifier.report.conditions import group_conditions
 from unifier.report.estimates import estimate, format_number, num_decimals
-from unifier.report.summary import JointEffect, joint_effect, summarize
+from unifier.report.read_results import collect_results
+from unifier.report.summary import JointEffect, joint_effect, summarize, summarize_results
 
 
 def answer(rows: list[Row]) -> list[str]:
@@ -304,3 +306,20 @@ def test_scores_have_the_unit_of_their_mean() -> None:
 def test_answer_of_a_single_run_and_of_none() -> None:
     assert answer([make_row("digits", 91.25)]) == ["digits reaches 91.2 accuracy, with one seed."]
     assert summarize([])[0].startswith("No run ended")
+
+
+def test_showcase_opens_the_answer(tmp_path: Path, two_tasks: list[Row]) -> None:
+    shown = [make_row("digits", 97.5, mode="showcase"), make_row("music", 93.0, mode="showcase")]
+    for row in two_tasks:
+        row["result"]["task_budgets"][row["task"]]["tokens"] = 40_012
+    content = {"name": "demo", "status": "finished", "rows": [*shown, *two_tasks]}
+    results = collect_results(tmp_path, content)
+    assert [len(results.showcase), len(results.rows)] == [2, len(two_tasks)]
+    first, second, *_, last = summarize_results(results)
+    assert "97.5 accuracy on digits" in first
+    assert "93.0 accuracy on music" in first
+    assert "64,000 tokens" in first
+    assert "40,000 tokens" in second
+    assert second.endswith(answer(two_tasks)[0])
+    assert "open" in last
+    assert summarize_results(collect_results(tmp_path, content | {"rows": two_tasks})) == answer(two_tasks)

@@ -19,7 +19,15 @@ from unifier.heads.classification import ClassificationHead
 from unifier.report.conditions import group_conditions
 from unifier.report.estimates import estimate
 from unifier.report.read_results import read_results
-from unifier.trials.plan import Trial, count_trials, cross_validation, experiment_settings, job_type, plan_trials
+from unifier.trials.plan import (
+    Trial,
+    count_trials,
+    cross_validation,
+    experiment_settings,
+    job_type,
+    plan_trials,
+    recorded_settings,
+)
 from unifier.trunks.transformer import Transformer
 from unifier_tokenizers import InputError, PatchTokenizer
 
@@ -63,6 +71,28 @@ def test_plan_holds_every_transfer_with_its_controls() -> None:
     ] + [(None, name, False, trainable) for name in ("fine", "coarse") for trainable in ("none", "norms")]
     assert sorted(transfers, key=str) == sorted(expected, key=str)
     assert len({trial.key for trial in trials}) == len(trials) == count_trials(comparison)
+
+
+def test_transfers_limit_the_pairs() -> None:
+    modes = ("solo", "transfer")
+    comparison = Comparison("one", [fine, coarse], modes=modes, trainable=("none",), transfers=[(fine, coarse)])
+    transfers = [trial for trial in plan_trials(comparison) if trial.mode == "transfer"]
+    assert [(trial.start, trial.name, trial.shuffled) for trial in transfers] == [
+        (None, "coarse", False),
+        (fine, "coarse", False),
+        (fine, "coarse", True),
+    ]
+    with pytest.raises(InputError, match="fine to fine"):
+        Comparison("one", [fine, coarse], modes=modes, transfers=[(fine, fine)])
+
+
+def test_showcase_comes_first_with_own_settings() -> None:
+    comparison = Comparison("shown", [coarse], {"steps": 2}, seeds=(3, 4), showcase=fine, budget_unit="steps")
+    first, *others = plan_trials(comparison)
+    assert (first.name, first.seed, first.mode) == ("fine", 3, "showcase")
+    assert recorded_settings(comparison, first) == {"steps": 4, "depth": 1, "patch": 2}
+    assert [trial.name for trial in others] == ["coarse", "coarse"]
+    assert count_trials(comparison) == 3
 
 
 def test_trunks_are_trained_before_they_are_transferred() -> None:

@@ -27,9 +27,9 @@ from unifier.report.plot_scaling import draw_efficiency, draw_sweeps
 from unifier.report.plot_scores import draw_confusions, draw_grids, draw_joint, draw_lengths, draw_scores
 from unifier.report.plot_style import FigureWriter, SavedFigure, plot_style, task_colors
 from unifier.report.read_results import Results, collect_results, read_results
-from unifier.report.summary import summarize
+from unifier.report.summary import summarize_results
 from unifier.report.tables import (
-    TextTable,
+    ReportTable,
     alignment_table,
     attention_table,
     control_table,
@@ -160,7 +160,11 @@ def draw_figures(results: Results, folder: Path) -> list[SavedFigure]:
 def _write_page(folder: Path, results: Results) -> Path:
     conditions = group_conditions(results.rows)
     labels = {id(row): condition.label for condition in conditions for row in condition.rows}
-    sample_rows = _sample_rows(conditions)
+    showcase = group_conditions(results.showcase)
+    sample_rows = _sample_rows(showcase) | {
+        task: row for task, row in _sample_rows(conditions).items() if task not in {each.task for each in showcase}
+    }
+    labels |= {id(row): row["experiment"].replace("_", " ") for row in results.showcase}
     budget = PageBudget()
     # The page's space goes to the samples at its top first, then to the figures, then to the other samples.
     first = slice(NUM_FIRST_SAMPLES)
@@ -180,7 +184,8 @@ def _write_page(folder: Path, results: Results) -> Path:
         title=results.name.replace("_", " "),
         status=results.status,
         question=results.question,
-        answer=[_bind_numbers(sentence) for sentence in summarize(conditions)],
+        answer=[_bind_numbers(sentence) for sentence in summarize_results(results)],
+        is_demo=bool(results.showcase),
         size=_size(results.rows),
         is_comparison=len(conditions) > len({condition.task for condition in conditions}),
         matching=describe_matching(conditions),
@@ -237,7 +242,7 @@ def _left_out(data: Mapping[str, Any]) -> str:
     return ", ".join(f"{count:,} ({reason})" for reason, count in counts.items() if count)
 
 
-def _is_numeric(table: TextTable, name: str) -> bool:
+def _is_numeric(table: ReportTable, name: str) -> bool:
     """Return True if a column holds numbers, which are aligned right; a number may have an interval and a unit."""
     return all(re.fullmatch(r"[+−]?[\d.,]*(–[\d.,]*)?( ± [\d.,]+)?( [\w%]+)?", line[name]) for line in table)
 
@@ -253,7 +258,7 @@ def _strongest_transfer(conditions: Sequence[Condition]) -> tuple[str, str] | No
     return (retained[0].task, retained[0].frozen.label) if retained else None
 
 
-def _similarity_table(figure: SavedFigure) -> TextTable:
+def _similarity_table(figure: SavedFigure) -> ReportTable:
     """Return the table of a similarity figure with the layer names of its drawing."""
     return similarity_table([{**line, "layer": layer_name(line["layer"])} for line in figure.table])
 

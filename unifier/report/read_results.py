@@ -40,6 +40,8 @@ class Results:
     name: str
     rows: list[ResultRow]
     """Rows of finished runs. Their "folder" is the path of an existing folder, or None."""
+    showcase: list[ResultRow] = field(default_factory=list[ResultRow])
+    """Rows of the experiment that the comparison shows first; they are compared with nothing."""
     question: str = ""
     status: str = "finished"
     problems: list[str] = field(default_factory=list[str])
@@ -82,9 +84,11 @@ def collect_results(folder: Path, content: Mapping[str, Any]) -> Results:
     """
     if "rows" in content:
         problems = [str(line) for line in content.get("problems", ())]
+        showcase, rows = _split_showcase(_locate_runs(content["rows"], folder))
         return Results(
             name=content["name"],
-            rows=_usable_rows(_locate_runs(content["rows"], folder), problems),
+            rows=_usable_rows(rows, problems),
+            showcase=_usable_rows(showcase, problems),
             question=content.get("question") or "",
             status=content["status"],
             problems=problems,
@@ -95,6 +99,11 @@ def collect_results(folder: Path, content: Mapping[str, Any]) -> Results:
     rows = _usable_rows(_rows_of_run(folder, content, settings), problems)
     recipes = _recipes_of_run(settings)
     return Results(content["name"], rows, status=content["status"], problems=problems, recipes=recipes)
+
+
+def _split_showcase(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], list[ResultRow]]:
+    """Return the rows of a comparison's showcase, and those of its trials."""
+    return [row for row in rows if row["mode"] == "showcase"], [row for row in rows if row["mode"] != "showcase"]
 
 
 def run_folder(text: str, base: Path) -> Path | None:
@@ -133,7 +142,7 @@ def _read_all_below(folder: Path) -> Results:
     for path in sorted(folder.rglob("comparison.json")):
         try:
             content = read_json(path, **REQUIRED_COMPARISON_KEYS)
-            rows = _locate_runs(content["rows"], path.parent)
+            _, rows = _split_showcase(_locate_runs(content["rows"], path.parent))
         except InputError as error:
             problems.append(str(error))
             continue

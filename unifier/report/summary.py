@@ -7,7 +7,16 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from unifier.report.conditions import Condition, Contrast, contrast, contrasts, maximal_settings, settings_text
+from unifier.report.conditions import (
+    Condition,
+    Contrast,
+    ResultRow,
+    contrast,
+    contrasts,
+    group_conditions,
+    maximal_settings,
+    settings_text,
+)
 from unifier.report.estimates import (
     Estimate,
     count_noun,
@@ -24,6 +33,7 @@ from unifier.report.estimates import (
     plus_minus,
 )
 from unifier.report.example_tests import compare_examples
+from unifier.report.read_results import Results
 from unifier.report.scaling_law import efficiencies
 from unifier.report.transfer import RetainedScore, retained_scores
 
@@ -65,6 +75,37 @@ def summarize(conditions: Sequence[Condition]) -> list[str]:
     )
 
 
+def summarize_results(results: Results) -> list[str]:
+    """Return the answer of a report: what its showcase reaches, the answer to its question, and what stays open."""
+    conditions = group_conditions(results.rows)
+    sentences = summarize(conditions)
+    if not results.showcase:
+        return sentences
+    if conditions:
+        sentences[0] = f"With {_tokens_per_task(results.rows)} tokens per task: {sentences[0]}"
+    return [
+        _describe_showcase(results.showcase),
+        *sentences,
+        "It stays open whether these differences hold for larger budgets, larger trunks and other data.",
+    ]
+
+
+def _describe_showcase(rows: Sequence[ResultRow]) -> str:
+    conditions = group_conditions(rows)
+    scores = [
+        f"{format_number(condition.score.mean, 1)} {display_name(condition.metric)} on {condition.task}"
+        for condition in conditions
+    ]
+    network = "One network" if len(conditions) == 1 else f"One network for {len(conditions)} tasks"
+    return f"{network} reaches {join_words(scores)} (test split, {_tokens_per_task(rows)} tokens per task)."
+
+
+def _tokens_per_task(rows: Sequence[ResultRow]) -> str:
+    """Return the mean number of training tokens of a task, rounded to thousands."""
+    tokens = [row["result"]["task_budgets"][row["task"]]["tokens"] for row in rows]
+    return f"{round(sum(tokens) / len(tokens), -3):,.0f}"
+
+
 def joint_effect(conditions: Sequence[Condition]) -> list[JointEffect]:
     """Return joint minus solo for each shared trunk, in normalized scores if every task has a reference."""
     trunks: dict[tuple[str, str], dict[str, Contrast]] = {}
@@ -77,11 +118,13 @@ def joint_effect(conditions: Sequence[Condition]) -> list[JointEffect]:
     effects: list[JointEffect] = []
     for (experiment, settings), pairs in trunks.items():
         shared = [
-            one
-            for one in conditions
-            if one.has(mode="joint", experiment=experiment) and settings_text(one.varied) == settings
+            condition
+            for condition in conditions
+            if condition.has(mode="joint", experiment=experiment) and settings_text(condition.varied) == settings
         ]
-        tasks_without_solo = [task for task in dict.fromkeys(one.task for one in shared) if task not in pairs]
+        tasks_without_solo = [
+            task for task in dict.fromkeys(condition.task for condition in shared) if task not in pairs
+        ]
         name = join_nonempty(experiment if several else "", settings)
         effects.append(_joint_effect_of(pairs, name, tasks_without_solo))
     return effects
@@ -239,7 +282,7 @@ def _describe_transfer(conditions: Sequence[Condition]) -> list[str]:
 
 def _best_retained(retained: Sequence[RetainedScore], conditions: Sequence[Condition]) -> list[str]:
     """Return sentences on the share that the best pair retains, with intervals adjusted for choosing that pair."""
-    best, choices = retained[0], sum(one.share is not None for one in retained)
+    best, choices = retained[0], sum(score.share is not None for score in retained)
     if best.share is None:
         return []
     share = best.share.bonferroni(choices)
@@ -277,9 +320,9 @@ def _adjusted_interval(estimate: Estimate, choices: int) -> str:
 def _dropped_shares(retained: Sequence[RetainedScore]) -> list[str]:
     """Return the sentence that names the seeds without a share, by pair."""
     dropped = [
-        f"{display_name(one.start)} to {one.task}, {one.frozen.unit} {join_words(list(map(str, one.dropped)))}"
-        for one in retained
-        if one.dropped
+        f"{display_name(score.start)} to {score.task}, {score.frozen.unit} {join_words(list(map(str, score.dropped)))}"
+        for score in retained
+        if score.dropped
     ]
     if not dropped:
         return []
@@ -320,8 +363,10 @@ def _describe_best(conditions: Sequence[Condition]) -> list[str]:
         if "share" not in condition.varied and condition.validation_score > -math.inf:
             groups.setdefault((condition.task, *condition.test_setup), []).append(condition)
     for (task, *_), group in groups.items():
-        most = max(len(one.run_scores) for one in group)
-        ranked = sorted((one for one in group if len(one.run_scores) == most), key=lambda one: -one.validation_score)
+        most = max(len(rival.run_scores) for rival in group)
+        ranked = sorted(
+            (rival for rival in group if len(rival.run_scores) == most), key=lambda rival: -rival.validation_score
+        )
         if len(ranked) < 2:
             continue
         first, second = ranked[:2]
@@ -339,21 +384,24 @@ def _describe_best(conditions: Sequence[Condition]) -> list[str]:
             sentences.append(f"{choice}, {lead} {second.label}, the next {format_interval(size)}.")
         if pair:
             sentences += _describe_examples([(pair, None, 1)])
-        if fewer := [one.label for one in group if one not in ranked]:
+        if fewer := [rival.label for rival in group if rival not in ranked]:
             sentences.append(f"Not in that choice: {join_words(fewer)}, with fewer scores.")
     return sentences
 
 
 def _describe_scores(conditions: Sequence[Condition]) -> list[str]:
     tasks = [condition.task for condition in conditions]
-    names = [one.task if tasks.count(one.task) == 1 else f"{one.task} ({one.label})" for one in conditions]
+    names = [
+        condition.task if tasks.count(condition.task) == 1 else f"{condition.task} ({condition.label})"
+        for condition in conditions
+    ]
     scores = [
-        f"{name} reaches {plus_minus(one.score)} {display_name(one.metric)}"
-        for name, one in zip(names, conditions, strict=True)
+        f"{name} reaches {plus_minus(condition.score)} {display_name(condition.metric)}"
+        for name, condition in zip(names, conditions, strict=True)
     ]
     over = [
         f"over {count_noun(score.num_values, score.unit)}" if score.num_values > 1 else f"with one {score.unit}"
-        for score in (one.score for one in conditions)
+        for score in (condition.score for condition in conditions)
     ]
     if len(set(over)) == 1:
         return [f"{join_words(scores)}, {over[0]}."]
