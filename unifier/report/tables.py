@@ -34,7 +34,7 @@ SIMILARITY_DECIMALS = {"raw": 2, "chance": 2, "calibrated": 2, "p": 3}
 
 EMPTY_CELL = "–"
 
-TextTable = list[dict[str, str]]
+ReportTable = list[dict[str, str]]
 """A table; each row maps the names of all columns to text."""
 
 
@@ -90,7 +90,7 @@ def describe_matching(conditions: Sequence[Condition]) -> dict[str, str]:
     }
 
 
-def score_tables(conditions: Sequence[Condition]) -> dict[str, TextTable]:
+def score_tables(conditions: Sequence[Condition]) -> dict[str, ReportTable]:
     """Return one table per task with one row per condition, or a single table "" if no task has two conditions.
 
     The columns are the raw and the normalized score, the gain over solo, and each cost that is not matched.
@@ -100,7 +100,7 @@ def score_tables(conditions: Sequence[Condition]) -> dict[str, TextTable]:
     counts = {condition.score.num_values for condition in conditions}
     over_solo = {pair.condition: pair for pair in contrasts(conditions) if _is_over_solo(pair)}
     single = len({condition.task for condition in conditions}) == len(conditions)
-    tables: dict[str, TextTable] = {}
+    tables: dict[str, ReportTable] = {}
     for condition in conditions:
         metric, score = display_name(condition.metric), plus_minus(condition.score)
         row = {"condition": condition.label, metric: score}
@@ -119,7 +119,7 @@ def score_tables(conditions: Sequence[Condition]) -> dict[str, TextTable]:
     return {task: _fill_columns(rows) for task, rows in tables.items()}
 
 
-def control_table(conditions: Sequence[Condition]) -> TextTable:
+def control_table(conditions: Sequence[Condition]) -> ReportTable:
     """Return the gains of trained trunks over a random trunk, and over the same weights shuffled."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for pair in contrasts(conditions):
@@ -132,12 +132,12 @@ def control_table(conditions: Sequence[Condition]) -> TextTable:
     return _fill_columns(rows.values())
 
 
-def attention_table(conditions: Sequence[Condition]) -> TextTable:
+def attention_table(conditions: Sequence[Condition]) -> ReportTable:
     """Return attention statistics by layer, for the first condition of each task and for its joint one.
 
     The numbers are means over the runs that have an attention.json.
     """
-    table: TextTable = []
+    table: ReportTable = []
     first = {condition.task: condition for condition in reversed(conditions)}
     for condition in conditions:
         statistics = [content for row in condition.rows if (content := _read_attention(row, condition.task))]
@@ -160,9 +160,9 @@ def attention_table(conditions: Sequence[Condition]) -> TextTable:
     return table
 
 
-def alignment_table(conditions: Sequence[Condition]) -> TextTable:
+def alignment_table(conditions: Sequence[Condition]) -> ReportTable:
     """Return the alignment error rate of attention, averaged over the runs with a gold alignment."""
-    table: TextTable = []
+    table: ReportTable = []
     for condition in conditions:
         contents = [_read_attention(row, condition.task) for row in condition.rows]
         measured = [content for content in contents if "alignment_error_rate" in content]
@@ -176,7 +176,7 @@ def alignment_table(conditions: Sequence[Condition]) -> TextTable:
     return table
 
 
-def similarity_table(rows: Sequence[Mapping[str, Any]]) -> TextTable:
+def similarity_table(rows: Sequence[Mapping[str, Any]]) -> ReportTable:
     """Format the similarity of two trunks by layer: raw, by chance, calibrated, and p."""
     return [
         {
@@ -189,7 +189,7 @@ def similarity_table(rows: Sequence[Mapping[str, Any]]) -> TextTable:
     ]
 
 
-def run_table(rows: Sequence[ResultRow], labels: Mapping[int, str]) -> TextTable:
+def run_table(rows: Sequence[ResultRow], labels: Mapping[int, str]) -> ReportTable:
     """Return one row per run: its condition, its cost and the name of its folder.
 
     Args:
@@ -229,7 +229,7 @@ def _other_metrics(condition: Condition) -> str:
     return ", ".join(f"{format_value(fmean(values))} {display_name(metric)}" for metric, values in scores.items())
 
 
-def _fill_columns(rows: Collection[Mapping[str, str]]) -> TextTable:
+def _fill_columns(rows: Collection[Mapping[str, str]]) -> ReportTable:
     """Return the rows with all columns that any of them has."""
     columns = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name, EMPTY_CELL) for name in columns} for row in rows]
