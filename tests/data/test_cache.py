@@ -1,4 +1,4 @@
-"""An encoding is found again, equal to the byte, and never after anything that determines it has changed."""
+"""The cache returns identical encodings, but none that was made from other files, settings or code."""
 
 import importlib.util
 import inspect

@@ -120,7 +120,7 @@ def test_epoch_has_little_padding() -> None:
     lengths = draw_pairs()
     batches = to_lists(epoch_batches(lengths, MAX_TOKENS, torch.Generator().manual_seed(0)))
     padded = sum(len(batch) * lengths[batch].max(0) for batch in batches)
-    assert (padded / lengths.sum(0) < 1.1).all()  # both N and L
+    assert (padded / lengths.sum(0) < 1.1).all()  # This holds for N and for L.
     longest = [float(lengths[batch, 0].max()) for batch in batches]
     assert abs(np.corrcoef(range(len(longest)), longest)[0, 1]) < 0.2
 
@@ -149,7 +149,7 @@ def two_tasks() -> dict[str, EncodedSplit]:
     ("budget", "steps"),
     [({"steps": 1}, 1), ({"steps": 500}, 500), ({"steps": 3, "tokens": 1e6}, 3), ({"steps": 1e6, "tokens": 1}, 1)],
 )
-def test_first_budget_ends_the_run(budget: dict[str, float], steps: int) -> None:
+def test_first_budget_ends_the_run(budget: dict[str, Any], steps: int) -> None:
     batches = loader({"a": split_of(draw_lengths(30, 10))}, **budget)
     assert len(batches) == len(list(batches)) == steps
 
@@ -166,7 +166,7 @@ def test_budget_in_flops_is_shared_by_flops() -> None:
     for task, batch in loader(two_tasks(), flops=9000):
         used[task] += 2 * int(batch.mask.sum())
     assert 9000 <= used.total() < 9000 + 2 * 300
-    assert abs(used["a"] - used["b"]) <= 2 * 300  # one batch of the longest example
+    assert abs(used["a"] - used["b"]) <= 2 * 300  # The bound is one batch of the longest example.
 
 
 def test_budget_in_seconds_is_shared_by_flops() -> None:
@@ -231,7 +231,9 @@ def test_shares_are_equal_for_different_lengths() -> None:
         used[task] += int(batch.mask.sum())
         for row, index in enumerate(batch.example_indices.tolist()):
             assert (batch.values[row][batch.mask[row]] == index).all()
-    assert max(used.values()) - min(used[task] for task in splits) <= 300  # one batch of the longest example
+    assert (
+        max(used.values()) - min(used[task] for task in splits) <= 300
+    )  # The bound is one batch of the longest example.
 
 
 def indices_of(batches: TrainDataLoader) -> list[tuple[str, list[int]]]:

@@ -22,7 +22,7 @@ from unifier.experiment import Experiment, Task, Training
 from unifier.heads.classification import ClassificationHead
 from unifier.training.fit import encode_tasks
 from unifier.trunks.transformer import Transformer
-from unifier_tokenizers import InputError, PatchTokenizer, Tokenizer, Units
+from unifier_tokenizers import InputError, Tokenizer, Units
 
 D = 4
 
@@ -87,15 +87,11 @@ def test_split_with_another_layout_is_refused() -> None:
 
 
 def test_invalid_score_range_is_refused_first() -> None:
-    class Odd(Digits):
-        name = "odd"
-        score_range = ("accuracy", 0.0, 99.0, "a paper")  # pyright: ignore[reportAssignmentType]
-
-    first, second = (
-        Task(source, PatchTokenizer(D), ClassificationHead(source.labels, D)) for source in (Digits(), Odd())
-    )
+    good, odd = (Own(train=examples(*GOOD), val=examples(*GOOD), test=examples(*GOOD)) for _ in range(2))
+    odd.score_range = ("accuracy", 0.0, 99.0, "a paper")  # pyright: ignore[reportAttributeAccessIssue]
+    first, second = (Task(source, RawTokenizer(), ClassificationHead("ab", D)) for source in (good, odd))
     encoded: dict[str, EncodedTask] = {}
-    with pytest.raises(InputError, match="odd: its score_range is a tuple"):
+    with pytest.raises(InputError, match="own: its score_range is a tuple"):
         encode_tasks(Experiment(Transformer(D, 0, 2, D), {"a": first, "b": second}, Training(steps=1)), encoded)
     assert encoded == {}
 

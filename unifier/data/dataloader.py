@@ -253,7 +253,7 @@ class TrainDataLoader:
             seed: Seed of the order of examples and of the augmentations.
             budget: Limits for all tasks together. The run ends at the first limit; without a limit it never ends.
             costs: Cost function of each task, for a budget in FLOPs or seconds.
-            temperature: T of the shares.
+            temperature: The temperature T of the shares.
             augment: Augmentation of each task, if any. The budget counts `planned_lengths`.
             grad_accumulation: Batches per optimizer step. The number of batches is a multiple of it.
         """

@@ -155,8 +155,8 @@ def _check_repeatable(source: Source, head: Head, split: SplitName, encoded: Enc
 def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
     """Return a source's name, hash, split sizes and score range, and the number of skipped examples of each split.
 
-    The numbers of examples that the source left out (`dropped`) and of held-out examples that are also in train
-    (`copies`) are added if they are not zero.
+    Two counts are added if they are not zero: `dropped`, the examples that the source left out, and `copies`, the
+    held-out examples that are also in train.
     """
     sizes = {split: len(open_split(source, split)) for split in SPLITS}
     score_range = score_range_of(source)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import soundfile
@@ -43,7 +43,7 @@ AUDIO_SUFFIXES = frozenset(
 """Suffixes of the files in a folder that are treated as sounds. `read_audio` reads more formats."""
 
 UNKNOWN_FRAMES = 2**62
-"""Number of samples from which on libsndfile's length of a FLAC file means that the file does not contain it."""
+"""libsndfile returns this number of samples or more for a FLAC file that does not contain its length."""
 
 MAX_AMPLITUDE = 2.0**31
 """Largest valid sample. Full scale is 1, or 2^31 for 32-bit integers stored as floats."""
@@ -106,10 +106,8 @@ def read_labels_table(path: Path, columns: Sequence[str], *, tab_separated: bool
         InputError: A required column is missing, a column occurs twice, or a row is not as wide as the header.
     """
     lines = (line + "\n" for line in read_lines(path))
-    if tab_separated:
-        table = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-    else:
-        table = csv.DictReader(lines)
+    options: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tab_separated else {}
+    table = csv.DictReader(lines, **options)
     header = list(table.fieldnames or [])
     if missing := [column for column in columns if column not in header]:
         raise InputError(f"{path} has no column {', '.join(missing)}; its columns are {', '.join(header) or 'none'}")
@@ -233,7 +231,7 @@ _TRUNCATION = re.compile(r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.M
 """Line in libsndfile's log for a file whose header promises another size."""
 
 _STREAM_SIZE = 0x7FFFF000
-"""Size from which on a header's size means that the program wrote a stream of unknown length."""
+"""A header with this size or more belongs to a stream of unknown length."""
 
 
 def read_audio(path: Path, archive: Archive | None = None) -> Audio:
