@@ -102,8 +102,9 @@ def collect_results(folder: Path, content: Mapping[str, Any]) -> Results:
 
 
 def _split_showcase(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], list[ResultRow]]:
-    """Return the rows of a comparison's showcase, and those of its trials."""
-    return [row for row in rows if row["mode"] == "showcase"], [row for row in rows if row["mode"] != "showcase"]
+    """Return the rows of a comparison's showcase, as those of a single run, and the rows of its trials."""
+    showcase = [{**row, "mode": "solo"} for row in rows if row["mode"] == "showcase"]
+    return showcase, [row for row in rows if row["mode"] != "showcase"]
 
 
 def run_folder(text: str, base: Path) -> Path | None:
