@@ -151,7 +151,7 @@ def test_help_of_a_file_lists_its_settings(file: Path, capsys: pytest.CaptureFix
     assert "--resume RUN" in capsys.readouterr().out
 
 
-def test_list_names_plugins_recipes_and_experiments(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_names_plugins_and_experiments(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = {"tokenizers": "mixture", "heads": "translation", "sources": "digits", str(file): "pair"}
     for what, name in {**names, "pictures": "pictures:pictures"}.items():
         assert main(["list", what]) == 0
@@ -207,9 +207,7 @@ def test_full_disk_ends_in_a_line_and_the_folder(
     assert last_line(printed.out).parent == tmp_path / name
 
 
-def test_comparison_with_a_failed_run_exits_with_1(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_comparison_with_a_failed_run_exits_1(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(f"{file}:pair", "--out", str(tmp_path)) == 1
     printed = capsys.readouterr()
     folder = last_line(printed.out)
@@ -302,7 +300,7 @@ def test_second_ctrl_c_stops_at_once(file: Path, tmp_path: Path, capsys: pytest.
     assert (stopped["status"], stopped["budget"]["steps"]) == ("interrupted", 34)
 
 
-def test_run_stopped_before_its_first_step_prints_its_folder(
+def test_run_stopped_at_start_prints_its_folder(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object) -> float:
@@ -375,7 +373,7 @@ def test_changed_experiment_does_not_resume(
     assert read_result(folder)["status"] == "interrupted"
 
 
-def test_resumed_run_keeps_settings_and_experiment(
+def test_resumed_run_keeps_its_settings(
     file: Path, uninterrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = read_result(uninterrupted)

@@ -72,12 +72,13 @@ def test_numpy_numbers_become_pythons() -> None:
     ids=str,
 )
 def test_impossible_comparison_is_refused(changed: dict[str, Any], message: str) -> None:
+    declared: dict[str, Any] = {"name": "both", "experiments": [one, two], **changed}
     with pytest.raises(InputError, match=message):
-        Comparison(**{"name": "both", "experiments": [one, two], **changed})
+        Comparison(**declared)
 
 
 @pytest.mark.parametrize("experiment", [random, one_shuffled])
-def test_experiment_named_like_a_control_is_refused(experiment: ExperimentFn) -> None:
+def test_experiment_named_as_control_is_refused(experiment: ExperimentFn) -> None:
     with pytest.raises(InputError, match=f'"{experiment.__name__}"'):
         Comparison("both", [one, experiment], modes=("transfer",))
     assert count_trials(Comparison("both", [one, experiment])) == 2

@@ -15,7 +15,7 @@ from unifier_tokenizers import InputError
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 
-def test_loaded_model_has_the_weights_and_vocabulary(run: Path, translator: Translator) -> None:
+def test_loaded_model_has_weights_and_vocabulary(run: Path, translator: Translator) -> None:
     model = load(run)
     assert not model.network.training
     head = model.experiment.tasks["en-de"].head

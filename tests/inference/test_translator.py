@@ -16,7 +16,7 @@ from unifier_tokenizers import InputError, Tokens
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 
-def test_alignment_is_the_mean_over_blocks_and_heads(translator: Translator) -> None:
+def test_alignment_is_the_mean_over_heads(translator: Translator) -> None:
     head, ids = translator.head, torch.tensor([[5, 6, 7], [8, 5, 5]])
     assert isinstance(head, TranslationHead)
     mask = torch.tensor([[True] * 4, [True, True, False, False]])

@@ -60,17 +60,17 @@ def test_different_trunks_are_not_merged(changed: dict[str, Any], message: str) 
         merge_experiments(parts)
 
 
-def test_trunks_of_different_classes_are_not_merged() -> None:
+def test_trunks_of_other_classes_are_not_merged() -> None:
     with pytest.raises(InputError, match="one and other are of different shapes"):
         merge_experiments([digits("one"), digits("other", MeanAttentionTrunk(8, 1, 8))])
 
 
-def test_experiments_with_a_task_of_one_name_are_not_merged() -> None:
+def test_tasks_of_one_name_are_not_merged() -> None:
     with pytest.raises(InputError, match='other has a task "one"'):
         merge_experiments([digits("one"), digits("other", None, "one")])
 
 
-def test_steps_of_several_batches_need_single_tasks() -> None:
+def test_accumulated_steps_need_single_tasks() -> None:
     parts = [digits("one", None, "a", "b"), digits("other")]
     parts = [replace(part, training=replace(part.training, grad_accumulation=2)) for part in parts]
     with pytest.raises(InputError, match="several tasks"):

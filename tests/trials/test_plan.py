@@ -55,7 +55,7 @@ def coarse(*, steps: int = 4, depth: int = 1) -> Experiment:
     raise NotImplementedError
 
 
-def test_plan_holds_every_transfer_with_its_controls() -> None:
+def test_plan_has_each_transfer_with_controls() -> None:
     comparison = Comparison("all", [fine, coarse], modes=("solo", "joint", "transfer"), budget_unit="steps")
     trials = list(plan_trials(comparison))
     assert [(trial.name, trial.start) for trial in trials if trial.mode == "solo"] == [("fine", None), ("coarse", None)]
@@ -95,7 +95,7 @@ def test_showcase_comes_first_with_own_settings() -> None:
     assert count_trials(comparison) == 3
 
 
-def test_trunks_are_trained_before_they_are_transferred() -> None:
+def test_trunks_are_trained_before_transfers() -> None:
     comparison = Comparison("all", [fine, coarse], modes=("transfer",), grid={"patch": (1, 2), "share": (0.5, 1.0)})
     earlier: list[Trial] = []
     for trial in plan_trials(comparison):
@@ -111,13 +111,13 @@ def test_experiments_vary_the_settings_they_have() -> None:
     assert sorted(planned, key=str) == sorted(expected, key=str)
 
 
-def test_settings_are_the_shared_and_the_varied_ones() -> None:
+def test_settings_are_the_shared_and_varied_ones() -> None:
     comparison = Comparison("grid", [fine, coarse], {"depth": 3, "patch": 1}, grid={"steps": (5,)}, budget_unit="steps")
     assert experiment_settings(comparison, fine, {"steps": 5}) == {"steps": 5, "depth": 3, "patch": 1}
     assert experiment_settings(comparison, coarse, {"steps": 5, "share": 0.5}) == {"steps": 5, "depth": 3}
 
 
-def test_solo_runs_before_transfers_are_pretraining() -> None:
+def test_solo_runs_for_transfers_are_pretraining() -> None:
     solo, joint = Trial(experiments=(fine,), seed=0), Trial(experiments=(fine, coarse), seed=0, mode="joint")
     apart = Comparison("all", [fine, coarse], modes=("solo", "joint"))
     transfer = replace(apart, modes=("solo", "joint", "transfer"))
@@ -249,7 +249,7 @@ def counted(*, fold: int = 0) -> Experiment:
     return digits(2)
 
 
-def test_folds_may_be_numpy_integers_but_not_texts() -> None:
+def test_folds_may_be_numpy_integers_not_texts() -> None:
     comparison, settings = cross_validation(numbered, {"folds": 2}, 7)
     assert [(type(fold), fold) for fold in comparison.grid["fold"]] == [(int, 1), (int, 2)]
     assert (comparison.budget_unit, comparison.seeds, settings) == ("steps", [7], {"folds": 2, "seeds": (7,)})
@@ -262,7 +262,7 @@ def both(*, steps: int = 2) -> Comparison:
     return Comparison("both", [fine, coarse], {"steps": steps})
 
 
-def test_experiment_or_comparison_without_folds_is_refused() -> None:
+def test_recipe_without_folds_is_refused() -> None:
     with pytest.raises(InputError, match="'fold'"):
         run(fine, folds=2)
     with pytest.raises(InputError, match="'folds'"):

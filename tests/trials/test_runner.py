@@ -180,7 +180,7 @@ def test_ctrl_c_raises_the_comparisons_folder(tmp_path: Path) -> None:
     assert interruption.value.folder.parent == tmp_path / "pair"
 
 
-def test_ctrl_c_after_the_last_run_keeps_it_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_after_the_last_run_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -207,9 +207,7 @@ def test_stopped_run_resumes_in_its_folder(ending: str, result_written: bool, tm
 
 
 @pytest.mark.parametrize("checkpoint", ["none", "broken"])
-def test_stopped_run_without_checkpoint_starts_again(
-    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_without_checkpoint_starts_again(checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = stop(tmp_path, {1: "Ctrl-C"})
     (path,) = folder.glob("trials/*/checkpoints/last.ckpt")
     if checkpoint == "none":
@@ -230,13 +228,13 @@ def test_run_with_bad_input_leaves_no_row(tmp_path: Path) -> None:
     assert (content(folder)["status"], [row["task"] for row in content(folder)["rows"]]) == ("failed", ["fine"])
 
 
-def test_first_run_with_bad_input_leaves_no_folder(tmp_path: Path) -> None:
+def test_first_bad_input_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be used"):
         start(tmp_path, FakeFit({1: "bad input"}))
     assert not list((tmp_path / "pair").iterdir())
 
 
-def test_failed_run_is_a_row_and_its_transfers_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_transfers_of_a_failed_run_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     both = replace(pair(modes=("solo", "transfer")), trainable=("none",))
     fit = FakeFit({1: "diverges"})
     folder = start(tmp_path, fit, both)
@@ -348,7 +346,7 @@ def other(*, seeds: tuple[int, ...] = (0,)) -> Experiment:
     return fine()
 
 
-def test_resuming_under_another_function_is_refused(finished: Path, tmp_path: Path) -> None:
+def test_resuming_another_function_is_refused(finished: Path, tmp_path: Path) -> None:
     for experiment in (other, fine):
         with pytest.raises(InputError, match=f'"pair", .* "{experiment.__name__}"'):
             run(experiment, out=tmp_path, track="off", resume=finished)
@@ -405,7 +403,7 @@ def test_search_tries_distinct_combinations(number: int) -> None:
     assert len({tuple(trial.varied.values()) for trial in search(number, GRID)}) == number
 
 
-def test_search_tries_each_combination_with_every_seed() -> None:
+def test_search_tries_combinations_per_seed() -> None:
     planned = search(20, {"dim": (8, 16, 32)}, seeds=(0, 1))
     assert sorted((trial.varied["dim"], trial.seed) for trial in planned) == [
         (dim, seed) for dim in (8, 16, 32) for seed in (0, 1)
@@ -420,7 +418,7 @@ def test_search_is_deterministic_and_improves() -> None:
     assert mean(scores[-20:]) > mean(scores[:10]) + 10
 
 
-def test_search_rejects_combinations_with_a_failed_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_rejects_a_failed_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     import optuna
 
     told: list[float | None] = []
@@ -436,7 +434,7 @@ def test_search_rejects_combinations_with_a_failed_seed(monkeypatch: pytest.Monk
     assert sorted(told, key=str) == [8.0, None]
 
 
-def test_validation_score_is_a_mean_of_percentages() -> None:
+def test_validation_score_averages_percentages() -> None:
     both = replace(
         RESULT, tasks=["digits", "moods"], data={"digits": {"max_score": 100.0}, "moods": {"max_score": 1.0}}
     )

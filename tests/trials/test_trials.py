@@ -105,7 +105,7 @@ def weights(folder: Path, name: str) -> dict[str, Tensor]:
 
 
 @pytest.mark.slow
-def test_rows_and_folders_carry_the_functions_name(whole: Path) -> None:
+def test_rows_and_folders_carry_function_names(whole: Path) -> None:
     rows = content(whole)["rows"]
     assert [(row["experiment"], row["task"]) for row in rows] == [
         ("fine", "fine"),
@@ -121,13 +121,13 @@ def test_rows_and_folders_carry_the_functions_name(whole: Path) -> None:
     assert load(whole / rows[1]["folder"]).experiment.name == "coarse"
 
 
-def test_report_repeats_the_comparison_not_its_runs(whole: Path) -> None:
+def test_report_repeats_the_comparison_alone(whole: Path) -> None:
     assert "test_trials.py:pair seeds=0\n" in (whole / "report.html").read_text()
     for row in content(whole)["rows"]:
         assert "unifier run" not in (whole / row["folder"] / "report.html").read_text()
 
 
-def test_folder_of_trials_is_reported_as_the_whole(whole: Path) -> None:
+def test_folder_of_trials_reports_like_the_whole(whole: Path) -> None:
     whole_scores, scores = (
         {(each.task, each.label): each.scores for each in group_conditions(read_results(folder).rows)}
         for folder in (whole, whole / "trials")
@@ -190,7 +190,7 @@ def test_transferred_trunks_start_as_told(tmp_path: Path) -> None:
     assert all(torch.equal(initial[name], tensor) for name, tensor in random.items())
 
 
-def test_trial_is_tracked_in_the_group_of_its_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trial_is_tracked_in_its_comparison_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups: list[str] = []
 
     def open_logger(folder: Path, *, group: str, **_: Any) -> MagicMock:
@@ -255,7 +255,7 @@ def unlike() -> Comparison:
     return Comparison("unlike", [fine, by_epochs], modes=("joint",), budget_unit="tokens", budget=400)
 
 
-def test_joint_run_with_mixed_budgets_loads_from_a_moved_file(tmp_path: Path) -> None:
+def test_joint_run_loads_from_a_moved_file(tmp_path: Path) -> None:
     (result,) = run(unlike, out=tmp_path, track="off")
     assert list(load(result.folder).experiment.tasks) == ["fine", "by_epochs"]
     path = result.folder / "settings.json"
@@ -271,7 +271,7 @@ def shares() -> Comparison:
 
 
 @pytest.mark.slow
-def test_share_shrinks_the_training_split_of_each_seed(tmp_path: Path) -> None:
+def test_share_shrinks_each_seeds_training_split(tmp_path: Path) -> None:
     results = run(shares, out=tmp_path, track="off")
     sizes = [(result.settings["share"], result.data["fine"]["train"], result.data["fine"]["val"]) for result in results]
     assert sizes == [(0.5, 20, 40)] * 2 + [(1.0, 40, 40)] * 2
@@ -329,7 +329,7 @@ def test_incompatible_experiments_leave_no_folder(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_function_that_returns_another_type_is_named(tmp_path: Path) -> None:
+def test_function_of_another_type_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="<lambda> returns Comparison"):
         run(lambda: shares(), out=tmp_path, track="off")
 

@@ -52,7 +52,7 @@ def test_pairs_are_measured_at_common_layers(tmp_path: Path) -> None:
         assert different[f"{name}_calibrated"] == pytest.approx((different[name] - chance) / (1 - chance))
 
 
-def test_other_tasks_seeds_and_settings_are_not_compared(tmp_path: Path) -> None:
+def test_other_tasks_and_seeds_are_not_compared(tmp_path: Path) -> None:
     both = arrays() | {name.replace("digits", "en-fr"): array for name, array in arrays().items()}
     rows = [
         make_row(tmp_path / "a", both),
@@ -66,7 +66,7 @@ def test_other_tasks_seeds_and_settings_are_not_compared(tmp_path: Path) -> None
     assert {(pair["task"], pair["a"]["mode"], pair["b"]["mode"]) for pair in pairs} == {("en-fr", "solo", "joint")}
 
 
-def test_unusable_rows_are_named_and_the_rest_compared(tmp_path: Path) -> None:
+def test_unusable_rows_are_named(tmp_path: Path) -> None:
     rows = [
         make_row(tmp_path / "good", arrays()),
         make_row(tmp_path / "missing", None),

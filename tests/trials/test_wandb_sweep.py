@@ -75,7 +75,7 @@ def agent_command(configuration: dict[str, Any], chosen: dict[str, Any]) -> list
     return words
 
 
-def test_configuration_has_values_metric_and_command(file: Path) -> None:
+def test_configuration_has_values_and_command(file: Path) -> None:
     configuration = configure(file, {"dim": "8,16", "rate": "1e-3,2e-3", "seed": "0,1"}, method="random", runs=5)
     assert configuration == {
         "name": "swept",
@@ -104,7 +104,7 @@ def test_agent_commands_parse_back_to_the_values(file: Path) -> None:
 
 
 @pytest.mark.slow
-def test_agents_run_lands_in_its_sweep_with_a_score(file: Path, tmp_path: Path) -> None:
+def test_agents_run_lands_in_its_sweep(file: Path, tmp_path: Path) -> None:
     chosen = {"dim": 16, "seed": 3}
     command = agent_command(configure(file, {"dim": "8,16", "seed": "3"}), chosen)
     assert command[:2] == ["/usr/bin/env", "unifier"]
@@ -181,7 +181,7 @@ def test_dry_prints_the_configuration(
     assert json.loads(capsys.readouterr().out) == configure(file, {"dim": "8,16"})
 
 
-def test_sweep_without_key_or_network_fails_in_a_line(
+def test_sweep_without_network_fails_in_a_line(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def unreachable(_: Any) -> str:
