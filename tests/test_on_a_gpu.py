@@ -1,4 +1,4 @@
-"""A network on a GPU that computes shapes, types and devices alone, so that these need no GPU to be held right."""
+"""Networks on a fake GPU, which computes shapes, types and devices without data, so that no GPU is needed."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.contests import accelerated, classifying, ours, peers, translation
+from benchmarks.racing.contest import Contest
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from benchmarks.contests import accelerated, classifying, ours, peers, translation
 from benchmarks.models.sequences import Size
-from benchmarks.racing.contest import Contest
-from unifier.config import load_experiment as named
+from unifier.config import load_experiment
 from unifier.data.dataloader import Batch, collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
@@ -32,19 +32,19 @@ from unifier_tokenizers.tokens import is_batch_constant
 
 GPU = torch.device("cuda", 0)
 SIDE = 8
-"""Of the embedded digits, in pixels."""
+"""Side of the embedded digits, in pixels."""
 
 
 class Fake(FakeTensorMode):
-    """Tensors without numbers; what a program asks of them is answered, and what it finds in a mask is four rows."""
+    """Tensors without data; a scalar that is read has a fixed value, and a mask is true in four rows."""
 
     waits = 0
-    """How often a program asked for numbers, which a GPU has once it has done all that it was told."""
+    """Number of synchronizations: reads of a value on the GPU."""
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, (Tensor, torch.device))]
         if given and all(isinstance(one, Tensor) and not isinstance(one, FakeTensor) for one in given):
-            return func(*args, **(kwargs or {}))  # what the processor knows, it knows
+            return func(*args, **(kwargs or {}))  # Real tensors on the CPU are computed.
         if func is torch.ops.aten._local_scalar_dense.default:
             self.waits += args[0].device.type == "cuda"
             return SIDE if args[0].dtype == torch.int64 else False
@@ -57,7 +57,7 @@ class Fake(FakeTensorMode):
         return made
 
 
-def moved(module: nn.Module, _: object = GPU) -> nn.Module:
+def move_to_gpu(module: nn.Module, _: object = GPU) -> nn.Module:
     for part in module.modules():
         for name, one in part.named_parameters(recurse=False):
             setattr(part, name, nn.Parameter(torch.empty_like(one, device=GPU), one.requires_grad))
@@ -84,15 +84,15 @@ OnAGpu = tuple[Network, str, Batch, Fake]
 )
 def on_a_gpu(request: pytest.FixtureRequest) -> OnAGpu:
     file, settings = request.param
-    experiment = named(f"experiments/{file}")(**settings)
+    experiment = load_experiment(f"experiments/{file}")(**settings)
     assert isinstance(experiment, Experiment)
-    ((task, one),) = experiment.tasks.items()
-    split, _ = encode_split(open_split(one.source, "train")[:8], one.tokenizer, one.head)
+    ((name, task),) = experiment.tasks.items()
+    split, _ = encode_split(open_split(task.source, "train")[:8], task.tokenizer, task.head)
     batch, network = collate(split, range(8)), Network(experiment)
     with pytest.MonkeyPatch.context() as patch, Fake(allow_non_fake_inputs=True) as fake:
-        patch.setattr(Tensor, "pin_memory", lambda part: part)  # which asks for a driver
-        moved(network)
-        return network, task, batch.to(GPU), fake
+        patch.setattr(Tensor, "pin_memory", lambda part: part)  # Pinning needs a driver.
+        move_to_gpu(network)
+        return network, name, batch.to(GPU), fake
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def with_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("with_autocast")
 @pytest.mark.parametrize("bf16", [False, True])
-def test_a_loss_stays_on_the_device(on_a_gpu: OnAGpu, bf16: bool) -> None:
+def test_loss_stays_on_the_device(on_a_gpu: OnAGpu, bf16: bool) -> None:
     network, task, batch, fake = on_a_gpu
     with fake, torch.autocast("cuda", torch.bfloat16, enabled=bf16):
         read, loss = network.forward_features(task, batch), network.loss(task, batch)
@@ -111,32 +111,32 @@ def test_a_loss_stays_on_the_device(on_a_gpu: OnAGpu, bf16: bool) -> None:
 
 
 @pytest.mark.usefixtures("with_autocast")
-def test_columns_stay_in_the_type_of_products_between_the_layers(on_a_gpu: OnAGpu) -> None:
+def test_tokens_between_layers_are_bfloat16(on_a_gpu: OnAGpu) -> None:
     network, task, batch, fake = on_a_gpu
-    found = set[torch.dtype]()
+    dtypes = set[torch.dtype]()
 
     def note(part: nn.Module, given: Any, answer: Any) -> None:
         if isinstance(part, LayerNorm):
-            found.add(answer.dtype)
+            dtypes.add(answer.dtype)
 
     with register_module_forward_hook(note), fake, torch.autocast("cuda", torch.bfloat16):
         network.loss(task, batch)
-    assert found == {torch.bfloat16}
+    assert dtypes == {torch.bfloat16}
 
 
-def test_a_loss_waits_for_the_padding_of_a_text_and_for_the_sides_of_a_canvas_alone(on_a_gpu: OnAGpu) -> None:
+def test_loss_synchronizes_for_padding_only(on_a_gpu: OnAGpu) -> None:
     network, task, batch, fake = on_a_gpu
-    waited, road = fake.waits, network.tasks[task]
+    before, parts = fake.waits, network.tasks[task]
     with fake:
         network.loss(task, batch)
-    canvas = isinstance(road.tokenizer, PatchTokenizer) and isinstance(road.tokenizer.project, Stem)
+    canvas = isinstance(parts.tokenizer, PatchTokenizer) and isinstance(parts.tokenizer.project, Stem)
     assert (
-        fake.waits - waited == isinstance(road.head, TextGenerationHead) + 2 * canvas
-    )  # a height and a width, told at once
+        fake.waits - before == isinstance(parts.head, TextGenerationHead) + 2 * canvas
+    )  # Height and width are two reads.
 
 
-class Sought(TorchDispatchMode):
-    """Counts how often a program waits to be told where a mask is true."""
+class MaskReads(TorchDispatchMode):
+    """A counter of the operations that read where a mask is true."""
 
     count = 0
 
@@ -146,17 +146,17 @@ class Sought(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_padding_of_a_text_is_sought_once_forward_and_backward() -> None:
+def test_padding_of_a_text_is_found_once() -> None:
     head = TranslationHead(Vocabulary.fit(["a"], size=260), 8, depth=1, heads=2, ffn_dim=16)
     columns, mask = torch.randn(2, 8, 3), torch.ones(2, 3, dtype=torch.bool)
     target = torch.tensor([[7, 8, 9], [7, 8, IGNORE_INDEX]])
-    with Sought() as sought:
+    with MaskReads() as reads:
         head.loss(Tokens(columns, mask, torch.arange(3).expand(2, 1, 3)), target).backward()
-    assert sought.count == 1
+    assert reads.count == 1
 
 
 @pytest.mark.parametrize(("columns", "same"), [([3, 3], True), ([1, 1], True), ([3], True), ([3, 2], False)])
-def test_what_examples_have_in_common_is_known_on_the_device_as_well(
+def test_batch_constants_are_known_on_the_device(
     columns: list[int], same: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Tensor, "pin_memory", lambda part: part)
@@ -175,31 +175,29 @@ def test_what_examples_have_in_common_is_known_on_the_device_as_well(
 
 
 @pytest.mark.parametrize(("device", "waits"), [("mps", True), ("cpu", True), ("cuda", False)])
-def test_what_is_sent_is_waited_for_where_it_may_be_gone_before_it_was_read(
-    device: str, waits: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pinned, asked = list[Tensor](), list[bool]()
+def test_transfer_waits_unless_memory_is_pinned(device: str, waits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned, non_blocking_calls = list[Tensor](), list[bool]()
     send = Tensor.to
 
-    def watched(part: Tensor, *given: Any, non_blocking: bool = False) -> Tensor:
-        asked.append(non_blocking)
+    def send_to_cpu(part: Tensor, *given: Any, non_blocking: bool = False) -> Tensor:
+        non_blocking_calls.append(non_blocking)
         return send(part, torch.device("cpu"))
 
     monkeypatch.setattr(Tensor, "pin_memory", lambda part: pinned.append(part) or part)
-    monkeypatch.setattr(Tensor, "to", watched)
+    monkeypatch.setattr(Tensor, "to", send_to_cpu)
     batch = Batch(*(torch.zeros(2, 1, 1) for _ in Batch._fields))
     batch.to(torch.device(device))
-    assert asked == [not waits] * 5
+    assert non_blocking_calls == [not waits] * 5
     assert len(pinned) == (0 if waits else 5)
 
 
-def test_a_tensor_that_stayed_behind_is_found() -> None:
+def test_tensor_left_on_the_cpu_is_found() -> None:
     with Fake(), pytest.raises(RuntimeError, match="two different devices"):
         torch.add(torch.empty(3, device=GPU), torch.empty(3))
 
 
 class Watch(Fake):
-    """Notes what makes a tensor on the processor."""
+    """A fake GPU that records the operations whose result is on the CPU."""
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
@@ -223,11 +221,9 @@ RACES = [
 
 
 @pytest.mark.usefixtures("with_autocast")
-@pytest.mark.filterwarnings("ignore")  # a peer's own
+@pytest.mark.filterwarnings("ignore")  # Peers warn.
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.name)
-def test_a_step_of_a_race_leaves_nothing_on_the_processor(
-    race: Contest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_step_of_a_race_stays_on_the_gpu(race: Contest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("x_transformers")
     caught: list[tuple[Any, ...]] = []
@@ -237,13 +233,13 @@ def test_a_step_of_a_race_leaves_nothing_on_the_processor(
     for contestant in race.contestants:
         if contestant.role != "peak" and not contestant.compiled:
             contestant.build(contestant.precision, tmp_path / "weights.pt")
-    monkeypatch.setattr(nn.Module, "to", moved)
+    monkeypatch.setattr(nn.Module, "to", move_to_gpu)
     monkeypatch.setattr(Tensor, "pin_memory", lambda part: part)
     for given in caught:
         model, batches, device = given[0], given[2], given[-2]
         assert device == "cuda"
 
-        def backward(_: Tensor, model: nn.Module = model) -> None:  # torch's own asks for a driver
+        def backward(_: Tensor, model: nn.Module = model) -> None:  # torch needs a driver.
             for parameter in model.parameters():
                 parameter.grad = torch.empty_like(parameter)
 

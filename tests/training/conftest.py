@@ -58,7 +58,7 @@ def make_experiment(make_task: MakeTask) -> MakeExperiment:
     """Return a function that creates an experiment on digits; its tasks are called a, b and so on."""
 
     def make(*tasks: Task, dropout: float = 0.0, **training: Any) -> Experiment:
-        settings = {"batch_tokens": 128, "num_validations": 1, "num_workers": 0, **training}
+        settings: dict[str, Any] = {"batch_tokens": 128, "num_validations": 1, "num_workers": 0, **training}
         settings |= {} if {"seconds", "epochs", "tokens"} & set(training) else {"steps": training.get("steps", 2)}
         named = dict(zip("abcdef", tasks or (make_task(),), strict=False))
         return Experiment(Transformer(D, 1, 2, 8, dropout=dropout), named, Training(**settings), name="digits")

@@ -184,7 +184,7 @@ def test_long_examples_are_counted_in_parts(make: MakeTask) -> None:
 
 @pytest.mark.parametrize(("lengths", "each"), [((40, 40), 0), ((40, 30, 36), 8)], ids=["flat", "labels of columns"])
 def test_uncuttable_examples_are_counted_whole(lengths: tuple[int, ...], each: int) -> None:
-    """A layer may read all tokens at once, and a token may have several labels; then no part fits its target."""
+    """A layer may read all tokens together, and a token may have several labels; then no part fits its target."""
     split, flat, labels = EncodedSplit(), nn.Linear(3 * 40, 2), nn.Linear(3, 8 * 5)
     for index, n in enumerate(lengths):
         units = Units(torch.zeros(3, n), torch.arange(n)[None])

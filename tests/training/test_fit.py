@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 from unifier.data.source import Example, SplitName
 from unifier.datasets.digits import Digits
@@ -22,7 +23,7 @@ from unifier.training.fit import RunContext, encode_tasks, fit
 from unifier.training.loggers import RunLoggers
 from unifier.training.result import DivergedError, Interrupted, Result, RunFailed
 from unifier.trunks.transformer import Transformer
-from unifier_tokenizers import InputError, PatchTokenizer
+from unifier_tokenizers import InputError, PatchTokenizer, Tokenizer, Units
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -211,15 +212,19 @@ class Recordings:
         return examples
 
 
-def recordings(source: Recordings, make_experiment: Any, **training: Any) -> Experiment:
-    class Pixels(PatchTokenizer):
-        """Patches of floats that are not checked."""
+@final
+class Rows(Tokenizer):
+    """A tokenizer of rows of floats that it does not check."""
 
-        def encode(self, raw: Any) -> Any:
-            units = super().encode(np.zeros((8, 8), np.uint8))
-            return units._replace(values=torch.as_tensor(raw).flatten().expand(units.values.shape[-1], -1).mT.clone())
+    def __init__(self) -> None:
+        super().__init__(D)
+        self.project = nn.Linear(8, D)
 
-    return make_experiment(Task(source, Pixels(D, channels=1), ClassificationHead("01", D)), **training)
+    def encode(self, raw: Any) -> Units:
+        return Units(torch.as_tensor(raw), torch.arange(8)[None])
+
+    def embed(self, values: Tensor, positions: Tensor) -> Tensor:
+        return self.project(values.mT).mT
 
 
 @pytest.mark.parametrize(
@@ -229,7 +234,8 @@ def recordings(source: Recordings, make_experiment: Any, **training: Any) -> Exp
 def test_divergence_names_an_example_not_finite(
     bad: float, split: SplitName, refit: bool, make_experiment: Any
 ) -> None:
-    experiment = recordings(Recordings(bad, split), make_experiment, refit=refit)
+    task = Task(Recordings(bad, split), Rows(), ClassificationHead("01", D))
+    experiment = make_experiment(task, refit=refit)
     error = DivergedError("train/a/loss is nan by step 3")
     message = str(fit_module.explain_divergence(error, experiment, encode_tasks(experiment, {})))
     assert message.startswith("train/a/loss is nan by step 3")
