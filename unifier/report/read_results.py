@@ -103,7 +103,7 @@ def collect_results(folder: Path, content: Mapping[str, Any]) -> Results:
 
 def _split_showcase(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], list[ResultRow]]:
     """Return the rows of a comparison's showcase, as those of a single run, and the rows of its trials."""
-    showcase = [{**row, "mode": "solo"} for row in rows if row["mode"] == "showcase"]
+    showcase: list[ResultRow] = [{**row, "mode": "solo"} for row in rows if row["mode"] == "showcase"]
     return showcase, [row for row in rows if row["mode"] != "showcase"]
 
 
