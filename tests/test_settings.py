@@ -27,7 +27,7 @@ class Head:
     dropout: float = 0.0
 
 
-def recipe(*, data: str, model: Model = Model(dim=16), head: Head = Head(), fold: int | None = None) -> None:  # noqa: B008
+def recipe(*, data: str, model: Model = Model(dim=16), head: Head = Head(), fold: int | None = None) -> None:
     """Describe nothing.
 
     Args:
@@ -92,5 +92,5 @@ def test_keyword_arguments_rebuild_groups() -> None:
 
 @pytest.mark.parametrize("function", [lambda **options: options, lambda dim, /: dim], ids=["**", "positional"])
 def test_unnamed_parameter_is_refused(function: object) -> None:
-    with pytest.raises(InputError, match="options|dim"):
+    with pytest.raises(InputError, match=r"options|dim"):
         list_settings(function)  # pyright: ignore[reportArgumentType]
