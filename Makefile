@@ -34,7 +34,7 @@ bench: .venv/installed  ## speed against other libraries; an hour on two cores
 	.venv/bin/python -m benchmarks.products
 	.venv/bin/python -m benchmarks.attention
 	.venv/bin/python -m benchmarks.scaling
-	.venv/bin/python -m benchmarks.alone
+	.venv/bin/python -m benchmarks.overheads
 	.venv/bin/python -m benchmarks.parallel_text
 
 constraints: .venv/installed  ## write the installed versions into constraints.txt, once the tests pass

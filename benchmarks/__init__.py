@@ -1,1 +1,1 @@
-"""Our framework timed beside its peers, on equal work, in one interleaved run."""
+"""Benchmarks of unifier and its peers, on equal work and in interleaved rounds."""

@@ -1,58 +1,62 @@
-"""`python -m benchmarks`: race the contests, then write their results, the figure and the tables of README.md."""
+"""Run the cases and write their results, figure and tables: `python -m benchmarks`."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.contests.by_name import CONTESTS
-from benchmarks.racing import tables
-from benchmarks.racing.contest import Contest
-from benchmarks.racing.device import is_here
-from benchmarks.racing.figure import draw
-from benchmarks.racing.race import FailedError, race, tell
-from benchmarks.racing.report import FILES, results
-from benchmarks.racing.timing import Timing
+from benchmarks.cases.registry import CASES
+from benchmarks.runner import tables
+from benchmarks.runner.case import Case
+from benchmarks.runner.device import is_available
+from benchmarks.runner.figure import draw_figure
+from benchmarks.runner.processes import CaseError, print_status, run_case
+from benchmarks.runner.report import FILES, build_results
+from benchmarks.runner.timing import Timing
 from unifier.files import read_json, write_json
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 
 
 def main() -> int:
+    """Run the cases that the command line names; return 1 if one of them failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Time unifier beside its peers.")
-    parser.add_argument("contest", nargs="*", help=f"of {', '.join(CONTESTS)}; without any, all that can be")
-    parser.add_argument("--rounds", type=int, default=7, help="measured rounds of each contestant")
+    parser.add_argument(
+        "case", nargs="*", help=f"one of {', '.join(CASES)} (default: every case that this machine can run)"
+    )
+    parser.add_argument("--rounds", type=int, default=7, help="timed rounds of each variant (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="two rounds, nothing compiled, nothing written")
-    asked = parser.parse_args()
-    if unknown := sorted(set(asked.contest) - set(CONTESTS)):
-        parser.error(f"no contest is called {', '.join(unknown)}: there are {', '.join(CONTESTS)}")
-    names: list[str] = asked.contest or list(CONTESTS)
-    absent = [name for name in names if not is_here(CONTESTS[name].device)]
-    if absent:
-        needed = f"{', '.join(absent)}: an accelerator is needed ({CONTESTS[absent[0]].device}), and none is here"
-        if asked.contest:
-            parser.error(needed)
-        tell(f"{needed}; not raced")
-    found: list[tuple[Contest, list[Timing]]] = []
+    options = parser.parse_args()
+    if unknown := sorted(set(options.case) - set(CASES)):
+        parser.error(f"no case is called {', '.join(unknown)}: use one of {', '.join(CASES)}")
+    names: list[str] = options.case or list(CASES)
+    unavailable = [name for name in names if not is_available(CASES[name].device)]
+    if unavailable:
+        message = f"{', '.join(unavailable)}: needs an accelerator ({CASES[unavailable[0]].device}), which is missing"
+        if options.case:
+            parser.error(message)
+        print_status(f"{message}; left out")
+    measured: list[tuple[Case, list[Timing]]] = []
     failed = False
-    for contest in (CONTESTS[name] for name in names if name not in absent):
+    for case in (CASES[name] for name in names if name not in unavailable):
+        rounds = 2 if options.quick else options.rounds
         try:
-            found.append((contest, race(contest, 2 if asked.quick else asked.rounds, compiled=not asked.quick)))
-        except FailedError as error:  # which takes nothing from the others, hours of them
-            tell(f"{error}; {contest.name} has no new result")
+            measured.append((case, run_case(case, rounds, compiled=not options.quick)))
+        except CaseError as error:  # The other cases take hours and must not be lost.
+            print_status(f"{error}; {case.name} has no new result")
             failed = True
-    for device, name in FILES.items():
-        own = [(contest, timings) for contest, timings in found if contest.device == device]
-        if not own:
+    for device, file_name in FILES.items():
+        on_device = [(case, timings) for case, timings in measured if case.device == device]
+        if not on_device:
             continue
-        if asked.quick:
-            print(tables.write(results(own)))
+        if options.quick:
+            print(tables.format_results(build_results(on_device)))
             continue
-        file = HERE / name
-        new = results(own, read_json(file) if file.exists() else None)
-        write_json(file, new)
+        path = FOLDER / file_name
+        results = build_results(on_device, read_json(path) if path.exists() else None)
+        write_json(path, results)
         if device == "cpu":
-            draw(new, HERE / "results.svg")
-        tables.keep(tables.MARKS[device], tables.write(new))
+            draw_figure(results, FOLDER / "results.svg")
+        tables.publish_section(tables.SECTIONS[device], tables.format_results(results))
     return int(failed)
 
 

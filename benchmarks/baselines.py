@@ -1,12 +1,17 @@
-"""`python -m benchmarks.baselines SET... --data DIR`: what a support vector machine reaches on our sources' splits.
+"""Score support vector machines on the splits of our data sets: `python -m benchmarks.baselines SET... --data DIR`.
 
-A set is one of those named here, or your own: a folder or a table of one label each, as `pictures` and `genres` take
-them. A sound is the mean and the standard deviation over time of 20 mel-frequency cepstral coefficients and of their
-deltas, each scaled to unit variance over the training split. A picture is the first 100 principal components of its
-pixels, of your own shrunk to 32 on the longer side and black around that, and of more than 10,000 training pictures so
-many are drawn, always the same, so that a set takes minutes. An RBF kernel's C and width are chosen on the validation
-split; the chosen machine, trained on the training split alone, then looks at the test split once, and so does one of
-the same settings that is trained on both (refit).
+A set is one of `SETS`, or a path of your own that `pictures` or `genres` accepts: a folder, or a table with one label
+per file.
+
+- The features of a sound are the mean and the standard deviation over time of 20 mel-frequency cepstral coefficients
+  and of their deltas. Each feature has unit variance over the training split.
+- The features of a picture are the first 100 principal components of its pixels. Your own pictures are first shrunk to
+  32 pixels on the longer side and padded with black. At most 10,000 training pictures are used, drawn with a fixed
+  seed, so that a set takes minutes.
+
+The cost C and the width of an RBF kernel are chosen on the validation split. The chosen machine, trained on the
+training split, is scored once on the test split. The machine with the same settings trained on both splits (refit) is
+also scored once.
 """
 
 import argparse
@@ -15,7 +20,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 import torch
@@ -30,7 +35,7 @@ from torch.nn import functional
 from torchaudio.functional import compute_deltas
 from torchaudio.transforms import MFCC
 
-from benchmarks.racing.tables import head, row
+from benchmarks.runner.tables import table_header, table_row
 from unifier.data.readers import AUDIO_SUFFIXES
 from unifier.data.source import SPLITS, Example, LabeledSource, describe_example, use_data_folder
 from unifier.datasets.factory import IMAGE_DATASETS, create_audio_dataset, create_image_dataset
@@ -38,161 +43,196 @@ from unifier.datasets.image_folder import ImageFolder
 from unifier.files import read_json, write_json
 from unifier_tokenizers import Audio, InputError
 
-COEFFICIENTS, BANDS = 20, 40
-WINDOW, HOP = 0.032, 0.010
-"""In seconds."""
+N_MFCC, N_MELS = 20, 40
+WIN_LENGTH, HOP_LENGTH = 0.032, 0.010
+"""Seconds."""
 COMPONENTS = 100
 SIDE = 32
-"""Of a picture of your own, in pixels."""
-MOST = 10_000
-"""Training pictures."""
+"""The longer side of your own pictures after shrinking, in pixels."""
+MAX_PICTURES = 10_000
+"""The largest number of training pictures."""
 COSTS = (1.0, 3.0, 10.0, 30.0)
 WIDTHS = (0.1, 0.3, 1.0, 3.0)
 """Values of gamma, in units of 1 / (features x their variance)."""
 
 
-def _folds(data: str, folds: Iterable[int | None], task: Literal["genre", "tags"] = "genre") -> list[LabeledSource]:
-    return [create_audio_dataset(data, target=task, fold=fold) for fold in folds]
+def _audio_folds(
+    data: str, folds: Iterable[int | None], target: Literal["genre", "tags"] = "genre"
+) -> list[LabeledSource]:
+    return [create_audio_dataset(data, target=target, fold=fold) for fold in folds]
 
 
 SETS: dict[str, Callable[[], list[LabeledSource]]] = {
-    "emotify": partial(_folds, "emotify", range(5)),
-    "emotify_tags": partial(_folds, "emotify", range(5), "tags"),
-    "fsdd": partial(_folds, "fsdd", [None]),
-    "fsdd_speakers": partial(_folds, "fsdd", range(6)),
-    "esc10": partial(_folds, "esc10", range(1, 6)),
-    "esc50": partial(_folds, "esc50", range(1, 6)),
-    "gtzan": partial(_folds, "gtzan", [None]),
+    "emotify": partial(_audio_folds, "emotify", range(5)),
+    "emotify_tags": partial(_audio_folds, "emotify", range(5), "tags"),
+    "fsdd": partial(_audio_folds, "fsdd", [None]),
+    "fsdd_speakers": partial(_audio_folds, "fsdd", range(6)),
+    "esc10": partial(_audio_folds, "esc10", range(1, 6)),
+    "esc50": partial(_audio_folds, "esc50", range(1, 6)),
+    "gtzan": partial(_audio_folds, "gtzan", [None]),
     **{name: lambda name=name: [create_image_dataset(name)] for name in IMAGE_DATASETS if name != "embedded"},
 }
-"""Of each name the sources that are tested on, one a fold."""
+"""Creates the sources of each set, one for each fold."""
 
 
-def own(place: str) -> list[LabeledSource]:
-    """The same of pictures or sounds of your own, a folder or a table of sounds."""
-    if not Path(place).exists():
-        raise InputError(f"{place}: neither a place nor one of the sets {', '.join(SETS)}")
-    files = (file for _, _, names in os.walk(place, followlinks=True) for file in names)
-    heard = Path(place).is_file() or any(Path(file).suffix.lower() in AUDIO_SUFFIXES for file in files)
-    source = partial(create_audio_dataset, place) if heard else partial(create_image_dataset, place, size=SIDE)
-    return [source(fold=fold) for fold in getattr(source(), "folds", ()) or (None,)]
-
-
-class Figure(NamedTuple):
-    """What one source's machine reached, as a share of 1: accuracy, or of tags the macro ROC-AUC."""
+@final
+class Scores(NamedTuple):
+    """Scores of one source between 0 and 1: accuracy, or the macro ROC-AUC of tags."""
 
     test: float
+    """Test score after training on the training split."""
     refit: float
-    """On the test split too, trained on validation as well."""
+    """Test score after training on the training and validation splits."""
     validation: float
     cost: float
     width: float
     trained: int
-    """Examples."""
+    """Number of training examples."""
 
 
-@lru_cache
-def _transform(rate: int) -> MFCC:
-    sides = {"n_fft": 1 << (int(WINDOW * rate) - 1).bit_length(), "hop_length": round(HOP * rate), "n_mels": BANDS}
-    return MFCC(rate, COEFFICIENTS, melkwargs=sides)
+def own_sources(path: str) -> list[LabeledSource]:
+    """Return the sources, one for each fold, of your own pictures or sounds.
+
+    Args:
+        path: A folder, or a table of sounds.
+
+    Raises:
+        InputError: If the path does not exist.
+    """
+    if not Path(path).exists():
+        raise InputError(f"{path}: not a path that exists, and not one of the sets {', '.join(SETS)}")
+    files = (file for _, _, names in os.walk(path, followlinks=True) for file in names)
+    is_audio = Path(path).is_file() or any(Path(file).suffix.lower() in AUDIO_SUFFIXES for file in files)
+    create = partial(create_audio_dataset, path) if is_audio else partial(create_image_dataset, path, size=SIDE)
+    return [create(fold=fold) for fold in getattr(create(), "folds", ()) or (None,)]
 
 
-def describe(raw: Any, side: int = 0) -> NDArray[np.floating]:
-    """A sound's statistics (80,), or a picture's pixels, in 0 to 1, with black around it up to a square of `side`."""
-    if not isinstance(raw, Audio):
-        lacking = [(0, max(side - length, 0)) for length in raw.shape[:2]]
-        return np.pad(raw, [*lacking, (0, 0)][: raw.ndim]).ravel() / np.float32(255)
-    waveform, transform = torch.as_tensor(raw.waveform), _transform(raw.sample_rate)
-    waveform = waveform.mean(0) if waveform.ndim == 2 else waveform
-    waveform = functional.pad(waveform, (0, max(transform.MelSpectrogram.n_fft - len(waveform), 0)))
-    coefficients = transform(waveform)
-    both = torch.cat([coefficients, compute_deltas(coefficients)])
-    return torch.cat([both.mean(1), both.std(1, correction=0)]).numpy()
+def score_baseline(source: LabeledSource, cache: dict[str, Example] | None = None) -> Scores:
+    """Choose the settings on the validation split and score them on the test split.
 
-
-def _read(
-    examples: Sequence[Example], known: dict[str, Example] | None, side: int
-) -> tuple[NDArray[np.floating], list[Any]]:
-    """Features (examples, features) and targets; what is in `known` by its place is not read again."""
-    known = {} if known is None else known
-    places = [describe_example(examples, index) for index in range(len(examples))]
-    for index, place in enumerate(places):
-        if place not in known:
-            raw, target = examples[index]
-            known[place] = Example(describe(raw, side), target)
-    return np.stack([known[place].input for place in places]), [known[place].target for place in places]
-
-
-def _quality(machine: Any, features: NDArray[np.floating], targets: Any) -> float:
-    if targets.ndim == 1:
-        return float(machine.score(features, targets))
-    both = (targets.min(0) == 0) & (targets.max(0) == 1)  # of one class alone there is no ROC
-    return float(roc_auc_score(targets[:, both], machine.decision_function(features)[:, both], average="macro"))
-
-
-def baseline(source: LabeledSource, known: dict[str, Example] | None = None) -> Figure:
-    """Choose on validation, then test once; `known` keeps the features of files, by their places, for other folds."""
+    Args:
+        source: The data set.
+        cache: Features of files by example id, which the folds of a data set share.
+    """
     side = SIDE if isinstance(source, ImageFolder) else 0
-    features, targets = zip(*(_read(source.split(name), known, side) for name in SPLITS), strict=True)
-    tags, pictures = isinstance(targets[0][0], tuple), not isinstance(source.split("train")[0].input, Audio)
-    wanted: list[Any] = [
-        MultiLabelBinarizer(classes=source.labels).fit_transform(own) if tags else np.array(own) for own in targets
+    features, targets = zip(*(_read_features(source.split(name), cache, side) for name in SPLITS), strict=True)
+    is_tags = isinstance(targets[0][0], tuple)
+    is_image = not isinstance(source.split("train")[0].input, Audio)
+    labels: list[Any] = [
+        MultiLabelBinarizer(classes=source.labels).fit_transform(split) if is_tags else np.array(split)
+        for split in targets
     ]
 
     @lru_cache
-    def scaled(splits: int) -> tuple[Any, NDArray[np.floating], Any]:
-        """The scale that fits so many splits, their features by it, and their targets."""
-        inputs, outputs = np.concatenate(features[:splits]), np.concatenate(wanted[:splits])
-        drawn = np.arange(len(inputs))
-        scale: Any = StandardScaler()
-        if pictures:
-            drawn = np.sort(np.random.RandomState(0).permutation(drawn)[:MOST])
-            scale = PCA(min(COMPONENTS, len(drawn), inputs.shape[1]), random_state=0)
-        return scale, scale.fit_transform(inputs[drawn]), outputs[drawn]
+    def scale(splits: int) -> tuple[Any, NDArray[np.floating], Any]:
+        """Fit the scaler to the first splits; return it, the scaled features and the labels."""
+        inputs, outputs = np.concatenate(features[:splits]), np.concatenate(labels[:splits])
+        indices = np.arange(len(inputs))
+        scaler: Any = StandardScaler()
+        if is_image:
+            indices = np.sort(np.random.RandomState(0).permutation(indices)[:MAX_PICTURES])
+            scaler = PCA(min(COMPONENTS, len(indices), inputs.shape[1]), random_state=0)
+        return scaler, scaler.fit_transform(inputs[indices]), outputs[indices]
 
     def fit(cost: float, width: float, splits: int = 1) -> Any:
-        """A machine for the features of so many splits."""
-        scale, inputs, outputs = scaled(splits)
+        """Train a machine on the first splits."""
+        scaler, inputs, outputs = scale(splits)
         machine = SVC(C=cost, gamma=width / (inputs.shape[1] * inputs.var()))
-        return make_pipeline(scale, (OneVsRestClassifier(machine) if tags else machine).fit(inputs, outputs))
+        return make_pipeline(scaler, (OneVsRestClassifier(machine) if is_tags else machine).fit(inputs, outputs))
 
-    tried = [(_quality(fit(*pair), features[1], wanted[1]), pair) for pair in ((c, w) for c in COSTS for w in WIDTHS)]
-    validation, chosen = max(tried, key=lambda one: one[0])  # the first of equals
-    test, refit = (_quality(fit(*chosen, splits=splits), features[2], wanted[2]) for splits in (1, 2))
-    return Figure(test, refit, validation, *chosen, len(scaled(1)[1]))
+    grid = [(cost, width) for cost in COSTS for width in WIDTHS]
+    results = [(_score(fit(*settings), features[1], labels[1]), settings) for settings in grid]
+    validation, best = max(results, key=lambda result: result[0])  # The first of equal scores wins.
+    test, refit = (_score(fit(*best, splits=splits), features[2], labels[2]) for splits in (1, 2))
+    return Scores(test, refit, validation, *best, len(scale(1)[1]))
 
 
-def table(found: dict[str, Any]) -> str:
-    """Means over folds, and each fold."""
-    lines = [head(["set", "metric", "test", "folds", "refit", "validation"], (0, 1, 3))]
-    for name, figures in found.items():
-        test, refit, validation = ([100 * one[key] for one in figures] for key in ("test", "refit", "validation"))
+def compute_features(raw: Any, side: int = 0) -> NDArray[np.floating]:
+    """Compute the features of a sound or a picture.
+
+    Args:
+        raw: A sound, or a picture (height, width) or (height, width, channels).
+        side: Height and width to pad a picture to; 0 adds no padding.
+
+    Returns:
+        The statistics of a sound (80,), or the pixels of a picture between 0 and 1 as a vector.
+    """
+    if not isinstance(raw, Audio):
+        padding = [(0, max(side - length, 0)) for length in raw.shape[:2]]
+        return np.pad(raw, [*padding, (0, 0)][: raw.ndim]).ravel() / np.float32(255)
+    waveform, transform = torch.as_tensor(raw.waveform), _mfcc(raw.sample_rate)
+    waveform = waveform.mean(0) if waveform.ndim == 2 else waveform
+    waveform = functional.pad(waveform, (0, max(transform.MelSpectrogram.n_fft - len(waveform), 0)))
+    coefficients = transform(waveform)
+    features = torch.cat([coefficients, compute_deltas(coefficients)])
+    return torch.cat([features.mean(1), features.std(1, correction=0)]).numpy()
+
+
+@lru_cache
+def _mfcc(sample_rate: int) -> MFCC:
+    n_fft = 1 << (int(WIN_LENGTH * sample_rate) - 1).bit_length()
+    settings = {"n_fft": n_fft, "hop_length": round(HOP_LENGTH * sample_rate), "n_mels": N_MELS}
+    return MFCC(sample_rate, N_MFCC, melkwargs=settings)
+
+
+def _read_features(
+    examples: Sequence[Example], cache: dict[str, Example] | None, side: int
+) -> tuple[NDArray[np.floating], list[Any]]:
+    """Return features (examples, features) and targets; examples whose id is in the cache are not read again."""
+    cache = {} if cache is None else cache
+    ids = [describe_example(examples, index) for index in range(len(examples))]
+    for index, example_id in enumerate(ids):
+        if example_id not in cache:
+            raw, target = examples[index]
+            cache[example_id] = Example(compute_features(raw, side), target)
+    return np.stack([cache[example_id].input for example_id in ids]), [cache[example_id].target for example_id in ids]
+
+
+def _score(machine: Any, features: NDArray[np.floating], labels: Any) -> float:
+    if labels.ndim == 1:
+        return float(machine.score(features, labels))
+    # A tag that all examples have, or none, has no ROC curve.
+    varies = (labels.min(0) == 0) & (labels.max(0) == 1)
+    return float(roc_auc_score(labels[:, varies], machine.decision_function(features)[:, varies], average="macro"))
+
+
+def score_table(scores: dict[str, Any]) -> str:
+    """Return a table of the mean scores over folds in percent, with the test score of each fold."""
+    lines = [table_header(["set", "metric", "test", "folds", "refit", "validation"], (0, 1, 3))]
+    for name, folds in scores.items():
+        test, refit, validation = ([100 * fold[key] for fold in folds] for key in ("test", "refit", "validation"))
         metric = "macro ROC-AUC" if name == "emotify_tags" else "accuracy"
-        folds = ", ".join(f"{one:.1f}" for one in test) if len(test) > 1 else ""
-        means = [f"{np.mean(one):.1f}" for one in (test, refit, validation)]
-        lines.append(row([name, metric, means[0], folds, *means[1:]]))
+        fold_cell = ", ".join(f"{score:.1f}" for score in test) if len(test) > 1 else ""
+        means = [f"{np.mean(column):.1f}" for column in (test, refit, validation)]
+        lines.append(table_row([name, metric, means[0], fold_cell, *means[1:]]))
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Score each set, write the scores and print the table; return 2 on bad input."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.baselines", description="Score simple baselines.")
-    parser.add_argument("set", nargs="+", help=f"of {', '.join(SETS)}, or a place of your own", metavar="SET")
-    parser.add_argument("--data", type=Path, help="the folder of data sets (default: $UNIFIER_DATA)", metavar="DIR")
-    parser.add_argument("--out", type=Path, help="(default: baselines.json here, of named sets alone)", metavar="FILE")
-    asked = parser.parse_args(arguments)
-    out = asked.out or Path(__file__).with_suffix(".json")
-    found: dict[str, Any] = read_json(out) if out.exists() else {}
+    parser.add_argument("set", nargs="+", help=f"one of {', '.join(SETS)}, or a path of your own", metavar="SET")
+    parser.add_argument("--data", type=Path, help="folder of the data sets (default: $UNIFIER_DATA)", metavar="DIR")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="file for the scores (default: benchmarks/baselines.json, without the sets of your own)",
+        metavar="FILE",
+    )
+    options = parser.parse_args(arguments)
+    out = options.out or Path(__file__).with_suffix(".json")
+    scores: dict[str, Any] = read_json(out) if out.exists() else {}
     try:
-        with use_data_folder(asked.data):
-            of = {name: SETS.get(name, partial(own, name))() for name in asked.set}
-            for name, sources in of.items():
-                known = dict[str, Example]()
-                found[name] = [baseline(one, known if len(sources) > 1 else None)._asdict() for one in sources]
-                write_json(out, {each: figures for each, figures in found.items() if asked.out or each in SETS})
+        with use_data_folder(options.data):
+            sources = {name: SETS.get(name, partial(own_sources, name))() for name in options.set}
+            for name, folds in sources.items():
+                cache = dict[str, Example]() if len(folds) > 1 else None
+                scores[name] = [score_baseline(fold, cache)._asdict() for fold in folds]
+                write_json(out, {key: value for key, value in scores.items() if options.out or key in SETS})
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
-    print(table({name: found[name] for name in asked.set}))
+    print(score_table({name: scores[name] for name in options.set}))
     return 0
 
 

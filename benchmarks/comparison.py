@@ -1,7 +1,7 @@
-"""What comparing costs beside training: gradients compared, trunks observed and likened, rows and report written.
+"""Measure the cost of a comparison beside training: `python -m benchmarks.comparison`.
 
-`python -m benchmarks.comparison` runs digits and music alone, together and on each other's trunks, and prints the
-seconds of each part as a share of the seconds in training.
+The parts are: gradients compared, trunks probed and compared, results and report written. The program runs digits and
+music solo, jointly and with transfer. It prints the seconds of each part and their share of the seconds in training.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.racing.device import HIDDEN
+from benchmarks.runner.device import NO_ACCELERATOR
 from unifier.comparison import Comparison
 from unifier.launch import run
 from unifier.training import artifacts
@@ -30,24 +30,25 @@ PARTS: tuple[tuple[Any, str], ...] = (
     (runner, "write_report"),
     (runner, "write_json"),
 )
+"""The owner and the name of each function that is timed."""
 
 
-def timed(part: Callable[..., Any], name: str, spent: dict[str, float]) -> Callable[..., Any]:
-    """The same function, its seconds added up under its name."""
+def add_timer(function: Callable[..., Any], name: str, seconds: dict[str, float]) -> Callable[..., Any]:
+    """Wrap a function so that each call adds its duration to `seconds[name]`."""
 
-    @functools.wraps(part)
-    def call(*given: Any, **named: Any) -> Any:
+    @functools.wraps(function)
+    def timed(*args: Any, **kwargs: Any) -> Any:
         start = time.perf_counter()
         try:
-            return part(*given, **named)
+            return function(*args, **kwargs)
         finally:
-            spent[name] = spent.get(name, 0.0) + time.perf_counter() - start
+            seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
 
-    return call
+    return timed
 
 
 def pair(*, tokens: int = 2_000_000) -> Comparison:
-    """Two experiments in all modes, with runs long enough to be worth comparing."""
+    """Compare digits and music in all modes, with runs as long as in practice."""
     sys.path.insert(0, str(EXPERIMENTS))
     from three_modalities import digits, music
 
@@ -64,20 +65,20 @@ def pair(*, tokens: int = 2_000_000) -> Comparison:
 
 
 def main() -> None:
-    """Print a row a part."""
-    parser = argparse.ArgumentParser(prog="benchmarks.comparison", description=__doc__)
-    parser.add_argument("--tokens", type=int, default=2_000_000, help="columns an task reads (default: %(default)s)")
+    """Run the comparison and print a row for each part."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.comparison", description=__doc__)
+    parser.add_argument("--tokens", type=int, default=2_000_000, help="tokens of each task (default: %(default)s)")
     options = parser.parse_args()
-    os.environ.update(HIDDEN)
-    spent = dict[str, float]()
+    os.environ.update(NO_ACCELERATOR)
+    seconds = dict[str, float]()
     for owner, name in PARTS:
-        setattr(owner, name, timed(getattr(owner, name), name, spent))
+        setattr(owner, name, add_timer(getattr(owner, name), name, seconds))
     with tempfile.TemporaryDirectory() as out:
         results = run(pair, out=out, track="off", tokens=options.tokens)
     training = sum(result.budget["seconds"] for result in results)
     print(f"{len(results)} runs, {training:.0f} s in training")
-    for name, seconds in [*spent.items(), ("all of it", sum(spent.values()))]:
-        print(f"{name:28} {seconds:6.2f} s {seconds / training:7.2%}")
+    for name, taken in [*seconds.items(), ("total", sum(seconds.values()))]:
+        print(f"{name:28} {taken:6.2f} s {taken / training:7.2%}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,14 @@
-"""`python -m benchmarks.parallel_text [PAIRS ...]`: seconds and memory from files of so many pairs to batches.
+"""Measure seconds and memory from a file of text pairs to batches: `python -m benchmarks.parallel_text [PAIRS ...]`.
 
-Each size goes the whole way: the file's lines found and cleaned, some read at random, all encoded, the batches of a run
-planned and the first put together.
+The program repeats these stages for each number of pairs:
+
+- It finds and cleans the lines of a file.
+- It reads some pairs at random.
+- It encodes all pairs and plans the batches of a run.
+- It collates the first batches.
 """
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -14,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.racing.tables import head, keep, row
+from benchmarks.runner.tables import publish_section, table_header, table_row
 from unifier.data.dataloader import TrainDataLoader
 from unifier.data.encoding import encode_split
 from unifier.data.source import readable_examples
@@ -23,71 +28,79 @@ from unifier.heads.transformer_decoder import TranslationHead
 from unifier.training.memory import peak_memory, reset_peak_memory
 from unifier_tokenizers import SubwordTokenizer, Vocabulary
 
-SIZES = (100_000, 1_000_000)
+SIZES = [100_000, 1_000_000]
 WORDS = 20_000
+"""Number of different words."""
 SHARE_REPEATED = 0.05
-READ = 20_000
-"""Pairs that a vocabulary is learned from, and that are read at random."""
+SAMPLE = 20_000
+"""Pairs to learn the vocabulary from, and pairs to read at random."""
 
 
-def generate(path: Path, count: int) -> None:
-    """A table of pairs of 3 to 20 words, of which some repeat the one before."""
-    draw = np.random.RandomState(0)
+def generate_pairs(path: Path, count: int) -> None:
+    """Write a table of text pairs with 3 to 20 words; a share of the texts repeats the previous text."""
+    rng = np.random.RandomState(0)
     words = np.array([f"w{k:x}" for k in range(WORDS)])
     with path.open("w", encoding="utf-8") as file:
         for _ in range(0, count, 1000):
-            ends = draw.randint(3, 21, 1000).cumsum()
-            drawn = words[(WORDS * draw.rand(ends[-1]) ** 3).astype(int)]  # some words far oftener than others
+            ends = rng.randint(3, 21, 1000).cumsum()
+            # The power makes some words much more frequent than others, as in real text.
+            drawn = words[(WORDS * rng.rand(ends[-1]) ** 3).astype(int)]
             texts = [" ".join(part) for part in np.split(drawn, ends[:-1])]
-            again = draw.rand(1000) < SHARE_REPEATED
-            texts = [texts[max(k - 1, 0)] if again[k] else text for k, text in enumerate(texts)]
+            repeated = rng.rand(1000) < SHARE_REPEATED
+            texts = [texts[max(k - 1, 0)] if repeated[k] else text for k, text in enumerate(texts)]
             file.writelines(f"{text}\t{text.upper()}\n" for text in texts)
 
 
 def stages(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
-    """What is done one after the other, by name."""
+    """Yield the name and the function of each stage, in the order in which they must run."""
     source = ParallelText(path, length_ratio=3, duplicates="drop")
     yield "found and cleaned", lambda: source.split("train")
     train = source.split("train")
-    some = np.random.RandomState(0).randint(len(train), size=READ).tolist()
-    yield f"{READ:,} read at random", lambda: [train[k] for k in some]
-    texts = (text for pair in readable_examples(train, max_examples=READ) for text in pair)
+    indices = np.random.RandomState(0).randint(len(train), size=SAMPLE).tolist()
+    yield f"{SAMPLE:,} read at random", lambda: [train[index] for index in indices]
+    texts = (text for pair in readable_examples(train, max_examples=SAMPLE) for text in pair)
     vocabulary = Vocabulary.fit(texts, size=8000)
-    road = SubwordTokenizer(vocabulary, 16), TranslationHead(vocabulary, 16, depth=1, heads=1, ffn_dim=16)
-    found = list[TrainDataLoader]()
+    tokenizer = SubwordTokenizer(vocabulary, 16)
+    head = TranslationHead(vocabulary, 16, depth=1, heads=1, ffn_dim=16)
+    loaders = list[TrainDataLoader]()
 
     def encode() -> None:
-        split, _ = encode_split(train, *road, num_workers=0)
-        found.append(TrainDataLoader({"a": split}, max_tokens=4096, seed=0, budget={"steps": 100}))
+        split, _ = encode_split(train, tokenizer, head, num_workers=0)
+        loaders.append(TrainDataLoader({"a": split}, max_tokens=4096, seed=0, budget={"steps": 100}))
 
     yield "encoded, and batches planned", encode
-    yield "100 batches put together", lambda: list(found[0])
+    yield "100 batches collated", lambda: list(loaders[0])
 
 
-def measure(path: Path, count: int) -> None:
-    """Print a line of the table for each stage."""
+def measure_stages(path: Path, count: int) -> None:
+    """Print a row of the table for each stage."""
     for name, work in stages(path):
         reset_peak_memory("cpu")
         before, start = peak_memory("cpu"), time.perf_counter()
         work()
-        seconds, grown = time.perf_counter() - start, (peak_memory("cpu") - before) / 2**20
-        print(row([f"{count:,}", name, f"{seconds:,.1f}", f"{grown:,.0f}", f"{path.stat().st_size / 2**20:,.0f}"]))
+        seconds, growth = time.perf_counter() - start, (peak_memory("cpu") - before) / 2**20
+        file_size = path.stat().st_size / 2**20
+        print(table_row([f"{count:,}", name, f"{seconds:,.1f}", f"{growth:,.0f}", f"{file_size:,.0f}"]))
 
 
-def table(sizes: list[int]) -> Iterator[str]:
-    """Each size in a process of its own."""
-    yield head(["pairs", "stage", "seconds", "memory, MB", "the file, MB"], (1,))
+def parallel_text_lines(sizes: list[int]) -> Iterator[str]:
+    """Yield the rows of each number of pairs, which is measured in its own process."""
+    yield table_header(["pairs", "stage", "seconds", "memory, MB", "the file, MB"], (1,))
     for count in sizes:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "pairs.tsv"
-            generate(path, count)
-            command = [sys.executable, "-m", "benchmarks.parallel_text", "--one", str(path), str(count)]
+            generate_pairs(path, count)
+            command = [sys.executable, "-m", "benchmarks.parallel_text", str(count), "--file", str(path)]
             yield subprocess.run(command, check=True, capture_output=True, text=True).stdout.rstrip()
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.parallel_text", description=__doc__)
+    parser.add_argument("pairs", type=int, nargs="*", default=SIZES, help="numbers of pairs (default: %(default)s)")
+    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    if "--one" in sys.argv:
-        measure(Path(sys.argv[2]), int(sys.argv[3]))
+    if options.file:
+        measure_stages(options.file, *options.pairs)
     else:
-        keep("parallel text", "\n".join(table([int(count) for count in sys.argv[1:]] or list(SIZES))))
+        publish_section("parallel text", "\n".join(parallel_text_lines(options.pairs)))

@@ -1,5 +1,9 @@
-"""`python -m benchmarks.products`: linear maps by torch's own products and by ours, from which the rule is read."""
+"""Compare linear maps by torch's products and by ours: `python -m benchmarks.products`.
 
+The rule in `unifier/nn/linear.py` follows from this table.
+"""
+
+import argparse
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -7,48 +11,64 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.racing.device import fast_types
-from benchmarks.racing.tables import head, keep, row
-from benchmarks.racing.timing import in_turn
+from benchmarks.runner.device import fast_dtypes
+from benchmarks.runner.tables import publish_section, table_header, table_row
+from benchmarks.runner.timing import median_seconds
 from unifier.nn.linear import linear
 from unifier.training.memory import configure_allocator
 
-COLUMNS = (64, 256, 1024, 8192)
-MAPS = ((128, 128), (128, 512), (192, 768), (768, 192), (128, 10000))
-"""From D numbers to L."""
+ROW_COUNTS = (64, 256, 1024, 8192)
+"""Tokens in a product."""
+LAYERS = ((128, 128), (128, 512), (192, 768), (768, 192), (128, 10000))
+"""Input and output width of each linear map."""
 
-Map = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-def work(map_: Map, x: Tensor, weight: Tensor, bias: Tensor, errors: Tensor | None) -> None:
-    """Forward, and backward from the errors where there are any."""
-    with torch.set_grad_enabled(errors is not None):
-        answer = map_(x, weight, bias)
-    if errors is not None:
-        answer.backward(errors)
+LinearFn = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def seconds(columns: int, dim: int, out: int, dtype: torch.dtype, learning: bool) -> list[float]:
-    """Of torch's way and ours."""
-    torch.manual_seed(0)
-    x, weight, bias = torch.randn(columns, dim), torch.randn(out, dim), torch.randn(out)
-    parts = [part.to(dtype).requires_grad_() for part in (x, weight, bias)]
-    errors = torch.randn(columns, out).to(dtype) if learning else None
-    return in_turn([partial(work, way, *parts, errors) for way in (functional.linear, linear)])
-
-
-def table() -> Iterator[str]:
-    """How many times as long torch's way takes as ours, by type, map and number of columns."""
-    yield head(["torch's by ours", "", "D", "L", *(f"{columns:,} columns" for columns in COLUMNS)], (0, 1))
-    for dtype in fast_types():
-        for learning in (False, True):
-            for dim, out in MAPS:
-                times = [seconds(columns, dim, out, dtype, learning) for columns in COLUMNS]
-                shares = [f"{torchs / ours:.2f}" for torchs, ours in times]
+def product_lines() -> Iterator[str]:
+    """Yield the seconds of torch's linear map divided by ours, by type, widths and number of tokens."""
+    counts = [f"{count:,} tokens" for count in ROW_COUNTS]
+    yield table_header(["torch / ours", "", "in", "out", *counts], (0, 1))
+    for dtype in fast_dtypes():
+        for backward in (False, True):
+            for in_dim, out_dim in LAYERS:
+                seconds = [linear_seconds(count, in_dim, out_dim, dtype, backward) for count in ROW_COUNTS]
+                ratios = [f"{torch_seconds / ours:.2f}" for torch_seconds, ours in seconds]
                 name = str(dtype).removeprefix("torch.")
-                yield row([name, "and backward" if learning else "forward", f"{dim:,}", f"{out:,}", *shares])
+                direction = "and backward" if backward else "forward"
+                yield table_row([name, direction, f"{in_dim:,}", f"{out_dim:,}", *ratios])
+
+
+def linear_seconds(count: int, in_dim: int, out_dim: int, dtype: torch.dtype, backward: bool) -> list[float]:
+    """Measure a linear map of torch and of ours.
+
+    Args:
+        count: Number of tokens.
+        in_dim: Width of the input.
+        out_dim: Width of the output.
+        dtype: Type of input, weight and bias.
+        backward: If True, include the gradients of all three.
+
+    Returns:
+        The median seconds of torch's map, then of ours.
+    """
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(count, in_dim), torch.randn(out_dim, in_dim), torch.randn(out_dim)
+    inputs = [tensor.to(dtype).requires_grad_() for tensor in (x, weight, bias)]
+    grads = torch.randn(count, out_dim).to(dtype) if backward else None
+    return median_seconds(
+        [partial(_run_linear, linear_fn, *inputs, grads) for linear_fn in (functional.linear, linear)]
+    )
+
+
+def _run_linear(linear_fn: LinearFn, x: Tensor, weight: Tensor, bias: Tensor, grads: Tensor | None) -> None:
+    with torch.set_grad_enabled(grads is not None):
+        result = linear_fn(x, weight, bias)
+    if grads is not None:
+        result.backward(grads)
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m benchmarks.products", description=__doc__).parse_args()
     configure_allocator()
-    keep("products", "\n".join(table()))
+    publish_section("products", "\n".join(product_lines()))

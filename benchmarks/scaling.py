@@ -1,40 +1,43 @@
-"""`python -m benchmarks.scaling`: columns a second and memory, against an example's length and the batch."""
+"""Measure speed and memory against sequence length and batch size: `python -m benchmarks.scaling`."""
 
+import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 
-from benchmarks.contests.by_name import find
-from benchmarks.racing.contest import Contest
-from benchmarks.racing.race import race
-from benchmarks.racing.tables import head, keep, row
-from benchmarks.racing.timing import Timing
+from benchmarks.cases.registry import get_case
+from benchmarks.runner.case import Case
+from benchmarks.runner.processes import run_case
+from benchmarks.runner.tables import publish_section, table_header, table_row
 
-LENGTHS = [(columns, max(8192 // columns, 1)) for columns in (64, 256, 1024, 4096)]
-BATCHES = [(64, batch) for batch in (1, 16)]
-RACERS = ("unifier", "timm", "timm, plain attention")
+VARYING_LENGTH = [(length, max(8192 // length, 1)) for length in (64, 256, 1024, 4096)]
+VARYING_BATCH = [(64, batch) for batch in (1, 16)]
+VARIANTS = ("unifier", "timm", "timm, plain attention")
 ROUNDS = 3
 
 
-def contest(columns: int, batch: int) -> Contest:
-    """The spectrogram classifier's, of other sizes, in the faster type: what ours is entered in first."""
-    whole = find(f"spectrogram-{columns}-{batch}")
-    faster = whole.contestants[0].precision
-    few = tuple(one for one in whole.contestants if one.name in RACERS and one.precision == faster)
-    return replace(whole, contestants=few)
+def scaling_case(length: int, batch: int) -> Case:
+    """Return the spectrogram case of another size, with `VARIANTS` alone.
+
+    The variants have the faster precision, which is that of our first variant.
+    """
+    case = get_case(f"spectrogram-{length}-{batch}")
+    precision = case.variants[0].precision
+    variants = [variant for variant in case.variants if variant.name in VARIANTS and variant.precision == precision]
+    return replace(case, variants=tuple(variants))
 
 
-def line(columns: int, batch: int) -> Iterator[str]:
-    """One size: columns a second, then the memory of the work, of each."""
-    timings: list[Timing] = race(contest(columns, batch), ROUNDS)
-    yield from (f"{columns:,}", f"{batch:,}")
-    yield from (f"{columns / timing.each:,.0f}" for timing in timings)
-    yield from (f"{timing.work_bytes / 1e6:,.0f}" for timing in timings)
-
-
-def table(sizes: list[tuple[int, int]]) -> Iterator[str]:
-    yield head(["N", "batch", *(f"{name}, columns/s" for name in RACERS), *(f"{name}, MB" for name in RACERS)], ())
-    yield from (row([*line(*size)]) for size in sizes)
+def scaling_lines(sizes: list[tuple[int, int]]) -> Iterator[str]:
+    """Yield a row for each length and batch size: the speed of each variant, then the memory of its work."""
+    yield table_header(
+        ["N", "batch", *(f"{name}, tokens/s" for name in VARIANTS), *(f"{name}, MB" for name in VARIANTS)], ()
+    )
+    for length, batch in sizes:
+        timings = run_case(scaling_case(length, batch), ROUNDS)
+        speeds = [f"{length / timing.seconds_per_unit:,.0f}" for timing in timings]
+        memory = [f"{timing.work_bytes / 1e6:,.0f}" for timing in timings]
+        yield table_row([f"{length:,}", f"{batch:,}", *speeds, *memory])
 
 
 if __name__ == "__main__":
-    keep("scaling", "\n".join([*table(LENGTHS), "", *table(BATCHES)]))
+    argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__).parse_args()
+    publish_section("scaling", "\n".join([*scaling_lines(VARYING_LENGTH), "", *scaling_lines(VARYING_BATCH)]))

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks.contests import accelerated, classifying, ours, peers, translation
-from benchmarks.racing.contest import Contest
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from benchmarks.cases import classification, gpu, ours, peers, translation
 from benchmarks.models.sequences import Size
+from benchmarks.runner.case import Case
 from unifier.config import load_experiment
 from unifier.data.dataloader import Batch, collate
 from unifier.data.dataset import open_split
@@ -210,29 +210,27 @@ class Watch(Fake):
         return made
 
 
-PICTURES = replace(
-    accelerated.VIT_S16, height=16, width=16, patch=(4, 4), dim=16, depth=2, heads=2, ffn_dim=32, steps=1
-)
-PAIRS = accelerated.NEWS._replace(pairs=40, tokens=200, steps=1, peers=4)
+PICTURES = replace(gpu.VIT_S16, height=16, width=16, patch=(4, 4), dim=16, depth=2, heads=2, ffn_dim=32, steps=1)
+PAIRS = gpu.NEWS._replace(pairs=40, max_tokens=200, steps=1, peer_batch=4)
 RACES = [
-    accelerated.vit_s16(replace(PICTURES, classes=5, batch=2)),
-    accelerated.translation_base(Size(vocabulary=300, dim=16, depth=2, heads=2, hidden=32), PAIRS),
+    gpu.vit_s16_case(replace(PICTURES, classes=5, batch=2)),
+    gpu.translation_base_case(Size(vocabulary=300, dim=16, depth=2, heads=2, ffn_dim=32), PAIRS),
 ]
 
 
 @pytest.mark.usefixtures("with_autocast")
 @pytest.mark.filterwarnings("ignore")  # Peers warn.
 @pytest.mark.parametrize("race", RACES, ids=lambda race: race.name)
-def test_step_of_a_race_stays_on_the_gpu(race: Contest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_of_a_race_stays_on_the_gpu(race: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("x_transformers")
     caught: list[tuple[Any, ...]] = []
-    step = peers.training
-    for module in (ours, classifying, translation):
-        monkeypatch.setattr(module, "training", lambda *given, **_: caught.append(given))
-    for contestant in race.contestants:
-        if contestant.role != "peak" and not contestant.compiled:
-            contestant.build(contestant.precision, tmp_path / "weights.pt")
+    step = peers.peer_training
+    for module, name in ((ours, "our_training"), (classification, "peer_training"), (translation, "peer_training")):
+        monkeypatch.setattr(module, name, lambda *given, **_: caught.append(given))
+    for variant in race.variants:
+        if variant.role != "peak" and not variant.compiled:
+            variant.build(variant.precision, tmp_path / "weights.pt")
     monkeypatch.setattr(nn.Module, "to", move_to_gpu)
     monkeypatch.setattr(Tensor, "pin_memory", lambda part: part)
     for given in caught:
@@ -246,7 +244,7 @@ def test_step_of_a_race_stays_on_the_gpu(race: Contest, tmp_path: Path, monkeypa
         monkeypatch.setattr(Tensor, "backward", backward)
         with Watch() as watch:
             if given[0] is caught[0][0]:
-                take, batch = ours.stepper(model.to(device), device, "bf16"), batches[0].to(GPU)
+                take, batch = ours.create_step(model.to(device), device, "bf16"), batches[0].to(GPU)
                 watch.left.clear()
                 take(batch)
             else:

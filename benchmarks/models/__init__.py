@@ -1,1 +1,1 @@
-"""The peers' models, and our weights under their names."""
+"""Models of the peers, and conversions of our weights to their names."""

@@ -1,9 +1,9 @@
-"""Our encoder's weights under the names of each peer that classifies."""
+"""Convert our encoder's weights to the names of each peer that classifies pictures."""
 
 import torch
 
-from benchmarks.models.copying import KINDS, State, blocks, positions, renamed
 from benchmarks.models.encoders import Shape
+from benchmarks.models.weights import KINDS, State, block_states, position_table, rename
 
 TORCH = {
     "norm1.": "self_norm",
@@ -33,78 +33,92 @@ TRANSFORMERS = {
 }
 
 
-def plain(state: State) -> State:
-    """What lies before and after our blocks; `first` and `nowhere` are the class token and its position."""
-    nowhere, places = positions(state, "tokenizers.task.encoding")
-    found = {"nowhere": nowhere, "places": places}
-    for name, ours in {
-        "project": "tokenizers.task.project.out",
-        "norm": "trunk.norm",
-        "head": "heads.task.out",
-    }.items():
-        found |= {f"{name}.{kind}": state[f"{ours}.{kind}"] for kind in KINDS}
-    if "tokenizers.task.class_token" in state:
-        found["first"] = state["tokenizers.task.class_token"]
-    return found
+def convert_for_torch(state: State, shape: Shape) -> State:
+    """Convert our weights for `encoders.TorchClassifier`."""
+    names = {
+        "project": "project.",
+        "norm": "encoder.norm.",
+        "head": "head.",
+        "class_token": "class_token",
+        "positions": "positions",
+    }
+    return _convert_for_vit(state, shape, names, ("encoder.layers", TORCH))
 
 
-def _with_convolution(state: State, shape: Shape, names: dict[str, str], layers: tuple[str, dict[str, str]]) -> State:
-    """Under the names of a peer that projects patches by a convolution, and adds one table of positions (1, N, D).
-
-    `names` are the peer's for `project`, `norm`, `head`, `first` and `places`; `layers` those of its blocks.
-    """
-    ours = plain(state)
-    found = renamed(ours, {names[part]: part for part in ("project", "norm", "head")}, "")
-    weight = f"{names['project']}weight"
-    found[weight] = found[weight].view(shape.dim, shape.channels, *shape.patch)
-    found[names["places"]] = ours["places"][None]
-    if shape.class_token:
-        found[names["first"]] = ours["first"][None, None]
-        found[names["places"]] = torch.cat([ours["nowhere"][None], ours["places"]])[None]
-    prefix, parts = layers
-    for i, block in enumerate(blocks(state, "trunk.blocks")):
-        found |= renamed(block, parts, f"{prefix}.{i}.")
-    return found
+def convert_for_timm(state: State, shape: Shape) -> State:
+    """Convert our weights for timm's VisionTransformer."""
+    names = {
+        "project": "patch_embed.proj.",
+        "norm": "norm.",
+        "head": "head.",
+        "class_token": "cls_token",
+        "positions": "pos_embed",
+    }
+    return _convert_for_vit(state, shape, names, ("blocks", TIMM))
 
 
-def for_torch(state: State, shape: Shape) -> State:
-    """`encoders.TorchClassifier`'s."""
-    names = {"project": "project.", "norm": "encoder.norm.", "head": "head.", "first": "first", "places": "places"}
-    return _with_convolution(state, shape, names, ("encoder.layers", TORCH))
-
-
-def for_timm(state: State, shape: Shape) -> State:
-    """timm's VisionTransformer's."""
-    names = {"project": "patch_embed.proj.", "norm": "norm.", "head": "head."}
-    return _with_convolution(state, shape, names | {"first": "cls_token", "places": "pos_embed"}, ("blocks", TIMM))
-
-
-def for_transformers(state: State, shape: Shape) -> State:
-    """transformers' ViTForImageClassification's."""
+def convert_for_transformers(state: State, shape: Shape) -> State:
+    """Convert our weights for transformers' ViTForImageClassification."""
     names = {
         "project": "vit.embeddings.patch_embeddings.projection.",
         "norm": "vit.layernorm.",
         "head": "classifier.",
-        "first": "vit.embeddings.cls_token",
-        "places": "vit.embeddings.position_embeddings",
+        "class_token": "vit.embeddings.cls_token",
+        "positions": "vit.embeddings.position_embeddings",
     }
-    return _with_convolution(state, shape, names, ("vit.layers", TRANSFORMERS))
+    return _convert_for_vit(state, shape, names, ("vit.layers", TRANSFORMERS))
 
 
-def for_x_columns(state: State, shape: Shape) -> State:
-    """`encoders.XColumns`'s: norms are stored as their distance from 1, positions times the root of D.
+def convert_for_x_transformers(state: State, shape: Shape) -> State:
+    """Convert our weights for `encoders.XTransformersFrames`.
 
-    It has no biases in attention and norms; ours are 0 there.
+    It stores norms as their distance from 1, and positions times the square root of D. Its attention and norms have no
+    biases; ours are 0 there.
     """
-    ours = plain(state)
-    found = renamed(ours, {"project_in.": "project", "project_out.": "head"}, "")
-    found["pos_emb.emb.weight"] = ours["places"] * shape.dim**0.5
-    found["attn_layers.final_norm.gamma"] = ours["norm.weight"] - 1
-    for i, block in enumerate(blocks(state, "trunk.blocks")):
+    ours = _neutral_ends(state)
+    converted = rename(ours, {"project_in.": "project", "project_out.": "head"}, "")
+    converted["pos_emb.emb.weight"] = ours["positions"] * shape.dim**0.5
+    converted["attn_layers.final_norm.gamma"] = ours["norm.weight"] - 1
+    for i, block in enumerate(block_states(state, "trunk.blocks")):
         attention, feed = (f"attn_layers.layers.{2 * i + part}" for part in range(2))
-        found[f"{attention}.0.0.gamma"] = block["self_norm.weight"] - 1
+        converted[f"{attention}.0.0.gamma"] = block["self_norm.weight"] - 1
         for theirs, part in {"to_q": "query", "to_k": "key", "to_v": "value", "to_out": "out"}.items():
-            found[f"{attention}.1.{theirs}.weight"] = block[f"self.{part}.weight"]
-        found[f"{feed}.0.0.gamma"] = block["feed_norm.weight"] - 1
-        found |= renamed(block, {"ff.0.0.": "up", "ff.2.": "down"}, f"{feed}.1.")
-    return {f"inner.{name}": tensor for name, tensor in found.items()}
+            converted[f"{attention}.1.{theirs}.weight"] = block[f"self.{part}.weight"]
+        converted[f"{feed}.0.0.gamma"] = block["feed_norm.weight"] - 1
+        converted |= rename(block, {"ff.0.0.": "up", "ff.2.": "down"}, f"{feed}.1.")
+    return {f"inner.{name}": tensor for name, tensor in converted.items()}
+
+
+def _convert_for_vit(state: State, shape: Shape, names: dict[str, str], layers: tuple[str, dict[str, str]]) -> State:
+    """Convert our weights for a peer with a patch convolution and one table of positions (1, N, D).
+
+    Args:
+        state: Our weights.
+        shape: Shape of the model.
+        names: The peer's names of `project`, `norm`, `head`, `class_token` and `positions`.
+        layers: The prefix of the peer's blocks, and the neutral name of each of its names inside a block.
+    """
+    ours = _neutral_ends(state)
+    converted = rename(ours, {names[part]: part for part in ("project", "norm", "head")}, "")
+    weight = f"{names['project']}weight"
+    converted[weight] = converted[weight].view(shape.dim, shape.channels, *shape.patch)
+    converted[names["positions"]] = ours["positions"][None]
+    if shape.class_token:
+        converted[names["class_token"]] = ours["class_token"][None, None]
+        converted[names["positions"]] = torch.cat([ours["no_position"][None], ours["positions"]])[None]
+    prefix, parts = layers
+    for i, block in enumerate(block_states(state, "trunk.blocks")):
+        converted |= rename(block, parts, f"{prefix}.{i}.")
+    return converted
+
+
+def _neutral_ends(state: State) -> State:
+    """Return the weights before and after our blocks under neutral names."""
+    no_position, positions = position_table(state, "tokenizers.task.encoding")
+    neutral = {"no_position": no_position, "positions": positions}
+    modules = {"project": "tokenizers.task.project.out", "norm": "trunk.norm", "head": "heads.task.out"}
+    for name, module in modules.items():
+        neutral |= {f"{name}.{kind}": state[f"{module}.{kind}"] for kind in KINDS}
+    if "tokenizers.task.class_token" in state:
+        neutral["class_token"] = state["tokenizers.task.class_token"]
+    return neutral

@@ -1,6 +1,7 @@
-"""Peers that classify a picture by a transformer over its patches.
+"""Peers that classify a picture with a transformer over its patches.
 
-Each takes a `Shape`, and where the peer leaves a choice, whether its attention is written out (`plain`) or `fused`.
+Each function and class takes a `Shape`. If the peer offers a choice, `plain` selects eager attention and `fused` a
+fused kernel.
 """
 
 from dataclasses import dataclass
@@ -10,61 +11,64 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from benchmarks.racing.device import Device
+from benchmarks.runner.device import Device
 
 
 @final
 @dataclass(frozen=True)
 class Shape:
-    """Pictures cut into patches that do not overlap, the model that reads them, and where."""
+    """The sizes of pictures, model and batches, and the device."""
 
     height: int
     width: int
     patch: tuple[int, int]
+    """Height and width of a patch; patches do not overlap."""
     class_token: bool
-    """A column of its own is read by the head; otherwise the mean of all is."""
+    """If True, the head reads a class token; otherwise it reads the mean of all tokens."""
     dim: int
     depth: int
     heads: int
-    hidden: int
+    ffn_dim: int
     classes: int
     batch: int
     steps: int
-    """Batches a round."""
+    """Batches in a round."""
     channels: int = 1
     device: Device = "cpu"
 
     @property
     def patches(self) -> int:
+        """The number of patches in a picture."""
         return self.height // self.patch[0] * (self.width // self.patch[1])
 
 
 @final
 class TorchClassifier(nn.Module):
-    """What one writes around `torch.nn.TransformerEncoder`."""
+    """A vision transformer around `torch.nn.TransformerEncoder`, as a user of torch writes it."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         dim = shape.dim
         self.project = nn.Conv2d(shape.channels, dim, shape.patch, shape.patch)
-        self.first = nn.Parameter(torch.zeros(1, 1, dim)) if shape.class_token else None
-        self.places = nn.Parameter(torch.zeros(1, shape.patches + shape.class_token, dim))
+        self.class_token = nn.Parameter(torch.zeros(1, 1, dim)) if shape.class_token else None
+        self.positions = nn.Parameter(torch.zeros(1, shape.patches + shape.class_token, dim))
         layer = nn.TransformerEncoderLayer(
-            dim, shape.heads, shape.hidden, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+            dim, shape.heads, shape.ffn_dim, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
         )
         self.encoder = nn.TransformerEncoder(layer, shape.depth, nn.LayerNorm(dim), enable_nested_tensor=False)
         self.head = nn.Linear(dim, shape.classes)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """(B, channels, height, width) -> (B, C)."""
+        """Compute the logits (B, classes) of pictures (B, channels, height, width)."""
         x = self.project(pictures).flatten(2).transpose(1, 2)
-        if self.first is not None:
-            x = torch.cat([self.first.expand(len(x), -1, -1), x], dim=1)
-        x = self.encoder(x + self.places)
-        return self.head(x[:, 0] if self.first is not None else x.mean(1))
+        if self.class_token is not None:
+            x = torch.cat([self.class_token.expand(len(x), -1, -1), x], dim=1)
+        x = self.encoder(x + self.positions)
+        return self.head(x[:, 0] if self.class_token is not None else x.mean(1))
 
 
-def timm_vit(shape: Shape, plain: bool = False) -> nn.Module:
+def create_timm_vit(shape: Shape, plain: bool = False) -> nn.Module:
+    """Create timm's VisionTransformer."""
     from timm.layers.attention import Attention
     from timm.layers.norm import LayerNorm
     from timm.models.vision_transformer import VisionTransformer
@@ -76,22 +80,22 @@ def timm_vit(shape: Shape, plain: bool = False) -> nn.Module:
         num_classes=shape.classes,
         global_pool="token" if shape.class_token else "avg",
         class_token=shape.class_token,
-        fc_norm=False,  # the last norm before the pooling, as ours
+        fc_norm=False,  # As in ours, the last norm comes before the pooling.
         embed_dim=shape.dim,
         depth=shape.depth,
         num_heads=shape.heads,
-        mlp_ratio=shape.hidden / shape.dim,
+        mlp_ratio=shape.ffn_dim / shape.dim,
         norm_layer=partial(LayerNorm, eps=1e-5),
     )
-    for part in model.modules():
-        if isinstance(part, Attention):
-            # What timm.layers.set_fused_attn does, but for this model alone.
-            part.fused_attn = not plain  # pyright: ignore[reportAttributeAccessIssue]
+    for module in model.modules():
+        if isinstance(module, Attention):
+            # timm.layers.set_fused_attn would change every model of the process.
+            module.fused_attn = not plain  # pyright: ignore[reportAttributeAccessIssue]
     return model
 
 
-def transformers_vit(shape: Shape, plain: bool = False) -> nn.Module:
-    """Always with a class token, which the head reads."""
+def create_transformers_vit(shape: Shape, plain: bool = False) -> nn.Module:
+    """Create transformers' ViT, which always has a class token that the head reads."""
     from transformers.models.vit.configuration_vit import ViTConfig
     from transformers.models.vit.modeling_vit import ViTForImageClassification
 
@@ -102,7 +106,7 @@ def transformers_vit(shape: Shape, plain: bool = False) -> nn.Module:
         "hidden_size": shape.dim,
         "num_hidden_layers": shape.depth,
         "num_attention_heads": shape.heads,
-        "intermediate_size": shape.hidden,
+        "intermediate_size": shape.ffn_dim,
         "layer_norm_eps": 1e-5,
         "num_labels": shape.classes,
         "attn_implementation": "eager" if plain else "sdpa",
@@ -110,21 +114,12 @@ def transformers_vit(shape: Shape, plain: bool = False) -> nn.Module:
     return ViTForImageClassification(ViTConfig(**settings))
 
 
-def _x_layers(shape: Shape, fused: bool = False) -> Any:
-    from x_transformers import Encoder
+def create_x_transformers_vit(shape: Shape, fused: bool = False) -> nn.Module:
+    """Create x-transformers' ViT for square pictures.
 
-    return Encoder(
-        dim=shape.dim,
-        depth=shape.depth,
-        heads=shape.heads,
-        attn_dim_head=shape.dim // shape.heads,
-        ff_mult=shape.hidden / shape.dim,
-        attn_flash=fused,
-    )
-
-
-def x_pictures(shape: Shape, fused: bool = False) -> nn.Module:
-    """Square pictures; the head reads the mean, and a register stands where the others have their class token."""
+    Its head reads the mean of all tokens. A register token takes the place of the class token, so that the number of
+    tokens is equal.
+    """
     from x_transformers import ViTransformerWrapper
 
     return ViTransformerWrapper(
@@ -133,13 +128,13 @@ def x_pictures(shape: Shape, fused: bool = False) -> nn.Module:
         channels=shape.channels,
         num_classes=shape.classes,
         num_register_tokens=int(shape.class_token),
-        attn_layers=_x_layers(shape, fused),
+        attn_layers=_x_transformers_layers(shape, fused),
     )
 
 
 @final
-class XColumns(nn.Module):
-    """x-transformers' reader of vectors, on pictures whose columns are the vectors."""
+class XTransformersFrames(nn.Module):
+    """The x-transformers model for vectors; each column of a picture is one vector."""
 
     def __init__(self, shape: Shape) -> None:
         from x_transformers import ContinuousTransformerWrapper
@@ -150,9 +145,22 @@ class XColumns(nn.Module):
             project_in=nn.Linear(shape.height, shape.dim),
             project_out=nn.Linear(shape.dim, shape.classes),
             average_pool_embed=True,
-            attn_layers=_x_layers(shape),
+            attn_layers=_x_transformers_layers(shape),
         )
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """(B, 1, height, width) -> (B, C)."""
+        """Compute the logits (B, classes) of pictures (B, 1, height, width)."""
         return self.inner(pictures[:, 0].transpose(1, 2))
+
+
+def _x_transformers_layers(shape: Shape, fused: bool = False) -> Any:
+    from x_transformers import Encoder
+
+    return Encoder(
+        dim=shape.dim,
+        depth=shape.depth,
+        heads=shape.heads,
+        attn_dim_head=shape.dim // shape.heads,
+        ff_mult=shape.ffn_dim / shape.dim,
+        attn_flash=fused,
+    )

@@ -1,7 +1,7 @@
-"""Our encoder-decoder's weights under the names of Marian and of torch.nn."""
+"""Convert our encoder-decoder's weights to the names of Marian and of torch.nn."""
 
-from benchmarks.models.copying import State, blocks, renamed
 from benchmarks.models.encoder_weights import TORCH
+from benchmarks.models.weights import State, block_states, rename
 
 TORCH_DECODER = {
     "norm1.": "self_norm",
@@ -32,22 +32,24 @@ MARIAN_DECODER = MARIAN | {
     "encoder_attn_layer_norm.": "cross_norm",
 }
 
+Stack = tuple[str, dict[str, str]]
+"""The prefix of a peer's blocks, and the neutral name of each of its names inside a block."""
 
-def _both(state: State, table: str, encoder: tuple[str, dict[str, str]], decoder: tuple[str, dict[str, str]]) -> State:
-    found = {table: state["heads.task.embedding.weight"]}
+
+def convert_for_marian(state: State) -> State:
+    """Convert our weights for MarianMTModel."""
+    encoder, decoder = ("model.encoder.layers", MARIAN), ("model.decoder.layers", MARIAN_DECODER)
+    return _convert(state, "model.shared.weight", encoder, decoder)
+
+
+def convert_for_torch_translator(state: State) -> State:
+    """Convert our weights for `sequences.TorchTranslator`."""
+    return _convert(state, "embedding.weight", ("encoder.layers", TORCH), ("decoder.layers", TORCH_DECODER))
+
+
+def _convert(state: State, embedding: str, encoder: Stack, decoder: Stack) -> State:
+    converted = {embedding: state["heads.task.embedding.weight"]}
     for stack, (prefix, names) in (("trunk.blocks", encoder), ("heads.task.blocks", decoder)):
-        for i, block in enumerate(blocks(state, stack)):
-            found |= renamed(block, names, f"{prefix}.{i}.")
-    return found
-
-
-def for_marian(state: State) -> State:
-    """MarianMTModel's."""
-    return _both(
-        state, "model.shared.weight", ("model.encoder.layers", MARIAN), ("model.decoder.layers", MARIAN_DECODER)
-    )
-
-
-def for_torch(state: State) -> State:
-    """`sequences.TorchTranslator`'s."""
-    return _both(state, "table.weight", ("encoder.layers", TORCH), ("decoder.layers", TORCH_DECODER))
+        for i, block in enumerate(block_states(state, stack)):
+            converted |= rename(block, names, f"{prefix}.{i}.")
+    return converted

@@ -1,4 +1,4 @@
-"""An encoder-decoder over one shared vocabulary: ours, Marian in transformers, and torch.nn's layers."""
+"""Encoder-decoders over one shared vocabulary: ours, transformers' Marian, and torch.nn's layers."""
 
 import json
 import math
@@ -25,55 +25,58 @@ LABEL_SMOOTHING = 0.1
 @final
 @dataclass(frozen=True)
 class Size:
-    """Encoder and decoder of `depth` blocks each, norms after each sum, sinusoid positions, one table for all."""
+    """The sizes of an encoder-decoder; encoder and decoder have `depth` blocks each.
+
+    All models use post-norm, sinusoidal positions and one embedding for source, target and output.
+    """
 
     vocabulary: int = 10_000
     dim: int = 128
     depth: int = 4
     heads: int = 4
-    hidden: int = 256
+    ffn_dim: int = 256
     dropout: float = 0.1
 
 
 SIZE = Size()
 
 
-def padded(vocabulary: Vocabulary, size: int) -> Vocabulary:
-    """The same vocabulary with entries that no text reaches, up to `size`."""
+def pad_vocabulary(vocabulary: Vocabulary, size: int) -> Vocabulary:
+    """Return the vocabulary with unused entries added up to `size`."""
     content = json.loads(vocabulary.codec.to_str())
     entries = content["model"]["vocab"]
     entries |= {f"<unused {i}>": i for i in range(len(entries), size)}
     return Vocabulary(hf.Tokenizer.from_str(json.dumps(content)))
 
 
-def ours(vocabulary: Vocabulary, size: Size) -> "Network":
-    """Our tokenizer, trunk and head; the vocabulary has `size.vocabulary` entries."""
-    from benchmarks.contests.ours import assemble
+def create_our_translator(vocabulary: Vocabulary, size: Size) -> "Network":
+    """Create our tokenizer, trunk and head; the vocabulary has `size.vocabulary` entries."""
+    from benchmarks.cases.ours import create_network
     from unifier.heads.transformer_decoder import TranslationHead
     from unifier.trunks.transformer import Transformer
     from unifier_tokenizers import SubwordTokenizer
 
     tokenizer = SubwordTokenizer(vocabulary, size.dim, dropout=size.dropout)
     trunk = Transformer(
-        size.dim, size.depth, size.heads, size.hidden, norm="post", activation="relu", dropout=size.dropout
+        size.dim, size.depth, size.heads, size.ffn_dim, norm="post", activation="relu", dropout=size.dropout
     )
     head = TranslationHead(
         vocabulary,
         size.dim,
         depth=size.depth,
         heads=size.heads,
-        ffn_dim=size.hidden,
+        ffn_dim=size.ffn_dim,
         norm="post",
         activation="relu",
         dropout=size.dropout,
         label_smoothing=LABEL_SMOOTHING,
         embedding=tokenizer.embedding,
     )
-    return assemble(trunk, tokenizer, head)
+    return create_network(trunk, tokenizer, head)
 
 
-def marian(size: Size, plain: bool = False) -> Any:
-    """Marian with our marks for begin, end and padding; `plain` writes its attention out."""
+def create_marian(size: Size, plain: bool = False) -> Any:
+    """Create Marian with our ids for begin, end and padding; `plain` selects eager attention."""
     from transformers.models.marian.configuration_marian import MarianConfig
     from transformers.models.marian.modeling_marian import MarianMTModel
 
@@ -84,8 +87,8 @@ def marian(size: Size, plain: bool = False) -> Any:
         decoder_layers=size.depth,
         encoder_attention_heads=size.heads,
         decoder_attention_heads=size.heads,
-        encoder_ffn_dim=size.hidden,
-        decoder_ffn_dim=size.hidden,
+        encoder_ffn_dim=size.ffn_dim,
+        decoder_ffn_dim=size.ffn_dim,
         activation_function="relu",
         dropout=size.dropout,
         activation_dropout=size.dropout,
@@ -102,7 +105,7 @@ def marian(size: Size, plain: bool = False) -> Any:
 
 
 def marian_logits(model: nn.Module, batch: Batch) -> Tensor:
-    """(B, L, V)."""
+    """Compute Marian's logits (B, L, V) of the targets."""
     return model(
         input_ids=batch.values,
         attention_mask=batch.mask,
@@ -113,36 +116,40 @@ def marian_logits(model: nn.Module, batch: Batch) -> Tensor:
 
 @final
 class TorchTranslator(nn.Module):
-    """What one writes around torch.nn's encoder and decoder."""
+    """A translator around torch.nn's encoder and decoder, as a user of torch writes it."""
 
-    places: Tensor
+    positions: Tensor
 
     def __init__(self, size: Size) -> None:
         super().__init__()
-        self.table = nn.Embedding(size.vocabulary, size.dim)
-        self.register_buffer("places", sinusoidal_encoding(torch.arange(512)[None, None], size.dim)[0].T.contiguous())
+        self.embedding = nn.Embedding(size.vocabulary, size.dim)
+        self.register_buffer(
+            "positions", sinusoidal_encoding(torch.arange(512)[None, None], size.dim)[0].T.contiguous()
+        )
         self.dropout = nn.Dropout(size.dropout)
-        settings = (size.dim, size.heads, size.hidden, size.dropout)
+        settings = (size.dim, size.heads, size.ffn_dim, size.dropout)
         encoder_layer = nn.TransformerEncoderLayer(*settings, batch_first=True)
         decoder_layer = nn.TransformerDecoderLayer(*settings, batch_first=True)
         self.encoder = nn.TransformerEncoder(encoder_layer, size.depth, enable_nested_tensor=False)
         self.decoder = nn.TransformerDecoder(decoder_layer, size.depth)
-        for part in self.modules():
-            if isinstance(part, nn.MultiheadAttention):
-                part.dropout = 0.0  # the others have none there either
+        for module in self.modules():
+            if isinstance(module, nn.MultiheadAttention):
+                module.dropout = 0.0  # Neither ours nor Marian drops attention weights.
 
     def embed(self, ids: Tensor) -> Tensor:
-        """ids (B, N) -> (B, N, D)."""
-        return self.dropout(self.table(ids) * math.sqrt(self.table.embedding_dim) + self.places[: ids.shape[1]])
+        """Embed token ids (B, N) as vectors (B, N, D)."""
+        return self.dropout(
+            self.embedding(ids) * math.sqrt(self.embedding.embedding_dim) + self.positions[: ids.shape[1]]
+        )
 
     def forward(self, source: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
-        """source (B, N) with its mask (B, N), ids (B, L) -> (B, L, V)."""
+        """Compute logits (B, L, V) of target ids (B, L), given a source (B, N) and its mask (B, N)."""
         memory = self.encoder(self.embed(source), src_key_padding_mask=~mask)
         future = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).triu(1)
         x = self.decoder(self.embed(ids), memory, tgt_mask=future, tgt_is_causal=True, memory_key_padding_mask=~mask)
-        return functional.linear(x, self.table.weight)
+        return functional.linear(x, self.embedding.weight)
 
 
 def torch_logits(model: nn.Module, batch: Batch) -> Tensor:
-    """(B, L, V)."""
+    """Compute the logits (B, L, V) of the targets with `TorchTranslator`."""
     return model(batch.values, batch.mask, shift_right(batch.target))

@@ -1,0 +1,1 @@
+"""Cases: training and decoding with equal models, ours and the peers'."""

@@ -1,1 +1,0 @@
-"""What is raced: training and decoding of equal models, ours and the peers'."""

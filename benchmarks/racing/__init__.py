@@ -1,1 +1,0 @@
-"""How a race is run, timed and written down."""

@@ -1,0 +1,1 @@
+"""Run a case, time its variants and write the results."""

@@ -1,0 +1,40 @@
+"""The device that a case runs on: the processor or an accelerator."""
+
+from typing import Literal, NamedTuple, TypeVar
+
+import torch
+
+from unifier.nn.precision import has_fast_bfloat16
+
+Device = Literal["cpu", "cuda"]
+"""A device by its name in torch."""
+NO_ACCELERATOR = {"CUDA_VISIBLE_DEVICES": ""}
+"""Environment variables that hide every accelerator from a process."""
+
+BatchT = TypeVar("BatchT", bound=NamedTuple)
+
+
+def is_available(device: Device) -> bool:
+    """Return True if this machine has the device."""
+    return device == "cpu" or torch.cuda.is_available()
+
+
+def fast_dtypes() -> tuple[torch.dtype, ...]:
+    """Return the data types that this processor has instructions for."""
+    return (torch.float32, torch.bfloat16) if has_fast_bfloat16("cpu") else (torch.float32,)
+
+
+def move_batch(batch: BatchT, device: Device) -> BatchT:
+    """Return the batch with all its tensors on the device."""
+    return type(batch)._make(tensor.to(device) for tensor in batch)
+
+
+def synchronize(device: Device) -> None:
+    """Wait until the device has finished all queued operations."""
+    torch.get_device_module(device).synchronize()
+
+
+def release_memory(device: Device) -> None:
+    """Return the unused cached memory of an accelerator, so that other processes can use it."""
+    if device == "cuda":
+        torch.cuda.empty_cache()

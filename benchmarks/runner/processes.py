@@ -1,0 +1,159 @@
+"""Run a case: each variant in its own process, with rounds that take turns, so that machine noise affects all equally.
+
+The memory that is free at the start can be slower than the rest, and the first process would get it. We measured seven
+equal processes on a shared machine. A step of the first took 4 % longer than a step of the second, and 9 % longer than
+a step of the last. One extra process is therefore built first. It holds this memory and is not timed.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import final
+
+import torch
+
+from benchmarks.runner.case import Case, Variant
+from benchmarks.runner.device import NO_ACCELERATOR
+from benchmarks.runner.timing import Timing
+from benchmarks.runner.worker import Reply, outputs_path
+
+ROOT = Path(__file__).parents[2]
+QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
+
+
+class CaseError(Exception):
+    """The reason why a case has no result."""
+
+
+@final
+class VariantProcess:
+    """A process that builds one variant and computes only during a request."""
+
+    def __init__(self, case: Case, variant: Variant, folder: Path) -> None:
+        self.name = f"{case.name}: {variant.label}"
+        module = "benchmarks.runner.worker"
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", module, case.name, variant.label, str(folder)],
+            cwd=ROOT,
+            env=process_environment(case, variant, folder),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> "VariantProcess":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def request(self, command: str) -> Reply:
+        """Send a command to the process and wait for its reply.
+
+        Raises:
+            CaseError: If the process ended, or if the library of the variant is not installed.
+        """
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            print(command, file=self.process.stdin, flush=True)
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise CaseError(f"{self.name}: its process ended without a reply; see its last message above")
+        reply = json.loads(line)
+        if "missing" in reply:
+            raise CaseError(f"{self.name}: {reply['missing']} is not installed: pip install '.[bench]'")
+        return reply
+
+
+def process_environment(case: Case, variant: Variant, folder: Path) -> Mapping[str, str]:
+    """Return the environment variables of a variant's process.
+
+    A case on the processor sees no accelerator. Each variant has an empty compilation cache, so that its start-up time
+    always includes compilation.
+    """
+    cache = folder / re.sub(r"\W+", "-", f"compiled {variant.label}")
+    hidden = NO_ACCELERATOR if case.device == "cpu" else {}
+    return os.environ | QUIET | hidden | {"TORCHINDUCTOR_CACHE_DIR": str(cache)}
+
+
+def run_case(case: Case, rounds: int, *, compiled: bool = True) -> list[Timing]:
+    """Time every variant of a case.
+
+    Args:
+        case: The case to run.
+        rounds: Number of timed rounds of each variant.
+        compiled: If False, leave out the compiled variants.
+
+    Raises:
+        CaseError: If a variant's library is missing, its process ends, or its outputs differ from ours.
+    """
+    variants = [variant for variant in case.variants if compiled or not variant.compiled]
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        # This process only holds the memory that is free at the start.
+        stack.enter_context(VariantProcess(case, case.variants[0], folder)).request("build")
+        processes: list[VariantProcess] = []
+        builds: list[Reply] = []
+        for variant in variants:
+            process = stack.enter_context(VariantProcess(case, variant, folder))
+            start = time.perf_counter()
+            builds.append(process.request("build") | {"compared": check_outputs(case, variant, folder)})
+            print_status(f"{process.name}: ready after {time.perf_counter() - start:.0f} s")
+            processes.append(process)
+        measurements = run_rounds(case.name, [partial(process.request, "round") for process in processes], rounds)
+    return [
+        Timing(
+            name=variant.name,
+            role=variant.role,
+            precision=variant.precision,
+            seconds=[reply["seconds"] for reply in replies],
+            memory_bytes=replies[-1]["memory_bytes"],
+            **build,
+        )
+        for variant, build, replies in zip(variants, builds, measurements, strict=True)
+    ]
+
+
+def run_rounds(name: str, variants: Sequence[Callable[[], Reply]], rounds: int) -> list[list[Reply]]:
+    """Run the variants in turn and return the replies of each; every round starts with another variant."""
+    replies: list[list[Reply]] = [[] for _ in variants]
+    for number in range(rounds):
+        start = time.perf_counter()
+        for i in range(len(variants)):
+            index = (i + number) % len(variants)
+            replies[index].append(variants[index]())
+        print_status(f"{name}: round {number + 1} of {rounds}, {time.perf_counter() - start:.0f} s")
+    return replies
+
+
+def check_outputs(case: Case, variant: Variant, folder: Path) -> bool:
+    """Compare a variant's outputs with ours; return False if the variant has none.
+
+    Raises:
+        CaseError: If the outputs differ.
+    """
+    ours, theirs = outputs_path(folder, case.variants[0]), outputs_path(folder, variant)
+    if not theirs.exists():
+        return False
+    mismatch = case.find_mismatch(torch.load(ours, weights_only=True), torch.load(theirs, weights_only=True))
+    if mismatch:
+        raise CaseError(f"{case.name}: {variant.label}: {mismatch}")
+    return True
+
+
+def print_status(line: str) -> None:
+    """Print progress to stderr, because stdout is for results."""
+    print(line, file=sys.stderr, flush=True)

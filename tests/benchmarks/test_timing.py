@@ -1,0 +1,47 @@
+"""Ratios compare medians with the fastest peer of the same precision."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.runner.timing import Timing, compute_ratios
+from tests.benchmarks.conftest import CreateTiming
+
+
+def test_ratios_use_medians_and_fastest_peer(timings: list[Timing]) -> None:
+    assert compute_ratios("vit", "train", timings) == pytest.approx(
+        {
+            "vit/train/vs_default": 5 / 2,
+            "vit/train/vs_tuned": 3 / 2,
+            "vit/train/vs_our_allocator": 4 / 2,
+            "vit/train/vs_float32": (8 / 20) / (2 / 10),
+            "vit/memory": 60 / 80,
+            "vit/memory_float32": 90 / 100,
+            "vit/work_memory": 10 / 30,
+            "vit/work_memory_float32": 40 / 50,
+            "vit/mfu": (600 / 2) / (1000 / 2),
+            "vit/mfu_float32": (600 / 4) / (800 / 4),
+        }
+    )
+
+
+def test_ratios_compiled_ours_spares_default_peers(timings: list[Timing], create_timing: CreateTiming) -> None:
+    compiled = create_timing("unifier, compiled", "ours compiled", "bf16", 1, memory=70)
+    ratios = compute_ratios("vit", "train", [compiled, *timings])
+    assert ratios["vit/train/vs_default"] == pytest.approx(5 / 2)
+    assert ratios["vit/train/vs_tuned"] == pytest.approx(3 / 1)
+    assert ratios["vit/train/vs_float32"] == pytest.approx((8 / 20) / (1 / 10))
+    assert ratios["vit/memory"] == pytest.approx(70 / 80)
+
+
+def test_ratios_default_may_be_best(timings: list[Timing], create_timing: CreateTiming) -> None:
+    slow = create_timing("a, tuned", "tuned", "bf16", 30, 30, 30)
+    ratios = compute_ratios("vit", "train", [*timings[:4], slow])
+    assert ratios["vit/train/vs_tuned"] == ratios["vit/train/vs_default"]
+    assert not any("mfu" in key or "vs_float32" in key for key in ratios), "without a peak or a peer in float32"
+
+
+def test_ratios_without_bf16_use_float32(timings: list[Timing]) -> None:
+    ratios = compute_ratios("greedy", "decode", [timings[1], replace(timings[6], role="default")])
+    assert ratios["greedy/decode/vs_default"] == pytest.approx(1)
+    assert ratios["greedy/memory"] == pytest.approx(90 / 100)
