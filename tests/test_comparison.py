@@ -1,5 +1,6 @@
 """The declaration of a comparison, and what it refuses."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def test_numpy_numbers_become_pythons() -> None:
         ({"search": 0, "grid": {"dim": (1, 2)}}, "search=0"),
         ({"search": 2, "grid": {"dim": (1, 2)}, "modes": ("solo", "joint")}, "search=2"),
     ],
-    ids=str,
+    ids=itertools.count(),
 )
 def test_impossible_comparison_is_refused(changed: dict[str, Any], message: str) -> None:
     declared: dict[str, Any] = {"name": "both", "experiments": [one, two], **changed}
