@@ -89,8 +89,8 @@ def print_comparison(folder: Path) -> None:
     """Print a comparison's answer, a table per task with a row per condition, and a warning per problem."""
     console, results = create_console(), read_results(folder)
     conditions = group_conditions(results.rows)
-    matching = describe_matching(conditions)
-    console.print(" ".join(summarize_results(results)), style="bold")
+    matching, answer = describe_matching(conditions), summarize_results(results)
+    console.print(" ".join(answer.sentences), style="bold")
     for task, lines in score_tables(conditions).items():
         table = Table(title=task, title_justify="left", box=None, pad_edge=False)
         for column in lines[0]:
@@ -101,7 +101,7 @@ def print_comparison(folder: Path) -> None:
         console.print(table)
         if task in matching:
             console.print(f"{matching[task]}.")
-    for problem in results.problems:
+    for problem in [*results.problems, *answer.problems]:
         print_status(f"warning: {problem}", sys.stderr)
 
 

@@ -15,6 +15,7 @@ from scipy import stats
 from tests.report.conftest import FROZEN, JOINT, Row, make_row, with_metric
 from unifier.heads.text_metrics import text_scores
 from unifier.report.conditions import Contrast, contrasts, group_conditions
+from unifier.report.estimates import format_bound, format_ends
 from unifier.report.example_tests import (
     NUM_RESAMPLES,
     SEED,
@@ -220,7 +221,8 @@ def test_runs_without_predictions_are_named(tmp_path: Path) -> None:
     (tmp_path / "run0" / "predictions.csv").unlink()
     test, problems = compare(rows)
     assert (test, set(problems)) == (None, {"run0", "run3"})
-    assert "Not tested over test examples: run0 and run3 (no predictions.csv)." in summarize(group_conditions(rows))
+    (problem,) = summarize(group_conditions(rows)).problems
+    assert "run0 and run3 (no predictions.csv)" in problem
     assert compare([row | {"folder": ""} for row in rows]) == (None, {}), "runs without a folder are named elsewhere"
 
 
@@ -264,22 +266,26 @@ def test_metric_without_example_scores_is_named(tmp_path: Path) -> None:
     assert "macro_auc" in problems["joint"]
 
 
-def test_summary_has_both_uncertainties(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rates", "is_sure_over_seeds"), [((0.3, 0.3), True), ((0.1, 0.6), False)])
+def test_summary_has_both_uncertainties(rates: tuple[float, float], is_sure_over_seeds: bool, tmp_path: Path) -> None:
     generator = np.random.default_rng(6)
     rows: list[Row] = []
-    for seed in range(2):
+    for seed, rate in enumerate(rates):
         solo = generator.random(200) < 0.5
-        joint = solo | (generator.random(200) < 0.3)
+        joint = solo | (generator.random(200) < rate)
         for name, scores, facts in (("solo", solo, {}), ("joint", joint, JOINT)):
             rows.append(scored_row(tmp_path / f"{name}{seed}", 100.0 * scores, seed, **facts))
     for row in rows:
         row["result"]["metrics"] = {name: score / 100 for name, score in row["result"]["metrics"].items()}
-    over_seeds, over_examples = summarize(group_conditions(rows))
-    assert "over 2 seeds" in over_seeds
-    assert over_examples.startswith("digits, joint minus solo, over test examples: +")
-    assert all(
-        part in over_examples for part in ("normalized", "over 200 test examples", "mean of 2 runs", "p < 0.001")
-    )
+    test, _ = compare(rows)
+    assert test is not None
+    (pair,) = contrasts(group_conditions(rows))
+    assert bool(pair.gain.sign) == is_sure_over_seeds
+    (sentence,) = summarize(group_conditions(rows)).sentences
+    assert f"gains {test.difference.mean:.{0 if is_sure_over_seeds else 1}f} points of accuracy" in sentence
+    assert f"over 200 test examples: {format_ends(test.difference)}, p < 0.001" in sentence
+    over_seeds = sentence.partition("over 2 seeds")[2]
+    assert (format_ends(pair.gain) if is_sure_over_seeds else f"at most {format_bound(pair.gain)}") in over_seeds
 
 
 def test_chosen_pair_is_adjusted_for_the_choice(tmp_path: Path) -> None:
@@ -290,6 +296,10 @@ def test_chosen_pair_is_adjusted_for_the_choice(tmp_path: Path) -> None:
         for name, score, facts in (("solo", 0.7, {}), ("trained", 0.6, moved), ("random", 0.5, FROZEN))
     ]
     rows += [make_row("music", 80.0), make_row("music", 30.0, start="pictures", **FROZEN)]
-    (sentence,) = [each for each in summarize(group_conditions(rows)) if "over test examples" in each]
-    assert sentence.startswith("digits, genres, frozen minus random, frozen, over test examples: +")
-    assert "Bonferroni-adjusted for 2 pairs" in sentence
+    (control,) = [pair for pair in contrasts(group_conditions(rows)) if pair.baseline.label == "random, frozen"]
+    test, _ = compare_examples(control)
+    assert test is not None
+    adjusted = test.difference.bonferroni(2)
+    _, sentence, note = summarize(group_conditions(rows)).sentences
+    assert f"over 40 test examples: {format_ends(adjusted)}" in sentence
+    assert "Bonferroni-adjusted for the choice among 2 pairs" in note

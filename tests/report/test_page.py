@@ -63,7 +63,7 @@ def report(comparison: Comparison, tmp_path: Path) -> Report:
 
 
 def test_sections_are_in_order(copied: Path, text: str) -> None:
-    answer = summarize(group_conditions(read_results(copied).rows))
+    answer = summarize(group_conditions(read_results(copied).rows)).sentences
     parts = [
         "What happens when text, pictures and sound share a trunk?",
         answer[0],

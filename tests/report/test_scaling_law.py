@@ -53,9 +53,12 @@ def test_law_needs_four_shares() -> None:
     assert curve.law is not None
     assert curve.law.b == pytest.approx(0.5, rel=1e-2)
     assert curve.errors[-1].mean == pytest.approx(100 * 5 / 88)
-    assert "falls by 29 % each time the examples double (exponent 0.50 ± 0.00)" in summarize(group_conditions(rows))[0]
+    assert (
+        "falls by 29 % each time the examples double (exponent 0.50 ± 0.00)"
+        in summarize(group_conditions(rows)).sentences[0]
+    )
     assert only_curve(rows[1:]).law is None
-    assert "from 10 % to 100 %" in summarize(group_conditions(rows[1:]))[0]
+    assert "from 10 % to 100 %" in summarize(group_conditions(rows[1:])).sentences[0]
 
 
 def test_exponent_that_may_be_0_is_not_claimed() -> None:
@@ -63,7 +66,7 @@ def test_exponent_that_may_be_0_is_not_claimed() -> None:
     law = only_curve(rows).law
     assert law is not None
     assert 0 < law.b < law.b_half_width
-    (sentence,) = summarize(group_conditions(rows))
+    (sentence,) = summarize(group_conditions(rows)).sentences
     assert "not distinguishable from 0" in sentence
     assert "falls" not in sentence
 

@@ -15,7 +15,7 @@ from unifier.report.summary import JointEffect, joint_effect, summarize, summari
 
 
 def answer(rows: list[Row]) -> list[str]:
-    return summarize(group_conditions(rows))
+    return summarize(group_conditions(rows)).sentences
 
 
 def only_effect(rows: list[Row]) -> JointEffect:
@@ -51,9 +51,9 @@ def test_joint_gain_is_the_mean_paired_difference(two_tasks: list[Row]) -> None:
     main, ranking, digits, music = answer(two_tasks)
     assert f"costs {format_number(-expected.mean, num_decimals(expected))} points of normalized score" in main
     assert "digits fares best" in ranking
-    assert "music worst" in ranking
-    assert digits.startswith("digits gains 1.14 ")
-    assert music.startswith("music loses 2.86 ")
+    assert "music fares worst" in ranking
+    assert digits.startswith("digits gains 1.00 points of accuracy")
+    assert music.startswith("music loses 2.00 points of accuracy")
     assert all("over 3 seeds" in sentence for sentence in (main, digits, music))
 
 
@@ -64,8 +64,8 @@ def test_undetermined_gain_has_a_bound() -> None:
     main, digits, music = answer(rows)
     for sentence, gain in (
         (main, effect.mean_gain),
-        (digits, effect.task_gains["digits"]),
-        (music, effect.task_gains["music"]),
+        (digits, effect.pairs["digits"].gain),
+        (music, effect.pairs["music"].gain),
     ):
         bound = float(sentence.partition("at most ")[2].split()[0])
         assert bound == pytest.approx(gain.bound, abs=10 ** -num_decimals(gain))
@@ -81,13 +81,15 @@ def test_one_seed_has_no_interval(two_tasks: list[Row]) -> None:
 
 def test_equal_gains_are_stated_but_not_claimed() -> None:
     (sentence,) = answer(make_gains("digits", 2.0, 2.0))
-    assert "above separate trunks (the same in 2 seeds: no interval)" in sentence
+    assert "2.00 points of accuracy above" in sentence
+    assert "(the same in 2 seeds: no interval)" in sentence
     assert "gains" not in sentence
 
 
 def test_tie_is_stated() -> None:
     (sentence,) = answer(make_gains("digits", 0.0, 0.0))
-    assert "equal scores (the same in 2 seeds: no interval)" in sentence
+    assert "equal scores" in sentence
+    assert "(the same in 2 seeds: no interval)" in sentence
     assert "music scores as solo does" in " ".join(
         answer([*make_gains("digits", 1.0, 2.0), *make_gains("music", 0, 0)])
     )
@@ -106,7 +108,7 @@ def test_tasks_are_ranked_by_paired_difference() -> None:
     # A shift of both tasks in one seed widens the interval of each task, but not that of their difference.
     digits = make_gains("digits", 1.0, 8.0, 15.0)
     (sentence,) = sentences_with("fares best", [*digits, *make_gains("music", -3.0, 2.0, 8.0)])
-    assert "digits fares best and music worst" in sentence
+    assert "digits fares best and music fares worst" in sentence
     assert not sentences_with("fares best", [*digits, *make_gains("music", 8.0, 2.0, -3.0)])
 
 
@@ -198,9 +200,10 @@ def test_share_of_the_best_pair_is_adjusted() -> None:
         low, high = stats.ttest_1samp([75, 80, 85], 0).confidence_interval(1 - 0.05 / choices)
         return f"{low:.0f} to {high:.0f}"
 
-    (sentence,) = answer([*solo, *frozen, *other])
+    sentence, note = answer([*solo, *frozen, *other])
     assert sentence.startswith("On the best of 2 pairs, genres to digits, a frozen trunk keeps 80 % of solo's score")
-    assert f"3 seeds: {ends(2)}, Bonferroni-adjusted for 2 pairs" in sentence
+    assert sentence.endswith(f"3 seeds: {ends(2)}).")
+    assert "Bonferroni-adjusted for the choice among 2 pairs" in note
     tuned = moved("digits", "genres", (80.0, 80.0, 80.0), "all")
     assert "80 % of the tuned score" in answer([*solo, *frozen, *other, *tuned])[0]
     (sentence,) = answer([*solo, *frozen])
@@ -238,7 +241,7 @@ def test_best_pair_is_compared_with_both_controls() -> None:
     trained, shuffled = (make_row(score=score, start="genres", shuffled=score > 60, **FROZEN) for score in (60.0, 70.0))
     text = " ".join(answer([make_row("digits", 80.0), trained, shuffled, make_row("digits", 55.0, **FROZEN)]))
     assert "above a random frozen trunk" in text
-    assert "below its own weights shuffled" in text
+    assert "below the same trunk with shuffled weights" in text
 
 
 def test_each_setting_has_its_own_best_pair() -> None:
@@ -256,9 +259,10 @@ def test_each_setting_has_its_own_best_pair() -> None:
 
 
 def test_setting_is_chosen_on_validation() -> None:
-    (sentence,) = answer(widths({16: 90.0, 32: 85.0, 64: 93.0}, {16: 88.0, 32: 91.0, 64: 90.0}))
-    assert sentence.startswith("For digits, dim=32 is chosen on validation: 86.0 accuracy on the test split")
-    assert "8.00 below dim=64" in sentence
+    choice, difference = answer(widths({16: 90.0, 32: 85.0, 64: 93.0}, {16: 88.0, 32: 91.0, 64: 90.0}))
+    assert choice.startswith("For digits, dim=32 is chosen on validation")
+    assert "86.0 % accuracy" in choice
+    assert "8.00 points of accuracy below dim=64" in difference
 
 
 def test_nothing_is_chosen_without_validation() -> None:
@@ -271,23 +275,23 @@ def test_nothing_is_chosen_without_validation() -> None:
 
 def test_close_settings_are_not_told_apart() -> None:
     rows = [make_row("digits", 90.0 + seed * p, seed, varied={"patch": p}) for p in (1, 2) for seed in (0, 1)]
-    (sentence,) = answer(rows)
-    assert "cannot be told apart from patch=1" in sentence
+    _, difference = answer(rows)
+    assert "patch=2 is not distinguishable from patch=1" in difference
 
 
 def test_setting_with_fewer_scores_is_not_chosen() -> None:
     rows = [make_row("digits", 80.0 + seed + rate, seed, varied={"rate": rate}) for rate in (0, 1) for seed in range(3)]
     rows.append(make_row("digits", 99.0, varied={"rate": 2}))
-    first, second = answer(rows)
+    first, *_, last = answer(rows)
     assert first.startswith("For digits, rate=1 is chosen on validation")
-    assert "rate=2" in second
+    assert "rate=2" in last
 
 
 def test_other_test_data_or_metrics_are_no_rivals() -> None:
     rows = [make_row("digits", 90.0 - k, varied={"data": f"folder{k}"}) for k in range(2)]
     rows.append(with_metric(make_row("digits", 0.5, varied={"data": "folder0", "task": "tags"}), "map", 1.0))
     (sentence,) = answer(rows)
-    assert "digits (data=folder0) reaches 90.0 accuracy, digits (data=folder1) reaches 89.0 accuracy" in sentence
+    assert "digits (data=folder0) reaches 90.0 % accuracy, digits (data=folder1) reaches 89.0 % accuracy" in sentence
     assert "reaches 0.500 map" in sentence
 
 
@@ -304,8 +308,8 @@ def test_scores_have_the_unit_of_their_mean() -> None:
 
 
 def test_answer_of_a_single_run_and_of_none() -> None:
-    assert answer([make_row("digits", 91.25)]) == ["digits reaches 91.2 accuracy, with one seed."]
-    assert summarize([])[0].startswith("No run ended")
+    assert answer([make_row("digits", 91.25)]) == ["digits reaches 91.2 % accuracy, with one seed."]
+    assert summarize([]).sentences[0].startswith("No run ended")
 
 
 def test_showcase_opens_the_answer(tmp_path: Path, two_tasks: list[Row]) -> None:
@@ -315,11 +319,12 @@ def test_showcase_opens_the_answer(tmp_path: Path, two_tasks: list[Row]) -> None
     content = {"name": "demo", "status": "finished", "rows": [*shown, *two_tasks]}
     results = collect_results(tmp_path, content)
     assert [len(results.showcase), len(results.rows)] == [2, len(two_tasks)]
-    first, second, *_, last = summarize_results(results)
-    assert "97.5 accuracy on digits" in first
-    assert "93.0 accuracy on music" in first
+    first, budget, *rest, last = summarize_results(results).sentences
+    assert "97.5 % accuracy on digits" in first
+    assert "93.0 % accuracy on music" in first
     assert "64,000 tokens" in first
-    assert "40,000 tokens" in second
-    assert second.endswith(answer(two_tasks)[0])
+    assert "40,000 tokens" in budget
+    assert rest == answer(two_tasks)
     assert "open" in last
-    assert summarize_results(collect_results(tmp_path, content | {"rows": two_tasks})) == answer(two_tasks)
+    unshown = collect_results(tmp_path, content | {"rows": two_tasks})
+    assert summarize_results(unshown).sentences == answer(two_tasks)

@@ -124,6 +124,6 @@ def test_cross_validation_is_a_mean_over_folds(tmp_path: Path) -> None:
     assert (first.score.low, first.score.high) == (pytest.approx(low), pytest.approx(high))
     assert (first.score.num_values, first.score.unit) == (4, "fold")
     assert (without_fold.score.mean, without_fold.score.unit) == (10.0, "seed")
-    assert "seed" not in summarize([first, second])[0]
+    assert "seed" not in summarize([first, second]).sentences[0]
     table = run_table(results.rows, {id(row): "" for row in results.rows})
     assert [line["fold"] for line in table] == [*(str(fold) for _, fold, _ in np.ndindex(2, 4, 3)), "–"]

@@ -125,22 +125,29 @@ def format_bound(estimate: Estimate) -> str:
 def format_interval(estimate: Estimate, *notes: str) -> str:
     """Format the interval in parentheses with its unit: (95 % interval over 3 seeds: 0.4 to 1.2).
 
-    An end that is not 0 is never rounded to 0, so the printed interval contains 0 only if the interval does. Without an
-    interval, the text gives the reason: a single value or equal values.
+    Without an interval, the text gives the reason: a single value or equal values.
 
     Args:
         estimate: The estimate whose interval is formatted.
         notes: Remarks on the interval, such as a correction or a p-value. They follow after commas.
     """
     over = count_noun(estimate.num_values, estimate.unit)
-    if estimate.low is None or estimate.high is None:
+    if estimate.half_width is None:
         reason = f"the same in {over}" if estimate.num_values > 1 else f"one {estimate.unit}"
         return f"({join_nonempty(f'{reason}: no interval', *notes)})"
-    places = num_decimals(estimate)
-    while any(end and not round(end, places) for end in (estimate.low, estimate.high)):
+    return f"({join_nonempty(f'95 % interval over {over}: {format_ends(estimate)}', *notes)})"
+
+
+def format_ends(estimate: Estimate) -> str:
+    """Format the ends of an estimate's interval as 0.4 to 1.2.
+
+    An end that is not 0 is never rounded to 0, so the printed interval contains 0 only if the interval does.
+    """
+    assert estimate.half_width is not None
+    ends, places = (estimate.mean - estimate.half_width, estimate.mean + estimate.half_width), num_decimals(estimate)
+    while any(end and not round(end, places) for end in ends):
         places += 1
-    ends = f"{format_number(estimate.low, places)} to {format_number(estimate.high, places)}"
-    return f"({join_nonempty(f'95 % interval over {over}: {ends}', *notes)})"
+    return " to ".join(format_number(end, places) for end in ends)
 
 
 def format_p_value(p: float) -> str:

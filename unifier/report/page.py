@@ -176,6 +176,7 @@ def _write_page(folder: Path, results: Results) -> Path:
             figures[figure.section].append(PageFigure(source, figure.alt, figure.note))
     figures["attention"] = _attention_figures(conditions, sample_rows, budget)
     rest = slice(NUM_FIRST_SAMPLES, MAX_SAMPLES)
+    answer = summarize_results(results)
     controls, strongest = control_table(conditions), _strongest_transfer(conditions)
     page = TEMPLATES.get_template("page.html").render(
         is_numeric=_is_numeric,
@@ -184,7 +185,7 @@ def _write_page(folder: Path, results: Results) -> Path:
         title=results.name.replace("_", " "),
         status=results.status,
         question=results.question,
-        answer=[_bind_numbers(sentence) for sentence in summarize_results(results)],
+        answer=[_bind_numbers(sentence) for sentence in answer.sentences],
         is_demo=bool(results.showcase),
         size=_size(results.rows),
         is_comparison=len(conditions) > len({condition.task for condition in conditions}),
@@ -200,7 +201,7 @@ def _write_page(folder: Path, results: Results) -> Path:
         samples=samples,
         more_samples={task: _read_samples(sample_rows[task], task, rest, budget) for task in samples},
         predicted_by={task: f"{labels[id(row)]}, {_draw_name(row)}" for task, row in sample_rows.items()},
-        problems=[*results.problems, *budget.problems()],
+        problems=[*results.problems, *answer.problems, *budget.problems()],
         runs=run_table(results.rows, labels),
         data={row["task"]: data_of(row) for row in reversed(results.rows)},
         left_out=_left_out,

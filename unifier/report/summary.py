@@ -1,10 +1,10 @@
 """The answer of a report in a few sentences that are composed from the numbers.
 
-Each sentence with a difference gives the uncertainty that its interval is about: over seeds, folds or test examples.
+One sentence compares two conditions. It gives the uncertainty over seeds or folds, and over test examples if known.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from unifier.report.conditions import (
@@ -23,6 +23,7 @@ from unifier.report.estimates import (
     display_name,
     estimate,
     format_bound,
+    format_ends,
     format_interval,
     format_number,
     format_p_value,
@@ -32,26 +33,43 @@ from unifier.report.estimates import (
     num_decimals,
     plus_minus,
 )
-from unifier.report.example_tests import compare_examples
+from unifier.report.example_tests import UNIT, ExampleTest, compare_examples
 from unifier.report.read_results import Results
 from unifier.report.scaling_law import efficiencies
 from unifier.report.transfer import RetainedScore, retained_scores
 
 NORMALIZED_POINTS = "points of normalized score"
 
+PERCENT_METRICS = ("accuracy", "macro_f1")
+"""The metrics that are percentages if their maximum is 100."""
+
 MAX_NAMED_RUNS = 3
-"""The most runs that a sentence lists by name."""
+"""The most runs that a problem lists by name."""
+
+ExcludedRuns = dict[str, dict[str, None]]
+"""The folder names of runs that tests over examples exclude, for each reason; the inner dict is an ordered set."""
+
+
+class Answer(NamedTuple):
+    """The answer of a report."""
+
+    sentences: list[str]
+    """The first sentence is the main result."""
+    problems: list[str]
+    """One line for each reason why runs are not tested over test examples."""
 
 
 class JointEffect(NamedTuple):
     """Gain of one shared trunk over separate trunks, paired by seed or fold."""
 
     mean_gain: Estimate | None
-    """The mean over tasks; None if the tasks have no common scale or no common seed."""
+    """The mean gain over tasks; None if the tasks have no common scale or no common seed."""
     task_gains: Mapping[str, Estimate]
+    """The gain of each task."""
     best_minus_worst: Estimate | None
-    """The gain of the best task minus that of the worst, Bonferroni-adjusted for the choice of two tasks."""
+    """The largest gain minus the smallest gain, Bonferroni-adjusted for the choice of two tasks."""
     unit: str
+    """The unit of the gains."""
     settings: str
     """The varied settings, and the experiment if there are several shared trunks."""
     tasks_without_solo: Sequence[str]
@@ -59,45 +77,76 @@ class JointEffect(NamedTuple):
     missing_units: Sequence[int]
     """Seeds or folds that are left out because a joint or solo run of a task has no score."""
     pairs: Mapping[str, Contrast]
-    """Joint minus solo of each task."""
+    """The contrast of each task, joint minus solo."""
     units: Collection[int]
-    """The seeds or folds that all tasks have; it may be empty."""
+    """The seeds or folds that all tasks have, possibly none."""
 
 
-def summarize(conditions: Sequence[Condition]) -> list[str]:
-    """Return the sentences that answer a report's question; the first one is the main result."""
+class _Wording(NamedTuple):
+    """Phrases for the difference of two conditions; {} stands for the amount."""
+
+    higher: str
+    """The phrase for a significant positive difference."""
+    lower: str
+    bound: str
+    """The phrase for a difference whose interval contains 0; {} is the largest absolute value in the interval."""
+    above: str
+    """The phrase for a positive difference without an interval."""
+    below: str
+    equal: str
+    """The phrase for scores that are equal in every run."""
+
+
+def summarize(conditions: Sequence[Condition]) -> Answer:
+    """Return the answer to a report's question."""
     if not conditions:
-        return ["No run ended with a score, so there is no answer."]
-    return (
-        [*_describe_joint(conditions), *_describe_transfer(conditions)]
-        or [*_describe_shares(conditions), *_describe_best(conditions)]
+        return Answer(["No run ended with a score, so there is no answer."], [])
+    excluded: ExcludedRuns = {}
+    sentences = (
+        [*_describe_joint(conditions, excluded), *_describe_transfer(conditions, excluded)]
+        or [*_describe_shares(conditions), *_describe_best(conditions, excluded)]
         or _describe_scores(conditions)
     )
+    return Answer(sentences, _describe_excluded(excluded))
 
 
-def summarize_results(results: Results) -> list[str]:
-    """Return the answer of a report: what its showcase reaches, the answer to its question, and what stays open."""
+def summarize_results(results: Results) -> Answer:
+    """Return the answer of a report.
+
+    If there is a showcase, its scores come first and the limits of the comparison come last.
+    """
     conditions = group_conditions(results.rows)
-    sentences = summarize(conditions)
+    answer = summarize(conditions)
     if not results.showcase:
-        return sentences
-    if conditions:
-        sentences[0] = f"With {_tokens_per_task(results.rows)} tokens per task: {sentences[0]}"
-    return [
-        _describe_showcase(results.showcase),
-        *sentences,
-        "It stays open whether these differences hold for larger budgets, larger trunks and other data.",
-    ]
+        return answer
+    budget = f"The comparison trains with {_tokens_per_task(results.rows)} tokens per task." if conditions else ""
+    limits = "It is open whether these differences hold for larger budgets, larger trunks and other data."
+    sentences = [_describe_showcase(results.showcase), budget, *answer.sentences, limits]
+    return answer._replace(sentences=[sentence for sentence in sentences if sentence])
 
 
 def _describe_showcase(rows: Sequence[ResultRow]) -> str:
     conditions = group_conditions(rows)
     scores = [
-        f"{format_number(condition.score.mean, 1)} {display_name(condition.metric)} on {condition.task}"
+        f"{_with_metric(format_number(condition.score.mean, 1), condition)} on {condition.task}"
         for condition in conditions
     ]
     network = "One network" if len(conditions) == 1 else f"One network for {len(conditions)} tasks"
     return f"{network} reaches {join_words(scores)} (test split, {_tokens_per_task(rows)} tokens per task)."
+
+
+def _is_percentage(condition: Condition) -> bool:
+    return condition.metric in PERCENT_METRICS and condition.max_score == 100
+
+
+def _with_metric(score: str, condition: Condition) -> str:
+    """Return a formatted score with its metric: 91.2 % accuracy, 40.1 BLEU."""
+    return f"{score} {'% ' if _is_percentage(condition) else ''}{display_name(condition.metric)}"
+
+
+def _difference_with_metric(difference: str, condition: Condition) -> str:
+    """Return a formatted difference with its metric: 1.2 points of accuracy, 3.7 BLEU."""
+    return f"{difference} {'points of ' if _is_percentage(condition) else ''}{display_name(condition.metric)}"
 
 
 def _tokens_per_task(rows: Sequence[ResultRow]) -> str:
@@ -157,28 +206,28 @@ def _joint_effect_of(pairs: Mapping[str, Contrast], settings: str, tasks_without
 
 
 def _with_settings(settings: str, sentences: Sequence[str]) -> list[str]:
-    """Return the sentences, with the settings that they hold for in front of the first."""
+    """Return the sentences; the first one begins with the settings that they hold for."""
     if not settings or not sentences:
         return [*sentences]
     return [f"With {settings}: {sentences[0][0].lower()}{sentences[0][1:]}", *sentences[1:]]
 
 
-def _describe_joint(conditions: Sequence[Condition]) -> list[str]:
+def _describe_joint(conditions: Sequence[Condition], excluded: ExcludedRuns) -> list[str]:
     sentences: list[str] = []
     for effect in joint_effect(conditions):
-        units = effect.units or None
-        examples = _describe_examples([(pair, units, 1) for pair in effect.pairs.values()])
-        parts = [*_mean_effect(effect), *_task_effects(effect), *examples, *_left_out(effect)]
+        parts = [*_mean_effect(effect), *_task_effects(effect, excluded), *_left_out(effect)]
         sentences += _with_settings(effect.settings, parts)
     return sentences
 
 
 def _mean_effect(effect: JointEffect) -> list[str]:
-    """Return the sentence on the mean over tasks, and that on the best and the worst task if they differ."""
+    """Return sentences on the mean over several tasks, and on the best and the worst task if they differ."""
     mean, count = effect.mean_gain, len(effect.task_gains)
     if mean is None:
-        return ["Joint minus solo has no mean over tasks, which have no scale or no seed in common."]
-    trunk = {1: "A shared trunk", 2: "One trunk for both tasks"}.get(count, f"One trunk for all {count} tasks")
+        return ["The tasks have no scale or no seed in common, so joint minus solo has no mean over tasks."]
+    if count == 1:
+        return []  # The sentence on the task has the same content.
+    trunk = f"One trunk for {'both' if count == 2 else f'all {count}'} tasks"
     size = magnitude(mean)
     points = f"{format_number(size.mean, num_decimals(size))} {effect.unit}"
     if mean.sign:
@@ -197,26 +246,33 @@ def _mean_effect(effect: JointEffect) -> list[str]:
     if not (effect.best_minus_worst and effect.best_minus_worst.sign):
         return [sentence]
     worst, *_, best = sorted(effect.task_gains, key=lambda task: effect.task_gains[task].mean)
-    return [sentence, f"By task, {best} fares best and {worst} worst."]
+    return [sentence, f"Of the tasks, {best} fares best and {worst} fares worst."]
 
 
-def _task_effects(effect: JointEffect) -> Iterator[str]:
-    """Yield one sentence per task: it gains, it loses, or its difference is below a bound."""
-    if len(effect.task_gains) == 1 and effect.mean_gain:
-        return  # The sentence on the mean is about this task.
-    for task, gain in effect.task_gains.items():
-        metric = display_name(effect.pairs[task].condition.metric)
-        unit = effect.unit if effect.unit == NORMALIZED_POINTS else metric
-        size = magnitude(gain)
-        points = f"{format_number(size.mean, num_decimals(size))} {unit}"
-        if gain.sign:
-            yield f"{task} {'gains' if gain.sign > 0 else 'loses'} {points} {format_interval(size)}."
-        elif gain.half_width is not None:
-            yield f"{task} changes by at most {format_bound(gain)} {unit} {format_interval(gain)}."
-        elif gain.mean:
-            yield f"{task} scores {points} {'above' if gain.mean > 0 else 'below'} solo {format_interval(size)}."
+def _task_effects(effect: JointEffect, excluded: ExcludedRuns) -> Iterator[str]:
+    """Yield one sentence per task on joint minus solo, in the task's own metric."""
+    for task, pair in effect.pairs.items():
+        gain = estimate([pair.gains[unit] for unit in effect.units or pair.gains], pair.condition.unit)
+        if len(effect.pairs) == 1:
+            wording = _Wording(
+                higher=f"A shared trunk gains {{}} on {task} over a separate trunk",
+                lower=f"A shared trunk costs {{}} on {task} compared with a separate trunk",
+                bound=f"A shared and a separate trunk differ on {task} by at most {{}}",
+                above=f"A shared trunk scores {{}} above a separate trunk on {task}",
+                below=f"A shared trunk scores {{}} below a separate trunk on {task}",
+                equal=f"A shared and a separate trunk have equal scores on {task}",
+            )
         else:
-            yield f"{task} scores as solo does {format_interval(gain)}."
+            wording = _Wording(
+                higher=f"{task} gains {{}}",
+                lower=f"{task} loses {{}}",
+                bound=f"{task} changes by at most {{}}",
+                above=f"{task} scores {{}} above solo",
+                below=f"{task} scores {{}} below solo",
+                equal=f"{task} scores as solo does",
+            )
+        test = _test_examples(pair, effect.units or None, 1, excluded)
+        yield _describe_difference(wording, pair.condition, gain, test)
 
 
 def _left_out(effect: JointEffect) -> list[str]:
@@ -225,63 +281,104 @@ def _left_out(effect: JointEffect) -> list[str]:
         noun = next(iter(effect.task_gains.values())).unit
         units = join_words([str(unit) for unit in effect.missing_units])
         plural = "" if len(effect.missing_units) == 1 else "s"
-        sentences.append(f"Left out: {noun}{plural} {units}, because not every joint and solo run has a score.")
+        sentences.append(f"Left out: {noun}{plural} {units}, because a joint or a solo run has no score for them.")
     if effect.tasks_without_solo:
         tasks = join_words(effect.tasks_without_solo)
-        sentences.append(f"Left out: {tasks}, without a solo run on the same data under the same settings and seeds.")
+        sentences.append(f"Left out: {tasks}, because no solo run has the same data, settings and seeds.")
     return sentences
 
 
-def _describe_examples(pairs: Iterable[tuple[Contrast, Collection[int] | None, int]]) -> list[str]:
-    """Return one sentence per contrast on its uncertainty over test examples, and one on the runs left out.
+def _describe_difference(wording: _Wording, condition: Condition, gain: Estimate, test: ExampleTest | None) -> str:
+    """Return one sentence on a difference with its uncertainty over runs and over test examples.
 
     Args:
-        pairs: Contrasts. Each has its seeds or folds (None for all), and the number of contrasts it was chosen from.
+        wording: The phrases for each outcome.
+        condition: The condition whose metric is the unit of the difference.
+        gain: The difference over seeds or folds.
+        test: The test over examples, if the predictions of the runs are known.
     """
-    sentences: list[str] = []
-    run_ids: dict[str, dict[str, None]] = {}
-    for pair, units, choices in pairs:
-        comparison = compare_examples(pair, units)
-        for run_id, reason in comparison.problems.items():
-            run_ids.setdefault(reason, {})[run_id] = None
-        if (test := comparison.test) is None:
-            continue
-        condition, span = pair.condition, pair.condition.score_span
-        normalized = pair.normalized_gain is not None and span is not None
-        difference = test.difference.bonferroni(choices).scaled(100 / span if normalized and span else 1)
-        unit = NORMALIZED_POINTS if normalized else display_name(condition.metric)
-        size = format_number(difference.mean, num_decimals(difference), signed=True)
-        notes = (
-            f"mean of {test.num_runs} runs" if test.num_runs > 1 else "",
-            format_p_value(min(1.0, test.p_value * choices)),
-            _bonferroni_note(choices),
-        )
-        names = f"{condition.task}, {condition.label} minus {pair.baseline.label}"
-        sentences.append(f"{names}, over test examples: {size} {unit} {format_interval(difference, *notes)}.")
-    for reason, names in run_ids.items():
+    known = [gain]
+    if test and test.difference.half_width is not None:
+        known.append(test.difference)
+    bounded = [each for each in known if each.half_width is not None]
+    sign = next((each.sign for each in bounded if each.sign), 0)
+
+    def amount(size: Estimate) -> str:
+        return _difference_with_metric(format_number(size.mean, num_decimals(size)), condition)
+
+    if not bounded:
+        phrase = (wording.above if gain.mean > 0 else wording.below) if gain.mean else wording.equal
+        return f"{phrase.format(amount(magnitude(gain)))} {format_interval(magnitude(gain))}."
+    if sign:
+        shown = [magnitude(each) for each in bounded if each.sign == sign]
+        phrase = (wording.higher if sign > 0 else wording.lower).format(amount(shown[0]))
+    else:
+        shown, widest = bounded, max(bounded, key=lambda each: each.bound)
+        phrase = wording.bound.format(_difference_with_metric(format_bound(widest), condition))
+    p_value = format_p_value(test.p_value) if test and sign else ""
+    intervals = [
+        join_nonempty(f"over {_count(each)}: {format_ends(each)}", p_value if each.unit == UNIT else "")
+        for each in shown
+    ]
+    clauses = [f"{phrase} (95 % interval {'; '.join(intervals)})"]
+    clauses += [
+        f"over {_count(each)}, the difference is at most {format_bound(each)}"
+        for each in bounded
+        if sign and each.sign != sign
+    ]
+    if gain not in bounded:
+        runs = f"{_count(gain)} with equal differences give" if gain.num_values > 1 else f"one {gain.unit} gives"
+        clauses.append(f"{runs} no interval")
+    return f"{'; '.join(clauses)}."
+
+
+def _count(estimate: Estimate) -> str:
+    return count_noun(estimate.num_values, estimate.unit)
+
+
+def _test_examples(
+    pair: Contrast, units: Collection[int] | None, choices: int, excluded: ExcludedRuns
+) -> ExampleTest | None:
+    """Return the test of a contrast over test examples, Bonferroni-adjusted for the choice of the contrast.
+
+    Args:
+        pair: The contrast.
+        units: The seeds or folds to use; None uses all.
+        choices: The number of contrasts that this contrast was chosen from.
+        excluded: The runs that the test excludes are added to this mapping.
+    """
+    comparison = compare_examples(pair, units)
+    for run_id, reason in comparison.problems.items():
+        excluded.setdefault(reason, {})[run_id] = None
+    if (test := comparison.test) is None:
+        return None
+    return test._replace(difference=test.difference.bonferroni(choices), p_value=min(1.0, test.p_value * choices))
+
+
+def _describe_excluded(excluded: ExcludedRuns) -> list[str]:
+    problems: list[str] = []
+    for reason, names in excluded.items():
         listed = [*names][:MAX_NAMED_RUNS]
         more = [count_noun(len(names) - len(listed), "other run")] if len(names) > len(listed) else []
-        sentences.append(f"Not tested over test examples: {join_words([*listed, *more])} ({reason}).")
-    return sentences
+        problems.append(f"not tested over test examples: {join_words([*listed, *more])} ({reason})")
+    return problems
 
 
-def _bonferroni_note(choices: int) -> str:
-    return f"Bonferroni-adjusted for {choices} pairs" if choices > 1 else ""
-
-
-def _describe_transfer(conditions: Sequence[Condition]) -> list[str]:
+def _describe_transfer(conditions: Sequence[Condition], excluded: ExcludedRuns) -> list[str]:
     moved = [condition for condition in conditions if not condition.has(start=None)]
     sentences: list[str] = []
     for varied in maximal_settings(moved):
         group = [condition for condition in conditions if condition.matches_settings(varied)]
         if retained := retained_scores(group):
-            parts = [*_best_retained(retained, group), *_dropped_shares(retained)]
+            parts = [*_best_retained(retained, group, excluded), *_dropped_shares(retained)]
             sentences += _with_settings(settings_text(varied), parts)
     return sentences
 
 
-def _best_retained(retained: Sequence[RetainedScore], conditions: Sequence[Condition]) -> list[str]:
-    """Return sentences on the share that the best pair retains, with intervals adjusted for choosing that pair."""
+def _best_retained(
+    retained: Sequence[RetainedScore], conditions: Sequence[Condition], excluded: ExcludedRuns
+) -> list[str]:
+    """Return sentences on the share that the best pair retains and on its controls, adjusted for choosing that pair."""
     best, choices = retained[0], sum(score.share is not None for score in retained)
     if best.share is None:
         return []
@@ -290,35 +387,32 @@ def _best_retained(retained: Sequence[RetainedScore], conditions: Sequence[Condi
     pair = f"{display_name(best.start)} to {best.task}"
     lead = f"On the best of {choices} pairs, {pair}," if choices > 1 else f"From {pair},"
     amount = f"{format_number(share.mean, 0)} %" if share.mean > 0 else "nothing"
-    sentences = [f"{lead} a frozen trunk keeps {amount} of {total} {_adjusted_interval(share, choices)}."]
-    controls = [
-        control
-        for control in contrasts(conditions)
-        if control.condition is best.frozen and not control.baseline.has(trainable="all")
-    ]
-    for control in controls:
-        name = "its own weights shuffled" if control.baseline.has(shuffled=True) else "a random frozen trunk"
-        gain, unit = control.display_gain.bonferroni(choices), "points"
-        if control.normalized_gain:
-            unit = NORMALIZED_POINTS
-        if gain.contains_zero:
-            interval = _adjusted_interval(gain, choices)
-            sentences.append(f"On this pair, it is not distinguishable from {name} {interval}.")
-        else:
-            size = magnitude(gain)
-            direction = "above" if gain.mean > 0 else "below"
-            points = f"{format_number(size.mean, num_decimals(size))} {unit} {direction}"
-            sentences.append(f"That is {points} {name} {_adjusted_interval(size, choices)}.")
-    return [*sentences, *_describe_examples([(control, None, choices) for control in controls])]
-
-
-def _adjusted_interval(estimate: Estimate, choices: int) -> str:
-    """Format an interval with a note on its adjustment, if there is an interval."""
-    return format_interval(estimate, _bonferroni_note(choices) if estimate.half_width is not None else "")
+    sentences = [f"{lead} a frozen trunk keeps {amount} of {total} {format_interval(share)}."]
+    has_interval = share.half_width is not None
+    for control in contrasts(conditions):
+        if control.condition is not best.frozen or control.baseline.has(trainable="all"):
+            continue
+        name = "a random frozen trunk"
+        if control.baseline.has(shuffled=True):
+            name = "the same trunk with shuffled weights"
+        wording = _Wording(
+            higher=f"The frozen trunk scores {{}} above {name}",
+            lower=f"The frozen trunk scores {{}} below {name}",
+            bound=f"The frozen trunk and {name} differ by at most {{}}",
+            above=f"The frozen trunk scores {{}} above {name}",
+            below=f"The frozen trunk scores {{}} below {name}",
+            equal=f"The frozen trunk and {name} have equal scores",
+        )
+        gain, test = control.gain.bonferroni(choices), _test_examples(control, None, choices, excluded)
+        has_interval |= gain.half_width is not None or test is not None
+        sentences.append(_describe_difference(wording, control.condition, gain, test))
+    if choices > 1 and has_interval:
+        sentences.append(f"These intervals are Bonferroni-adjusted for the choice among {choices} pairs.")
+    return sentences
 
 
 def _dropped_shares(retained: Sequence[RetainedScore]) -> list[str]:
-    """Return the sentence that names the seeds without a share, by pair."""
+    """Return a sentence on the seeds or folds of each pair that have no share, if there are any."""
     dropped = [
         f"{display_name(score.start)} to {score.task}, {score.frozen.unit} {join_words(list(map(str, score.dropped)))}"
         for score in retained
@@ -326,7 +420,7 @@ def _dropped_shares(retained: Sequence[RetainedScore]) -> list[str]:
     ]
     if not dropped:
         return []
-    return [f"No share is given where the tuned score is not significantly above 0: {'; '.join(dropped)}."]
+    return [f"No share is given if the tuned score is not significantly above 0: {'; '.join(dropped)}."]
 
 
 def _describe_shares(conditions: Sequence[Condition]) -> list[str]:
@@ -352,7 +446,7 @@ def _describe_shares(conditions: Sequence[Condition]) -> list[str]:
     return sentences
 
 
-def _describe_best(conditions: Sequence[Condition]) -> list[str]:
+def _describe_best(conditions: Sequence[Condition], excluded: ExcludedRuns) -> list[str]:
     """Return sentences on the test score of the condition with the best validation score, for each task.
 
     A condition with fewer scores than others is not chosen, because its missing runs may have diverged.
@@ -370,22 +464,23 @@ def _describe_best(conditions: Sequence[Condition]) -> list[str]:
         if len(ranked) < 2:
             continue
         first, second = ranked[:2]
-        score = f"{format_number(first.score.mean, num_decimals(first.score))} {display_name(first.metric)}"
-        choice = f"For {task}, {first.label} is chosen on validation: {score} on the test split"
-        pair = contrast(first, second)
+        score = _with_metric(format_number(first.score.mean, num_decimals(first.score)), first)
+        sentences.append(f"For {task}, {first.label} is chosen on validation and reaches {score} on the test split.")
+        pair, rival = contrast(first, second), f"{second.label}, the second choice"
         if pair is None:
-            sentences.append(f"{choice}; it shares no {first.unit} with {second.label}.")
-        elif pair.gain.contains_zero:
-            interval = format_interval(pair.gain)
-            sentences.append(f"{choice}, which cannot be told apart from {second.label}, the next {interval}.")
+            sentences.append(f"{first.label} shares no {first.unit} with {rival}.")
         else:
-            size = magnitude(pair.gain)
-            lead = f"{format_number(size.mean, num_decimals(size))} {'above' if pair.gain.mean > 0 else 'below'}"
-            sentences.append(f"{choice}, {lead} {second.label}, the next {format_interval(size)}.")
-        if pair:
-            sentences += _describe_examples([(pair, None, 1)])
+            wording = _Wording(
+                higher=f"{first.label} scores {{}} above {rival}",
+                lower=f"{first.label} scores {{}} below {rival}",
+                bound=f"{first.label} is not distinguishable from {rival}: they differ by at most {{}}",
+                above=f"{first.label} scores {{}} above {rival}",
+                below=f"{first.label} scores {{}} below {rival}",
+                equal=f"{first.label} scores as {rival}, does",
+            )
+            sentences.append(_describe_difference(wording, first, pair.gain, _test_examples(pair, None, 1, excluded)))
         if fewer := [rival.label for rival in group if rival not in ranked]:
-            sentences.append(f"Not in that choice: {join_words(fewer)}, with fewer scores.")
+            sentences.append(f"Not chosen from: {join_words(fewer)}, because they have fewer scores.")
     return sentences
 
 
@@ -396,7 +491,7 @@ def _describe_scores(conditions: Sequence[Condition]) -> list[str]:
         for condition in conditions
     ]
     scores = [
-        f"{name} reaches {plus_minus(condition.score)} {display_name(condition.metric)}"
+        f"{name} reaches {_with_metric(plus_minus(condition.score), condition)}"
         for name, condition in zip(names, conditions, strict=True)
     ]
     over = [
