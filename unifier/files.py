@@ -1,4 +1,4 @@
-"""Reading and writing a run's files, and status messages. A file is written completely or not at all."""
+"""Functions that read and write a run's files and print status messages. No file is written only in part."""
 
 import csv
 import errno
@@ -22,22 +22,22 @@ RECOVERABLE_ERRORS = {
     errno.EROFS,
     errno.ENAMETOOLONG,
 }
-"""Error numbers that a user can repair: no space, no permission, a read-only disk, or a name that is too long."""
+"""Numbers of errors whose cause a user can remove: no space or permission, a read-only disk, or a too long name."""
 
 
 def is_recoverable(error: BaseException) -> bool:
-    """Return True if a user can repair the error's cause, such as a full or read-only disk."""
+    """Return True if a user can remove the cause of the error, such as a full or read-only disk."""
     return isinstance(error, OSError) and error.errno in RECOVERABLE_ERRORS
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text as UTF-8 with `write_bytes`."""
-    # A file name may contain bytes that are not UTF-8. Python's surrogates for them are written as escapes.
+    """Write a text to a file as UTF-8, completely or not at all."""
+    # The text may contain file names with bytes that are not UTF-8. These bytes are written as escapes.
     write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
-    """Write a temporary file and rename it, so that no reader sees an incomplete file."""
+    """Write a temporary file and then rename it. Other programs therefore never read an incomplete file."""
     temporary = path.with_name(f".{path.name}.part")
     try:
         temporary.write_bytes(content)
@@ -48,20 +48,20 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
 
 
 def to_json(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the content as JSON would load it.
+    """Convert the content to JSON types: dictionaries, lists, texts, numbers, booleans and None.
 
-    Objects without a JSON form become text. Infinity and NaN become "inf" and "nan", as settings spell them.
+    Objects of other types become texts. Infinity and NaN become "inf" and "nan", as they are written in settings.
     """
     return json.loads(json.dumps(content, default=str), parse_constant=lambda name: str(float(name)))
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write the content as JSON, converted by `to_json`."""
+    """Convert the content with `to_json`, and write it to a JSON file."""
     write_text(path, json.dumps(to_json(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[str] = ()) -> None:
-    """Write a CSV file: first the named columns, then the rows' other keys in the order of their first use."""
+    """Write rows to a CSV file. The given columns come first, then the other keys in the order of their first use."""
     file = io.StringIO(newline="")
     names = dict.fromkeys([*columns, *(name for row in rows for name in row)])
     writer = csv.DictWriter(file, names, lineterminator="\n")
@@ -71,7 +71,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[s
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a run's CSV file. Raises InputError with the file's name if it is broken."""
+    """Return the rows of a run's CSV file. Raises InputError if the file is not valid."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
@@ -87,23 +87,23 @@ def read_json(path: Path, **required: type) -> dict[str, Any]:
         **required: Keys that the object must have, each with the type of its value.
 
     Raises:
-        InputError: The file is missing, is not a JSON object, or lacks a required key.
+        InputError: The file does not exist, is not a JSON object, or has no value of the expected type for a key.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{path}: no such file; is {path.parent} the folder of a run?") from None
+        raise InputError(f"{path}: no such file; check that {path.parent} is the folder of a run") from None
     except ValueError as error:
         raise InputError(f"{path}: broken ({error})") from error
     if not isinstance(content, dict):
-        raise InputError(f"{path}: broken (an object is expected)")
+        raise InputError(f"{path}: broken (a JSON object is expected)")
     if missing := [name for name, kind in required.items() if not isinstance(content.get(name), kind)]:
         raise InputError(f"{path}: broken (it lacks {', '.join(missing)})")
     return content
 
 
 def new_folder(parent: Path, label: str = "") -> Path:
-    """Create a folder in `parent` with a unique name, made of the time, the label and a random number.
+    """Create a folder with a unique name in `parent`. The name consists of the time, the label and a random number.
 
     Raises InputError if the folder cannot be created.
     """
@@ -113,16 +113,18 @@ def new_folder(parent: Path, label: str = "") -> Path:
     except FileExistsError as error:
         if folder.exists():
             return new_folder(parent, label)
-        raise InputError(f"{parent}: a link to nowhere; give another folder with --out") from error
+        raise InputError(f"{parent}: the target of this link does not exist; give another folder with --out") from error
     except (PermissionError, NotADirectoryError, FileNotFoundError) as error:
-        raise InputError(f"{parent}: cannot be written ({error.strerror}); give another folder with --out") from error
+        raise InputError(
+            f"{parent}: no folder can be created there ({error.strerror}); give another folder with --out"
+        ) from error
     return folder
 
 
 def print_status(line: str, file: TextIO | None = None) -> None:
-    """Print a line and flush it, to standard output by default.
+    """Print a line and flush it. The default output is standard output.
 
-    An output that cannot be written to, such as a closed pipe or a full disk, does not stop training.
+    If the output cannot be written, for example because a pipe is closed, the error is ignored and training continues.
     """
     with suppress(OSError):
         print(line, file=file, flush=True)

@@ -1,4 +1,4 @@
-"""Augmentation of encoded batches: pictures, sounds and texts. `__init__.pyi` lists the names."""
+"""Augmentation of encoded pictures, sounds and texts. The file `__init__.pyi` lists the public names."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Augmentation of sounds: mixup, speed, crops, shifts in frequency, gain, equalizer and SpecAugment masks."""
+"""Augmentation of sounds: mixup, changes of speed, crops, frequency shifts, gain, equalizer and SpecAugment masks."""
 
 import math
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from unifier_tokenizers.errors import check_fraction
 from unifier_tokenizers.patches import Tiles
 
 EQ_KNOTS = 5
-"""Number of evenly spaced frequencies at which `random_eq` draws a gain; it is interpolated between them."""
+"""Number of evenly spaced frequencies at which `random_eq` draws a gain. Other frequencies have interpolated gains."""
 
 
 def augment_audio(
@@ -35,26 +35,26 @@ def augment_audio(
     band_masks: int = 0,
     band_width: float = 0.2,
 ) -> Augmentation | None:
-    """Return the augmentation of a fitted tokenizer's batches, or None if everything is off.
+    """Return an augmentation of sounds, or None if no change is requested.
 
     The changes are applied in the order of the arguments.
 
     Args:
         tokenizer: Tokenizer of the sounds, after `fit`.
-        mixup: Mixup of the sounds; a shorter sound is repeated, and a longer one is cut.
-        speed_perturb: Largest relative change of speed; 0.1 is up to 10 percent faster or slower.
-        crop: Length in seconds to which longer sounds are cropped; None does not crop.
+        mixup: Mixup of the sounds. A sound is mixed with a second sound, which is repeated or cut to equal length.
+        speed_perturb: Largest relative change of speed. For example, 0.1 means up to 10 percent faster or slower.
+        crop: Length in seconds to which longer sounds are cropped. None means no crop.
         freq_shift: Largest shift of a spectrogram in frequency, as a share of its bands (vocal tract length
             perturbation after Jaitly and Hinton 2013).
-        gain: Largest change of loudness in decibels.
-        random_eq: Largest change of loudness of a band in decibels (FilterAugment: Nam et al. 2022).
+        gain: Largest change of the loudness in decibels.
+        random_eq: Largest change of the loudness of each band in decibels (FilterAugment: Nam et al. 2022).
         time_masks: Number of masked time intervals (SpecAugment: Park et al. 2019, section 2).
-        time_width: Largest width of a time mask as a share of the sound.
+        time_width: Largest width of a time mask, as a share of the sound.
         band_masks: Number of masked frequency intervals.
-        band_width: Largest width of a frequency mask as a share of the bands.
+        band_width: Largest width of a frequency mask, as a share of the bands.
 
     Raises:
-        InputError: If a number is out of its range, or a waveform tokenizer is given a change of bands.
+        InputError: A number is out of its range, or a change of frequency bands is requested for a waveform.
     """
     amounts = {
         "speed_perturb": speed_perturb,
@@ -65,24 +65,28 @@ def augment_audio(
     }
     for name, value in amounts.items():
         if not 0 <= value < math.inf:
-            raise InputError(f"{name}={value}: 0 or more is needed")
+            raise InputError(f"{name}={value}: give 0 or a number above 0")
     check_fraction("freq_shift", freq_shift)
     for name, value in (("time_width", time_width), ("band_width", band_width)):
         if not 0 < value <= 1:
-            raise InputError(f"{name}={value}: a share, above 0 and at most 1, is expected")
+            raise InputError(f"{name}={value}: give a share above 0 and at most 1")
     if crop is not None and not 0 < crop < math.inf:
-        raise InputError(f"crop={crop}: a number of seconds above 0 is needed")
+        raise InputError(f"crop={crop}: give a number of seconds above 0")
     is_waveform = isinstance(tokenizer, WaveformTokenizer)
     for name, value in (("band_masks", band_masks), ("freq_shift", freq_shift), ("random_eq", random_eq)):
         if is_waveform and value:
-            raise InputError(f"{name}={value}: a waveform has no bands; take a tokenizer of frames")
+            raise InputError(
+                f"{name}={value}: a waveform has no frequency bands; choose a tokenizer of spectrogram frames"
+            )
     if not (mixup or crop or freq_shift or any(amounts.values())):
         return None
     tiles = tokenizer.tiles
     one_band = math.ceil(1e4 / tiles.bands) / 1e4
     for name, value in (("freq_shift", freq_shift), ("band_width", band_width if band_masks else 0)):
         if 0 < value < one_band:
-            raise InputError(f"{name}={value}: less than one of {tiles.bands} bands; take {one_band} or more")
+            raise InputError(
+                f"{name}={value}: this share of {tiles.bands} bands is less than one band; give {one_band} or more"
+            )
     side, step = tiles.patch[0], tiles.stride[0]
     return RandomAudioTransform(
         tiles=tiles,
@@ -103,20 +107,23 @@ def augment_audio(
 def audio_tta(
     tokenizer: AudioTokenizer, num_crops: int, *, crop: float | None = None, freq_shift: float = 0.0
 ) -> TestTimeAugmentation | None:
-    """Return the test-time augmentation of sounds, or None if the only view is the whole sound.
+    """Return the test-time augmentation of sounds, or None if the only view would be the complete sound.
 
     Args:
         tokenizer: Tokenizer of the sounds, after `fit`.
-        num_crops: Number of evenly spaced crops; 1 is the whole sound. All crops of a short sound are the sound itself.
+        num_crops: Number of evenly spaced crops. 1 means the complete sound. If a sound is shorter than a crop, each of
+            its crops is the complete sound.
         crop: Length of a crop in seconds.
-        freq_shift: Largest shift in training. Each crop is also read shifted up and down by half of it, rounded up.
+        freq_shift: Largest frequency shift in training. Each crop has two more views: it is shifted up and down by half
+            of this value, rounded up.
 
     Raises:
-        InputError: If there are several crops without a length.
+        InputError: Several crops are requested, but the length of a crop is not given.
     """
     if num_crops < 1 or (num_crops > 1 and crop is None):
         raise InputError(
-            f"num_crops={num_crops}: 1 is the whole sound, and more are crops of a length in seconds, such as crop=5"
+            f"num_crops={num_crops}: give 1 for the complete sound, or more crops and their length in seconds, such as "
+            "crop=5"
         )
     transform = augment_audio(tokenizer, crop=crop, freq_shift=freq_shift)
     if not isinstance(transform, RandomAudioTransform):
@@ -132,7 +139,7 @@ def audio_tta(
             yield batch
             return
         excess = (batch.mask.sum(1) - max_length).clamp(min=0) // per_step
-        for index in range(num_crops if excess.any() else 1):  # All crops of short sounds are equal.
+        for index in range(num_crops if excess.any() else 1):  # All crops of a short sound are equal.
             start = (excess * index / (num_crops - 1)).round().long() * per_step
             yield crop_batch(batch, Crop(start, max_length))
 
@@ -150,13 +157,16 @@ def audio_tta(
 
 
 def shift_bands(plane: Tensor, shift: Tensor | int) -> Tensor:
-    """Replace each band of planes (B, frames, bands) by the band `shift` (B, 1) above it, or by the outermost band."""
+    """Shift planes (B, frames, bands) along the bands.
+
+    Band i of the result is band i + `shift` (B, 1) of the plane. If there is no such band, it is the outermost band.
+    """
     bands = (torch.arange(plane.shape[2], device=plane.device) + shift).clamp(0, plane.shape[2] - 1)
     return plane.gather(2, bands.expand(len(plane), -1)[:, None].expand_as(plane))
 
 
 def crop_batch(batch: Batch, crop: Crop) -> Batch:
-    """Return the batch with a window of each example's tokens."""
+    """Return the batch with only a window (`crop`) of each example's tokens."""
     columns = torch.arange(min(crop.length, batch.mask.shape[1]), device=batch.mask.device)
     sources = crop.start[:, None] + columns
     mask = sources < batch.mask.sum(1, keepdim=True)
@@ -171,38 +181,41 @@ def crop_batch(batch: Batch, crop: Crop) -> Batch:
 @final
 @dataclass(frozen=True, kw_only=True)
 class RandomAudioTransform(Augmentation):
-    """Random changes of the spectrograms or waveforms in a batch of tokens, drawn for each example.
+    """Random changes of the spectrograms or waveforms in a batch of tokens. Each example has its own random changes.
 
-    No example gets more tokens: a slower one loses its end. The remaining tokens keep their positions, so that every
-    position of a whole example is trained.
+    An example never gets more tokens. If its speed is reduced, its end is cut off. The tokens of a crop keep their
+    positions in the complete example, so the model is trained on all positions of a complete example.
     """
 
     tiles: Tiles
     mean: Tensor
-    """Fill value of masked regions per band: 0 for waveforms, else the tokenizer's mean, which it normalizes to 0."""
+    """Values that replace masked bands: 0 for waveforms, and for spectrograms the tokenizer's mean of each band.
+
+    The model reads a masked band as 0, because the tokenizer subtracts the mean.
+    """
     example_mean: bool
-    """Fill with the mean of the example instead, because the tokenizer normalizes by it."""
+    """If True, masked bands get the mean of the example, because the tokenizer subtracts this mean."""
     logarithmic: bool
-    """True for log power, False for samples."""
+    """True if the values are logarithms of the power, False if the values are samples."""
     mixup: Mixup | None
     speed_perturb: float
     crop_frames: int | None
-    """Number of frames in a crop, a whole number of tiles; None does not crop."""
+    """Number of frames in a crop, which is a whole number of tiles. None means no crop."""
     freq_shift: int
-    """Largest shift of a spectrogram in bands. The outermost band is repeated."""
+    """Largest shift of a spectrogram, as a number of bands. The outermost band is repeated."""
     gain: float
     random_eq: float
     time_masks: tuple[int, float]
-    """Number of masks, and the largest width as a share of the frames."""
+    """Number of masked time intervals, and the largest width of an interval as a share of the frames."""
     band_masks: tuple[int, float]
-    """Number of masks, and the largest width as a share of the bands."""
+    """Number of masked frequency intervals, and the largest width of an interval as a share of the bands."""
 
     def max_length(self) -> int | None:
         """Return the number of tokens in a crop, or None if examples are not cropped."""
         return None if self.crop_frames is None else self.tiles.num_steps(self.crop_frames) * self.tiles.tiles_per_step
 
     def crop(self, lengths: Tensor, generator: torch.Generator) -> Crop | None:
-        """Draw a window of each example that is long enough to make a crop of it at the highest speed."""
+        """Draw a window of each example. It is long enough for a complete crop even at the highest speed."""
         if self.crop_frames is None:
             return None
         tiles = self.tiles
@@ -213,7 +226,7 @@ class RandomAudioTransform(Augmentation):
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
         tiles = self.tiles
-        crop = self.crop(batch.mask.sum(1), generator)  # Batches from the data loader are cropped already.
+        crop = self.crop(batch.mask.sum(1), generator)  # Batches from the data loader are already cropped.
         if crop is not None:
             batch = crop_batch(batch, crop)
         if self.mixup is not None:
@@ -252,7 +265,7 @@ class RandomAudioTransform(Augmentation):
         return batch._replace(values=values, positions=positions, mask=~padding)
 
     def _mask(self, plane: Tensor, lengths: Tensor, generator: torch.Generator) -> Tensor:
-        """Fill random intervals of time and of bands with the mean."""
+        """Replace random intervals of time and of frequency bands by the mean."""
         mean = self.mean
         if self.example_mean:
             real = (torch.arange(plane.shape[1]) < lengths[:, None])[:, :, None]
@@ -270,17 +283,17 @@ class RandomAudioTransform(Augmentation):
 def stretch_and_crop(
     plane: Tensor, lengths: Tensor, speed_perturb: float, max_frames: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Change the speed of each example by linear interpolation, and crop it at random.
+    """Change the speed of each example at random by linear interpolation, and then crop each example at random.
 
     Args:
         plane: Planes (B, frames, bands).
         lengths: Numbers of frames (B,) without padding.
         speed_perturb: Largest relative change of speed.
-        max_frames: Largest number of frames that is kept.
+        max_frames: Maximum number of frames of each result.
         generator: Source of the random numbers.
 
     Returns:
-        The planes, their lengths (B,), and the original frames (B,) that they start at.
+        The changed planes, their lengths (B,), and for each plane the original frame that it starts with (B,).
     """
     speed = torch.exp(
         (2 * torch.rand(len(lengths), dtype=torch.float64, generator=generator) - 1) * math.log1p(speed_perturb)
@@ -299,17 +312,17 @@ def stretch_and_crop(
 
 
 def draw_masks(lengths: Tensor, size: int, count: int, share: float, generator: torch.Generator) -> Tensor:
-    """Draw intervals inside each example.
+    """Draw random intervals in each example.
 
     Args:
         lengths: Lengths (B,) of the examples.
         size: Length of the padded batch.
-        count: Number of intervals per example; they may overlap.
-        share: Largest length of an interval as a share of the example's length.
+        count: Number of intervals per example. Intervals may overlap.
+        share: Largest length of an interval, as a share of the example's length.
         generator: Source of the random numbers.
 
     Returns:
-        The positions inside an interval, (B, size) bool.
+        A mask (B, size) bool, True for positions inside an interval.
     """
     limits = lengths[:, None].expand(-1, count)
     width = draw_up_to((limits * share).long(), generator)
@@ -319,5 +332,5 @@ def draw_masks(lengths: Tensor, size: int, count: int, share: float, generator: 
 
 
 def draw_up_to(maximum: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw integers from 0 to `maximum` inclusive with equal probabilities, in the shape of `maximum`."""
+    """Draw one integer from 0 to `maximum` (inclusive) for each entry of `maximum`, with equal probabilities."""
     return (torch.rand(maximum.shape, dtype=torch.float64, generator=generator) * (maximum + 1)).long()

@@ -21,7 +21,7 @@ from unifier_tokenizers import InputError, PatchTokenizer
 from unifier_tokenizers.patches import ImageBatch
 
 ImageTransform = Callable[[ImageBatch, torch.Generator], ImageBatch]
-"""Random change of images that keeps their sizes."""
+"""Function that changes images at random, but not their sizes."""
 
 
 def augment_images(
@@ -35,28 +35,28 @@ def augment_images(
     mixup: float = 0.0,
     cutmix: float = 0.0,
 ) -> Augmentation | None:
-    """Return the augmentation of a tokenizer's batches, or None if everything is off.
+    """Return an augmentation of images, or None if no change is requested.
 
     Args:
         tokenizer: Tokenizer of the images.
         classes: Number of classes of the targets.
-        crop: Largest shift in pixels; None is an eighth of the image. Pixels from outside the image are black.
-        flip: Mirror half of the images left to right.
-        randaugment: Magnitude of RandAugment, 1 to 9; 0 is off.
-        random_erasing: Share of the images in which a rectangle is erased.
-        mixup: Alpha of mixup; 0 is off.
-        cutmix: Alpha of cutmix; 0 is off. With mixup too, each batch gets one of the two.
+        crop: Largest shift in pixels. None means an eighth of the image. Pixels from outside the image are black.
+        flip: If True, mirror half of the images left to right.
+        randaugment: Magnitude of RandAugment, from 1 to 9. 0 means no RandAugment.
+        random_erasing: Share of the images in which a rectangle is replaced by noise.
+        mixup: Alpha of mixup. 0 means no mixup.
+        cutmix: Alpha of cutmix. 0 means no cutmix. If mixup is also on, either mixup or cutmix is applied to a batch.
 
     Raises:
-        InputError: If a number is out of its range.
+        InputError: A number is out of its range.
     """
     bounds: dict[str, tuple[float, float]] = {"randaugment": (randaugment, 9), "random_erasing": (random_erasing, 1)}
     for name, (value, maximum) in bounds.items():
         if not 0 <= value <= maximum:
-            raise InputError(f"{name}={value}: 0 to {maximum} is expected")
+            raise InputError(f"{name}={value}: give a number from 0 to {maximum}")
     for name, value in {"crop": crop, "mixup": mixup, "cutmix": cutmix}.items():
         if value is not None and not 0 <= value < math.inf:
-            raise InputError(f"{name}={value}: 0 or more is needed")
+            raise InputError(f"{name}={value}: give 0 or a number above 0")
     transforms: list[ImageTransform] = []
     if crop != 0 or flip:
         transforms.append(partial(shift_and_flip, crop=crop, flip=flip))
@@ -76,24 +76,25 @@ def augment_images(
 def image_tta(
     tokenizer: PatchTokenizer, num_crops: int, *, crop: int | None = 0, flip: bool = False
 ) -> TestTimeAugmentation | None:
-    """Return the test-time augmentation of images, or None for one view, which is the image itself.
+    """Return the test-time augmentation of images, or None if the only view would be the image itself.
 
-    The other views are the image mirrored and shifted to four corners by half of the largest shift in training.
+    Further views are mirrored, or shifted to one of the four corners, or both. The shift is half of the largest shift
+    in training.
 
     Args:
         tokenizer: Tokenizer of the images.
-        num_crops: Number of views.
-        crop: Largest shift in training, as for `augment_images`; 0 gives no shifted views.
-        flip: Add mirrored views.
+        num_crops: Number of views of each image.
+        crop: Largest shift in training, as in `augment_images`. 0 means no shifted views.
+        flip: If True, add mirrored views.
 
     Raises:
-        InputError: If there are fewer views than `num_crops`.
+        InputError: `num_crops` is larger than the number of possible views.
     """
     corners = [(0, 0), *([(-1, -1), (1, 1), (-1, 1), (1, -1)] if crop != 0 else [])]
     views = [(corner, flipped) for corner in corners for flipped in ((False, True) if flip else (False,))]
     if not 1 <= num_crops <= len(views):
         raise InputError(
-            f"num_crops={num_crops}: crop={crop} and flip={flip} allow 1 to {len(views)} views of an image"
+            f"num_crops={num_crops}: with crop={crop} and flip={flip}, give a number of views from 1 to {len(views)}"
         )
 
     def make_views(batch: Batch) -> Iterator[Batch]:
@@ -124,9 +125,11 @@ class RandomImageTransform(Augmentation):
 @final
 @dataclass(frozen=True)
 class CutMix(Augmentation):
-    """Replacement of a rectangle by that of another image, and of an equal share of the label (Yun et al. 2019, 3.1).
+    """Cutmix of images (Yun et al. 2019, section 3.1).
 
-    The rectangle has the proportions of the image and lies inside it. Its share is drawn from Beta(alpha, alpha).
+    A rectangle of each image is replaced by the pixels of another image. The label of the other image gets a weight
+    equal to the rectangle's share of the area. This share is drawn from Beta(alpha, alpha). The rectangle has the
+    proportions of the image and is completely inside the image.
     """
 
     tokenizer: PatchTokenizer
@@ -144,7 +147,7 @@ class CutMix(Augmentation):
 
 
 def shift_and_flip(images: ImageBatch, generator: torch.Generator, *, crop: int | None, flip: bool) -> ImageBatch:
-    """Shift each image by up to `max_shift` pixels in both directions; with `flip`, mirror half of them."""
+    """Shift each image at random by up to `max_shift` pixels. If `flip` is True, mirror half of the images."""
     largest = max_shift(images.sizes, crop)
     shift = (torch.rand(largest.shape, generator=generator) * (2 * largest + 1)).long() - largest
     flipped = torch.rand(len(largest), generator=generator) < (0.5 if flip else 0)
@@ -152,20 +155,21 @@ def shift_and_flip(images: ImageBatch, generator: torch.Generator, *, crop: int 
 
 
 def max_shift(sizes: Tensor, crop: int | None) -> Tensor:
-    """Return the largest shift down and right (B, 2) of images of `sizes` (B, 2), in pixels.
+    """Return the largest shifts (B, 2) of images with the given `sizes` (B, 2), vertical and horizontal, in pixels.
 
-    It is `crop`, but at most half of the image's side; None is an eighth of the side.
+    The largest shift is `crop`, or half of the image's side if that is smaller. With None, the largest shift is an
+    eighth of the side.
     """
     return sizes // 8 if crop is None else (sizes // 2).clamp(max=crop)
 
 
 def shift_images(images: ImageBatch, shift: Tensor, flipped: Tensor) -> ImageBatch:
-    """Mirror images left to right, then shift them; pixels from outside an image are black.
+    """Mirror images left to right, and then shift the images. Pixels from outside an image are black.
 
     Args:
         images: B images.
-        shift: Pixels down and right, (B, 2), or (1, 2) for all images.
-        flipped: Images to mirror, (B,) bool, or (1,) for all images.
+        shift: Shifts (B, 2) down and right in pixels, or one shift (1, 2) for all images.
+        flipped: True for each image to mirror (B,), or one value (1,) for all images.
     """
     pixels, sizes = images
     height, width = pixels.shape[2:]
@@ -180,9 +184,9 @@ def shift_images(images: ImageBatch, shift: Tensor, flipped: Tensor) -> ImageBat
 
 
 def erase_rectangle(images: ImageBatch, generator: torch.Generator, *, share: float) -> ImageBatch:
-    """Replace a rectangle by noise in a share of the images (random erasing: Zhong et al. 2020, section 3.1).
+    """In a `share` of the images, replace a rectangle by noise (random erasing: Zhong et al. 2020, section 3.1).
 
-    The rectangle has 2 to 33 percent of the image's area and an aspect ratio of up to 3.3 in either direction.
+    The rectangle has 2 to 33 percent of the image's area. Its longer side is at most 3.3 times as long as the shorter.
     """
     chosen = (torch.rand(len(images.sizes), generator=generator) < share).nonzero()[:, 0]
     pixels, sizes = images.pixels[chosen], images.sizes[chosen]
@@ -195,16 +199,16 @@ def erase_rectangle(images: ImageBatch, generator: torch.Generator, *, share: fl
 
 
 def draw_rectangles(pixels: Tensor, sides: Tensor, sizes: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw the position of a rectangle inside each image.
+    """Draw a random position for one rectangle in each image.
 
     Args:
         pixels: Images (B, C, H, W).
-        sides: Height and width (B, 2) of the rectangles, rounded and limited to the image.
+        sides: Height and width (B, 2) of the rectangles. Both are rounded, and limited to the image's size.
         sizes: Height and width (B, 2) of the images.
         generator: Source of the random numbers.
 
     Returns:
-        The pixels inside the rectangles, (B, H, W) bool.
+        A mask (B, H, W) bool, True for pixels inside a rectangle.
     """
     sides = sides.round().long().minimum(sizes)
     start = (torch.rand(sides.shape, generator=generator) * (sizes - sides + 1)).long()
@@ -221,16 +225,18 @@ def _between(x: Tensor, low: Tensor | int, high: Tensor) -> Tensor:
 
 @final
 class RandAugment:
-    """Two of fifteen operations on each image, such as rotation or brightness (Cubuk et al. 2020, section 3).
+    """RandAugment: two random operations on each image, such as rotation or brightness (Cubuk et al. 2020, section 3).
 
-    The operations are those of timm: each is left out half of the time, and pixels from outside the image are black.
+    timm implements the fifteen operations. Each operation is left out with a probability of one half. Pixels from
+    outside the image are black.
     """
 
     def __init__(self, magnitude: int, channels: int) -> None:
         """Build the operations.
 
         Args:
-            magnitude: 1 to 9; the magnitude of an operation is drawn around it. Magnitude 10 would posterize to 0 bits.
+            magnitude: Mean magnitude of the operations, from 1 to 9. With 10, an operation could reduce images to 0
+                bits per channel.
             channels: Number of channels, 1 or 3.
         """
         black = 0 if channels == 1 else (0,) * channels
@@ -251,9 +257,9 @@ class RandAugment:
 
 @contextmanager
 def _seeded(seed: int) -> Generator[None]:
-    """Seed the global generators of Python and NumPy, which timm uses, and restore them at the end.
+    """Seed the global generators of Python and NumPy, which timm uses, and restore their states at the end.
 
-    torch's global generator is left alone, because another thread may be training with it.
+    torch's global generator is not seeded, because another thread may use it for training at the same time.
     """
     python, numpy = random.getstate(), np.random.get_state()
     random.seed(seed)

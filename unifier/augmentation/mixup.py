@@ -1,4 +1,4 @@
-"""Augmentations that combine others, and mixup of examples."""
+"""Mixup of examples, and augmentations that consist of several augmentations."""
 
 import math
 from dataclasses import dataclass
@@ -29,24 +29,24 @@ class Compose(Augmentation):
         return batch
 
     def max_length(self) -> int | None:
-        """Return the smallest limit of the augmentations, or None if none has a limit."""
+        """Return the smallest `max_length` of the augmentations, or None if all of them return None."""
         limits = [augmentation.max_length() for augmentation in self.augmentations]
         return min((limit for limit in limits if limit is not None), default=None)
 
     def expected_growth(self, split: EncodedSplit) -> tuple[float, float]:
-        """Return the product of the augmentations' growth factors."""
+        """Return the product of the growth factors of all augmentations."""
         factors = [augmentation.expected_growth(split) for augmentation in self.augmentations]
         tokens, targets = zip(*factors, strict=True)
         return math.prod(tokens), math.prod(targets)
 
     def crop(self, lengths: Tensor, generator: torch.Generator) -> Crop | None:
-        """Draw the window that the first augmentation needs; later ones run on what it returns."""
+        """Draw the window that the first augmentation needs. Each later augmentation changes the previous result."""
         return self.augmentations[0].crop(lengths, generator)
 
 
 @final
 class RandomChoice(Augmentation):
-    """Several augmentations, one of which is applied to a batch, each with the same probability."""
+    """Several augmentations. One of them is chosen for each batch, all with equal probability."""
 
     def __init__(self, *augmentations: Augmentation) -> None:
         self.augmentations = augmentations
@@ -56,12 +56,12 @@ class RandomChoice(Augmentation):
         return self.augmentations[chosen](batch, generator)
 
     def max_length(self) -> int | None:
-        """Return the largest limit of the augmentations, or None if one has no limit."""
+        """Return the largest `max_length` of the augmentations, or None if one of them returns None."""
         limits = [augmentation.max_length() for augmentation in self.augmentations]
         return None if None in limits else max(limit for limit in limits if limit is not None)
 
     def expected_growth(self, split: EncodedSplit) -> tuple[float, float]:
-        """Return the mean of the augmentations' growth factors."""
+        """Return the mean of the growth factors of all augmentations."""
         factors = [augmentation.expected_growth(split) for augmentation in self.augmentations]
         tokens, targets = zip(*factors, strict=True)
         return fmean(tokens), fmean(targets)
@@ -72,30 +72,31 @@ class RandomChoice(Augmentation):
 class Mixup(Augmentation):
     """Weighted means of two examples and of their targets (Zhang et al. 2018, section 2).
 
-    The weight of an example itself is drawn from Beta(alpha, alpha). Values may be pixels, spectrogram frames or
-    anything else that has a mean; targets are labels or tags. An example keeps its tokens and their positions.
+    Each example is mixed with a partner from the batch. The weight of the example is drawn from Beta(alpha, alpha), and
+    the partner has the remaining weight. Values must be numbers that can be averaged, such as pixels or spectrogram
+    frames. Targets must be labels or tags. The number of tokens and their positions do not change.
     """
 
     classes: int
     """Number of classes C of the targets."""
     alpha: float
     repeat: bool = False
-    """Mix examples of different lengths too: the partner is cut, or repeated, to the length of the example."""
+    """If True, also mix examples of different lengths: the partner is cut or repeated to the example's length."""
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < math.inf:
-            raise InputError(f"mixup={self.alpha}: a number above 0 is needed")
+            raise InputError(f"mixup={self.alpha}: give a number above 0")
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Mix each example with a random other one.
+        """Mix each example with a random partner from the batch.
 
         Raises:
-            InputError: If the values have no mean, such as token ids and the values of a `Mixture`.
+            InputError: The values cannot be averaged, for example because they are token ids or from a `Mixture`.
         """
         if batch.values.ndim != 3 or not (batch.values.dtype == torch.uint8 or batch.values.is_floating_point()):
             raise InputError(
-                f"mixup={self.alpha}: only pixels and frames can be averaged; this tokenizer's values are "
-                f"{batch.values.dtype} {tuple(batch.values.shape[1:])}"
+                f"mixup={self.alpha}: only pixels and frames can be averaged, but this tokenizer's values are "
+                f"{batch.values.dtype} {tuple(batch.values.shape[1:])}: turn off mixup for this task"
             )
         partners = draw_partners(batch, generator, same_positions=not self.repeat)
         weights = draw_weights(batch, self.alpha, generator)
@@ -112,16 +113,16 @@ class Mixup(Augmentation):
 
 
 def draw_partners(batch: Batch, generator: torch.Generator, *, same_positions: bool = True) -> Tensor:
-    """Draw the partner of each example; every example is a partner once.
+    """Draw a partner from the batch for each example. Every example is the partner of exactly one example.
 
     Args:
         batch: B examples.
         generator: Source of the random numbers.
-        same_positions: Pair only examples whose tokens have equal positions. An example without such a partner is
-            paired with itself.
+        same_positions: If True, partners have tokens with equal positions. If no other example has equal positions, an
+            example is its own partner.
 
     Returns:
-        Indices (B,) of the partners.
+        The index of each example's partner (B,).
     """
     permutation = torch.randperm(len(batch.mask), generator=generator)
     if not same_positions:
@@ -133,26 +134,29 @@ def draw_partners(batch: Batch, generator: torch.Generator, *, same_positions: b
 
 
 def draw_weights(batch: Batch, alpha: float, generator: torch.Generator) -> Tensor:
-    """Draw the weight of each example itself (B,) float from Beta(alpha, alpha)."""
+    """Draw a weight for each example from Beta(alpha, alpha), (B,) float."""
     seed = int(torch.randint(2**32, (), generator=generator))  # torch's Beta distribution takes no generator.
     return torch.from_numpy(np.random.default_rng(seed).beta(alpha, alpha, len(batch.mask))).float()
 
 
 def mix_targets(target: Tensor, partners: Tensor, weights: Tensor, classes: int) -> Tensor:
-    """Return the weighted means of the targets of examples and their partners.
+    """Return, for each example, the weighted mean of its target and its partner's target.
 
     Args:
         target: Labels (B,), tags (B, C) or mixed labels (B, C, 1). Labels become distributions (B, C, 1).
-        partners: Indices (B,) of the partners.
-        weights: Weights (B,) of the examples themselves.
+        partners: The index of each example's partner (B,).
+        weights: The weight of each example (B,). Its partner has the remaining weight.
         classes: Number of classes C.
 
     Raises:
-        InputError: If the target is neither labels nor tags.
+        InputError: The targets are neither labels nor tags.
     """
     if target.ndim == 1 and not target.is_floating_point():
         target = functional.one_hot(target, classes).float()[..., None]
     if target.ndim == 1 or not target.is_floating_point():
-        raise InputError(f"only labels and tags can be mixed, but a target has the shape {tuple(target.shape[1:])}")
+        raise InputError(
+            f"only labels and tags can be mixed, but a target has the shape {tuple(target.shape[1:])}: turn off mixup "
+            "and cutmix for this task"
+        )
     weights = weights.view(-1, *[1] * (target.ndim - 1))
     return torch.lerp(target[partners], target, weights)

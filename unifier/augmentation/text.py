@@ -1,4 +1,4 @@
-"""BPE-dropout: texts in other subwords each time they are read."""
+"""BPE-dropout: each time a text is read, it is split into other subwords."""
 
 import json
 from collections.abc import Container, Sequence
@@ -19,24 +19,25 @@ from unifier_tokenizers.errors import check_fraction
 from unifier_tokenizers.text import EOS, PAD
 
 SegmentedWord = tuple[int, ...]
-"""The subword ids of a word."""
+"""The ids of the subwords of a word."""
 
 GROWTH_SAMPLES = 512
-"""Number of examples from which the growth of texts is estimated."""
+"""Number of examples that are used to estimate how much longer BPE-dropout makes texts, in tokens."""
 
 MAX_SEGMENTATIONS = 16
-"""Number of segmentations that are drawn for a word once; each reading picks one of them."""
+"""Number of segmentations that are drawn for each word. When a text is read, one of them is chosen for each word."""
 
 SPACE_MARK = "Ġ"
-"""The space before a word, as byte-level vocabularies write it."""
+"""Character that byte-level vocabularies use for the space before a word."""
 
 
 @final
 class BpeDropout(Augmentation):
-    """Byte-pair encoding that skips each possible merge with some probability (Provilkov et al. 2020, section 3).
+    """Byte-pair encoding that skips each possible merge with a fixed probability (Provilkov et al. 2020, section 3).
 
-    Inputs and targets, texts in one vocabulary, are both segmented again. The segmentations of a word are drawn once,
-    so training does not wait for them. Hugging Face's dropout is not used, because its random numbers cannot be seeded.
+    Inputs and targets are texts with a shared vocabulary. Both are split into other subwords each time they are read.
+    Several segmentations of each word are drawn once and stored, which saves time. Hugging Face's dropout is not used,
+    because its random numbers cannot be seeded.
     """
 
     def __init__(self, vocabulary: Vocabulary, dropout: float) -> None:
@@ -44,16 +45,16 @@ class BpeDropout(Augmentation):
 
         Args:
             vocabulary: Vocabulary of inputs and targets, fitted with level=bpe.
-            dropout: Probability of skipping a merge, in [0, 1).
+            dropout: Probability that a merge is skipped, in [0, 1).
 
         Raises:
-            InputError: If the vocabulary has no merges, or the probability is out of its range.
+            InputError: The vocabulary has no merges, or the probability is out of its range.
         """
         self.codec = vocabulary.codec
         model = json.loads(self.codec.to_str())["model"]
         if not model.get("merges"):
             raise InputError(
-                f"bpe_dropout={dropout}: the vocabulary has no merges to skip; fit a vocabulary with level=bpe"
+                f"bpe_dropout={dropout}: the vocabulary has no merges that could be skipped; choose level=bpe"
             )
         self.ids: dict[str, int] = model["vocab"]
         self.strings = {i: token for token, i in self.ids.items()}
@@ -62,7 +63,7 @@ class BpeDropout(Augmentation):
         self.segmentations = lru_cache(maxsize=1 << 16)(self._draw_segmentations)
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Segment ids (B, N) at positions (B, 1, N) and targets (B, L) into other subwords."""
+        """Split the texts of a batch into other subwords: ids (B, N) with positions (B, 1, N), and targets (B, L)."""
         values, targets = (
             [self._segment(row, generator) for row in ids.tolist()] for ids in (batch.values, batch.target)
         )
@@ -73,7 +74,7 @@ class BpeDropout(Augmentation):
         return Batch(_pad(values, PAD), positions, mask, _pad(targets, IGNORE_INDEX), batch.example_indices)
 
     def expected_growth(self, split: EncodedSplit) -> tuple[float, float]:
-        """Estimate the growth of token counts N and target lengths L from a sample of the split's examples."""
+        """Estimate the factors by which the token counts N and target lengths L grow, from a sample of the split."""
         rows = np.linspace(0, len(split) - 1, min(len(split), GROWTH_SAMPLES)).astype(np.int64)
         before = collate(split, rows)
         after = self(before, torch.Generator().manual_seed(0))
@@ -83,7 +84,7 @@ class BpeDropout(Augmentation):
         return tokens, targets
 
     def _segment(self, ids: Sequence[int], generator: torch.Generator) -> Tensor:
-        """Return the ids of a padded text with a random segmentation of each word."""
+        """Return new ids of a padded text, with a random segmentation of each word."""
         words = self._split_words(ids)
         picks = torch.randint(MAX_SEGMENTATIONS, (len(words),), generator=generator).tolist()
         return torch.tensor(
@@ -91,7 +92,7 @@ class BpeDropout(Augmentation):
         )
 
     def _split_words(self, ids: Sequence[int]) -> list[SegmentedWord]:
-        """Split a padded text into words, with the end mark as the last one. Merges never cross words."""
+        """Split the ids of a padded text into words. The end mark is the last word. No merge spans two words."""
         words: list[list[int]] = []
         for i in ids[: ids.index(EOS) + 1]:
             if not words or i <= EOS or self.strings[i].startswith(SPACE_MARK):
@@ -100,7 +101,7 @@ class BpeDropout(Augmentation):
         return [tuple(word) for word in words]
 
     def _draw_segmentations(self, word: SegmentedWord) -> list[SegmentedWord]:
-        """Draw segmentations of a word, seeded by the word, so that the order of the words does not matter."""
+        """Draw several segmentations of a word. The word is the seed, so its segmentations are always the same."""
         if word[0] <= EOS:
             return [word] * MAX_SEGMENTATIONS
         random = np.random.default_rng(word)
@@ -114,7 +115,7 @@ class BpeDropout(Augmentation):
 
         Args:
             letters: The letters of a word.
-            borders: Numbers of letters after which a piece of the word ends; no merge crosses them.
+            borders: Numbers of letters after which a piece of the word ends. No merge spans two pieces.
             random: Source of the random numbers.
         """
         parts = [*letters]

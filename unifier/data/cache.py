@@ -1,6 +1,6 @@
 """The cache of encoded inputs and of tokenizer statistics.
 
-An entry is a folder that one run writes completely or not at all, and that later runs read.
+An entry of the cache is a folder. One run writes the folder completely or not at all, and later runs read it.
 """
 
 import hashlib
@@ -45,47 +45,47 @@ from unifier_tokenizers import InputError, Tokenizer
 from unifier_tokenizers.audio import AudioTokenizer
 
 MAX_CACHE_BYTES = 20 * 2**30
-"""Maximum cache size in bytes. A new entry that exceeds it causes the least recently used entries to be deleted. The
+"""Maximum cache size in bytes. If a new entry makes the cache larger, the least recently used entries are deleted. The
 newest entry is always kept."""
 
 DRAFT_PREFIX = "draft-"
-"""Prefix of a folder that is being written, or whose writer was stopped."""
+"""Prefix of the name of an unfinished entry (a draft): a run is writing the folder, or was stopped while writing."""
 
 DRAFT_SECONDS = 24 * 60 * 60
-"""Age in seconds after which a draft is considered abandoned."""
+"""Age in seconds after which an unfinished entry may be deleted, because its writer was probably stopped."""
 
 SEAL_FILE = "seal"
-"""File that is written last. It contains a hash of the key and of all other files."""
+"""Name of the file that is written last into an entry. The file contains a hash of the key and of all other files."""
 
 INDEX_FILE = "index.json"
-"""File with the row of each example, the failures, and the layout of the arrays."""
+"""Name of the file with the row of each example, the failures, and the data types and shapes of the arrays."""
 
 STATISTICS_FILE = "buffers.safetensors"
-"""File with the fitted buffers of a tokenizer."""
+"""Name of the file with the statistics that a tokenizer computed from training examples (its buffers)."""
 
 CODE_FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "datasets", Path(unifier_tokenizers.__file__).parent)
-"""Folders of the code that reads and encodes examples. A change of any file in them invalidates all entries."""
+"""Folders of the code that reads and encodes examples. If any file in these folders changes, no old entry is used."""
 
 KEY_LIBRARIES = ("numpy", "pillow", "soundfile", "torch", "torchaudio")
-"""Libraries whose versions are part of the key."""
+"""Libraries whose versions are part of each entry's key, because they affect the encoded values."""
 
 FIT_SAMPLES = 50
 """Maximum number of sounds from which a tokenizer's mean and standard deviation are estimated."""
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of all entries, in $UNIFIER_CACHE or else in the user's cache.
+    """Return the folder of all entries: a folder in $UNIFIER_CACHE, or in the user's cache if the variable is not set.
 
-    Returns None if the variable is "off", or if it is not set and the user has no home.
+    Returns None if $UNIFIER_CACHE is "off". Also returns None if it is not set and the user has no home folder.
     """
     given = os.environ.get("UNIFIER_CACHE") or user_cache()
     return None if given is None or given == "off" else Path(given) / "encoded"
 
 
 def lookup(root: Path, key: str) -> Path | None:
-    """Return the entry with this key, or None.
+    """Return the folder of the entry with this key, or None if there is no valid entry.
 
-    An entry whose checksum does not match is reported, deleted and treated as missing.
+    If the hash in an entry's seal file is wrong, the entry is reported and deleted.
     """
     entry = _entry_path(root, key)
     if not entry.exists():
@@ -95,16 +95,17 @@ def lookup(root: Path, key: str) -> Path | None:
             with suppress(OSError):  # A read-only cache cannot store the time of use.
                 os.utime(entry)
             return entry
-    print_status(f"{entry}: damaged; rebuilding it", sys.stderr)
+    print_status(f"{entry}: damaged cache entry; the entry is deleted and built again", sys.stderr)
     rmtree(entry, ignore_errors=True)
     return None
 
 
 @contextmanager
 def open_for_write(root: Path, key: str) -> Generator[Path]:
-    """Yield a folder to write files into. It becomes the entry of the key if the block ends without an error.
+    """Yield a folder to write files into. If the block ends without an error, the folder becomes the entry of the key.
 
-    If two processes write the same entry, the first one to finish is stored. Both can go on reading their own files.
+    If two processes write the same entry, the entry of the first process to finish is stored. Each process can still
+    read the files that it wrote.
     """
     root.mkdir(parents=True, exist_ok=True)
     draft = root / f"{DRAFT_PREFIX}{secrets.token_hex(8)}"
@@ -121,14 +122,14 @@ def open_for_write(root: Path, key: str) -> Generator[Path]:
 
 @final
 class EncodedCache:
-    """The units of all examples of a source, independent of the assignment to splits.
+    """The units (values and positions) of all examples of a source, for any assignment of the examples to splits.
 
     Args:
         values: Values of all examples.
         positions: Positions of all examples.
-        rows: Row of an example in both arrays, by the example's identity.
-        failures: Reason why an example cannot be encoded, by the example's identity.
-        is_new: True if the units were encoded by this run.
+        rows: Mapping from an example's identity to its row in `values` and `positions`.
+        failures: Mapping from an example's identity to the reason why the example cannot be encoded.
+        is_new: True if this run encoded the units, False if it loaded them from the cache.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class EncodedCache:
     def split(
         self, examples: Examples[Any], head: Head, *, bad_examples: BadExamples = "stop", desc: str = "examples"
     ) -> tuple[EncodedSplit, list[str]]:
-        """Return the result of `encode_split` for these examples without reading an input."""
+        """Return the same result as `encode_split` for these examples, but with the cached units of the inputs."""
         encoded = EncodedSplit()
         skipped: dict[int, str] = {}
         results = (
@@ -160,7 +161,7 @@ class EncodedCache:
         return encoded, list(skipped.values())
 
     def _find(self, examples: Examples[Any], index: int, identity: str, head: Head) -> tuple[int, Tensor] | str:
-        """Return the row and the encoded target of one example, or the reason why it cannot be encoded."""
+        """Return the row and the encoded target of an example, or the reason why the example cannot be encoded."""
         if identity in self.failures:
             return self.failures[identity]
         try:
@@ -172,10 +173,10 @@ class EncodedCache:
 def load_or_encode(
     source: Source, tokenizer: Tokenizer, *, bad_examples: BadExamples = "stop", num_workers: int | None = None
 ) -> EncodedCache | None:
-    """Return the encoded units of a source, from the cache or else encoded now and stored in it.
+    """Load the encoded units of a source from the cache. If the cache has no entry, encode the units and store them.
 
     Returns None if nothing can be cached: the tokenizer has no key, the source has no hash, an example has no
-    identity, or the cache cannot be written. Raises InputError as `encode_split` does.
+    identity, or the cache folder cannot be written. Raises InputError in the same cases as `encode_split`.
     """
     splits = {name: open_split(source, name) for name in SPLITS}
     identities = {name: _identities(examples) for name, examples in splits.items()}
@@ -188,7 +189,7 @@ def load_or_encode(
             cached = _load(entry)
             pairs = zip(splits.values(), identities.values(), strict=True)
             if not any(_is_recovered(cached.failures, examples, names, tokenizer) for examples, names in pairs):
-                print_status(f"{name_of(source)}: already encoded, reading {entry}")
+                print_status(f"{name_of(source)}: the examples are already encoded; reading them from {entry}")
                 return cached
             rmtree(entry, ignore_errors=True)
     try:
@@ -196,7 +197,7 @@ def load_or_encode(
             values, positions = RaggedArray(folder / "values"), RaggedArray(folder / "positions")
             rows: dict[str, int] = {}
             failures: dict[str, str] = {}
-            count = 0  # It exceeds len(rows) if an example is listed twice, since each occurrence is written.
+            count = 0  # An example that is listed twice is also written twice, so the count may exceed len(rows).
             for name, examples in splits.items():
                 names, skipped, desc = identities[name], dict[int, str](), f"{name_of(source)}, {name}"
                 results = ordered_map(examples, partial(encode_units, tokenizer), num_workers=num_workers, desc=desc)
@@ -212,16 +213,17 @@ def load_or_encode(
             (folder / INDEX_FILE).write_text(json.dumps(content))
             cached = EncodedCache(values, positions, rows, failures, is_new=True)
     except OSError as error:
-        print_status(f"{name_of(source)}: not kept for later runs in {root}: {error.strerror}", sys.stderr)
+        print_status(f"{name_of(source)}: the encoded data cannot be stored in {root}: {error.strerror}", sys.stderr)
         return None
-    print_status(f"{name_of(source)}: encoded, and kept for later runs in {root}")
+    print_status(f"{name_of(source)}: the examples are encoded, and stored for later runs in {root}")
     return cached
 
 
 def fit_once(tokenizer: AudioTokenizer, source: Source, *, bad_examples: BadExamples = "stop") -> None:
-    """Fit a tokenizer to evenly spaced train examples, at most `FIT_SAMPLES`, or load its statistics from the cache.
+    """Compute a tokenizer's statistics from at most `FIT_SAMPLES` train examples, or load them from the cache.
 
-    Raises InputError at the first example that cannot be encoded, unless bad_examples is "skip".
+    The examples are evenly spaced in the split. If bad_examples is "stop", the first example that cannot be encoded
+    raises an InputError.
     """
     examples, buffers = open_split(source, "train"), dict(tokenizer.named_buffers())
     identities, root = _identities(examples), cache_folder()
@@ -237,7 +239,10 @@ def fit_once(tokenizer: AudioTokenizer, source: Source, *, bad_examples: BadExam
     samples = readable_examples(encodable, bad_examples=bad_examples, max_examples=FIT_SAMPLES)
     inputs = (example.input for example in samples)
     if (first := next(inputs, None)) is None:
-        raise InputError(f"{name_of(source)}: none of its training examples can be read")
+        raise InputError(
+            f"{name_of(source)}: none of its training examples can be read: check the data set's files, which the "
+            "tokenizer's mean and standard deviation are computed from"
+        )
     tokenizer.fit(chain([first], inputs))
     if root is not None and key is not None:
         content = save({name: buffer.contiguous() for name, buffer in buffers.items()})
@@ -256,10 +261,13 @@ def _seal(key: str, folder: Path) -> str:
 
 
 def _evict(root: Path, newest: Path) -> None:
-    """Delete the least recently used entries until the cache fits its limit. Keep the newest and all recent drafts."""
+    """Delete the least recently used entries until the cache is within its limit.
+
+    The newest entry and the recent drafts are kept.
+    """
     entries: list[tuple[float, Path, int]] = []
     for folder in root.iterdir():
-        with suppress(OSError):  # Another process may delete the folder now.
+        with suppress(OSError):  # Another process may be deleting the folder.
             entries.append((folder.stat().st_mtime, folder, sum(file.stat().st_size for file in folder.iterdir())))
     excess = sum(size for _, _, size in entries) - MAX_CACHE_BYTES
     for used, folder, size in sorted(entries):
@@ -272,7 +280,7 @@ def _evict(root: Path, newest: Path) -> None:
 def _is_recovered(
     failures: Collection[str], examples: Sequence[Example], identities: Sequence[str], tokenizer: Tokenizer
 ) -> bool:
-    """Return True if an example that failed can be encoded now, for example after a disk was repaired."""
+    """Return True if an example that failed before can be encoded now, for example because its file was repaired."""
     for index, identity in enumerate(identities):
         if identity in failures:
             with suppress(ValueError, OSError):
@@ -282,7 +290,7 @@ def _is_recovered(
 
 
 def _encodable(tokenizer: AudioTokenizer, examples: Sequence[Example], index: int) -> Example:
-    """Return an example. Raises InputError with its name if it cannot be read or encoded."""
+    """Return an example. Raises InputError with the example's name if the example cannot be read or encoded."""
     try:
         example = examples[index]
         tokenizer.encode(example.input)
@@ -292,14 +300,15 @@ def _encodable(tokenizer: AudioTokenizer, examples: Sequence[Example], index: in
 
 
 def _identities(examples: Sequence[Example]) -> list[str]:
-    """Return the identity of each example, or an empty list if the split has none."""
+    """Return the identity of each example, or an empty list if the examples have no identities."""
     return examples.identities() or [] if isinstance(examples, Examples) else []
 
 
 def _key(source: Source, tokenizer: Tokenizer, content: Sequence[str]) -> str | None:
-    """Return the key of an entry: all files, settings, code and library versions that determine its content.
+    """Return the key of an entry: everything that determines the content of the entry, as JSON.
 
-    Returns None if the tokenizer or the source has no key, or if one of their classes is not defined in a file.
+    The key covers the data, the tokenizer's settings, the code and the library versions. Returns None if the tokenizer
+    has no key, if the source has no hash, or if one of their classes is not defined in a file.
     """
     settings = tokenizer.encoding_key()
     if settings is None or (data := getattr(source, "sha256", None)) is None:
@@ -330,7 +339,7 @@ def _array_layout(ragged: RaggedArray) -> dict[str, Any]:
 
 
 def _load(entry: Path) -> EncodedCache:
-    """Return the units in an entry, memory-mapped."""
+    """Return the units in an entry. The arrays are memory-mapped, so values are read from disk only if needed."""
     index = json.loads((entry / INDEX_FILE).read_text())
 
     def load_array(name: str) -> RaggedArray:

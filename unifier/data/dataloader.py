@@ -1,4 +1,4 @@
-"""Batches of a training run and of an evaluation, made from encoded splits."""
+"""Data loaders: batches for training and for evaluation, made from encoded splits."""
 
 import math
 import time
@@ -20,24 +20,24 @@ from unifier_tokenizers import NO_POSITION
 from unifier_tokenizers.tokens import has_no_padding, is_batch_constant
 
 Lengths = NDArray[np.int32]
-"""Number of tokens N and target length L of each example of a split (n, 2)."""
+"""Array (n, 2) with the number of tokens N and the target length L of each of n examples."""
 
 CostFn = Callable[[ArrayLike, ArrayLike], NDArray[np.float64]]
-"""Function from the N and L of examples to the FLOPs of their forward and backward passes."""
+"""Function that returns the FLOPs of the forward and backward passes of examples, given their N and their L."""
 
 BudgetUnit = Literal["tokens", "flops", "steps", "epochs"]
-"""Units of a budget: tokens without padding, operations, batches, passes over a split."""
+"""Units of a training budget: tokens without padding, floating-point operations, batches, or passes over a split."""
 
 Item = TypeVar("Item")
 
 BUCKET_BATCHES = 100
-"""Approximate number of batches whose shuffled examples are sorted by length together."""
+"""Approximate size, in batches, of the groups of shuffled examples that are sorted by length."""
 
 LIST_ROWS = 1 << 16
-"""Number of lengths that are converted to Python numbers at a time, to save memory."""
+"""Number of lengths that are converted to Python numbers at a time. Converting all at a time would take more memory."""
 
 MIN_SHARE = 1e-9
-"""Smallest share of a budget that a temperature gives to a task. The largest share is 1."""
+"""Lower bound of a task's share of the budget, relative to the task with the most examples, whose share is 1."""
 
 
 class _Parts(NamedTuple):
@@ -46,16 +46,16 @@ class _Parts(NamedTuple):
     positions: Tensor
     """(B, A, N) int64."""
     mask: Tensor
-    """(B, N) bool, True on tokens that are not padding."""
+    """(B, N) bool, True for tokens that are not padding."""
     target: Tensor
     """(B,) or (B, ..., L), padded with `IGNORE_INDEX`."""
     example_indices: Tensor
-    """(B,) int64: index of each example in its split, under which predictions are stored."""
+    """(B,) int64: the index of each example in its split. Predictions are stored with this index."""
 
 
 @final
 class Batch(_Parts):
-    """Examples of one task, padded to the longest. Without `example_indices` the examples are numbered from 0."""
+    """Examples of one task, padded to the longest example. By default, `example_indices` are 0, 1, 2, ..."""
 
     __slots__ = ()
 
@@ -67,9 +67,9 @@ class Batch(_Parts):
         return super().__new__(cls, values, positions, mask, target, example_indices)
 
     def lengths(self) -> tuple[Tensor, Tensor]:
-        """Return the number of tokens N (B,) and the target length L (B,) of each example, without padding, on the CPU.
+        """Return the number of tokens N (B,) and the target length L (B,) of each example, without padding.
 
-        L is 1 for a label, and for a distribution such as tags.
+        Both tensors are on the CPU. L is 1 if the target is a label or a distribution over labels, such as tags.
         """
         num_tokens = self.mask.sum(1).cpu()
         if self.target.ndim == 1 or self.target.is_floating_point():
@@ -80,10 +80,10 @@ class Batch(_Parts):
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on a device. The copy to "cuda" is asynchronous.
 
-        A mask without padding and constant positions become expanded views, so that code on the device can see these
-        properties without reading values.
+        A mask without padding becomes an expanded view, and so do positions that are equal in all examples. Code on the
+        device can then detect both properties from the strides, without reading values.
         """
-        # On other devices the pinned memory may be freed before it is copied (pytorch issue 189690).
+        # On devices other than CUDA, pinned memory may be freed before its content is copied (pytorch issue 189690).
         pinned = device.type == "cuda"
         parts = (part.pin_memory() if pinned else part for part in self)
         moved = Batch(*(part.to(device, non_blocking=pinned) for part in parts))
@@ -97,47 +97,50 @@ class Batch(_Parts):
 class Augmentation(ABC):
     """Random change of training batches, made after encoding and before embedding.
 
-    Subclasses implement `__call__`. They override the other methods only if they shorten, lengthen or crop examples.
-    The data loader uses these methods to plan batches and to read no more of an example than training needs.
+    Subclasses implement `__call__`. A subclass that shortens, lengthens or crops examples also overrides the other
+    methods. The data loader uses those methods to plan batches, and to read only the necessary part of an example.
     """
 
     @abstractmethod
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
         """Return a changed batch whose targets are correct for its values.
 
-        All random numbers come from `generator`. Tokens may be dropped and examples may be mixed: the target of mixed
-        labels is a distribution over C labels, (B, C, 1) float.
+        All random numbers come from `generator`. Tokens may be dropped, and examples may be mixed. If labels are mixed,
+        the target is a distribution over the C labels, (B, C, 1) float.
         """
 
     def max_length(self) -> int | None:
-        """Return the largest number of tokens N that an example keeps, or None if no example is shortened."""
+        """Return the largest number of tokens N that an example can have after augmentation, or None for no limit."""
         return None
 
     def expected_growth(self, split: EncodedSplit) -> tuple[float, float]:
-        """Return the average factors by which the split's token counts N and target lengths L change."""
+        """Return the average factors by which augmentation changes the token counts N and target lengths L of a split.
+
+        Data loaders multiply the lengths of the examples by these factors to plan batches.
+        """
         return 1.0, 1.0
 
     def crop(self, lengths: Tensor, generator: torch.Generator) -> Crop | None:
-        """Draw the window of each example that `__call__` needs, or return None if it needs whole examples.
+        """Draw the window of each example that `__call__` needs, or return None if `__call__` needs complete examples.
 
-        The data loader calls this before it collates a batch. `__call__` is then given only the windows.
+        The data loader calls this method before it collates a batch. Then it passes only the windows to `__call__`.
 
         Args:
-            lengths: Token counts (B,) of the whole examples, int64.
+            lengths: Token counts (B,) of the complete examples, int64.
             generator: Source of the random numbers. `__call__` draws from the same generator afterwards.
         """
         return None
 
 
 TestTimeAugmentation = Callable[[Batch], Iterable[Batch]]
-"""Function from an evaluation batch to batches of several views, each with some or all of the examples.
+"""Function that returns several changed versions (views) of an evaluation batch, with some or all of its examples.
 
-The predictions of an example are averaged over its views, so they must be tensors, such as probabilities.
+The predictions of an example are averaged over its views. They must be tensors, such as probabilities.
 """
 
 
 def collate(split: EncodedSplit, indices: Sequence[int] | NDArray[np.int64], crop: Crop | None = None) -> Batch:
-    """Return the batch of the examples at `indices`, or of a crop of each."""
+    """Return a batch of the examples at `indices`. If `crop` is given, each example is reduced to its crop."""
     values, mask = split.values.padded(indices, 0, crop)
     positions, _ = split.positions.padded(indices, NO_POSITION, crop)
     target, _ = split.targets.padded(indices, IGNORE_INDEX)
@@ -146,7 +149,7 @@ def collate(split: EncodedSplit, indices: Sequence[int] | NDArray[np.int64], cro
 
 
 def trained_lengths(split: EncodedSplit, augment: Augmentation | None) -> Lengths:
-    """Return N and L of each example, with N limited to the largest number of tokens that the augmentation keeps."""
+    """Return N and L of each example. If the augmentation shortens examples, N is at most its `max_length`."""
     lengths = split.lengths()
     max_length = None if augment is None else augment.max_length()
     if max_length is not None:
@@ -155,7 +158,7 @@ def trained_lengths(split: EncodedSplit, augment: Augmentation | None) -> Length
 
 
 def planned_lengths(split: EncodedSplit, augment: Augmentation | None) -> Lengths:
-    """Return `trained_lengths` times the average growth of the augmentation."""
+    """Return N and L of each example, multiplied by the average factors by which the augmentation changes them."""
     lengths = trained_lengths(split, augment)
     if augment is None:
         return lengths
@@ -163,13 +166,13 @@ def planned_lengths(split: EncodedSplit, augment: Augmentation | None) -> Length
 
 
 def batch_by_tokens(order: NDArray[np.int64], lengths: Lengths, max_tokens: int) -> list[NDArray[np.int64]]:
-    """Split examples into consecutive batches.
+    """Split a list of examples into consecutive batches.
 
     Args:
-        order: Rows of the examples.
-        lengths: N and L by row.
-        max_tokens: Upper bound of the tokens of a batch and of its target tokens, both with padding. A longer example
-            is a batch by itself.
+        order: Rows of the examples in `lengths`, in the order of training.
+        lengths: N and L of all examples (n, 2).
+        max_tokens: Upper bound of the number of tokens in a batch, and also of its number of target tokens. Padding
+            counts. A longer example forms a batch by itself.
 
     Returns:
         The rows of each batch.
@@ -189,15 +192,16 @@ def batch_by_tokens(order: NDArray[np.int64], lengths: Lengths, max_tokens: int)
 def sort_by_length(lengths: Lengths) -> NDArray[np.int64]:
     """Return an order of examples in which neighbors have similar N and similar L.
 
-    Examples are sorted by N // 2, and by L in alternately ascending and descending order, so that L never jumps. On
-    Multi30k this pads both sides by 5 to 8 %. Sorting by N and then L would pad L by 20 %.
+    Examples are sorted by N // 2. Examples with equal N // 2 are sorted by L, in alternately ascending and descending
+    order, so neighbors always have similar L. On Multi30k, 5 to 8 percent of the batches' tokens and target tokens are
+    padding. Sorting by N and then by L would add 20 percent of padding to the targets.
     """
     n, length = lengths.T
     return np.lexsort([np.where(n // 2 % 2, length, -length), n // 2])
 
 
 def epoch_batches(lengths: Lengths, max_tokens: int, generator: torch.Generator) -> Iterator[NDArray[np.int64]]:
-    """Yield the batches of one epoch in random order, each of examples of similar length."""
+    """Yield the batches of one epoch in random order. The examples of a batch have similar lengths."""
     order = torch.randperm(len(lengths), generator=generator).numpy()
     bucket = max(int(BUCKET_BATCHES * max_tokens / lengths.max(1).mean()), 1)
     for start in range(0, len(order), bucket):
@@ -209,14 +213,14 @@ def epoch_batches(lengths: Lengths, max_tokens: int, generator: torch.Generator)
 
 
 def endless_epochs(lengths: Lengths, max_tokens: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the batches of epochs without end. They depend on the seed only."""
+    """Yield the batches of one epoch after another, without end. With equal seeds, all batches are equal."""
     generator = torch.Generator().manual_seed(seed)
     while True:
         yield from epoch_batches(lengths, max_tokens, generator)
 
 
 def prefetch(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield the items, each computed by a thread while the previous one is in use."""
+    """Yield the items. While the caller uses an item, a thread computes the next item."""
     with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as thread:
         future = thread.submit(next, items, None)
         while (item := future.result()) is not None:
@@ -228,9 +232,10 @@ def prefetch(items: Iterator[Item]) -> Iterator[Item]:
 class TrainDataLoader:
     """The batches of a training run on all tasks, as pairs (task, batch).
 
-    The next batch is of the task that has used the smallest part of its share so far, in the unit of the budget. Shares
-    are equal by default. A finite temperature T makes them proportional to the number of examples to the power 1 / T
-    (Arivazhagan et al. 2019, section 4.2). The batches depend on the seed only.
+    Each task has a share of the budget. The next batch comes from the task that has used the smallest part of its share
+    so far, in the budget's unit. By default all shares are equal. With a finite temperature T, a task with n examples
+    has a share proportional to n ** (1 / T) (Arivazhagan et al. 2019, section 4.2). With equal seeds, all batches are
+    equal.
     """
 
     def __init__(
@@ -245,17 +250,17 @@ class TrainDataLoader:
         augment: Mapping[str, Augmentation] | None = None,
         grad_accumulation: int = 1,
     ) -> None:
-        """Plan the run.
+        """Plan the batches of the run.
 
         Args:
             splits: The train split of each task.
-            max_tokens: Upper bound of a batch; see `batch_by_tokens`.
+            max_tokens: Upper bound of the number of tokens in a batch; see `batch_by_tokens`.
             seed: Seed of the order of examples and of the augmentations.
-            budget: Limits for all tasks together. The run ends at the first limit; without a limit it never ends.
-            costs: Cost function of each task, for a budget in FLOPs or seconds.
-            temperature: The temperature T of the shares.
-            augment: Augmentation of each task, if any. The budget counts `planned_lengths`.
-            grad_accumulation: Batches per optimizer step. The number of batches is a multiple of it.
+            budget: Limits for the sum over all tasks. The run ends at the first limit. A run without limits never ends.
+            costs: Cost function of each task, which a budget in FLOPs or seconds needs.
+            temperature: The temperature T of the shares; see the class.
+            augment: Augmentation of each task that has one. Budgets count the expected lengths after augmentation.
+            grad_accumulation: Batches per optimizer step. The total number of batches is a multiple of this number.
         """
         self.splits = splits
         self.augment = augment or {}
@@ -268,20 +273,20 @@ class TrainDataLoader:
             task: max((len(split) / largest) ** (1 / temperature), MIN_SHARE) for task, split in splits.items()
         }
         self.batches_done = 0
-        """Number of batches to skip. A resumed run sets it to the batches already trained on."""
+        """Number of batches to skip. A resumed run skips the batches that it has already trained on."""
         self.wait_seconds = 0.0
-        """Time that training has waited for batches."""
+        """Time in seconds that training has waited for batches."""
         self.num_tokens = self.num_padded_tokens = 0
-        """Tokens and target tokens in batches so far, without and with padding."""
+        """Number of tokens in all batches so far, without padding and with padding. Target tokens count too."""
         self.num_batches = sum(1 for _ in self._plan()) if budget else None
-        """Number of batches of the complete run, or None without a budget."""
+        """Number of batches of the complete run, or None if the run has no budget."""
 
     def _plan(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
         """Yield the task and the rows of each batch."""
         streams = {task: endless_epochs(lengths, self.max_tokens, self.seed) for task, lengths in self.lengths.items()}
         used: dict[str, dict[BudgetUnit, float]] = {task: dict.fromkeys(get_args(BudgetUnit), 0) for task in streams}
         num_examples = dict.fromkeys(streams, 0)
-        # A plan in seconds could not be reproduced, so that such a budget is shared by FLOPs.
+        # Times differ between runs, so tasks share a budget in seconds by their FLOPs.
         unit: BudgetUnit = next(iter(self.budget)) if self.budget else "flops" if self.costs else "tokens"
         for number in count():
             is_spent = any(sum(task[name] for task in used.values()) >= limit for name, limit in self.budget.items())
@@ -298,8 +303,8 @@ class TrainDataLoader:
             yield task, rows
 
     def __len__(self) -> int:
-        if self.num_batches is None:  # Lightning expects a TypeError from a loader without end.
-            raise TypeError("a run without a budget in steps, tokens or operations has no length")
+        if self.num_batches is None:  # Lightning expects a TypeError from a loader that never ends.
+            raise TypeError("a run without a budget in steps, epochs, tokens or FLOPs has no length")
         return self.num_batches
 
     def __iter__(self) -> Iterator[tuple[str, Batch]]:
@@ -321,7 +326,7 @@ class TrainDataLoader:
         split, augment = self.splits[task], self.augment.get(task)
         if augment is None:
             return collate(split, rows)
-        # A seed per step makes a resumed run draw the same numbers.
+        # Each step has its own seed, so a resumed run draws the same numbers as a run that was not interrupted.
         seed = np.random.SeedSequence((self.seed, step)).generate_state(1).item()
         generator = torch.Generator().manual_seed(seed)
         crop = augment.crop(torch.from_numpy(split.values.lengths(rows)).long(), generator)
@@ -330,7 +335,10 @@ class TrainDataLoader:
 
 @final
 class EvalDataLoader:
-    """The batches of one evaluation, as pairs (task, batch): every example of each task's split once, longest first."""
+    """The batches of one evaluation, as pairs (task, batch).
+
+    Every example of each task's split occurs once. The longest examples of a task come first.
+    """
 
     def __init__(self, splits: Mapping[str, EncodedSplit], *, max_tokens: int) -> None:
         self.splits = splits

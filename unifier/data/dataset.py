@@ -1,4 +1,4 @@
-"""Splits of examples that are read lazily, from files or from any map-style data set, and shares of a train split."""
+"""Splits whose examples are read when they are indexed, and sources with only a share of the train examples."""
 
 import hashlib
 import inspect
@@ -26,14 +26,15 @@ from unifier.data.source import (
 from unifier_tokenizers import InputError
 
 EntryT = TypeVar("EntryT")
-"""An example's entry before it is read, such as a file with its label or a line of text."""
+"""Type of an entry, from which one example is read. An entry is for example a file with its label."""
 
 
 @final
 class Examples(Sequence[Example], Generic[EntryT]):
-    """A split made of entries and a function that reads one entry. A slice is an `Examples` too.
+    """A split that consists of entries and a function that reads an example from one entry.
 
-    It can be sent to worker processes if its functions can be pickled: functions of a module, or partials of them.
+    A slice of `Examples` is `Examples` too. The split can be sent to worker processes if its functions can be pickled.
+    Top-level functions of a module and partials of such functions can be pickled.
     """
 
     def __init__(
@@ -49,9 +50,9 @@ class Examples(Sequence[Example], Generic[EntryT]):
         Args:
             entries: One entry per example.
             read: Returns an entry's example.
-            locate: Returns an entry's file and line.
-            target: Returns an entry's target without reading its input, if that is possible.
-            origin: Returns the part of an entry that determines its input; None is the complete entry.
+            locate: Returns an entry's file and line, for error messages.
+            target: Returns an entry's target without reading the input; None if the input must be read.
+            origin: Returns the part of an entry that determines the input; None if the complete entry does.
         """
         self._entries, self._read, self._locate, self._target, self._origin = entries, read, locate, target, origin
 
@@ -68,14 +69,15 @@ class Examples(Sequence[Example], Generic[EntryT]):
         return example_of(self._read(self._entries[index]))
 
     def target(self, index: int) -> Any:
-        """Return an example's target, without reading its input if possible."""
+        """Return an example's target, if possible without reading the input."""
         return self[index].target if self._target is None else self._target(self._entries[index])
 
     def identities(self) -> list[str] | None:
-        """Return a hash per example of everything that determines its input, except the contents of files.
+        """Return one hash per example. If two examples have equal hashes and equal files, they have equal inputs.
 
-        The hash covers the entry's origin and the code that reads it. Returns None if targets cannot be read without
-        inputs, or if an entry or the reading function cannot be pickled.
+        The hash covers the part of the entry that determines the input, and the code that reads the entry. It does not
+        cover the contents of files. Returns None if a target can only be read together with the input, or if an entry
+        or the `read` function cannot be pickled.
         """
         if self._target is None:
             return None
@@ -90,69 +92,71 @@ class Examples(Sequence[Example], Generic[EntryT]):
         return [hashlib.sha256(reader.digest() + entry).hexdigest() for entry in entries]
 
     def example_id(self, index: int) -> str:
-        """Return an example's file and its place in the file."""
+        """Return an example's file, and its line or number in the file, for error messages."""
         return self._locate(self._entries[index])
 
 
 def open_split(source: Source, name: SplitName) -> Sequence[Example]:
-    """Return a split as a sequence of Examples, each of which is read when it is indexed.
+    """Return a split as a sequence of Examples. An example is read when it is indexed.
 
     Raises InputError if the split is not a map-style data set.
     """
     items: Any = source.split(name)
     if isinstance(items, Mapping) or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
         raise InputError(
-            f'{name_of(source)}: split("{name}") returns a {type(items).__name__}: a list is expected, or a data set '
-            "that has a len() and its items by number"
+            f'{name_of(source)}: split("{name}") returns a {type(items).__name__}: return a list, or a data set with '
+            "a length that can be indexed by integers"
         )
     return items if isinstance(items, Examples) else _ExampleView(items)
 
 
 class LabeledFile(NamedTuple):
-    """A file that contains one example's input, and the example's target."""
+    """A file with the input of one example, and the target of this example."""
 
     path: Path
     target: Any
 
 
 def from_files(files: Sequence[LabeledFile], read: Callable[[Path], Any]) -> Examples[LabeledFile]:
-    """Return examples of one file each; `read` returns a file's input."""
+    """Return one example for each file. The function `read` returns the input in a file."""
     return Examples(files, partial(_read_file, read), _file_path, _file_target, _file_path)
 
 
 def from_pixels(file: Path, pixels: NDArray[np.uint8], targets: Sequence[Any], indices: Sequence[int]) -> Examples[int]:
-    """Return examples for the pictures at `indices` of one file's pixels (count, ...)."""
+    """Return one example for each picture at `indices`. The array `pixels` (count, ...) is the content of one file."""
     return Examples(indices, partial(_read_pixels, pixels, targets), partial(_describe_picture, file))
 
 
 @final
 class Subset:
-    """A source with a share of another source's train examples, in their order. Val and test are complete.
+    """A source with only a share of another source's train examples. The val and test splits are complete.
 
-    The examples are the first ones of a seeded permutation, so that a smaller share is contained in every larger one.
-    At least one example is kept. A subset has no `copies`, because a copy in the full train split may not be in the
-    share.
+    A seeded permutation of the train examples is drawn, and its first examples are kept. A larger share therefore
+    contains all examples of a smaller share. At least one example is kept, and the examples keep their order.
+
+    A subset has no attribute `copies`, because examples of test that are copied in the full train split may not be
+    copied in the share.
 
     Args:
         source: The full source.
-        share: Share of the train examples, in (0, 1]; InputError otherwise.
+        share: Share of the train examples to keep, in (0, 1]. Other values raise an InputError.
         seed: Seed of the permutation.
     """
 
     def __init__(self, source: Source, share: float, seed: int = 0) -> None:
         if not 0 < share <= 1:
-            raise InputError(f"share={share}: a share of the training examples, above 0 and at most 1, is expected")
+            raise InputError(f"share={share}: give a share of the training examples, above 0 and at most 1")
         self.name = name_of(source)
         self.full: Any = source
         self._share, self._seed = share, seed
 
     def split(self, name: SplitName) -> Sequence[Example]:
-        """Return the examples of one split. Train examples keep the names they have in the full source."""
+        """Return the examples of one split. Train examples have the same names as in the full source."""
         examples = open_split(self.full, name)
         if name != "train":
             return examples
         count = max(1, round(self._share * len(examples)))
-        # NumPy guarantees the stream of RandomState for all versions.
+        # NumPy guarantees that RandomState draws the same numbers in all versions.
         rows = sorted(RandomState(self._seed).permutation(len(examples))[:count].tolist())
         return Examples(
             rows, examples.__getitem__, partial(describe_example, examples), optional_method(examples, "target")
@@ -160,7 +164,7 @@ class Subset:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """All labels of the full source. A small share may lack some."""
+        """All labels of the full source. Some labels may have no examples in a small share."""
         return self.full.labels
 
     @property
@@ -170,19 +174,19 @@ class Subset:
 
     @property
     def dropped(self) -> dict[str, int] | None:
-        """The numbers of examples that the full source left out."""
+        """The reasons for which the full source left out examples, with the number of examples for each reason."""
         return getattr(self.full, "dropped", None)
 
     @property
     def sha256(self) -> str | None:
-        """The hash of the full source's hash, the share and the seed; None if the full source has none."""
+        """A hash of the full source's hash, the share and the seed, or None if the full source has no hash."""
         digest = getattr(self.full, "sha256", None)
         return digest and hashlib.sha256(f"{digest} {self._share} {self._seed}".encode()).hexdigest()
 
 
 @final
 class _ExampleView(Sequence[Example]):
-    """A map-style data set whose items are converted to Examples on access. Other attributes are looked up there."""
+    """A view of a map-style data set that converts each item to an Example. Other attributes are the data set's own."""
 
     def __init__(self, items: Split) -> None:
         self._items = items
@@ -195,20 +199,20 @@ class _ExampleView(Sequence[Example]):
     @overload
     def __getitem__(self, index: slice) -> list[Example]: ...
     def __getitem__(self, index: int | slice) -> Example | list[Example]:
-        # A slice of a Hugging Face data set would be a dictionary of lists, so that rows are read one by one.
+        # A slice of a Hugging Face data set would be a dictionary of lists. Therefore rows are read one by one.
         if isinstance(index, slice):
             return [self[row] for row in range(len(self))[index]]
         return example_of(self._items[index])
 
     def __getattr__(self, name: str) -> Any:
-        # While the view is unpickled, `_items` does not exist yet and a lookup would recurse.
+        # While the view is unpickled, `_items` does not exist yet, and looking it up would call this method again.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._items, name)
 
 
 def _functions(read: Any) -> Iterator[Any]:
-    """Yield a callable, or all callables inside a partial."""
+    """Yield the argument if it is a function, or all functions inside it if it is a partial."""
     if isinstance(read, partial):
         for part in (read.func, *read.args, *read.keywords.values()):
             yield from _functions(part)
@@ -217,7 +221,10 @@ def _functions(read: Any) -> Iterator[Any]:
 
 
 def _source_code(function: Any) -> bytes:
-    """Return the file that defines a function or an object's class, because a pickle contains only its name."""
+    """Return the content of the file that defines a function or an object's class.
+
+    A pickle contains only the name of a function, so it does not change if the code changes.
+    """
     definition = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
     try:
         return Path(inspect.getfile(definition)).read_bytes()

@@ -1,4 +1,4 @@
-"""Download and verification of data sets, and the idx file format of MNIST."""
+"""Download of data sets with a check of their hashes, and a reader of MNIST's idx files."""
 
 import math
 import os
@@ -23,16 +23,16 @@ from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
 
 TIMEOUT_SECONDS = 30
-"""Seconds without a response after which a download fails."""
+"""A download fails if the server sends nothing for this number of seconds."""
 
 CHUNK_BYTES = 1 << 16
-"""Bytes per step of the progress bar."""
+"""Number of bytes that are downloaded between two updates of the progress bar."""
 
 IdxArray = NDArray[np.uint8]
 
 
 class RemoteFile(NamedTuple):
-    """The size and hash that a downloaded file must have."""
+    """The expected size and hash of a downloaded file."""
 
     size: int
     """Size in bytes."""
@@ -40,16 +40,16 @@ class RemoteFile(NamedTuple):
 
 
 def ensure_files(name: str, base_url: str, files: Mapping[str, RemoteFile], data: str | Path | None = None) -> Path:
-    """Return the folder of a data set after downloading its missing files into the user's cache.
+    """Return the folder of a data set. Before, download missing files, if the folder is in the user's cache.
 
     Args:
         name: Name of the data set.
-        base_url: Address to which a file's name is appended.
-        files: The expected size and hash of each file, by name.
-        data: Folder that the user gave. Nothing is downloaded into it, nor into a folder given by `--data`.
+        base_url: Start of the files' addresses. A file's address is `base_url` followed by the file's name.
+        files: Mapping from each file's name to its expected size and hash.
+        data: Folder that the user gave. Nothing is downloaded into this folder, or into the folder of `--data`.
 
     Raises:
-        InputError: Files are missing and cannot be downloaded. The message names the files and their folder.
+        InputError: Files are missing and cannot be downloaded. The message contains their names and the folder.
     """
     folder = data_folder(name, data)
     if not (missing := [file for file in files if not (folder / file).is_file()]):
@@ -57,7 +57,7 @@ def ensure_files(name: str, base_url: str, files: Mapping[str, RemoteFile], data
     if data is not None or os.environ.get("UNIFIER_DATA"):
         raise InputError(
             f"{folder} has no {', '.join(missing)}: put {'it' if len(missing) == 1 else 'them'} there "
-            f"from {base_url}, or name no data folder to download {name}"
+            f"from {base_url}, or give no data folder, and {name} is downloaded"
         )
     for file in missing:
         try:
@@ -67,7 +67,7 @@ def ensure_files(name: str, base_url: str, files: Mapping[str, RemoteFile], data
                 error.close()
             raise InputError(
                 f"{name} could not be downloaded: {base_url}{file}: {one_line(error)}; "
-                f"put {', '.join(missing)} into {folder}"
+                f"try again, or put {', '.join(missing)} into {folder}"
             ) from error
     return folder
 
@@ -75,11 +75,11 @@ def ensure_files(name: str, base_url: str, files: Mapping[str, RemoteFile], data
 def download(url: str, path: Path, expected: RemoteFile) -> None:
     """Download one file to `path`, with a progress bar if standard error is a terminal.
 
-    The file appears at `path` complete and verified, or not at all. Raises OSError, HTTPException, or ValueError if
-    the content is not the expected one.
+    The file is written to `path` only after its size and hash were checked. Raises OSError or HTTPException if the
+    download fails. Raises ValueError if the size or hash is not the expected one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Without a terminal the bar would still print a line end, which fails on a closed pipe.
+    # If standard error is not a terminal, the bar would still print a line end, and this fails if the pipe is closed.
     disable = not sys.stderr.isatty()
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with (
@@ -97,12 +97,12 @@ def download(url: str, path: Path, expected: RemoteFile) -> None:
                 size += len(chunk)
                 progress.update(task, completed=size)
         if size != expected.size or digest.hexdigest() != expected.sha256:
-            raise ValueError(f"not the expected {expected.size:,} bytes of SHA-256 {expected.sha256[:16]}...")
+            raise ValueError(f"the file does not have {expected.size:,} bytes and SHA-256 {expected.sha256[:16]}...")
         part.replace(path)
 
 
 def require_file(name: str, folder: Path, files: Sequence[str], hint: str) -> None:
-    """Raise InputError with a hint if a folder lacks files of a data set that cannot be downloaded."""
+    """Raise InputError if files are missing in a folder. The message ends with `hint`, the way to get the files."""
     if missing := [file for file in files if not (folder / file).exists()]:
         raise InputError(f"{name}: {folder} has no {', '.join(missing)}; {hint}")
 
@@ -110,36 +110,41 @@ def require_file(name: str, folder: Path, files: Sequence[str], hint: str) -> No
 def read_idx(path: Path) -> IdxArray:
     """Return the array in an idx file of bytes.
 
-    The format is two zero bytes, the type (8 is uint8), the number of axes, their lengths, and the data. Source: the
-    description on the home page of MNIST (LeCun, Cortes, Burges). Raises InputError for other contents.
+    An idx file begins with two zero bytes, the type (8 is uint8) and the number of axes. The length of each axis and
+    the data follow. Source: the description on the home page of MNIST (LeCun, Cortes, Burges). Raises InputError if
+    the file has another format or another size.
     """
     with open_decompressed(path) as file:
         content = file.read()
     if len(content) < 4 or content[:3] != b"\0\0\x08":
-        raise InputError(f"{path} is not an idx file of bytes")
+        raise InputError(f"{path} is not an idx file of bytes: check that it is the right file")
     start = 4 + 4 * content[3]
     shape = [int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4)]
     if len(content) != start + math.prod(shape):
-        raise InputError(f"{path} promises {' x '.join(map(str, shape))} bytes and holds {len(content) - start}")
+        raise InputError(
+            f"{path} should contain {' x '.join(map(str, shape))} bytes of data, but contains {len(content) - start}: "
+            "download the file again"
+        )
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
 def read_idx_pair(images: Path, labels: Path, names: Sequence[str]) -> tuple[IdxArray, list[str]]:
-    """Return pictures (count, H, W) and each picture's label name, from two idx files.
+    """Read two idx files, and return the pictures (count, H, W) and the name of each picture's label.
 
     Args:
-        images: File of the pictures.
-        labels: File of the label numbers.
-        names: Name of each label number.
+        images: File with the pictures.
+        labels: File with the number of each picture's label.
+        names: Names of the labels 0, 1, 2, ...
 
     Raises:
-        InputError: The files do not match, or a label number has no name.
+        InputError: The files have different numbers of examples, or a label number has no name.
     """
     pixels, indices = read_idx(images), read_idx(labels)
     if pixels.ndim != 3 or indices.ndim != 1 or len(pixels) != len(indices):
         raise InputError(
-            f"{images} holds an array {pixels.shape} and {labels} {indices.shape}: they do not fit each other"
+            f"{images} contains an array {pixels.shape}, and {labels} an array {indices.shape}: "
+            "(count, H, W) and (count,) are expected, so check that the two files belong together"
         )
     if indices.size and indices.max() >= len(names):
-        raise InputError(f"{labels} holds label {indices.max()}: there are {len(names)}, from 0")
+        raise InputError(f"{labels} contains label {indices.max()}: labels must be below {len(names)}")
     return pixels, [names[int(index)] for index in indices]

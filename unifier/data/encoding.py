@@ -1,4 +1,4 @@
-"""Encoding of a split: every example is encoded once, in worker processes if that saves time."""
+"""Encoding of a split: every example is encoded once. Worker processes are used if they save time."""
 
 import os
 import sys
@@ -23,16 +23,16 @@ from unifier_tokenizers.errors import one_line
 from unifier_tokenizers.tokens import SUPPORTED_DTYPES, units_error
 
 CHUNK_EXAMPLES, MAX_CHUNK_BYTES = 128, 4 * 2**20
-"""Upper bound of the examples, and approximate bound of the bytes, that a worker process returns in one message."""
+"""Limits of one message from a worker process: the number of examples, and approximately the size in bytes."""
 
 MIN_SECONDS_FOR_WORKERS = 4.0
-"""Expected encoding time in seconds above which worker processes are used. Starting them takes about one second."""
+"""Worker processes are used if encoding would take longer than this, in seconds. Starting them takes about a second."""
 
 UNSIGNED_TO_SIGNED = frozenset({torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64})
-"""Data types without negative numbers. Targets of these types cannot be padded with `IGNORE_INDEX`."""
+"""Data types without negative numbers. Targets of these types cannot be padded, because `IGNORE_INDEX` is negative."""
 
 Arrays = tuple[NDArray[Any], ...]
-"""Values, positions and optionally the target of one example, as worker processes send them."""
+"""NumPy arrays that a worker process sends for one example: its values, its positions and optionally its target."""
 
 ResultT = TypeVar("ResultT")
 
@@ -54,24 +54,24 @@ class EncodedSplit:
             self.add(*example)
 
     def add(self, units: Units, target: Tensor, index: int) -> None:
-        """Append the example with this index in the split."""
+        """Append an example. `index` is its index in the split."""
         self.values.append(units.values)
         self.positions.append(units.positions)
         self.add_target(target, index)
 
     def add_target(self, target: Tensor, index: int) -> None:
-        """Append the target of an example whose units are stored elsewhere.
+        """Append the target of an example without its units.
 
-        Raises InputError for scalar targets mixed with others, and for targets of different lengths whose data type
-        has no padding value.
+        Raises InputError if some targets are scalars and others are not. Also raises InputError if targets differ in
+        length, but their data type has no negative numbers and so no padding value.
         """
         if len(self) and self.scalar_targets != (target.ndim == 0):
-            raise InputError("a target of one number stands beside one of several: encode all alike")
+            raise InputError("some targets are one number, and others are not: encode all targets alike")
         self.scalar_targets, length = target.ndim == 0, target.shape[-1] if target.ndim else 1
         if target.dtype in UNSIGNED_TO_SIGNED and len(self) and length != self._last_length:
             raise InputError(
-                f"targets of {self._last_length} and of {length} {target.dtype} cannot be padded: encode them as "
-                "torch.int64"
+                f"targets of {self._last_length} and of {length} {target.dtype} cannot be padded to equal length: "
+                "encode the targets as torch.int64"
             )
         self._last_length = length
         self.targets.append(target[None] if self.scalar_targets else target)
@@ -90,13 +90,13 @@ class EncodedSplit:
         return Units(self.values[row], self.positions[row])
 
     def target(self, row: int) -> Tensor:
-        """Return the encoded target of the example `indices[row]`: a scalar, or (..., L)."""
+        """Return the encoded target of the example `indices[row]`: a scalar, or a tensor (..., L)."""
         return self.targets[row][0] if self.scalar_targets else self.targets[row]
 
     def lengths(self) -> NDArray[np.int32]:
-        """Return the number of tokens N and the target length L of each example (n, 2).
+        """Return an array (n, 2) with the number of tokens N and the target length L of each of n examples.
 
-        L is 1 for a distribution.
+        L is 1 if the target is a distribution over labels.
         """
         lengths = np.stack([self.values.lengths(), self.targets.lengths()], axis=1)
         if len(self) and self.targets[0].is_floating_point():
@@ -105,7 +105,7 @@ class EncodedSplit:
 
 
 def concat(*splits: EncodedSplit) -> EncodedSplit:
-    """Return the examples of several splits in one, each with its index in its own split."""
+    """Concatenate several splits. Each example keeps the index that it has in its original split."""
     merged = EncodedSplit()
     for split in splits:
         for row, index in enumerate(split.indices.tolist()):
@@ -114,7 +114,7 @@ def concat(*splits: EncodedSplit) -> EncodedSplit:
 
 
 def failure_reason(examples: Sequence[Example], index: int, error: Exception) -> str:
-    """Return the reason why an example could not be encoded, after the example's name."""
+    """Return the example's name, followed by the reason why the example could not be encoded."""
     name = describe_example(examples, index)
     message = one_line(error)
     return message if name in message else f"{name}: {message}"
@@ -135,16 +135,16 @@ def encode_split(
         examples: The split.
         tokenizer: Encodes the inputs.
         head: Encodes the targets.
-        bad_examples: "skip" leaves out examples that cannot be read.
-        num_workers: See `ordered_map`.
+        bad_examples: "skip" leaves out examples that cannot be read. "stop" raises an error.
+        num_workers: Number of worker processes; see `ordered_map`.
         desc: Description of the split in messages, such as "digits, train".
 
     Returns:
         The encoded split, and the reason for each skipped example.
 
     Raises:
-        InputError: An example cannot be read and bad_examples is "stop", examples have different layouts, or no
-            example can be read.
+        InputError: An example cannot be read and bad_examples is "stop". Or no example can be read. Or the examples'
+            tensors have different data types or shapes.
     """
     encoded = EncodedSplit()
     skipped: dict[int, str] = {}
@@ -158,7 +158,7 @@ def encode_split(
 
 
 def encode_units(tokenizer: Tokenizer, example: Example) -> Units:
-    """Return the tokenizer's units of an example. Raises InputError if they break the contract of `Units`."""
+    """Encode an example's input. Raises InputError if the tokenizer returns invalid units; see `Units`."""
     units = tokenizer.encode(example.input)
     if problem := units_error(units):
         raise InputError(f"{type(tokenizer).__name__}.{problem}")
@@ -172,13 +172,13 @@ def ordered_map(
     num_workers: int | None = None,
     desc: str = "examples",
 ) -> Iterator[tuple[Tensor, ...] | str]:
-    """Yield each example's encoded tensors in order, or the reason why the example could not be encoded.
+    """Yield for each example, in order, its encoded tensors or the reason why it could not be encoded.
 
     Args:
         examples: The split.
         encode: Encodes one example.
-        num_workers: Number of worker processes. None starts one per torch thread if the first examples predict a long
-            encoding time.
+        num_workers: Number of worker processes. With None, the time for the first examples is measured. If the other
+            examples would take long, as many processes are started as torch has threads.
         desc: Description of the split for the progress bar.
     """
     encoding = _EncodingDataset(examples, encode)
@@ -192,7 +192,7 @@ def ordered_map(
     expected = (time.perf_counter() - start) * remaining / CHUNK_EXAMPLES
     if num_workers is None:
         num_workers = torch.get_num_threads() if expected > MIN_SECONDS_FOR_WORKERS else 0
-    # Without this variable Hugging Face's tokenizers warn about every fork.
+    # If this variable is not set, Hugging Face's tokenizers print a warning for every new process.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     loader = DataLoader(
         encoding,
@@ -200,8 +200,8 @@ def ordered_map(
         sampler=range(CHUNK_EXAMPLES, len(examples)),
         num_workers=num_workers,
         collate_fn=list,
-        # With its own generator the loader leaves the global one alone. A run that reads cached units then draws the
-        # same random numbers.
+        # Without this argument, the loader would draw from torch's global generator. A run that reads cached units
+        # would then draw other random numbers than a run that encodes.
         generator=torch.Generator(),
     )
     disable = expected < MIN_SECONDS_FOR_WORKERS or not sys.stdout.isatty()
@@ -215,31 +215,31 @@ def yield_readable(
     """Yield (index, result) for each encoded example.
 
     Args:
-        results: A result for each example, or the reason (text) why the example was not encoded.
-        skipped: Receives the reasons by index if bad_examples is "skip".
-        bad_examples: "stop" raises at the first reason.
+        results: For each example, its result, or the reason (str) why the example could not be encoded.
+        skipped: A dictionary. If bad_examples is "skip", the function adds the index and reason of each failed example.
+        bad_examples: "stop" raises an error for the first failed example.
         desc: Description of the split in messages.
 
     Raises:
-        InputError: An example has no result and bad_examples is "stop", or no example has one.
+        InputError: An example failed and bad_examples is "stop", or all examples failed, or there are no examples.
     """
     index = -1
     for index, result in enumerate(results):
         if not isinstance(result, str):
             yield index, result
         elif bad_examples == "stop":
-            raise InputError(f"{desc}: {result} (bad_examples=skip leaves such examples out)")
+            raise InputError(f"{desc}: {result} (bad_examples=skip leaves out such examples)")
         else:
             skipped[index] = result
     if index < 0:
-        raise InputError(f"{desc}: the split is empty")
+        raise InputError(f"{desc}: the split is empty, but at least one example is needed")
     if len(skipped) > index:
         raise InputError(f"{desc}: none of {index + 1} examples can be read; the first is {skipped[0]}")
 
 
 @final
 class _EncodingDataset(Dataset[Arrays | str]):
-    """Map-style data set of encoded examples, or of the reasons why examples could not be encoded."""
+    """Map-style data set. Each item is an encoded example, or the reason why the example could not be encoded."""
 
     def __init__(self, examples: Sequence[Example], encode: Callable[[Example], tuple[Tensor, ...]]) -> None:
         self.examples, self.encode = examples, encode
@@ -252,14 +252,17 @@ class _EncodingDataset(Dataset[Arrays | str]):
 
 
 def _encode_example(tokenizer: Tokenizer, head: Head, example: Example) -> tuple[Tensor, ...]:
-    """Return the values, positions and target of an example. Raises InputError if the target cannot be stored."""
+    """Encode an example: return its values, positions and target.
+
+    Raises InputError if the target has a gradient, or a data type that cannot be stored.
+    """
     units, target = encode_units(tokenizer, example), head.encode(example.target)
     if not isinstance(target, Tensor) or target.requires_grad:  # pyright: ignore[reportUnnecessaryIsInstance]
         kind = "a tensor with a gradient" if isinstance(target, Tensor) else f"a {type(target).__name__}"  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(f"{type(head).__name__}.encode gives {kind}: a tensor without one is expected")
+        raise InputError(f"{type(head).__name__}.encode gives {kind}: a tensor without a gradient is expected")
     if target.dtype not in SUPPORTED_DTYPES:
         raise InputError(
-            f"{type(head).__name__}.encode gives a {target.dtype} target, which cannot be stored: give float32 or int64"
+            f"{type(head).__name__}.encode gives a {target.dtype} target: return a float32 or int64 tensor instead"
         )
     return *units, target
 

@@ -1,4 +1,4 @@
-"""Preparation of a task's data: encoding or loading from the cache, checks of the splits, and a description."""
+"""Preparation of a task's data: encode the splits or load them from the cache, check them, and describe them."""
 
 import hashlib
 import io
@@ -33,19 +33,19 @@ from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer
 
 NUM_CHECKED = 32
-"""Number of examples per split whose targets are read a second time."""
+"""Number of examples per split that are read twice, to check that the targets are equal both times."""
 
 MAX_COMPARED: Mapping[SplitName, int] = {"train": 20_000, "val": 2_000, "test": 2_000}
-"""Maximum number of inputs of each split that are compared for an overlap with train."""
+"""Maximum number of inputs of each split that are compared to find examples of val and test that are also in train."""
 
 COMPARE_SECONDS: Mapping[SplitName, float] = {"train": 0.4, "val": 0.2, "test": 0.2}
-"""Seconds after which no more inputs of a split are read for the comparison."""
+"""Time limit for reading the inputs of a split for this comparison, in seconds."""
 
 
 @final
 @dataclass(frozen=True)
 class EncodedTask:
-    """A task's encoded splits, and the description of its data in result.json."""
+    """The encoded splits of a task, and a description of its data, which is written to result.json."""
 
     splits: Mapping[SplitName, EncodedSplit]
     data: Mapping[str, Any]
@@ -60,12 +60,12 @@ def prepare_task(
         source: The data set.
         tokenizer: Encodes the inputs.
         head: Encodes the targets.
-        bad_examples: "skip" leaves out examples that cannot be encoded.
+        bad_examples: "skip" leaves out examples that cannot be encoded. "stop" raises an error.
         num_workers: Number of worker processes; see `ordered_map`.
 
     Raises:
-        InputError: An example cannot be encoded, splits have different layouts, or a split returns other examples when
-            it is opened again.
+        InputError: An example cannot be encoded. Or the tensors of two splits have different data types or shapes. Or
+            the source returns other examples if a split is opened a second time.
     """
     splits: dict[SplitName, EncodedSplit] = {}
     skipped: dict[str, int] = {}
@@ -82,39 +82,43 @@ def prepare_task(
         _check_layout(desc, splits[split], splits["train"])
         skipped[split] = len(reasons)
         if reasons:
-            print_status(f"{desc}: {len(reasons)} examples skipped, such as {reasons[0]}", sys.stderr)
+            print_status(f"{desc}: {len(reasons)} examples skipped; the first is {reasons[0]}", sys.stderr)
     data = describe_data(source, skipped)
     if copies := data.get("copies"):
-        message = f"{copies} examples of val and test are also in train, byte for byte"
+        message = f"{copies} examples of val and test are copies of train examples, so their scores are too high"
         print_status(f"{name_of(source)}: {message}", sys.stderr)
-    # A source with `copies` has compared its files. An overlap of cached inputs was reported when they were encoded.
+    # A source with `copies` has already compared its files. Cached inputs were compared by the run that encoded them.
     elif getattr(source, "copies", None) is None and (cached is None or cached.is_new):
         warn_of_overlap(source)
     return EncodedTask(splits, data)
 
 
 def warn_of_overlap(source: Source) -> None:
-    """Print a line to standard error if inputs of val or test are also in train.
+    """Print a warning to standard error if inputs of val or test are also in train.
 
-    Inputs are compared by a hash of their content. At most 20,000 inputs of train and 2,000 of val and of test are
-    read, evenly spaced and within `COMPARE_SECONDS`. In larger splits, the counts are lower bounds and a small overlap
-    may not be found. Inputs that cannot be read or pickled are left out. No result depends on this comparison.
+    Inputs are compared by a hash of their content. At most 20,000 inputs of train, 2,000 of val and 2,000 of test are
+    read. They are evenly spaced, and reading stops after `COMPARE_SECONDS`. If a split has more inputs, the warning may
+    report too few copies, or may be missing. Inputs that cannot be read or pickled are left out. The warning does not
+    affect any result.
     """
     hashes = {split: _input_hashes(open_split(source, split), split) for split in SPLITS}
     train = set(hashes["train"])
     counts = {split: sum(digest in train for digest in hashes[split]) for split in SPLITS[1:]}
     if any(counts.values()):
         shares = " and ".join(f"{count:,} of {len(hashes[split]):,} in {split}" for split, count in counts.items())
-        message = f"compared inputs that are also in train: {shares}; scores on such examples are too high"
+        message = f"some of the compared inputs are also in train: {shares}; scores on such examples are too high"
         print_status(f"{name_of(source)}: {message}", sys.stderr)
 
 
 def _input_hashes(examples: Sequence[Example], split: SplitName) -> list[bytes]:
-    """Return the content hashes of the inputs of one split that can be hashed, within its limits."""
+    """Return the hashes of a split's inputs, within the limits of their number and of the time.
+
+    Inputs that cannot be read or pickled are left out.
+    """
     deadline = time.perf_counter() + COMPARE_SECONDS[split]
     rows = np.arange(0, len(examples), max(-(-len(examples) // MAX_COMPARED[split]), 1))
     hashes: list[bytes] = []
-    # In random order, the inputs that are read before the deadline are spread over the whole split.
+    # In random order, the inputs that are read before the time limit come from all parts of the split.
     for row in RandomState(0).permutation(rows):
         try:
             hashes.append(hashlib.blake2b(_pickle(examples[int(row)].input, None), digest_size=16).digest())
@@ -126,37 +130,39 @@ def _input_hashes(examples: Sequence[Example], split: SplitName) -> list[bytes]:
 
 
 def _check_layout(desc: str, encoded: EncodedSplit, train: EncodedSplit) -> None:
-    """Raise InputError if the examples of a split have another data type or shape than those of train."""
+    """Raise InputError if the tensors of a split have a different data type or shape than the tensors of train."""
     for part in ("values", "positions", "targets"):
         layout, expected = (getattr(split, part).layout for split in (encoded, train))
         if layout != expected:
-            raise InputError(f"{desc}: its {part} are {layout}, and those to train on {expected}: encode all alike")
+            raise InputError(
+                f"{desc}: its {part} are {layout}, but the {part} of train are {expected}: encode all splits alike"
+            )
 
 
 def _check_repeatable(source: Source, head: Head, split: SplitName, encoded: EncodedSplit) -> None:
-    """Raise InputError if a source redraws a split at each call.
+    """Raise InputError if a source returns other examples each time a split is opened.
 
-    Predictions would then be scored with the targets of other examples.
+    Otherwise a prediction would be compared with the target of another example.
     """
     reopened = open_split(source, split)
     for row in range(0, len(encoded), max(len(encoded) // NUM_CHECKED, 1)):
         index, target = int(encoded.indices[row]), encoded.target(row)
         if index < len(reopened):
             again = head.encode(target_of(reopened, index))
-            # NaN differs from itself, but is the same target.
+            # NaN is not equal to NaN, but two targets that are NaN count as equal here.
             if target.shape == again.shape and bool(((target == again) | (target != target)).all()):
                 continue
         raise InputError(
-            f'{name_of(source)}: split("{split}") gives other examples when it is asked again; draw them once, or '
-            "by a seed of their own"
+            f'{name_of(source)}: split("{split}") returns other examples at the second call: draw the examples once, '
+            "or draw them with a fixed seed"
         )
 
 
 def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
     """Return a source's name, hash, split sizes and score range, and the number of skipped examples of each split.
 
-    Two counts are added if they are not zero: `dropped`, the examples that the source left out, and `copies`, the
-    held-out examples that are also in train.
+    If the source left out examples, the result also has their numbers as `dropped`. If examples of val and test are
+    also in train, the result also has their number as `copies`.
     """
     sizes = {split: len(open_split(source, split)) for split in SPLITS}
     score_range = score_range_of(source)
@@ -172,7 +178,7 @@ def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
 
 
 def sha256_of(source: Source) -> str:
-    """Return a source's `sha256`, or else the hash of all its examples."""
+    """Return a source's `sha256`. If the source has no `sha256`, compute a hash of all its examples."""
     digest = getattr(source, "sha256", None)
     if digest is not None:
         return str(digest)
@@ -182,15 +188,15 @@ def sha256_of(source: Source) -> str:
         for i in range(len(examples)):
             try:
                 hashed.update(_pickle(*examples[i]))
-            except (ValueError, OSError):  # The example was skipped.
+            except (ValueError, OSError):  # The example cannot be read and was skipped.
                 hashed.update(UNREADABLE_MARK.encode())
     return hashed.hexdigest()
 
 
 def _pickle(raw: Any, target: Any) -> bytes:
-    """Return an example as bytes that are the same in every process.
+    """Return an example as bytes. Equal examples have equal bytes in every process.
 
-    A plain pickle would depend on the order of a set and on the storage of a tensor.
+    The bytes of a plain pickle would depend on the order of a set and on how a tensor is stored.
     """
     file = io.BytesIO()
     _Pickler(file, protocol=5).dump((raw, sorted(target) if isinstance(target, Set) else target))
@@ -199,7 +205,7 @@ def _pickle(raw: Any, target: Any) -> bytes:
 
 @final
 class _Pickler(pickle.Pickler):
-    """Pickler that writes a tensor as its data type, shape and bytes."""
+    """Pickler that writes a tensor as three parts: the data type, the shape and the bytes of the values."""
 
     def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, Tensor):

@@ -1,4 +1,4 @@
-"""Readers of pictures, sounds, tables and archives. A file that cannot be read is an InputError with its name."""
+"""Readers of pictures, sounds, tables and archives. A file that cannot be read raises an InputError with its name."""
 
 import csv
 import hashlib
@@ -26,7 +26,7 @@ from unifier_tokenizers.errors import one_line
 from unifier_tokenizers.image import flatten_alpha
 
 Archive = Mapping[Path, bytes]
-"""Contents of an archive's files, by the archive's path / the name inside."""
+"""Contents of the files in an archive. The key of a file is the archive's path / the file's name in the archive."""
 
 PixelArray = NDArray[np.uint8]
 
@@ -40,19 +40,19 @@ IMAGE_SUFFIXES = frozenset(
 AUDIO_SUFFIXES = frozenset(
     {".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".w64", ".wav", ".wave"}
 )
-"""Suffixes of the files in a folder that are treated as sounds. `read_audio` reads more formats."""
+"""Suffixes of the files that are treated as sounds when a folder is searched. `read_audio` can read more formats."""
 
 UNKNOWN_FRAMES = 2**62
-"""libsndfile returns this number of samples or more for a FLAC file that does not contain its length."""
+"""If a FLAC file does not contain its length, libsndfile returns a number of samples of at least this size."""
 
 MAX_AMPLITUDE = 2.0**31
-"""Largest valid sample. Full scale is 1, or 2^31 for 32-bit integers stored as floats."""
+"""Largest valid sample value. The usual maximum is 1, but some files store 32-bit integers as floats, up to 2^31."""
 
 
 def read_archive(path: Path) -> dict[Path, bytes]:
-    """Return the contents of all files in a .zip or a (compressed) tar archive, by `path` / name in the archive.
+    """Return the contents of all files in a .zip archive or a (compressed) tar archive.
 
-    Raises InputError if the archive cannot be read.
+    The key of a file is `path` / the file's name in the archive. Raises InputError if the archive cannot be read.
     """
     try:
         if path.suffix == ".zip":
@@ -68,13 +68,13 @@ def read_archive(path: Path) -> dict[Path, bytes]:
 
 
 _ARCHIVE_ERRORS = (OSError, EOFError, RuntimeError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error)
-"""Errors that damaged archives raise."""
+"""Errors that Python raises for damaged archives."""
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a UTF-8 text as `LineIndex` splits them.
+    """Return the lines of a UTF-8 text file. The file is split into lines as in `LineIndex`.
 
-    Raises InputError with the file and line of invalid UTF-8.
+    Raises InputError if a line is not valid UTF-8. The message contains the file and the line number.
     """
     texts: list[str] = []
     for number, line in enumerate(LineIndex(open_decompressed(path)), start=1):
@@ -89,9 +89,9 @@ class TableRow(NamedTuple):
     """A row of a CSV table."""
 
     line: int
-    """Line in the file. The header is line 1."""
+    """Line number of the row in the file. The header is line 1."""
     cells: dict[str, str]
-    """Cells by column name."""
+    """Mapping from each column's name to the row's cell in this column."""
 
 
 def read_labels_table(path: Path, columns: Sequence[str], *, tab_separated: bool = False) -> list[TableRow]:
@@ -100,10 +100,10 @@ def read_labels_table(path: Path, columns: Sequence[str], *, tab_separated: bool
     Args:
         path: The file.
         columns: Names of the required columns.
-        tab_separated: Read a TSV file: one row per line, in which quotation marks have no meaning.
+        tab_separated: True for a TSV file. Each line is one row, and quotation marks have no special meaning.
 
     Raises:
-        InputError: A required column is missing, a column occurs twice, or a row is not as wide as the header.
+        InputError: A required column is missing, a column occurs twice, or a row and the header differ in length.
     """
     lines = (line + "\n" for line in read_lines(path))
     options: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tab_separated else {}
@@ -118,27 +118,27 @@ def read_labels_table(path: Path, columns: Sequence[str], *, tab_separated: bool
         for cells in table:
             if None in cells or None in cells.values():
                 raise InputError(
-                    f"{path}, line {table.line_num}: {len(header)} cells are expected, as in the first line"
+                    f"{path}, line {table.line_num}: a row needs {len(header)} cells, as many as the first line has"
                 )
             rows.append(TableRow(table.line_num, cells))
-    except csv.Error as error:  # An unclosed quotation mark turns the rest of the file into one cell.
+    except csv.Error as error:  # If a quotation mark is not closed, the rest of the file becomes one cell.
         raise InputError(f"{path}, line {table.line_num}: {error}") from error
     return rows
 
 
 def read_groups(rows: Sequence[TableRow]) -> list[str] | None:
-    """Return the stripped cells of the column `group`, or None if the table has no such column.
+    """Return the group of each row, or None if the table has no column `group`.
 
-    A row with an empty cell is a group by itself.
+    White space around a group's name is removed. If the cell is empty, the row forms a group by itself.
     """
     if not rows or "group" not in rows[0].cells:
         return None
-    # A stripped cell never begins with a space, so that these names are unique.
+    # An empty cell is replaced by a name that begins with a space. A stripped cell never does, so all names are unique.
     return [row.cells["group"].strip() or f" {row.line}" for row in rows]
 
 
 def parse_number(cell: str, location: str) -> float:
-    """Return a cell as a finite number. Raises InputError with `location`, the cell's file and line."""
+    """Return a cell as a finite number. Raises InputError if that fails, with `location` (the cell's file and line)."""
     try:
         number = float(cell)
     except ValueError:
@@ -149,7 +149,7 @@ def parse_number(cell: str, location: str) -> float:
 
 
 def parse_integer(cell: str, location: str) -> int:
-    """Return a cell as a whole number. Raises InputError with `location`, the cell's file and line."""
+    """Return a cell as an integer. Raises InputError if that fails, with `location` (the cell's file and line)."""
     number = parse_number(cell, location)
     if number != int(number):
         raise InputError(f"{location}: a whole number is expected, not {cell!r}")
@@ -157,37 +157,41 @@ def parse_integer(cell: str, location: str) -> int:
 
 
 def read_image(path: Path, channels: int = 3, archive: Archive | None = None, size: int | None = None) -> PixelArray:
-    """Read a picture, upright by its EXIF orientation, with transparent pixels on white and 16 bits reduced to 8.
+    """Read a picture as pixels with 8 bits per channel.
+
+    The picture is rotated as its EXIF orientation requires. Transparent pixels are drawn on white.
 
     Args:
         path: The file.
         channels: 3 for color, 1 for gray.
-        archive: Archive from which the file is read if it contains `path`.
-        size: Length in pixels to which the longer side is reduced, with antialiasing, if it is longer.
+        archive: An archive. The file is read from this archive if the archive contains `path`.
+        size: Maximum length of the longer side in pixels. A larger picture is reduced, with antialiasing.
 
     Returns:
         uint8 pixels (H, W, channels).
 
     Raises:
-        InputError: The file cannot be read, or its pixels are floats or wider than 16 bits.
+        InputError: The file cannot be read, or its pixels are floats or have more than 16 bits per channel.
     """
     try:
-        # Pillow memory-maps an uncompressed TIFF file, and rotating a mapped picture scrambles it. It cannot map a
-        # stream.
+        # If Pillow opens an uncompressed TIFF file by its path, it memory-maps the file, and a rotation then destroys
+        # the picture. Pillow does not memory-map an open stream.
         with (
             BytesIO(archive[path]) if archive and path in archive else path.open("rb") as stream,
             Image.open(stream) as file,
         ):
             if size is not None:
-                file.draft(None, (2 * size, 2 * size))  # A JPEG is decoded at 1/2, 1/4 or 1/8 if that is enough.
+                file.draft(None, (2 * size, 2 * size))  # A large JPEG is decoded at 1/2, 1/4 or 1/8 of its size.
             file.load()
-            # Invalid EXIF data raise many exception types, and do not affect the pixels.
+            # Invalid EXIF data raise many types of exceptions. The pixels can still be read.
             with suppress(Exception):
                 ImageOps.exif_transpose(file, in_place=True)
             image: Image.Image = file
             if image.mode == "F" or (image.mode == "I" and file.format == "TIFF"):
-                raise InputError(f"pixels of mode {image.mode} have no known range; save it with 8 or 16 bits")
-            # Pillow's own conversion of 16-bit gray keeps only the low byte.
+                raise InputError(
+                    f"pixels of mode {image.mode} have no known range: save the picture with 8 or 16 bits per channel"
+                )
+            # Pillow's own conversion of 16-bit gray to 8 bits is wrong, because it keeps only the low byte.
             if image.mode.startswith("I"):
                 image = _to_eight_bits(image)
             image = flatten_alpha(image, channels)
@@ -207,11 +211,11 @@ _IMAGE_ERRORS = (
     *(OSError, SyntaxError, ValueError, EOFError, RuntimeError, MemoryError),
     *(struct.error, zlib.error, Image.DecompressionBombError),
 )
-"""Errors that Pillow's decoders raise."""
+"""Errors that Pillow raises for damaged pictures."""
 
 
 def _to_eight_bits(image: Image.Image) -> Image.Image:
-    """Convert 16-bit gray to mode L, or to LA if one of its values means transparent."""
+    """Convert a 16-bit gray picture to 8 bits: to mode L, or to mode LA if one gray value means transparent."""
     levels = np.asarray(image).clip(0, 65535)
     gray = Image.fromarray((levels / 257).round().astype(np.uint8))
     if "transparency" in image.info:
@@ -220,7 +224,10 @@ def _to_eight_bits(image: Image.Image) -> Image.Image:
 
 
 def open_audio(path: Path, archive: Archive | None = None) -> soundfile.SoundFile:
-    """Open a sound file, from the archive if it contains `path`. The length of an MP3 is computed from its frames."""
+    """Open a sound file. If the archive contains `path`, the file is read from the archive.
+
+    The length of an MP3 is computed from its frames.
+    """
     content = archive[path] if archive and path in archive else None
     if path.suffix.lower() == ".mp3":
         content = add_mp3_length(path.read_bytes() if content is None else content)
@@ -228,43 +235,43 @@ def open_audio(path: Path, archive: Archive | None = None) -> soundfile.SoundFil
 
 
 _TRUNCATION = re.compile(r"^ *(?:data|SSND) *: *(\d+) \(should be (\d+)\)", re.MULTILINE)
-"""Line in libsndfile's log for a file whose header promises another size."""
+"""Pattern of the line that libsndfile writes to its log if the size in a file's header is wrong."""
 
 _STREAM_SIZE = 0x7FFFF000
-"""A header with this size or more belongs to a stream of unknown length."""
+"""If the size in a header is at least this number of bytes, the file was written as a stream of unknown length."""
 
 
 def read_audio(path: Path, archive: Archive | None = None) -> Audio:
-    """Read a sound at its own sample rate.
+    """Read a sound without changing its sample rate.
 
     Args:
         path: The file.
-        archive: Archive from which the file is read if it contains `path`.
+        archive: An archive. The file is read from this archive if the archive contains `path`.
 
     Returns:
-        float32 samples (samples,) of one channel, or (channels, samples).
+        The sample rate, and float32 samples: (samples,) for one channel, or (channels, samples) for several.
 
     Raises:
-        InputError: The file cannot be read, is empty or truncated, or has samples that are not finite.
+        InputError: The file cannot be read, is empty or truncated, or has a sample that is NaN or too large.
     """
     try:
         with open_audio(path, archive) as file:
             promised, log, rate = file.frames, file.extra_info, file.samplerate
             if promised >= UNKNOWN_FRAMES:
-                raise InputError(f"{path} is a stream without a length: save it as a file")
+                raise InputError(f"{path} is a stream and does not contain its length: save the sound as a file again")
             samples = np.asarray(file.read(dtype="float32", always_2d=True), np.float32)
     except (soundfile.LibsndfileError, OSError, MemoryError) as error:
         reason = one_line(error) if (archive and path in archive) or path.exists() else "no such file"
         raise InputError(f"{path} cannot be read as a sound: {reason}") from error
-    # libsndfile reads the rest of a truncated WAV, AIFF or Ogg file without an error, and only its log shows the loss.
+    # libsndfile raises no error for a truncated WAV, AIFF or Ogg file. Only its log shows that samples are missing.
     sizes = _TRUNCATION.search(log)
     truncated = sizes is not None and int(sizes[1]) < _STREAM_SIZE and int(sizes[2]) < 0.99 * int(sizes[1])
     if truncated or "ended unexpectedly" in log or len(samples) < promised:
-        raise InputError(f"{path} cannot be read as a sound: the file is cut off")
+        raise InputError(f"{path} cannot be read as a sound: the end of the file is missing")
     if not samples.size:
         raise InputError(f"{path} cannot be read as a sound: it has no samples")
     if not -MAX_AMPLITUDE <= samples.min() <= samples.max() <= MAX_AMPLITUDE:
-        raise InputError(f"{path} cannot be read as a sound: it has samples that are NaN or beyond full scale")
+        raise InputError(f"{path} cannot be read as a sound: it has samples that are NaN or above 2^31")
     return Audio(samples[:, 0].copy() if samples.shape[1] == 1 else np.ascontiguousarray(samples.T), rate)
 
 
@@ -272,24 +279,24 @@ _KBITS = {
     True: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
     False: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }
-"""Bit rates of layer III in kbit/s, for MPEG-1 (True) and MPEG-2 (False)."""
+"""Bit rates of MPEG audio layer III in kbit/s, for MPEG-1 (True) and MPEG-2 (False)."""
 
 _RATES = (44100, 48000, 32000)
-"""Sample rates of MPEG-1 in Hz. Those of MPEG-2 are half, and those of MPEG-2.5 a quarter of these."""
+"""Sample rates of MPEG-1 in Hz. MPEG-2 has half of these rates, and MPEG-2.5 has a quarter of these rates."""
 
 _LENGTH_TAGS = (b"Xing", b"Info", b"VBRI")
-"""Tags in a first frame that contains the number of frames."""
+"""Tags of a first frame that contains the number of frames."""
 
 _TRAILING_TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"ID3")
-"""Tags that may follow the last frame."""
+"""Starts of the tags that may follow the last frame."""
 
 
 def add_mp3_length(data: bytes) -> bytes:
-    """Prepend a frame with the number of frames to an MP3 (ISO/IEC 11172-3, section 2.4.1, and 13818-3).
+    """Add a first frame with the number of frames to an MP3 (ISO/IEC 11172-3, section 2.4.1, and 13818-3).
 
-    libsndfile estimates the length from the bit rate of the first frame and reads no further. A sound of varying bit
-    rate would lose its end, and one of a constant rate would seem truncated. Data that contain the number, or whose
-    frames cannot be counted, are returned unchanged.
+    Without this number, libsndfile estimates the length from the bit rate of the first frame. If the bit rate varies,
+    the estimate may be too short, and the end of the sound is lost. If the bit rate is constant, a complete sound may
+    seem truncated. Data that already contain the number, or whose frames cannot be counted, are returned unchanged.
     """
     start = at = _tag_size(data)
     frames = 0
@@ -299,8 +306,8 @@ def add_mp3_length(data: bytes) -> bytes:
     first = data[start : start + 64]
     if not frames or any(tag in first for tag in _LENGTH_TAGS) or (rest and not rest.startswith(_TRAILING_TAGS)):
         return data
-    # The header of the first frame is reused, without a checksum and with the largest bit rate, whose frame has room
-    # for the tag.
+    # The new frame has the header of the first frame, but no checksum. Its bit rate is the largest one, because then
+    # the frame is large enough for the tag.
     header = int.from_bytes(first[:4]) & ~(15 << 12) | 14 << 12 | 1 << 16
     mpeg1, mono = header >> 19 & 3 == 3, header >> 6 & 3 == 3
     side_info = bytes((17 if mono else 32) if mpeg1 else (9 if mono else 17))
@@ -309,14 +316,17 @@ def add_mp3_length(data: bytes) -> bytes:
 
 
 def _tag_size(data: bytes) -> int:
-    """Return the size of a leading ID3v2 tag in bytes, which is stored in four groups of seven bits; 0 without one."""
+    """Return the size in bytes of the ID3v2 tag at the start of an MP3, or 0 if there is no such tag.
+
+    The tag stores its size in four bytes, of which each has seven bits.
+    """
     if data[:3] != b"ID3" or len(data) < 10:
         return 0
     return 10 + sum(byte << shift for byte, shift in zip(data[6:10], (21, 14, 7, 0), strict=True))
 
 
 def _frame_size(data: bytes, at: int) -> int:
-    """Return the size in bytes of the frame that begins at `at`, or 0 if there is no frame."""
+    """Return the size in bytes of the frame that begins at offset `at`, or 0 if no frame begins there."""
     header = int.from_bytes(data[at : at + 4])
     version, layer, kbits, rate = header >> 19 & 3, header >> 17 & 3, header >> 12 & 15, header >> 10 & 3
     if header >> 21 != 0x7FF or version == 1 or layer != 1 or kbits in (0, 15) or rate == 3:
@@ -330,8 +340,8 @@ def hash_each(files: Mapping[str, Path], *, unreadable: str | None = None) -> di
     """Return the SHA-256 of each file's contents.
 
     Args:
-        files: Files by name.
-        unreadable: Hash of a file that cannot be read. With None such a file raises InputError.
+        files: Mapping from names to files. The result has the same keys.
+        unreadable: Value to use for a file that cannot be read. With None, such a file raises an InputError.
     """
     hashes: dict[str, str] = {}
     for name, path in files.items():
@@ -346,11 +356,14 @@ def hash_each(files: Mapping[str, Path], *, unreadable: str | None = None) -> di
 
 
 def hash_all(hashes: Mapping[str, str]) -> str:
-    """Return one SHA-256 of names and content hashes in the given order. It does not depend on the folder."""
+    """Return one SHA-256 of the names and content hashes of files, in the given order.
+
+    The result does not depend on the folder of the files.
+    """
     lines = "".join(f"{digest}  {name}\n" for name, digest in hashes.items())
     return hashlib.sha256(lines.encode(errors="surrogateescape")).hexdigest()
 
 
 def hash_files(files: Mapping[str, Path]) -> str:
-    """Return `hash_all` of files by name. Raises InputError if a file cannot be read."""
+    """Return one SHA-256 of the names and contents of files. Raises InputError if a file cannot be read."""
     return hash_all(hash_each(files))

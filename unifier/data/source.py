@@ -1,4 +1,4 @@
-"""The contract of a data set: the splits train, val and test, made of examples with an input and a target."""
+"""The contract of a data set: it has the splits train, val and test. An example has an input and a target."""
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -14,33 +14,33 @@ SplitName = Literal["train", "val", "test"]
 SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 
 BadExamples = Literal["stop", "skip"]
-"""Policy for an example that cannot be read: raise an error, or leave the example out."""
+"""Policy for an example that cannot be read: "stop" raises an error, and "skip" leaves out the example."""
 
 UNREADABLE_MARK = "unreadable"
-"""Hash of a file that cannot be read, so that a set with such a file still has a hash; `bad_examples` decides later
-whether the file is an error."""
+"""Value used as the hash of a file that cannot be read. A data set with such a file therefore still has a hash.
+`bad_examples` decides later if the file causes an error."""
 
 NO_SCORE_RANGE = "no reference is known"
-"""Origin of a score range without a reference."""
+"""The `origin` of a score range that has no reference score."""
 
 
 class Example(NamedTuple):
     """One raw example, before a tokenizer or head encodes it."""
 
     input: Any
-    """Input of the task's tokenizer: a text, a picture, an `Audio`, or a dictionary of inputs for a mixture."""
+    """Input for the task's tokenizer: a text, a picture, an `Audio`, or a dictionary of inputs for a mixture."""
     target: Any
-    """Target of the task's head: a text, a label, a list of tags."""
+    """Target for the task's head, such as a text, a label or a list of tags."""
 
 
 def example_of(item: object) -> Example:
-    """Return an item of a map-style data set as an `Example`.
+    """Convert an item of a map-style data set to an `Example`.
 
     Args:
         item: An `Example`, a pair (input, target), or a mapping with the keys "input" and "target".
 
     Raises:
-        InputError: The item has another form.
+        InputError: The item has another type.
     """
     if isinstance(item, Example):
         return item
@@ -48,15 +48,20 @@ def example_of(item: object) -> Example:
         if "input" in item and "target" in item:
             return Example(item["input"], item["target"])
         keys = ", ".join(map(repr, item))
-        raise InputError(f"a row with 'input' and 'target' is expected, not {keys}: rename them (rename_columns)")
+        raise InputError(
+            f"a row with 'input' and 'target' is expected, not {keys}: rename the columns, for example with "
+            "rename_columns of Hugging Face"
+        )
     if isinstance(item, tuple | list) and len(item) == 2:
         return Example(*item)
     kind = f"{type(item).__name__}{f' of {len(item)}' if isinstance(item, tuple | list) else ''}"
-    raise InputError(f"an Example(input, target), a pair, or a row with those keys is expected, not a {kind}")
+    raise InputError(
+        f"an Example(input, target), a pair, or a row with the keys 'input' and 'target' is expected, not a {kind}"
+    )
 
 
 class Split(Protocol):
-    """A map-style data set whose items `example_of` accepts. It needs no support for slices."""
+    """A map-style data set. `example_of` must accept its items. Slices are not needed."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> object: ...
@@ -65,33 +70,34 @@ class Split(Protocol):
 @final
 @dataclass(frozen=True)
 class ScoreRange:
-    """The chance and reference scores of a data set, by which scores are normalized.
+    """The chance score and the reference score of a data set. Scores are normalized with them.
 
-    A normalized score is (score - chance) / (reference - chance), so that several data sets can share an axis. Raises
-    InputError if the reference is not above chance.
+    A normalized score is (score - chance) / (reference - chance). Normalized scores of several data sets can be drawn
+    on one axis. Raises InputError if the reference is not above chance.
     """
 
     metric: str
-    """Name of the metric, as the head returns it. Both scores are in its unit."""
+    """Name of the metric, as in the scores of the head. `chance` and `reference` have the unit of this metric."""
     chance: float
-    """Score of guessing."""
+    """Score of a system that guesses."""
     reference: float | None
-    """Score of a known system, or of a perfect one if that is known. None leaves the set off the shared axis."""
+    """Score of a known system, or the best possible score if it is known. If None, scores are not normalized."""
     origin: str
-    """Name of the reference system, its conditions and the source of the number."""
+    """Name of the reference system, its conditions, and the paper or page with its score."""
 
     def __post_init__(self) -> None:
         if self.reference is not None and not self.reference > self.chance:
             raise InputError(
                 f"chance={self.chance:g}, reference={self.reference:g}: the reference of {self.metric} must be above "
-                "chance, since higher is better: negate an error metric, as the head does"
+                "chance, because higher scores are better: negate the values of an error metric, as the head does"
             )
 
 
 def accuracy_range(labels: Sequence[str], reference: float | None, origin: str) -> ScoreRange:
-    """Return the score range of a classification set, in percent.
+    """Return the score range of a classification data set, in percent.
 
-    Chance is the accuracy of guessing every class equally often. It does not depend on the balance of the set.
+    Chance is the expected accuracy if each class is guessed with equal probability. It depends only on the number of
+    classes.
     """
     return ScoreRange("accuracy", 100 / len(labels), reference, origin)
 
@@ -100,21 +106,22 @@ def accuracy_range(labels: Sequence[str], reference: float | None, origin: str) 
 class Source(Protocol):
     """A data set with the splits "train", "val" and "test".
 
-    Any map-style data set can be a split, also one of torch or Hugging Face. A split needs a length and integer
-    indexing. Its items are Examples, pairs, or rows with "input" and "target"; `open_split` reads them as Examples.
+    Any map-style data set can be a split, for example a data set of torch or Hugging Face. A split needs a length and
+    indexing by integers. Its items are Examples, pairs (input, target), or rows with the keys "input" and "target".
+    `open_split` converts the items to Examples.
 
     A split may also have these methods:
 
     - `example_id(index)` returns an example's name for error messages, such as "train.en, line 12".
-    - `target(index)` returns an example's target without reading its input.
+    - `target(index)` returns an example's target without reading the input.
 
     A source may also have these attributes:
 
-    - `name`, used in messages and results. Without it `name_of` uses the class name.
-    - `score_range`, a `ScoreRange`.
-    - `folds`, the numbers of its cross-validation folds, such as (1, 2, 3).
-    - `seconds`, the length of its sounds, if all have the same length.
-    - `sha256`, a hash of all files that its examples are read from.
+    - `name` is used in messages and results. The default is the name of the class.
+    - `score_range` is a `ScoreRange`.
+    - `folds` has the numbers of the cross-validation folds, such as (1, 2, 3).
+    - `seconds` is the length of the sounds in seconds, if all sounds have the same length.
+    - `sha256` is a hash of all files that the examples are read from.
     """
 
     def split(self, name: SplitName) -> Split:
@@ -123,7 +130,7 @@ class Source(Protocol):
 
 
 class LabeledSource(Source, Protocol):
-    """A data set of Examples whose targets are labels or tuples of labels."""
+    """A data set of Examples. Each target is a label or a tuple of labels."""
 
     name: str
 
@@ -131,17 +138,20 @@ class LabeledSource(Source, Protocol):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """All labels, in the order of the head's classes."""
+        """All labels. Class i of the head is label i."""
         ...
 
 
 def name_of(source: Source) -> str:
-    """Return the source's `name`, else its own name if it is a class or a module, else the name of its class."""
+    """Return the source's `name`. If it has none, return the `__name__` of the source or of its class."""
     return getattr(source, "name", None) or getattr(source, "__name__", type(source).__name__)
 
 
 def score_range_of(source: Source) -> ScoreRange | None:
-    """Return the source's `score_range`, or None if it has none. Raises InputError if it is not a ScoreRange."""
+    """Return the source's `score_range`, or None if the source has no such attribute.
+
+    Raises InputError if the attribute is not a `ScoreRange`.
+    """
     score_range = getattr(source, "score_range", None)
     if score_range is not None and not isinstance(score_range, ScoreRange):
         expected = "give it as unifier.ScoreRange(metric, chance, reference, origin)"
@@ -150,13 +160,13 @@ def score_range_of(source: Source) -> ScoreRange | None:
 
 
 def describe_example(examples: Sequence[Example], index: int) -> str:
-    """Return an example's name for an error message: its file and line if the split has `example_id`."""
+    """Return an example's name for an error message, such as its file and line. By default the name is its number."""
     example_id = optional_method(examples, "example_id")
     return example_id(index) if example_id else f"example {index}"
 
 
 def target_of(examples: Sequence[Example], index: int) -> Any:
-    """Return an example's target, without reading the input if the split has a method for that."""
+    """Return an example's target. The input is read only if the split has no method `target`."""
     target = optional_method(examples, "target")
     return target(index) if target else examples[index].target
 
@@ -164,7 +174,8 @@ def target_of(examples: Sequence[Example], index: int) -> Any:
 def optional_method(examples: Sequence[Example], name: str) -> Callable[[int], Any] | None:
     """Return a split's optional method, or None if it has no such method.
 
-    An attribute that cannot be called is ignored, because a data set may store all its targets as `target`.
+    An attribute with this name that is not a method is ignored. For example, a data set may store its targets in an
+    attribute `target`.
     """
     method = getattr(examples, name, None)
     return method if callable(method) else None
@@ -173,12 +184,12 @@ def optional_method(examples: Sequence[Example], name: str) -> Callable[[int], A
 def readable_examples(
     examples: Split, *, bad_examples: BadExamples = "stop", max_examples: int | None = None
 ) -> Iterator[Example]:
-    """Yield examples from which a vocabulary or a mean is computed.
+    """Yield the examples of a split, for example to compute a vocabulary or a mean.
 
     Args:
         examples: The split to read.
-        bad_examples: "skip" leaves out examples that cannot be read.
-        max_examples: Upper bound of the number of examples, which are evenly spaced; None reads all.
+        bad_examples: "skip" leaves out examples that cannot be read. "stop" raises an error.
+        max_examples: Maximum number of examples, which are evenly spaced in the split. None means all examples.
 
     Raises:
         InputError: An example cannot be read and bad_examples is "stop".
@@ -189,7 +200,7 @@ def readable_examples(
             yield example_of(examples[index])
         except (ValueError, OSError) as error:
             if bad_examples == "stop":
-                raise InputError(f"{error} (bad_examples=skip leaves such examples out)") from error
+                raise InputError(f"{error} (bad_examples=skip leaves out such examples)") from error
 
 
 def data_folder(name: str, data: str | Path | None = None) -> Path:
@@ -197,26 +208,29 @@ def data_folder(name: str, data: str | Path | None = None) -> Path:
 
     Args:
         name: Name of the data set and of its folder.
-        data: The folder itself, if the user gave one. Otherwise the folder is `$UNIFIER_DATA/name` (set by `--data`)
-            or, without that variable, a folder in the user's cache, where downloads are stored.
+        data: The folder that the user gave, which is returned unchanged. With None, the folder is
+            `$UNIFIER_DATA/name`; the option `--data` sets this variable. If the variable is not set, the folder is in
+            the user's cache, and missing files are downloaded there.
 
     Raises:
-        InputError: `$UNIFIER_DATA` does not exist, or it is not set and the user has no home folder.
+        InputError: The folder `$UNIFIER_DATA` does not exist, or it is not set and the user has no home folder.
     """
     if data is not None:
         return Path(data)
     if root := os.environ.get("UNIFIER_DATA"):
         if not Path(root).is_dir():
-            raise InputError(f"--data {root}: no such folder")
+            raise InputError(f"--data {root}: this folder does not exist; give the folder that contains the data sets")
         return Path(root) / name
     if (cache := user_cache()) is None:
-        raise InputError(f"{name}: there is no home folder to store data in; give --data, or set XDG_CACHE_HOME")
+        raise InputError(
+            f"{name}: no data folder is given, and there is no home folder: give --data, or set XDG_CACHE_HOME"
+        )
     return cache / name
 
 
 @contextmanager
 def use_data_folder(data: str | Path | None) -> Generator[None]:
-    """Read all data sets from the folder `data` inside this block, also in worker processes. None changes nothing."""
+    """Set the folder of all data sets while the block runs, also for worker processes. None changes nothing."""
     before = os.environ.get("UNIFIER_DATA")
     if data is not None:
         os.environ["UNIFIER_DATA"] = str(Path(data).resolve())
@@ -230,7 +244,7 @@ def use_data_folder(data: str | Path | None) -> Generator[None]:
 
 
 def user_cache() -> Path | None:
-    """Return this program's folder in the user's cache, or None if the user has no home, as in some containers."""
+    """Return unifier's folder in the user's cache, or None if the user has no home folder, as in some containers."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unifier"
     except RuntimeError:

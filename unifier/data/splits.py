@@ -1,4 +1,4 @@
-"""Assignment of examples to train, val and test: stratified, by folds, or with groups kept in one split."""
+"""Assignment of examples to train, val and test: by a stratified draw, by folds, or by groups of examples."""
 
 import warnings
 from collections import Counter, defaultdict
@@ -16,11 +16,11 @@ from unifier_tokenizers.errors import check_choice
 ItemT = TypeVar("ItemT")
 
 HELD_OUT_ONE_IN = 10
-"""Default number of examples of which one is held out for each split."""
+"""By default, one example in this many goes to each held-out split."""
 
 
 def select_part(entries: Sequence[ItemT], parts: Sequence[SplitName], name: SplitName) -> list[ItemT]:
-    """Return the entries whose part is the split `name`, in their order."""
+    """Return the entries of one split in their order. `parts` has the split of each entry."""
     check_choice("split", name, SPLITS)
     return list(compress(entries, (part == name for part in parts)))
 
@@ -35,16 +35,16 @@ def hold_out(
 ) -> list[SplitName]:
     """Assign each example to a split by a stratified draw with a fixed seed.
 
-    Every held-out part gets its share of every label, and at least one example of it. A label with too few examples
-    for that stays in train.
+    Every held-out split gets its share of the examples of every label, and at least one example. If a label has too
+    few examples, all its examples are in train.
 
     Args:
         name: Name of the data in error messages.
         labels: The label of each example.
-        parts: The splits to hold out. All other examples are in train.
-        groups: The group of each example. A group stays in one split, the shares are as close as complete groups
-            allow, and train has examples of every label.
-        one_in: Each part gets one of this number of examples.
+        parts: The splits to hold out. All remaining examples are in train.
+        groups: The group of each example. All examples of a group are in the same split, so the shares are only
+            approximate. Train has examples of every label.
+        one_in: One example in this many goes to each held-out split.
 
     Returns:
         The split of each example.
@@ -54,16 +54,16 @@ def hold_out(
     """
     splits = _by_label(labels, parts, one_in) if groups is None else _by_group(labels, groups, parts, one_in)
     if len(set(splits)) <= len(parts):
-        unit = "examples of one class" if groups is None else "groups that share their classes with others"
+        unit = "examples of one class" if groups is None else "groups with examples of the same classes"
         raise InputError(too_few_message(name, parts, unit))
     return splits
 
 
 def too_few_message(name: str, parts: Sequence[SplitName], unit: str) -> str:
-    """Return the error message for data with too few of the `unit` to hold out the parts."""
+    """Return the error message for data with too few examples or groups (`unit`) to hold out the splits `parts`."""
     return (
-        f"{name}: too few examples to hold out {' and '.join(parts)}; "
-        f"at least {len(parts) + 1} {unit} are needed, or splits of your own"
+        f"{name}: too few examples to hold out {' and '.join(parts)}: "
+        f"give at least {len(parts) + 1} {unit}, or define the splits yourself"
     )
 
 
@@ -75,20 +75,20 @@ def hold_out_rows(
     max_rows: int | None = None,
     unique: NDArray[np.bool_] | None = None,
 ) -> dict[SplitName, NDArray[np.int32]]:
-    """Draw the rows of each split, as `hold_out` does for examples of one label, with a few bytes per example.
+    """Draw the rows of each split at random with a fixed seed, in a few bytes of memory per example.
 
     Args:
         name: Name of the data in error messages.
         count: Number of examples.
-        parts: The splits to hold out. All other rows are in train.
-        max_rows: Upper bound of the rows drawn for each part.
-        unique: True for rows that occur once (count,). If given, only these rows are drawn.
+        parts: The splits to hold out. All remaining rows are in train.
+        max_rows: Maximum number of rows of each held-out split.
+        unique: True for each row that occurs only once (count,). If given, only these rows are held out.
 
     Returns:
         The rows of each split in ascending order.
 
     Raises:
-        InputError: There are too few examples, or too few that occur once.
+        InputError: There are too few examples, or too few examples that occur only once.
     """
     if count <= len(parts):
         raise InputError(too_few_message(name, parts, "examples"))
@@ -99,8 +99,8 @@ def hold_out_rows(
         size = min(size, len(drawn) // len(parts))
         if not size:
             raise InputError(
-                f"{name}: only {len(drawn):,} examples occur once, too few to hold out {' and '.join(parts)} without "
-                "a copy in train; give duplicates=drop, or splits of your own"
+                f"{name}: only {len(drawn):,} examples occur once, which is too few to hold out {' and '.join(parts)} "
+                "without copies in train: give duplicates=drop, or define the splits yourself"
             )
     stays, rows = np.ones(count, np.bool_), dict[SplitName, NDArray[np.int32]]()
     for k, part in enumerate(parts):
@@ -118,25 +118,26 @@ def rotate_folds(
     unit: str = "group",
     labels: Sequence[str] | None = None,
 ) -> list[SplitName]:
-    """Assign each example to a split by its fold: one fold is test, the next one is val, the others are train.
+    """Assign each example to a split by its fold: one fold is test, the next fold is val, the other folds are train.
 
     Args:
         name: Name of the data in error messages.
         folds: The fold of each example.
-        test: The test fold; None is the first.
+        test: The test fold. None means the first fold.
         groups: The group of each example. No group may be in two folds.
-        unit: The word for a group in error messages.
+        unit: The word for a group in error messages, such as "artist".
         labels: The label of each example. Train must have examples of every label.
 
     Raises:
-        InputError: There is no such fold, there are fewer than three, a group is in two folds, or train lacks a label.
+        InputError: The test fold does not exist, there are fewer than three folds, a group is in two folds, or train
+            has no example of a label.
     """
     if groups is not None:
         check_no_leak(f"{name}: {unit}", groups, [f"fold {fold}" for fold in folds])
     numbers = sorted(set(folds))
     test = check_choice("fold", numbers[0] if test is None else test, numbers)
     if len(numbers) < len(SPLITS):
-        raise InputError(f"{name} has {len(numbers)} folds: train, val and test take at least three")
+        raise InputError(f"{name} has {len(numbers)} folds, but train, val and test need at least three folds")
     val = numbers[(numbers.index(test) + 1) % len(numbers)]
     splits: dict[int, SplitName] = {test: "test", val: "val"}
     parts: list[SplitName] = [splits.get(fold, "train") for fold in folds]
@@ -152,33 +153,41 @@ def count_copies(contents: Sequence[str], parts: Sequence[SplitName]) -> int:
 
 
 def check_no_leak(name: str, groups: Sequence[str], parts: Sequence[str]) -> None:
-    """Raise InputError if a group is in two parts, because a test score on seen groups is too high."""
+    """Raise InputError if a group is in two parts. Test scores would be too high if test and train shared a group."""
     part_of: dict[str, str] = {}
     for group, part in zip(groups, parts, strict=True):
         if part_of.setdefault(group, part) != part:
-            raise InputError(f"{name} {group!r} is in {part_of[group]} and in {part}: it may be in one only")
+            raise InputError(
+                f"{name} {group!r} is in {part_of[group]} and in {part}: put all its examples into one of the two"
+            )
 
 
 def check_trained_labels(name: str, labels: Sequence[str], parts: Sequence[SplitName]) -> None:
-    """Raise InputError if val or test have labels that train lacks."""
+    """Raise InputError if val or test have examples of a label, but train has no example of this label."""
     trained = set(select_part(labels, parts, "train"))
     missing = sorted(set(labels) - trained)
     if trained and missing:
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        raise InputError(f"{name}: train has no examples of {', '.join(missing[:5])}{more}, which val or test have")
+        raise InputError(
+            f"{name}: train has no examples of {', '.join(missing[:5])}{more}, but val or test have: add examples to "
+            "train, or remove them from val and test"
+        )
 
 
 def _by_label(labels: Sequence[str], parts: Sequence[SplitName], one_in: int) -> list[SplitName]:
-    """Draw each part's share of the examples of every label."""
+    """Draw the examples of each held-out split, separately for every label."""
     members: defaultdict[str, list[int]] = defaultdict(list)
     for index, label in enumerate(labels):
         members[label].append(index)
-    # NumPy guarantees the stream of RandomState for all future versions, but not those of its newer generators.
+    # NumPy guarantees that RandomState draws the same numbers in all versions. Newer generators have no such guarantee.
     random = np.random.RandomState(0)
     splits: list[SplitName] = ["train"] * len(labels)
     rare = sum(len(indices) <= len(parts) for indices in members.values())
     if 2 * rare > len(members) > rare:
-        warnings.warn(f"{rare} of {len(members)} classes are too small to be in {' and '.join(parts)}", stacklevel=4)
+        warnings.warn(
+            f"{rare} of {len(members)} classes have too few examples for {' and '.join(parts)}, and stay in train",
+            stacklevel=4,
+        )
     for label in sorted(members):
         size = max(1, round(len(members[label]) / one_in)) if len(members[label]) > len(parts) else 0
         drawn = random.permutation(members[label])
@@ -189,14 +198,14 @@ def _by_label(labels: Sequence[str], parts: Sequence[SplitName], one_in: int) ->
 
 
 def _by_group(labels: Sequence[str], groups: Sequence[str], parts: Sequence[SplitName], one_in: int) -> list[SplitName]:
-    """Draw complete groups until train has examples of every label."""
+    """Draw complete groups for each held-out split. Repeat the draw until train has examples of every label."""
     staying = set[str]()
     while True:
         splits = _draw_groups(labels, groups, staying, parts, one_in)
         missing = set(labels) - set(select_part(labels, splits, "train"))
         if not missing:
             return splits
-        # One group of each missing label stays in train in the next draw.
+        # In the next draw, one group of each missing label must stay in train.
         last = {label: group for label, group in zip(labels, groups, strict=True) if label in missing}
         staying |= set(last.values())
 
@@ -204,20 +213,20 @@ def _by_group(labels: Sequence[str], groups: Sequence[str], parts: Sequence[Spli
 def _draw_groups(
     labels: Sequence[str], groups: Sequence[str], staying: set[str], parts: Sequence[SplitName], one_in: int
 ) -> list[SplitName]:
-    """Draw the parts from all groups that are not `staying` in train."""
+    """Draw the groups of each held-out split. The groups in `staying` remain in train."""
     splits: list[SplitName] = ["train"] * len(labels)
     free = [index for index, group in enumerate(groups) if group not in staying]
     free_labels, free_groups = [labels[index] for index in free], [groups[index] for index in free]
     folds = min(one_in, len(set(free_groups)), max(Counter(free_labels).values(), default=0))
     if folds <= len(parts):
         return splits
-    # The import takes 20 MB, which only data with groups need.
+    # scikit-learn takes 20 MB of memory, so it is imported only for data with groups.
     from sklearn.model_selection import StratifiedGroupKFold
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # It warns about labels that are rarer than folds.
+        warnings.simplefilter("ignore", UserWarning)  # scikit-learn warns if a label has fewer examples than folds.
         draw = StratifiedGroupKFold(folds, shuffle=True, random_state=0)
-        # Some folds may be far larger than others, because the largest groups are assigned first.
+        # Folds may differ much in size. The folds that are closest to the wanted size are held out.
         aim = len(labels) / one_in
         drawn = sorted(
             (held_out for _, held_out in draw.split(free_labels, free_labels, free_groups)),

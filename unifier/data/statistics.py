@@ -1,4 +1,4 @@
-"""Typical and largest sizes of a data set's examples, equal for all folds of a cross-validation."""
+"""Typical and largest sizes of a data set's examples. All folds of a cross-validation have equal results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -14,13 +14,13 @@ from unifier.data.readers import UNKNOWN_FRAMES, open_audio
 from unifier.data.source import SPLITS, Example, Source, SplitName, describe_example
 
 Measure = Callable[[Sequence[Example], int], float]
-"""Function from a split and an example's index to a number; raises ValueError or OSError for an unreadable example."""
+"""Function that measures one example, given a split and an index. It raises ValueError or OSError for bad examples."""
 
 Splits = Mapping[SplitName, Sequence[Example]]
 
 
 class ExampleRef(NamedTuple):
-    """Reference to one example of a source. References sort by name, so their order is the same for all folds."""
+    """Reference to an example of a source. References are sorted by name, so all folds have the same order."""
 
     name: str
     split: SplitName
@@ -28,18 +28,18 @@ class ExampleRef(NamedTuple):
 
 
 def median_side(source: Source, *, max_examples: int = 200) -> float:
-    """Return the median of the pictures' longer sides in pixels; see `median_of`."""
+    """Return the median length of the pictures' longer sides in pixels; see `median_of`."""
     return median_of(source, lambda split, index: max(split[index].input.shape[:2]), max_examples)
 
 
 def median_duration(source: Source, *, max_examples: int = 50) -> float:
-    """Return the median length of the sounds in seconds, read from file headers if possible; see `median_of`."""
+    """Return the median length of the sounds in seconds. Lengths are read from file headers if possible."""
     seconds: float | None = getattr(source, "seconds", None)
     return median_of(source, _duration, max_examples) if seconds is None else seconds
 
 
 def max_duration(source: Source, *, max_files: int = 50) -> float:
-    """Return the length of the longest sound in seconds, among the largest files of all splits.
+    """Return the length of the longest sound in seconds. Only the largest files of all splits are read.
 
     Returns 0 if no file can be read.
     """
@@ -56,8 +56,8 @@ def median_of(source: Source, measure: Measure, max_examples: int) -> float:
 
     Args:
         source: The data set.
-        measure: The measure. Examples that it cannot read are left out.
-        max_examples: Upper bound of the number of examples.
+        measure: Function that measures one example. Examples that cannot be read are left out.
+        max_examples: Maximum number of examples to measure.
 
     Returns:
         The median, or 0 if no example can be read.
@@ -81,7 +81,7 @@ def _list_examples(splits: Splits) -> list[ExampleRef]:
 
 
 def _measure(splits: Splits, measure: Measure, examples: Sequence[ExampleRef]) -> list[float]:
-    """Return the measure of each readable example."""
+    """Measure each example. Examples that cannot be read are left out."""
     values: list[float] = []
     for example in examples:
         try:
@@ -92,7 +92,7 @@ def _measure(splits: Splits, measure: Measure, examples: Sequence[ExampleRef]) -
 
 
 def _file_size(name: str) -> int:
-    """Return a file's size in bytes, or 0 if the name is not that of a file."""
+    """Return the size in bytes of the file with this name, or 0 if it does not exist."""
     try:
         return Path(name).stat().st_size
     except OSError:
@@ -100,8 +100,8 @@ def _file_size(name: str) -> int:
 
 
 def _duration(split: Sequence[Example], index: int) -> float:
-    """Return the length of one sound in seconds, from its file's header or else from its samples."""
-    # A data set may read sounds that are not in a file of their own, such as those of an archive.
+    """Return the length of a sound in seconds, from the header of its file, or else from its samples."""
+    # In some data sets, a sound has no file of its own, for example if all sounds are in one archive.
     with suppress(soundfile.LibsndfileError, OSError), open_audio(Path(describe_example(split, index))) as file:
         if file.frames < UNKNOWN_FRAMES:
             return file.frames / file.samplerate

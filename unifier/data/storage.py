@@ -1,4 +1,4 @@
-"""Disk-backed arrays: `MemmapArray` for rows of one shape, `RaggedArray` for tensors of different lengths."""
+"""Arrays stored in files: `MemmapArray` for rows of equal shape, `RaggedArray` for tensors of different lengths."""
 
 import warnings
 from collections.abc import Sequence
@@ -16,20 +16,20 @@ from unifier_tokenizers import InputError
 
 
 class Crop(NamedTuple):
-    """A crop of each of B tensors (..., n) along n."""
+    """Crops of B tensors (..., n) along the axis n, one crop for each tensor."""
 
     start: Tensor
     """First index of each crop (B,)."""
     length: int
-    """Length of the crops; a tensor that ends earlier has a shorter crop."""
+    """Length of all crops. If a tensor ends earlier, its crop is shorter."""
 
 
 @final
 class RaggedArray:
-    """Tensors (..., n) of different n, concatenated in a file.
+    """Tensors (..., n) with different lengths n, concatenated in a file.
 
-    Only the parts that are read take memory, so that a split may be larger than memory. The axis n comes first in the
-    file. The numbers of one token are then adjacent, and a batch is gathered token by token.
+    Only the parts of the file that are read take memory, so a split may be larger than the memory. The axis n is the
+    first axis in the file. The values of one token are therefore adjacent, and batches can be read token by token.
 
     Args:
         file: The file to write. None is a temporary file that is deleted with this object.
@@ -38,15 +38,15 @@ class RaggedArray:
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
         self._written: tuple[MemmapArray, MemmapArray] | None = None
-        """All tensors along n, and the offset of each tensor followed by the total length."""
+        """Two arrays: all tensors, concatenated along n; and the offset of each tensor, with the total length last."""
         self._view: _View | None = None
 
     @staticmethod
     def from_array(array: NDArray[Any], lengths: Sequence[int] | NDArray[np.int64]) -> "RaggedArray":
-        """Return a view of an array (n, ...) that contains tensors of these lengths one after the other."""
+        """Return a view of an array (n, ...) that contains tensors with the given lengths, one after the other."""
         bounds = np.cumsum([0, *lengths], dtype=np.int64)
         with warnings.catch_warnings():
-            # The warning does not apply, because nothing writes to the tensor.
+            # The warning is unnecessary, because no code writes to the tensor.
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             return RaggedArray._of(_View(torch.from_numpy(array), bounds[:-1], bounds[1:]))
 
@@ -62,9 +62,9 @@ class RaggedArray:
         return ragged
 
     def append(self, tensor: Tensor) -> None:
-        """Append a tensor (..., n). This is not possible after the first read.
+        """Append a tensor (..., n). After the first read, nothing can be appended.
 
-        Raises InputError if the data type or the other axes differ from those of the first tensor.
+        Raises InputError if the tensor and the first tensor differ in data type, or in the length of an axis except n.
         """
         array = tensor.movedim(-1, 0).contiguous().numpy()
         if self._written is None:
@@ -73,15 +73,15 @@ class RaggedArray:
         rows, bounds = self._written
         if (array.dtype, array.shape[1:]) != (rows.dtype, rows.row_shape):
             raise InputError(
-                f"an example of {_layout_name(array.dtype, array.shape[1:])} stands beside one of "
-                f"{_layout_name(rows.dtype, rows.row_shape)}: encode all alike"
+                f"one example has tensors of {_layout_name(array.dtype, array.shape[1:])}, but another example has "
+                f"{_layout_name(rows.dtype, rows.row_shape)}: encode all examples alike"
             )
         rows.append(array)
         bounds.append(np.array([len(rows)]))
 
     @property
     def layout(self) -> str:
-        """The data type and shape that all tensors share, such as "float32 (5, n)"."""
+        """The data type and shape of all tensors, such as "float32 (5, n)"."""
         array = self._read().array.numpy()
         return _layout_name(array.dtype, array.shape[1:])
 
@@ -90,22 +90,22 @@ class RaggedArray:
         return array[starts[index] : ends[index]].movedim(0, -1)
 
     def lengths(self, indices: Sequence[int] | NDArray[np.int64] | slice = slice(None)) -> NDArray[np.int32]:
-        """Return the length n of each tensor at `indices`, by default of all."""
+        """Return the length n of each tensor at `indices`. By default, return the lengths of all tensors."""
         _, starts, ends = self._read()
         return (ends[indices] - starts[indices]).astype(np.int32)
 
     def padded(
         self, indices: Sequence[int] | NDArray[np.int64], pad_value: float, crop: Crop | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return a batch of tensors, padded to the longest.
+        """Return a batch of tensors, padded to the longest tensor of the batch.
 
         Args:
             indices: Indices of the B tensors.
             pad_value: Value of the padding.
-            crop: Crop of each tensor. Only the crops are read.
+            crop: Crop of each tensor. If given, only the crops are read.
 
         Returns:
-            The tensors (B, ..., n) and a mask (B, n), True on entries that are not padding.
+            The tensors (B, ..., n) and a mask (B, n), True for entries that are not padding.
         """
         rows, view = np.asarray(indices), self._read()
         starts, ends = torch.from_numpy(view.starts[rows]), torch.from_numpy(view.ends[rows])
@@ -130,9 +130,9 @@ class RaggedArray:
 
 @final
 class MemmapArray:
-    """Rows (n, ...) that are appended to a file and then read as a memory-mapped array.
+    """Rows (n, ...) that are first appended to a file, and then read as a memory-mapped array.
 
-    Only the pages that are read take memory, and the system can release them.
+    Only the pages of the file that are read take memory, and the operating system can release this memory.
 
     Args:
         dtype: Data type of the rows.
@@ -143,20 +143,20 @@ class MemmapArray:
     def __init__(self, dtype: DTypeLike, row_shape: tuple[int, ...] = (), file: Path | None = None) -> None:
         self.dtype, self.row_shape = np.dtype(dtype), row_shape
         self._rows = 0
-        # `read` closes the file, or else the finalizer does.
+        # If `read` is never called, the finalizer closes the file.
         self._file = TemporaryFile() if file is None else file.open("w+b")  # noqa: SIM115
         finalize(self, self._file.close)
         self._array: NDArray[Any] | None = None
 
     @staticmethod
     def from_array(rows: NDArray[Any]) -> NDArray[Any]:
-        """Return the rows as a memory-mapped array, so that the originals can be freed."""
+        """Copy rows to a memory-mapped array, so the memory of the original rows can be freed."""
         mapped = MemmapArray(rows.dtype, rows.shape[1:])
         mapped.append(rows)
         return mapped.read()
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Append rows (m, ...). This is not possible after the first read."""
+        """Append rows (m, ...). After the first read, nothing can be appended."""
         self._file.write(np.ascontiguousarray(rows, self.dtype).data)
         self._rows += len(rows)
 
@@ -168,7 +168,7 @@ class MemmapArray:
         if self._array is None:
             self._file.flush()
             shape = (self._rows, *self.row_shape)
-            # The mode "r+" avoids torch's warning about read-only arrays. An empty file cannot be mapped.
+            # With the mode "r+", torch prints no warning about read-only arrays. An empty file cannot be memory-mapped.
             mapped = np.memmap(self._file, self.dtype, "r+", shape=shape) if self._rows else np.empty(shape, self.dtype)
             self._file.close()
             self._array = np.asarray(mapped)
@@ -176,10 +176,10 @@ class MemmapArray:
 
 
 class _View(NamedTuple):
-    """Tensors inside one array."""
+    """Tensors that are parts of one array. Tensor i is `array[starts[i] : ends[i]]`, with the axis n first."""
 
     array: Tensor
-    """All tensors along n (n, ...)."""
+    """All tensors, concatenated along the first axis (n, ...)."""
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
 

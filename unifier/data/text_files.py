@@ -1,4 +1,4 @@
-"""Text files: lines read on demand, translation memories (TMX 1.4b), and filters for text pairs."""
+"""Text files: reading single lines, reading translation memories (TMX 1.4b), and finding bad text pairs."""
 
 import gzip
 import os
@@ -22,23 +22,23 @@ from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
 
 INDEX_BLOCK = 1 << 20
-"""Bytes that are searched for line ends at a time."""
+"""Number of bytes that are read at a time to find the ends of lines."""
 
 CODE_ELEMENTS = frozenset({"bpt", "ept", "it", "ph", "ut"})
-"""TMX elements inside a text that contain formatting codes of the program that wrote the file."""
+"""TMX elements with formatting codes. They may occur inside a text, but are not part of the text."""
 
 SPACES = re.compile(r"[ \t\r\n]+")
-"""White space that XML uses for layout. A no-break space is part of the text."""
+"""White space that only formats the XML file. No-break spaces are not included, because they are part of the text."""
 
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
-"""Attribute with the language of a text."""
+"""XML attribute with the language of a text."""
 
 Duplicates = Literal["keep", "drop"]
-"""Policy for a pair of texts that has occurred before."""
+"""Policy for a pair of texts that also occurs earlier in the data: keep the pair or drop the pair."""
 
 
 def open_decompressed(path: Path) -> BinaryIO:
-    """Open a file for random access. A .gz file is decompressed into a temporary file.
+    """Open a file for reading in any order. A .gz file is first decompressed into a temporary file.
 
     Raises InputError if the file is missing or cannot be read.
     """
@@ -59,11 +59,11 @@ def open_decompressed(path: Path) -> BinaryIO:
 
 @final
 class LineIndex:
-    """The lines of a text file as bytes, read from disk on demand.
+    """The lines of a text file, as bytes. A line is read from disk when it is indexed.
 
-    Only a line feed ends a line; a carriage return before it is removed. Other separators may occur inside a sentence,
-    and splitting at them would misalign parallel files. The offsets of the lines take eight bytes per line, in a
-    memory-mapped array.
+    Only a line feed ends a line. A carriage return before the line feed is removed. Other separators of lines in
+    Unicode may occur inside a sentence. If texts were split at these separators, line i of two parallel files would
+    not always match. The offsets of the lines are memory-mapped, with eight bytes per line.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -86,11 +86,11 @@ class LineIndex:
 
     def __getitem__(self, row: int) -> bytes:
         start, following = self._starts[row : row + 2].tolist()
-        # `pread` does not use the file position, which worker processes share.
+        # Worker processes share the position in the open file. `pread` does not use or change this position.
         return os.pread(self._file.fileno(), following - 1 - start, start).removesuffix(b"\r")
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield all lines, several times faster than by index. Only one iteration may run at a time."""
+        """Yield all lines, several times faster than indexing. Only one iteration may run at a time."""
         self._file.seek(int(self._starts[0]))
         for line in self._file:
             yield line.removesuffix(b"\n").removesuffix(b"\r")
@@ -102,26 +102,26 @@ def _ends_with_line_feed(file: BinaryIO, end: int) -> bool:
 
 
 class TranslationMemory(NamedTuple):
-    """The units of a translation memory that have texts in both languages."""
+    """The texts of a translation memory in two languages. Only units with a text in both languages are included."""
 
     source: BinaryIO
     """Source texts, one per line."""
     target: BinaryIO
     """Target texts, one per line."""
     unit_numbers: MemmapArray
-    """Number of each unit in the file, from 1."""
+    """Number of each included unit in the file. The first unit in the file is number 1."""
     num_incomplete: int
-    """Number of units that lack one of the languages."""
+    """Number of units in the file that have no text in one of the languages."""
 
 
 def read_tmx(path: Path, languages: tuple[str, str]) -> TranslationMemory:
-    """Extract the texts of two languages from a .tmx or .tmx.gz file, unit by unit.
+    """Read the texts in two languages from a .tmx or .tmx.gz file, one unit at a time.
 
-    A language includes its variants, so that en matches en-GB. If a unit has several texts in one language, the first
-    one is used.
+    A language includes its variants: for example, en also matches en-GB. If a unit has several texts in one language,
+    the first text is used.
 
     Raises:
-        InputError: The file is not valid XML, or no unit has both languages.
+        InputError: The file is not valid XML, or no unit has texts in both languages.
     """
     unit_numbers, number = MemmapArray(np.int64), 0
     with ExitStack() as stack, open_decompressed(path) as file:
@@ -141,11 +141,14 @@ def read_tmx(path: Path, languages: tuple[str, str]) -> TranslationMemory:
                         source.write(f"{pair[0]}\n".encode())
                         target.write(f"{pair[1]}\n".encode())
                         unit_numbers.append(np.array([number]))
-                    body.clear()  # Otherwise the parsed tree would grow in memory.
+                    body.clear()  # Otherwise the complete XML tree would stay in memory.
         except (ElementTree.ParseError, LookupError, ValueError) as error:  # An unknown encoding is a LookupError.
-            raise InputError(f"{path}: not a translation memory ({error})") from error
+            raise InputError(f"{path}: the file is not a valid translation memory ({error})") from error
         if not len(unit_numbers):
-            raise InputError(f"{path}: none of its {number:,} units has both {' and '.join(languages)}")
+            raise InputError(
+                f"{path}: none of its {number:,} units has texts in both {' and '.join(languages)}: check the setting "
+                "`languages`"
+            )
         stack.pop_all()
     return TranslationMemory(source, target, unit_numbers, number - len(unit_numbers))
 
@@ -156,13 +159,13 @@ def _local_name(element: ElementTree.Element) -> str:
 
 
 def _matches(key: str, language: str) -> bool:
-    """Return True if a unit's language is the given one or a variant of it."""
+    """Return True if a unit's language `key` is the given language, or a variant of the given language."""
     key, language = (name.lower().replace("_", "-") for name in (key, language))
     return key == language or key.startswith(f"{language}-")
 
 
 def _variants(unit: ElementTree.Element) -> list[tuple[str, str]]:
-    """Return the language and text of each variant of a unit."""
+    """Return the language and the text of each translation in a unit."""
     return [
         (variant.get(LANGUAGE) or variant.get("lang") or "", SPACES.sub(" ", "".join(_text_parts(segment))).strip())
         for variant in unit.iter()
@@ -173,7 +176,7 @@ def _variants(unit: ElementTree.Element) -> list[tuple[str, str]]:
 
 
 def _text_parts(element: ElementTree.Element) -> Iterator[str]:
-    """Yield the parts of a text, without formatting codes."""
+    """Yield the parts of a text. Elements with formatting codes are left out."""
     if _local_name(element) not in CODE_ELEMENTS:
         yield element.text or ""
         for inner in element:
@@ -182,7 +185,7 @@ def _text_parts(element: ElementTree.Element) -> Iterator[str]:
 
 
 def length_outliers(pairs: Iterable[tuple[bytes, bytes]], ratio: float) -> NDArray[np.bool_]:
-    """Return True for each pair whose longer text has more than `ratio` times the characters of the shorter."""
+    """Return True for each pair of texts if one text is more than `ratio` times as long as the other, in characters."""
     return np.fromiter((_is_length_outlier(*pair, ratio) for pair in pairs), np.bool_)
 
 
@@ -192,14 +195,15 @@ def _is_length_outlier(source: bytes, target: bytes, ratio: float) -> bool:
 
 
 def duplicate_pairs(pairs: Iterable[tuple[bytes, bytes]], *, first_too: bool = False) -> NDArray[np.bool_]:
-    """Return True for each pair that has occurred before.
+    """Return True for each pair that also occurs earlier.
 
-    Pairs are compared by a 64-bit hash, which takes eight bytes per pair in a memory-mapped array; sorting takes about
-    twenty bytes per pair. Among ten million different pairs, a collision has a probability of 3 in a million.
+    Pairs are compared by a 64-bit hash. The hashes take eight bytes per pair in a memory-mapped array, and sorting them
+    takes about twenty bytes of memory per pair. With ten million different pairs, two different pairs have equal hashes
+    with a probability of 3 in a million.
 
     Args:
         pairs: Source and target of each pair.
-        first_too: Also return True for the first occurrence of a pair that occurs again.
+        first_too: If True, also return True for the first occurrence of a repeated pair.
     """
     hashes = MemmapArray(np.uint64)
     for source, target in pairs:
