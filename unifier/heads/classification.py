@@ -1,4 +1,4 @@
-"""Classification (one label per example), tagging (any number of tags per example), and their token pooling."""
+"""Heads for classification (one label per example) and for tagging (any number of tags per example)."""
 
 import operator
 from collections.abc import Iterable, Sequence
@@ -18,9 +18,10 @@ Pooling = Literal["mean", "cls", "attention"]
 
 @final
 class ClassificationHead(Head):
-    """A linear classifier on the pooled tokens; a prediction is a tensor of C probabilities.
+    """A linear classifier on the pooled tokens.
 
-    A target is a label or its index from 0, as in the datasets of torchvision and Hugging Face.
+    A target is a label or the index of a label, as in the data sets of torchvision and Hugging Face. Indices start at
+    0. A prediction is a tensor of C probabilities.
     """
 
     def __init__(
@@ -35,11 +36,11 @@ class ClassificationHead(Head):
         """Build the head.
 
         Args:
-            labels: The C labels.
-            dim: D, the rows of the tokens.
+            labels: The names of the C classes.
+            dim: D, the number of features of a token.
             pooling: See `TokenPool`.
-            dropout: Dropout before the linear map.
-            label_smoothing: Share of the target that is spread over all labels.
+            dropout: The dropout probability before the linear map.
+            label_smoothing: The share of the target probability that is spread evenly over all labels.
         """
         super().__init__()
         self.labels, self.dim = check_labels(labels), dim
@@ -74,8 +75,8 @@ class ClassificationHead(Head):
         return list(self.logits(tokens).softmax(-1).cpu())
 
     def metrics(self, predictions: Sequence[Tensor], targets: Sequence[str | SupportsIndex]) -> dict[str, float]:
-        """Return accuracy and macro F1 (the mean of the F1 of each class), both in percent."""
-        # This import takes 250 MB and is needed for metrics alone.
+        """Return the accuracy and the macro F1 score (the mean F1 score of the classes), in percent."""
+        # The import takes 250 MB of memory, and only the metrics need it.
         from torchmetrics.functional.classification import multiclass_f1_score
 
         predicted = torch.stack([*predictions]).argmax(-1)
@@ -90,7 +91,10 @@ class ClassificationHead(Head):
 
 @final
 class TaggingHead(Head):
-    """A binary classifier for each of C tags; a target is a collection of tags, a prediction C probabilities."""
+    """A linear classifier on the pooled tokens, with one yes-or-no decision per tag.
+
+    A target is a collection of tags. A prediction is a tensor of C probabilities, one per tag.
+    """
 
     max_score = 1.0
 
@@ -105,7 +109,7 @@ class TaggingHead(Head):
         self.out = nn.Linear(dim, len(self.labels))
 
     def encode(self, target: Iterable[str]) -> Tensor:
-        """Return a multi-hot vector (C,)."""
+        """Return the tags as a multi-hot vector (C,)."""
         if isinstance(target, str) or not isinstance(target, Iterable):
             raise InputError(f"the target {target!r} is not a collection of tags, such as a list")
         multi_hot = torch.zeros(len(self.labels))
@@ -123,16 +127,16 @@ class TaggingHead(Head):
         return functional.binary_cross_entropy_with_logits(self.logits(tokens), target)
 
     def predict(self, tokens: Tokens) -> list[Tensor]:
-        # In float32, the sigmoid of every logit above 17 is 1, and their order would be lost.
+        # In float32, the sigmoid of every logit above 17 is 1, so these logits would lose their order.
         return list(self.logits(tokens).cpu().double().sigmoid())
 
     def metrics(self, predictions: Sequence[Tensor], targets: Sequence[Iterable[str]]) -> dict[str, float]:
-        """Return macro ROC-AUC and mean average precision, both from 0 to 1.
+        """Return the macro ROC-AUC and the mean average precision, from 0 to 1.
 
-        Both are means over the tags that some targets have and others lack. For chance, the first is 0.5, and the
-        second is the share of examples that have the tag.
+        Both metrics are means over the tags that occur in some targets, but not in all targets. At chance level,
+        ROC-AUC is 0.5, and the average precision of a tag is the share of examples with this tag.
         """
-        # This import takes 250 MB and is needed for metrics alone.
+        # The import takes 250 MB of memory, and only the metrics need it.
         from torchmetrics.functional.classification import binary_auroc, binary_average_precision
 
         scores = torch.stack([*predictions])
@@ -145,12 +149,12 @@ class TaggingHead(Head):
         return {"macro_auc": sum(auc) / len(tags), "map": sum(precision) / len(tags)}
 
     def check_targets(self, targets: Iterable[Iterable[str]]) -> None:
-        """Raise InputError if every tag is in all targets or in none, since no metric is defined then."""
+        """Raise InputError if each tag occurs in all targets or in no target, because no metric is then defined."""
         encoded = [self.encode(target) for target in targets]
         if not encoded or not varying_labels(torch.stack(encoded)):
             raise InputError(
-                f"no metric is defined for these {len(encoded)} examples, because no tag is in some but not all of "
-                "them: use more examples, or other splits or folds"
+                f"no metric is defined for these {len(encoded)} examples: at least one tag must occur in some examples "
+                "and not in others; use more examples, or other splits or folds"
             )
 
     def describe(self, prediction: Tensor) -> str:
@@ -159,10 +163,11 @@ class TaggingHead(Head):
 
 @final
 class TokenPool(nn.Module):
-    """Pooling of the real tokens of an example to one vector: their mean, the first one, or a weighted mean.
+    """Layer that pools the real tokens of an example to one vector.
 
-    "cls" takes the first token, which is a class token's. "attention" weights each token by the softmax of a learned
-    linear map (sequence pooling, Hassani et al. 2021, section 3.2).
+    "mean" returns the mean of the tokens. "cls" returns the first token, which belongs to the class token. "attention"
+    returns a weighted mean of the tokens. The weights are the softmax of a learned linear map (sequence pooling,
+    Hassani et al. 2021, section 3.2).
     """
 
     def __init__(self, pooling: Pooling, dim: int) -> None:
@@ -171,7 +176,7 @@ class TokenPool(nn.Module):
         self.score = nn.Linear(dim, 1, bias=False) if pooling == "attention" else None
 
     def forward(self, tokens: Tokens) -> Tensor:
-        """Map Tokens (B, D, N) to (B, D)."""
+        """Map Tokens (B, D, N) to vectors (B, D)."""
         if self.pooling == "cls":
             return tokens.matrix[:, :, 0]
         if self.score is None:
@@ -181,16 +186,16 @@ class TokenPool(nn.Module):
 
 
 def masked_mean(tokens: Tokens) -> Tensor:
-    """Return the mean of the real tokens: Tokens (B, D, N) to (B, D)."""
+    """Return the mean (B, D) of the real tokens of Tokens (B, D, N)."""
     return _weighted_sum(tokens, tokens.mask) / tokens.mask.sum(1, keepdim=True)
 
 
 def varying_labels(targets: Tensor) -> list[int]:
-    """Return the indices of the labels that some of the multi-hot targets (B, C) have and others lack."""
+    """Return the indices of the labels that occur in some of the multi-hot targets (B, C), but not in all."""
     return [c for c, count in enumerate(targets.sum(0).tolist()) if 0 < count < len(targets)]
 
 
 def _weighted_sum(tokens: Tokens, weights: Tensor) -> Tensor:
-    """Return the sum of the tokens with weights (B, N): (B, D)."""
+    """Return the weighted sum (B, D) of the tokens, with weights (B, N)."""
     # A transposed view keeps the memory order of the trunk's output, so the gradients need no copy.
     return (tokens.matrix.mT * weights[..., None].to(tokens.matrix.dtype)).sum(1)

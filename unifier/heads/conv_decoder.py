@@ -16,10 +16,11 @@ from unifier_tokenizers import Dropout, InputError, PositionalEncoding, Tokens, 
 
 @final
 class ConvDecoderHead(AttentiveIncrementalHead):
-    """The decoder of Gehring et al. 2017, sections 3.2 and 3.3: gated convolutions, each with its own attention.
+    """The decoder of Gehring et al. 2017, sections 3.2 and 3.3.
 
-    Three details differ. Layer norms, as in `ConvolutionalTrunk`, and scores scaled by 1 / sqrt(D) bound the sums. No
-    input embeddings are added to the attention's values, because the trunk's residual connections carry them.
+    Each layer consists of a gated convolution and an attention. Three details differ from the paper. Each layer
+    normalizes its input, as in `ConvolutionalTrunk`. The attention scores are scaled by 1 / sqrt(D). The input
+    embeddings are not added to the attention's values, because the trunk's output already contains the embeddings.
     """
 
     def __init__(
@@ -32,7 +33,10 @@ class ConvDecoderHead(AttentiveIncrementalHead):
         dropout: float = 0.0,
         **options: Unpack[TextGenerationOptions],
     ) -> None:
-        """Build the head; `kernel_size` is the number of tokens, the current one included, that a layer sees."""
+        """Build the head.
+
+        Each layer reads `kernel_size` tokens: the current token and the tokens before it.
+        """
         super().__init__(vocabulary, dim, **options)
         check_depth(depth, 1)
         if kernel_size < 1:

@@ -1,4 +1,4 @@
-"""Decoding strategies for a model of the next token: greedy search, beam search and sampling."""
+"""Greedy search, beam search and sampling for models that predict the next token."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,18 +12,18 @@ from unifier_tokenizers import InputError
 from unifier_tokenizers.text import BOS, EOS
 
 TOPK_STRIPE = 64
-"""The number of neighboring scores whose maximum `topk` computes first."""
+"""The number of scores in a stripe. `topk` first computes the maximum of each stripe."""
 
 
 class Decoder(Protocol):
-    """An incremental decoder of R partial texts, which keeps their cached state."""
+    """An incremental decoder of R partial texts, which stores the state of each text."""
 
     def step(self, ids: Tensor) -> Tensor:
-        """Append ids (R,) to the texts and return the log-probabilities (R, V) of the next token."""
+        """Append one id of ids (R,) to each text. Return the log-probabilities (R, V) of the next token."""
         ...
 
     def reorder(self, rows: Tensor) -> None:
-        """Replace the texts by those with indices rows (R',), which may repeat."""
+        """Select the texts with the indices rows (R',). An index may occur several times."""
         ...
 
 
@@ -31,21 +31,21 @@ class Hypothesis(NamedTuple):
     """A finished text and its score."""
 
     ids: list[int]
-    """The tokens, without the begin and end tokens."""
+    """The token ids of the text, without the begin token and the end token."""
     score: float
-    """The log-probability, end token included, divided by length ** penalty (compare Wu et al. 2016, section 7)."""
+    """The log-probability of the text and its end token, divided by length ** penalty (Wu et al. 2016, section 7)."""
 
 
 TokenPicker = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """A function that picks the next token of each row.
 
-It takes log-probabilities (R, V) and the example index of each row (R,). It returns the log-probabilities (R,) of the
-picked tokens, and the tokens (R,).
+The arguments are the log-probabilities (R, V) and the example index (R,) of each row. The results are the
+log-probabilities (R,) of the picked tokens, and the ids (R,) of the picked tokens.
 """
 
 
 def greedy_search(decoder: Decoder, max_lengths: Tensor, *, length_penalty: float = 1.0) -> list[Hypothesis]:
-    """Generate one text per example by taking the most likely token in each step (see `decode_loop`)."""
+    """Generate one text per example from the most likely token of each step (see `decode_loop`)."""
     return decode_loop(decoder, max_lengths, _pick_most_likely, length_penalty=length_penalty)
 
 
@@ -61,22 +61,24 @@ def sample(
 ) -> list[Hypothesis]:
     """Generate one text per example by sampling each token.
 
-    Each token uses one random number of the example's own generator. A text therefore does not depend on the rest of
-    the batch. The scores are those of the unmodified model.
+    Each example has its own random generator, and each token uses one random number. Therefore, a text does not depend
+    on the other texts of the batch. `temperature`, `top_k` and `top_p` do not change the returned scores.
 
     Args:
         decoder: The incremental decoder of R empty texts.
         max_lengths: The maximum number of tokens (R,) of each text.
         generators: R random generators on the CPU.
-        temperature: See `sampling_probabilities`, also for `top_k` and `top_p`.
-        length_penalty: The power of the length that divides the log-probability.
+        temperature: See `sampling_probabilities`.
+        top_k: See `sampling_probabilities`.
+        top_p: See `sampling_probabilities`.
+        length_penalty: The exponent p: a text's score is its log-probability divided by length ** p.
 
     Raises:
         InputError: If an option leaves no token to sample from.
     """
     if not 0 < temperature < math.inf:
         raise InputError(
-            f"temperature={temperature}: a finite number above 0 is needed; for greedy search, beam_width=1"
+            f"temperature={temperature}: a finite number above 0 is needed; for greedy search, set beam_width=1"
         )
     if top_k is not None and top_k < 1:
         raise InputError(f"top_k={top_k}: at least 1 is needed, or None for all tokens")
@@ -97,17 +99,17 @@ def sample(
 def beam_search(
     decoder: Decoder, max_lengths: Tensor, beam_width: int, *, length_penalty: float = 1.0
 ) -> list[list[Hypothesis]]:
-    """Return the `beam_width` best texts of each example, best first, by log-probability / length ** penalty.
+    """Return the `beam_width` texts with the highest scores for each example, best first.
 
-    Each example has `beam_width` partial texts. Its search ends when `beam_width` texts are finished and no partial
-    text has a better score at its present length than the worst of them. At the maximum length, the search ends too,
-    and the partial texts count as finished.
+    The search extends `beam_width` partial texts per example. The search of an example ends if `beam_width` texts are
+    finished and each of these texts scores at least as high as every partial text. The search also ends at the maximum
+    length. The partial texts then count as finished texts.
 
     Args:
         decoder: The incremental decoder of R empty texts.
         max_lengths: The maximum number of tokens (R,) of each text.
-        beam_width: The number of hypotheses per example.
-        length_penalty: The power of the length that divides the log-probability.
+        beam_width: The number of texts per example.
+        length_penalty: The exponent p: a text's score is its log-probability divided by length ** p.
     """
     device, limits = max_lengths.device, max_lengths.tolist()
     finished: list[list[Hypothesis]] = [[] for _ in limits]
@@ -117,7 +119,7 @@ def beam_search(
     texts = torch.empty(len(rows), 1, 0, dtype=torch.long, device=device)
     ids = torch.full((len(rows),), BOS, device=device)
     while len(rows):
-        # Twice the width is enough to fill the beam even if each text also continues with the end token.
+        # Up to `beam_width` candidates may be end tokens, so twice as many candidates always fill the beam.
         logs, tokens = topk(decoder.step(ids), 2 * beam_width)
         beams = scores.shape[1]
         totals = (scores[:, :, None] + logs.view(len(rows), beams, -1)).flatten(1)
@@ -140,7 +142,7 @@ def beam_search(
         continued: list[int] = []
         for r, (example, top_score) in enumerate(zip(examples, scores[:, 0].tolist(), strict=True)):
             if at_limit := length >= limits[example]:
-                # In the first steps, a wide beam has unused places, whose score is minus infinity.
+                # In the first steps, a wide beam has unused entries. The score of an unused entry is minus infinity.
                 used = scores[r].isfinite()
                 partial = zip(texts[r][used].tolist(), scores[r][used].tolist(), strict=True)
                 finished[example] += [Hypothesis(text, score / length**length_penalty) for text, score in partial]
@@ -159,13 +161,15 @@ def beam_search(
 def decode_loop(
     decoder: Decoder, max_lengths: Tensor, pick: TokenPicker, *, length_penalty: float = 1.0
 ) -> list[Hypothesis]:
-    """Generate one text per example, token by token; a finished text leaves the batch.
+    """Generate one text per example, token by token.
+
+    A finished text is removed from the batch.
 
     Args:
         decoder: The incremental decoder of R empty texts.
         max_lengths: The maximum number of tokens (R,) of each text.
         pick: The function that picks each next token.
-        length_penalty: The power of the length that divides the log-probability.
+        length_penalty: The exponent p: a text's score is its log-probability divided by length ** p.
     """
     texts: list[list[int]] = [[] for _ in range(len(max_lengths))]
     scores = [0.0] * len(max_lengths)
@@ -188,20 +192,20 @@ def decode_loop(
 
 
 def sampling_probabilities(logs: Tensor, temperature: float, top_k: int | None, top_p: float) -> tuple[Tensor, Tensor]:
-    """Return the distribution to sample from.
+    """Return the probabilities of the tokens to sample from.
 
     Args:
         logs: Log-probabilities (R, V).
-        temperature: The divisor of the log-probabilities.
-        top_k: Keep the K most likely tokens (Fan et al. 2018, section 5.1); None keeps all.
-        top_p: Keep each token if the more likely tokens have less than this probability in total (Holtzman et al. 2020,
-            section 3.1). The most likely token is always kept, and dropped tokens get probability 0.
+        temperature: The log-probabilities are divided by this number.
+        top_k: Keep the K most likely tokens (Fan et al. 2018, section 5.1). None keeps all tokens.
+        top_p: Keep a token only if the total probability of all more likely tokens is below this value (Holtzman et al.
+            2020, section 3.1). The most likely token is always kept. A dropped token gets probability 0.
 
     Returns:
-        Unnormalized probabilities (R, K), highest first, and their tokens (R, K).
+        Unnormalized probabilities (R, K), highest first, and the ids (R, K) of the tokens.
     """
     ordered, tokens = logs.sort(dim=1, descending=True, stable=True)
-    # Beyond these bounds, the inverse overflows in float32, and probabilities of 0 or 1 would become NaN.
+    # Without these bounds, the division could overflow in float32, and probabilities of 0 or 1 would become NaN.
     scaled = (ordered - ordered[:, :1]) / min(max(temperature, 1e-30), 1e30)
     probabilities = scaled[:, :top_k].softmax(1)
     cumulative_before = probabilities.cumsum(1) - probabilities
@@ -211,10 +215,10 @@ def sampling_probabilities(logs: Tensor, temperature: float, top_k: int | None, 
 
 
 def topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k highest scores of each row and their indices: (R, M) to (R, min(k, M)) each.
+    """Return the k highest scores (R, min(k, M)) of each row of scores (R, M), and the indices of these scores.
 
-    It returns the values of `torch.topk` several times as fast. The k highest scores are in the k stripes with the
-    highest maxima, and maxima alone are cheap to compute.
+    This function is several times as fast as `torch.topk` and returns the same values. The k highest scores are always
+    in the k stripes with the highest maxima. Computing the maxima is cheap.
     """
     striped = scores.shape[1] // TOPK_STRIPE * TOPK_STRIPE
     stripes = scores[:, :striped].unflatten(1, (-1, TOPK_STRIPE))
@@ -229,9 +233,11 @@ def topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def check_length_penalty(power: float) -> float:
-    """Return the length penalty, or raise InputError if it is not a power from 0 to 10."""
+    """Return the exponent of the length penalty, or raise InputError if it is not from 0 to 10."""
     if not 0 <= power <= 10:
-        raise InputError(f"length_penalty={power}: a power from 0 (none) to 10 is needed; 1 is the mean over tokens")
+        raise InputError(
+            f"length_penalty={power}: an exponent from 0 (no penalty) to 10 is needed; 1 gives the mean over the tokens"
+        )
     return power
 
 

@@ -1,4 +1,4 @@
-"""A recurrent decoder with hard attention: it reads one of the trunk's tokens per step and is trained by REINFORCE."""
+"""A recurrent decoder with hard attention, which reads a single token of the trunk per step."""
 
 from typing import Unpack, final
 
@@ -14,16 +14,20 @@ from unifier.trunks.recurrent import Cell
 from unifier_tokenizers import Dropout, InputError, Tokens, Vocabulary
 
 NUM_ATTENTION_SAMPLES = 2
-"""The number of trunk tokens sampled per step in training; each sample is the baseline of the other."""
+"""The number of trunk tokens that training samples per step.
+
+At least two samples are needed, because the loss of each sample is the baseline of another sample (see `reinforce`).
+"""
 
 
 @final
 class HardAttentionHead(AttentiveIncrementalHead):
     """Luong's decoder with hard attention (Xu et al. 2015, section 4.1).
 
-    In training, each state attends to one token, which is sampled by its attention weight. In inference, it attends to
-    the token with the highest weight. REINFORCE (Williams 1992) trains the weights, with the loss of another sample of
-    the same state as the baseline (Kool et al. 2019, eq. 8). `LuongHead` with the score "general" is the soft variant.
+    In training, each decoder state samples one token of the trunk and attends to this token only. The attention weights
+    are the probabilities of the samples. In inference, each state attends to the token with the highest weight.
+    REINFORCE (Williams 1992) trains the attention weights. The baseline is the loss of another sample of the same state
+    (Kool et al. 2019, eq. 8). `LuongHead` with the score "general" is the variant with soft attention.
     """
 
     def __init__(
@@ -36,17 +40,17 @@ class HardAttentionHead(AttentiveIncrementalHead):
         dropout: float = 0.0,
         **options: Unpack[TextGenerationOptions],
     ) -> None:
-        """Build the head, or raise InputError for R-Drop, since its two passes would sample different tokens."""
+        """Build the head. R-Drop raises InputError, because the two passes of R-Drop would sample different tokens."""
         super().__init__(vocabulary, dim, **options)
         if self.r_drop:
-            raise InputError(f"r_drop={self.r_drop}: hard attention does not support R-Drop; leave it out")
+            raise InputError(f"r_drop={self.r_drop}: hard attention does not support R-Drop; leave r_drop out")
         self.score = AttentionScore("general", dim)
         self.rnn = RNNDecoder(dim, dim, cell=cell, depth=depth, dropout=dropout)
         self.out = nn.Linear(2 * dim, dim)
         self.dropout = Dropout(dropout)
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
-        """Return the mean loss of the sampled tokens; on average, its gradient is that of the expected loss."""
+        """Return the mean loss of the sampled tokens, with the gradient of `reinforce`."""
         if not self.training:
             return super().loss(tokens, target)
         is_real = target != IGNORE_INDEX
@@ -72,12 +76,12 @@ class HardAttentionHead(AttentiveIncrementalHead):
         return hidden, [weights], (rnn_state, values, keys, mask)
 
     def _hidden(self, context: Tensor, states: Tensor) -> Tensor:
-        """Combine context and states, both (..., D), to hidden states (..., D)."""
+        """Combine the context (..., D) and the states (..., D) to hidden states (..., D)."""
         return self.dropout(self.out(torch.cat([context, states], -1)).tanh())
 
 
 def reinforce(losses: Tensor, log_probs: Tensor) -> Tensor:
-    """Return the mean loss, whose gradient is on average that of the expected loss.
+    """Return the mean loss. On average, the gradient of this loss is the gradient of the expected loss.
 
     The baseline of each sample is the mean loss of the other samples.
 

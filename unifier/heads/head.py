@@ -1,4 +1,4 @@
-"""The contract of a head: it turns the trunk's tokens into a loss, predictions and metrics."""
+"""The contract of a head, which turns the trunk's tokens into a loss, predictions and metrics."""
 
 import math
 from abc import ABC, abstractmethod
@@ -12,32 +12,41 @@ from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, Tokens
 
 IGNORE_INDEX = -100
-"""The target value that losses ignore; shorter targets of a batch are padded with it."""
+"""The target value that losses ignore. Shorter targets of a batch are padded with this value."""
 
 
 class Head(nn.Module, ABC):
-    """The part of a task after the trunk: a subclass defines the loss, the predictions and the metrics of one task.
+    """Base class for the part of a task that follows the trunk.
 
-    If a head has an attribute `dim`, `Experiment` checks before training that it equals the trunk's D.
+    A subclass defines the loss, the predictions and the metrics of the task. If the subclass has an attribute `dim`,
+    `Experiment` checks that `dim` equals the trunk's D.
     """
 
     attention_mode: AttentionMode = "bidirectional"
-    """The tokens that each token may attend to in the trunk."""
+    """The tokens that each token can attend to in the trunk (see `AttentionMode`)."""
 
     trunk_output: Literal["sequence", "cls", "input"] = "sequence"
-    """The tokens that the head reads: all outputs of the trunk, or the first one, which is a class token's, or the
-    trunk's input. A head that reads the input runs the trunk itself (see `attach_trunk`)."""
+    """The tokens that the head reads.
+
+    "sequence" means all output tokens of the trunk. "cls" means only the first output token, which belongs to the class
+    token. "input" means the input tokens of the trunk; the head then runs the trunk itself (see `attach_trunk`).
+    """
 
     max_score: float | None = 100.0
-    """The best possible value of the first metric, above 0. Joint training averages scores as percentages of it.
-    None means that the metric has no upper bound; such a task can only be trained alone."""
+    """The best possible value of the first metric, a number above 0.
+
+    Joint training divides each task's score by this value and averages the results. None means that no such value
+    exists, for example for a negated error. A task with None cannot be trained jointly with other tasks.
+    """
 
     num_passes: int = 1
-    """The number of copies of a training batch, concatenated along B, that the loss needs (2 with R-Drop)."""
+    """The loss needs this number of copies of a training batch, concatenated along B. R-Drop needs 2."""
 
     @abstractmethod
     def encode(self, target: Any) -> Tensor:
-        """Convert one raw target to a tensor. It runs in data workers and must not read a parameter.
+        """Convert one raw target to a tensor.
+
+        This method runs in data workers, so it must not read a parameter.
 
         Raises:
             InputError: If the target does not belong to this task.
@@ -45,26 +54,33 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
-        """Return the training loss, a scalar; targets (B, ...) of different lengths are padded with `IGNORE_INDEX`."""
+        """Return the training loss, a scalar.
+
+        Targets (B, ...) of different lengths are padded with `IGNORE_INDEX`.
+        """
 
     @abstractmethod
     def predict(self, tokens: Tokens) -> Sequence[Any]:
-        """Return one prediction per example, on the CPU; it runs in validation, test and inference only."""
+        """Return one prediction per example, on the CPU.
+
+        This method runs in validation, test and inference, but not in training.
+        """
 
     @abstractmethod
     def metrics(self, predictions: Sequence[Any], targets: Sequence[Any]) -> Mapping[str, float]:
-        """Score the predictions of a whole split against raw targets; higher is better.
+        """Compute the metrics of the predictions of a whole split, given the raw targets.
 
-        The first metric selects the model. Call `checked_metrics`, which checks the result.
+        A higher value is better. The first metric selects the weights that are kept. Callers use `checked_metrics`,
+        which checks the result of this method.
         """
 
     @final
     def checked_metrics(self, predictions: Sequence[Any], targets: Sequence[Any]) -> dict[str, float]:
-        """Return `metrics` as Python floats, or raise InputError if it is not a mapping from names to numbers."""
+        """Return the result of `metrics` as Python floats (see `check_metrics`)."""
         return check_metrics(self, self.metrics(predictions, targets))
 
     def attach_trunk(self, trunk: Trunk) -> None:
-        """Attach the experiment's trunk without registering its parameters.
+        """Attach the experiment's trunk without registering the trunk's parameters as the head's.
 
         Only heads that run the trunk themselves, such as `PrefixHead`, override this method.
 
@@ -74,10 +90,10 @@ class Head(nn.Module, ABC):
 
     @final
     def run_trunk(self, trunk: Trunk, tokens: Tokens) -> Tokens:
-        """Return the tokens (B, D, N) that `loss` and `predict` read, as `trunk_output` states.
+        """Return the tokens (B, D, N) that `trunk_output` selects for `loss` and `predict`.
 
         Raises:
-            InputError: If the trunk does not return Tokens, or returns another number of tokens or another D.
+            InputError: If the trunk does not return `Tokens`, or if the input and the output differ in B, D or N.
         """
         if self.trunk_output == "input":
             return tokens
@@ -88,57 +104,63 @@ class Head(nn.Module, ABC):
         if self.trunk_output == "sequence" and output.matrix.shape != tokens.matrix.shape:
             raise InputError(
                 f"{type(trunk).__name__} returned a matrix {tuple(output.matrix.shape)} for an input "
-                f"{tuple(tokens.matrix.shape)}: a trunk must keep B, D and N"
+                f"{tuple(tokens.matrix.shape)}: a trunk must return the shape (B, D, N) of its input"
             )
         return output
 
     def check_targets(self, targets: Iterable[Any]) -> None:
-        """Raise InputError if a split with these raw targets cannot be scored; by default, every split can."""
+        """Raise InputError if the metrics are not defined for a split with these raw targets.
+
+        The default implementation accepts every split.
+        """
 
     def describe(self, prediction: Any) -> str:
-        """Return a prediction as text for a table of samples."""
+        """Return a prediction as text for the report's table of samples."""
         return str(prediction)
 
     @property
     def signatures(self) -> Mapping[str, str]:
-        """The exact variant of each metric that has variants, such as sacreBLEU's signature for "bleu"."""
+        """The exact variant of each metric that has several variants, such as sacreBLEU's signature for "bleu"."""
         return {}
 
 
 def check_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """Return the labels as a tuple, or raise InputError if one is not a string."""
+    """Return the labels as a tuple, or raise InputError if a label is not a string."""
     labels = tuple(labels)
     for label in labels:
         if not isinstance(label, str):
-            raise InputError(f"the label {label!r} is not a string: give names, and indices from 0 as targets")
+            raise InputError(
+                f"the label {label!r} is not a string: labels must be strings; targets may be indices from 0"
+            )
     return labels
 
 
 def check_predictions(head: Head, predictions: object, num_examples: int) -> None:
-    """Raise InputError if the output of `predict` is not one answer per example.
+    """Raise InputError if the output of `predict` is not a list with one prediction per example.
 
-    A tensor with two or more dimensions is refused, because it is most likely a batch of logits. A tensor (B,) is one
-    number per example.
+    A tensor (B,) is accepted, because it has one number per example. A tensor with two or more dimensions is most
+    likely a batch of logits, so it is refused.
     """
     name = f"{type(head).__name__}.predict"
     if isinstance(predictions, Tensor) and predictions.ndim != 1:
         raise InputError(
-            f"{name} returned a tensor {tuple(predictions.shape)}, such as logits: return a list with one answer for "
-            f"each of the {num_examples} examples, such as logits.argmax(1).tolist()"
+            f"{name} returned a tensor {tuple(predictions.shape)}, probably logits: return a list with one prediction "
+            f"for each of the {num_examples} examples, such as logits.argmax(1).tolist()"
         )
     if not isinstance(predictions, Sized) or isinstance(predictions, (str, Mapping)):
         raise InputError(
-            f"{name} returned a {type(predictions).__name__}: return a list with one answer for each of the "
+            f"{name} returned a {type(predictions).__name__}: return a list with one prediction for each of the "
             f"{num_examples} examples"
         )
     if len(predictions) != num_examples:
         raise InputError(
-            f"{name} returned {len(predictions)} predictions for {num_examples} examples: return one for each"
+            f"{name} returned {len(predictions)} predictions for {num_examples} examples: return one prediction for "
+            "each example"
         )
 
 
 def check_metrics(head: Head, metrics: object) -> dict[str, float]:
-    """Return the output of `metrics` as Python floats, or raise InputError if it is not a mapping to numbers."""
+    """Return `metrics` with Python floats as values. Raise InputError if it is not a mapping from names to numbers."""
     name = f"{type(head).__name__}.metrics"
     if not isinstance(metrics, Mapping):
         raise InputError(
@@ -146,7 +168,10 @@ def check_metrics(head: Head, metrics: object) -> dict[str, float]:
             'such as {"accuracy": 91.5}'
         )
     if not metrics:
-        raise InputError(f"{name} returned an empty mapping: one metric is needed, because it selects the model")
+        raise InputError(
+            f"{name} returned an empty mapping: at least one metric is needed, because the first metric selects the "
+            "weights"
+        )
     try:
         return {metric: float(score) for metric, score in metrics.items()}
     except (TypeError, ValueError) as error:
@@ -154,13 +179,13 @@ def check_metrics(head: Head, metrics: object) -> dict[str, float]:
 
 
 def mean_score_percent(scores: Iterable[tuple[float, float | None]]) -> float:
-    """Average the tasks' scores, each as a percentage of its best possible value.
+    """Return the mean score of the tasks, in percent of the best possible scores.
 
-    NaN scores are skipped, such as an area under a curve if all targets are equal. Without a best possible value, a
-    score is not rescaled.
+    A score that is NaN is skipped. For example, ROC-AUC is NaN if all targets are equal. If a task has no best possible
+    score, its score counts as a percentage.
 
     Args:
-        scores: For each task, the first metric and the head's `max_score`.
+        scores: The value of the first metric and the head's `max_score`, for each task.
     """
     shares = [100 * score / (max_score or 100) for score, max_score in scores if not math.isnan(score)]
     return sum(shares) / len(shares) if shares else math.nan

@@ -1,4 +1,4 @@
-"""A prefix language model: the trunk itself generates the text after its input."""
+"""A prefix language model, in which the trunk itself generates the text after the input."""
 
 from typing import Unpack, final
 
@@ -15,10 +15,10 @@ from unifier_tokenizers import Dropout, InputError, PositionalEncoding, Tokens, 
 
 @final
 class PrefixHead(AttentiveTextHead):
-    """One stack for input and text (the prefix language model of Raffel et al. 2020, section 3.2.1).
+    """The prefix language model of Raffel et al. 2020, section 3.2.1.
 
-    The tokens of the text follow those of the input, and the trunk reads both. The input attends to itself. The text
-    attends to the input and to its own past. The head adds embeddings but no layers.
+    The trunk reads the input tokens, followed by the text tokens. Input tokens attend to all input tokens. A text token
+    attends to the input tokens and to the text so far. The head adds embeddings but no layers to the trunk.
     """
 
     trunk_output = "input"
@@ -29,9 +29,9 @@ class PrefixHead(AttentiveTextHead):
         super().__init__(vocabulary, dim, **options)
         self.encoding = PositionalEncoding("sinusoid", dim, ())
         self.segment = nn.Parameter(torch.zeros(dim))
-        """A segment embedding, which distinguishes text from input, because their positions are equal."""
+        """This embedding is added to all text tokens, because text and input have the same positions."""
         self.dropout = Dropout(dropout)
-        # A list hides the trunk from nn.Module, which would register its parameters as the head's.
+        # In a list, the trunk is hidden from nn.Module, so the trunk's parameters are not registered as the head's.
         self._attached: list[Transformer] = []
 
     def attach_trunk(self, trunk: Trunk) -> None:
@@ -53,21 +53,21 @@ class PrefixHead(AttentiveTextHead):
         return _PrefixDecoder(self, tokens)
 
     def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        """Return the attention to the input (see `AttentiveTextHead`); attention to the text itself is left out."""
+        """Return the attention to the input (see `AttentiveTextHead`), without the attention to the text itself."""
         n = tokens.mask.shape[1]
         weights = torch.stack(self.trunk.attention(*self._append_text(tokens, ids))[1]).float()
         weights = weights[..., n:, :n].mean((0, 2))
         return weights / weights.sum(-1, keepdim=True)
 
     def embed_text(self, tokens: Tokens, ids: Tensor, start: int) -> Tokens:
-        """Return ids (B, L) as tokens (B, D, L) for the trunk, the first of them at position `start` of the text."""
+        """Embed ids (B, L) as tokens (B, D, L) for the trunk. The first id has the position `start` in the text."""
         positions = torch.arange(start, start + ids.shape[1], device=ids.device).expand(len(ids), 1, -1)
         matrix = self.dropout(self.encoding(self.embed(ids).transpose(1, 2), positions) + self.segment[:, None])
         mask = torch.ones_like(ids, dtype=torch.bool)
         return Tokens(matrix, mask, positions.expand(-1, tokens.positions.shape[1], -1))
 
     def _append_text(self, tokens: Tokens, ids: Tensor) -> tuple[Tokens, Tensor]:
-        """Return the tokens of input and text, and the lengths of the input (B,), padding included."""
+        """Return the tokens of input and text, and the lengths (B,) of the inputs, including padding."""
         parts = zip(tokens, self.embed_text(tokens, ids, 0), strict=True)
         prefix = torch.full((len(ids),), tokens.mask.shape[1], device=ids.device)
         return Tokens(*(torch.cat(part, -1) for part in parts)), prefix
@@ -75,7 +75,7 @@ class PrefixHead(AttentiveTextHead):
 
 @final
 class _PrefixDecoder:
-    """The incremental decoder of a `PrefixHead`, with a KV cache per block of the trunk."""
+    """The incremental decoder of a `PrefixHead`, with one KV cache per block of the trunk."""
 
     def __init__(self, head: PrefixHead, tokens: Tokens) -> None:
         self.head, self.tokens, self.length = head, tokens, 0

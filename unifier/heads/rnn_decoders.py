@@ -1,6 +1,6 @@
-"""Recurrent decoders: without attention, with Bahdanau's additive attention, and with Luong's attention.
+"""Recurrent decoders without attention, with Bahdanau's additive attention, and with Luong's attention.
 
-The base classes of incremental decoders are also defined here. Their state after a text is a tuple of tensors.
+This module also defines the base classes of heads that decode a text step by step.
 """
 
 from abc import abstractmethod
@@ -20,19 +20,19 @@ ScoreFunction = Literal["dot", "general", "concat"]
 AttentionSpan = Literal["global", "local"]
 
 State = tuple[Tensor, ...]
-"""The state of a decoder after R partial texts: tensors (R, ...)."""
+"""The state of a decoder that has read R partial texts. Each tensor has the shape (R, ...)."""
 
 
 class IncrementalHead(TextGenerationHead):
-    """A text generation head that computes hidden states from ids and a state, in training and in search alike."""
+    """A text generation head whose method `step` computes the hidden states, both in training and in search."""
 
     @abstractmethod
     def start_decoding(self, tokens: Tokens) -> State:
-        """Return the state of B empty texts."""
+        """Return the decoder's initial state for B texts, before the first token of each text."""
 
     @abstractmethod
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """Append ids (R, L) to the texts of a state; return their hidden states (R, L, D) and the new state."""
+        """Append ids (R, L) to R texts. Return the hidden states (R, L, D) of the ids, and the new decoder state."""
 
     def hidden_states(self, tokens: Tokens, ids: Tensor) -> Tensor:
         return self.step(ids, self.start_decoding(tokens))[0]
@@ -46,7 +46,11 @@ class AttentiveIncrementalHead(IncrementalHead, AttentiveTextHead):
 
     @abstractmethod
     def step_with_attention(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
-        """Run `step`, and return the attention (R, L, N), float32, of each layer between its two outputs."""
+        """Run `step`, and also return the attention of each layer.
+
+        Returns:
+            The hidden states (R, L, D), the attention (R, L, N) of each layer in float32, and the new state.
+        """
 
     @final
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
@@ -56,7 +60,7 @@ class AttentiveIncrementalHead(IncrementalHead, AttentiveTextHead):
     @final
     def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
         weights = torch.stack(self.step_with_attention(ids, self.start_decoding(tokens))[1]).mean(0)
-        # The weights of Luong's local attention sum to less than 1.
+        # The weights of Luong's local attention sum to less than 1, so they are normalized.
         return weights / weights.sum(-1, keepdim=True)
 
 
@@ -77,10 +81,13 @@ class DecodingState:
 
 @final
 class RNNDecoder(nn.Module):
-    """LSTM or GRU layers whose state is one tensor (B, S, D): the hidden state of each layer, then the cell states."""
+    """LSTM or GRU layers whose state is one tensor (B, S, D).
+
+    The tensor contains the hidden states of all layers, followed by the cell states of an LSTM.
+    """
 
     def __init__(self, input_dim: int, dim: int, *, cell: Cell, depth: int, dropout: float) -> None:
-        """Build the layers, which read (B, L, `input_dim`), with `dropout` between them."""
+        """Build `depth` layers with dropout between the layers. The first layer reads (B, L, `input_dim`)."""
         super().__init__()
         check_depth(depth, 1)
         self.dim, self.depth = dim, depth
@@ -93,11 +100,11 @@ class RNNDecoder(nn.Module):
         return self.init_state(summary).tanh().unflatten(1, (-1, self.dim))
 
     def top_hidden(self, state: Tensor) -> Tensor:
-        """Return the hidden state (B, D) of the last layer."""
+        """Return the hidden state (B, D) of the last layer from a state (B, S, D)."""
         return state[:, self.depth - 1]
 
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Read x (B, L, E) after a state (B, S, D); return the last layer's output (B, L, D) and the new state."""
+        """Read x (B, L, E) after a state (B, S, D). Return the last layer's output (B, L, D) and the new state."""
         with torch.autocast(x.device.type, enabled=False):
             by_layer = state.float().transpose(0, 1).contiguous()
             output, new_state = self.layers(x.float(), tuple(by_layer.chunk(2)) if self.has_cell_state else by_layer)
@@ -106,10 +113,11 @@ class RNNDecoder(nn.Module):
 
 @final
 class AttentionScore(nn.Module):
-    """Attention weights from one of three scores (Luong et al. 2015, section 3.1): h·m, h·Wm or v·tanh(W[h; m]).
+    """Layer that computes attention weights from scores of a decoder state h and a token m.
 
-    The third is that of Bahdanau et al. 2015, appendix A.1.2. Its W is split into a map of the states and a map of the
-    tokens.
+    The scores of Luong et al. 2015, section 3.1, are h·m ("dot"), h·Wm ("general") and v·tanh(W[h; m]) ("concat"). The
+    score "concat" is also the score of Bahdanau et al. 2015, appendix A.1.2. Here, the matrix W of "concat" consists of
+    one linear map of the states and one linear map of the tokens.
     """
 
     def __init__(self, score: ScoreFunction, dim: int) -> None:
@@ -125,12 +133,12 @@ class AttentionScore(nn.Module):
         return values, self.key(values), tokens.mask[:, None]
 
     def forward(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-        """Return weights (B, L, N), float32, whose rows sum to 1.
+        """Return the attention weights (B, L, N) in float32. Each row sums to 1.
 
         Args:
             states: Decoder states (B, L, D).
             keys: Keys (B, N, D).
-            mask: Boolean (B, 1 or L, N), True for tokens that may be attended to.
+            mask: A boolean mask (B, 1 or L, N), True for each token that a state may attend to.
         """
         queries = self.query(states)
         if self.is_additive:
@@ -142,10 +150,10 @@ class AttentionScore(nn.Module):
 
 @final
 class RecurrentHead(IncrementalHead):
-    """A recurrent decoder without attention (Sutskever et al. 2014), which reads the trunk's last real token alone.
+    """A recurrent decoder without attention (Sutskever et al. 2014), which reads only the trunk's last real token.
 
-    A learned map of this token is the initial state, and the layers also read it with each token of the text (Cho et
-    al. 2014, section 2.2). The trunk is causal, so its last token has seen the whole input.
+    A learned map of this trunk token is the initial state of the decoder. The layers read each text token together with
+    this trunk token (Cho et al. 2014, section 2.2). The trunk is causal, so its last token depends on the whole input.
     """
 
     attention_mode = "causal"
@@ -180,9 +188,9 @@ class RecurrentHead(IncrementalHead):
 class AdditiveHead(AttentiveIncrementalHead):
     """The decoder of Bahdanau et al. 2015, in which the previous state attends to the trunk's tokens.
 
-    The layers read each token together with the attention's context. Their initial state is a learned map of the mean
-    token. The next token is predicted from the new state, the token and the context (appendix A.2.2, with tanh in place
-    of maxout).
+    The layers read each text token together with the attention's context. A learned map of the trunk's mean token is
+    the initial state. The next text token is predicted from the new state, the current text token and the context
+    (appendix A.2.2, with tanh instead of maxout).
     """
 
     def __init__(
@@ -221,8 +229,9 @@ class AdditiveHead(AttentiveIncrementalHead):
 class LuongHead(AttentiveIncrementalHead):
     """The decoder of Luong et al. 2015, section 3, in which each new state attends to the trunk's tokens.
 
-    The attention is global, or local around a predicted position ("local-p"). The context is not fed to the next state
-    ("input feeding"), so all tokens of a training batch are computed in parallel.
+    The attention is global, or local around a predicted position ("local-p" in the paper). The paper's "input feeding"
+    is left out, so the context is not an input of the next state. Therefore, training computes all tokens of a batch in
+    parallel.
     """
 
     def __init__(
@@ -241,20 +250,20 @@ class LuongHead(AttentiveIncrementalHead):
         """Build the head.
 
         Args:
-            vocabulary: The entries of the target texts.
-            dim: D, the rows of the tokens.
+            vocabulary: The vocabulary of the target texts.
+            dim: D, the number of features of a token.
             depth: Number of recurrent layers.
             cell: "lstm" or "gru".
             score: See `AttentionScore`.
             span: "global" or "local".
-            window: Number of tokens to each side that local attention sees, at least 1. Its weights decrease as a
-                Gaussian with a standard deviation of half the window.
+            window: Local attention sees this number of tokens on each side of the predicted position, at least 1. The
+                weights decrease with the distance as a Gaussian. Its standard deviation is half the window.
             dropout: Dropout probability.
             options: See `TextGenerationOptions`.
         """
         super().__init__(vocabulary, dim, **options)
         if window < 1:
-            raise InputError(f"window={window}: at least 1 token to each side is needed")
+            raise InputError(f"window={window}: at least 1 token on each side is needed")
         self.window = window
         self.score = AttentionScore(score, dim)
         is_local = check_choice("span", span, get_args(AttentionSpan)) == "local"
@@ -277,7 +286,7 @@ class LuongHead(AttentiveIncrementalHead):
     def _weights(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         if self.center is None:
             return self.score(states, keys, mask)
-        center = mask.sum(-1, keepdim=True) * self.center(states).float().sigmoid()  # section 3.2, eq. 9
+        center = mask.sum(-1, keepdim=True) * self.center(states).float().sigmoid()  # This is eq. 9 in section 3.2.
         distance = torch.arange(keys.shape[1], device=keys.device) - center
         weights = self.score(states, keys, mask & (distance.abs() <= self.window))
-        return weights * (-2 * (distance / self.window).square()).exp()  # eq. 10
+        return weights * (-2 * (distance / self.window).square()).exp()  # This is eq. 10.

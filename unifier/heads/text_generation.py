@@ -1,4 +1,4 @@
-"""The base classes of heads that generate a text: loss, search, sampling and metrics."""
+"""The base classes of heads that generate a text, with loss, search, sampling and metrics."""
 
 import math
 import re
@@ -26,23 +26,23 @@ class TextGenerationOptions(TypedDict, total=False):
     """The options of every `TextGenerationHead`."""
 
     label_smoothing: float
-    """The share of the target that is spread over the vocabulary."""
+    """The share of the target probability that is spread evenly over the vocabulary."""
     beam_width: int
-    """The number of hypotheses that a search keeps; 1 is greedy search."""
+    """The number of partial texts that the search keeps for each example. 1 means greedy search."""
     length_penalty: float
-    """The power of the length that divides a text's log-probability."""
+    """The exponent p: a text's score is its log-probability divided by length ** p."""
     r_drop: float
-    """The weight of R-Drop, which makes two passes with different dropout agree (alpha of Liang et al. 2021)."""
+    """The weight of the R-Drop loss, the difference between two passes with dropout (alpha in Liang et al. 2021)."""
     embedding: nn.Embedding | None
-    """A tokenizer's embedding to share, if both vocabularies are the same."""
+    """The embedding of the tokenizer, if tokenizer and head share their vocabulary and their embedding."""
     tied: bool
     """Use the transposed embedding as the output projection (Press and Wolf 2017)."""
     language: str
-    """The code of the target language, which selects the rules of the metrics."""
+    """The code of the target language, which selects the rules that the metrics use."""
 
 
 class TextGenerationHead(Head):
-    """A head that generates a text token by token; a subclass computes the hidden state for the next token.
+    """A head that generates a text token by token. A subclass computes the hidden states that predict the tokens.
 
     A target is a text, and a prediction is the generated text.
     """
@@ -63,20 +63,20 @@ class TextGenerationHead(Head):
         """Build the shared part of the head.
 
         Args:
-            vocabulary: The V entries of the target texts.
-            dim: D, the rows of the tokens.
-            label_smoothing: See `TextGenerationOptions` for this and all other arguments.
+            vocabulary: The vocabulary of the target texts, with V entries.
+            dim: D, the number of features of a token.
+            label_smoothing: `TextGenerationOptions` explains this argument and all following arguments.
         """
         super().__init__()
         self.vocabulary, self.dim = vocabulary, dim
         embedding = embedding or create_embedding(vocabulary, dim)
         if embedding.weight.shape != (len(vocabulary), dim):
             shape = tuple(embedding.weight.shape)
-            raise InputError(f"the shared embedding is {shape}, but the head needs {(len(vocabulary), dim)}")
+            raise InputError(f"the shared embedding has the shape {shape}, but the head needs {(len(vocabulary), dim)}")
         self.embedding = embedding
         self.output = embedding if tied else create_embedding(vocabulary, dim)
         if beam_width < 1:
-            raise InputError(f"beam_width={beam_width}: at least 1 is needed, which is greedy search")
+            raise InputError(f"beam_width={beam_width}: a number of at least 1 is needed; 1 means greedy search")
         if not 0 <= r_drop < math.inf:
             raise InputError(f"r_drop={r_drop}: a finite number of at least 0 is needed")
         self.label_smoothing, self.r_drop = check_fraction("label_smoothing", label_smoothing), r_drop
@@ -87,25 +87,25 @@ class TextGenerationHead(Head):
 
     @abstractmethod
     def hidden_states(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        """Return the hidden states (B, L, D) from which `project` predicts the token after each of ids (B, L).
+        """Return the hidden states (B, L, D) from which `project` predicts the next token after each of ids (B, L).
 
-        Each state depends on the trunk's tokens (B, D, N) and on the ids up to its own.
+        Each hidden state depends on the trunk's tokens (B, D, N), on the current id and on the previous ids.
         """
 
     @abstractmethod
     def start_search(self, tokens: Tokens) -> Decoder:
-        """Return the incremental decoder of B empty texts."""
+        """Return an incremental decoder of B texts, before the first token of each text."""
 
     def encode(self, target: str) -> Tensor:
-        """Return the ids (L,) of a text and the end token."""
+        """Return the token ids (L,) of a text, followed by the end token."""
         if not isinstance(target, str):
             raise InputError(f"the target is a {type(target).__name__}: a text is expected")
         if not target.strip():
-            raise InputError(f"the target {target!r} is empty: a text to learn from is needed")
+            raise InputError(f"the target {target!r} is empty: a text that is not empty is expected")
         return torch.tensor([*self.vocabulary.encode(target), EOS])
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Embed ids (B, L) as (B, L, D), scaled by sqrt(D) (Vaswani et al. 2017, section 3.4)."""
+        """Embed ids (B, L) as vectors (B, L, D), scaled by sqrt(D) (Vaswani et al. 2017, section 3.4)."""
         return self.embedding(ids) * math.sqrt(self.dim)
 
     def project(self, hidden: Tensor) -> Tensor:
@@ -113,9 +113,10 @@ class TextGenerationHead(Head):
         return linear(hidden, self.output.weight)
 
     def next_token_log_probs(self) -> Callable[[Tensor], Tensor]:
-        """Return a function from hidden states (R, D) to log-probabilities (R, V) of the next token, for one search.
+        """Return a function that maps hidden states (R, D) to log-probabilities (R, V) of the next token.
 
-        Padding and the begin token have probability 0. The function computes no gradients.
+        Padding and the begin token get probability 0. The function computes no gradients. A search calls this method
+        once, because the function prepares the present weights for fast products.
         """
         project = prepacked_linear(self.output.weight)
 
@@ -129,12 +130,12 @@ class TextGenerationHead(Head):
         return log_probs
 
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
-        """Return the label-smoothed cross-entropy of each next token given the true previous tokens.
+        """Return the label-smoothed cross-entropy of each next token, given the true previous tokens.
 
-        With R-Drop, the second half of the batch repeats the first. Half of alpha times the divergence between both
-        halves is added.
+        With R-Drop, the second half of the batch repeats the first half. The loss then also contains alpha / 2 times
+        the divergence between the outputs for the two halves.
         """
-        # Padding is not projected to V. Its indices are computed once, because an accelerator synchronizes each time.
+        # Only real tokens are projected to V. Their indices are computed once, because this synchronizes a GPU.
         indices = (target.flatten() != IGNORE_INDEX).nonzero()[:, 0]
         hidden = to_compute_dtype(self.hidden_states(tokens, shift_right(target))).flatten(0, 1)
         hidden, labels = hidden.index_select(0, indices), target.take(indices)
@@ -146,8 +147,8 @@ class TextGenerationHead(Head):
 
         Args:
             tokens: The trunk's tokens (B, D, N).
-            beam_width: Number of hypotheses; 1 is greedy search.
-            length_penalty: See `TextGenerationOptions`; None takes the head's.
+            beam_width: The number of texts per example. 1 means greedy search.
+            length_penalty: See `TextGenerationOptions`. None means the length penalty of the head.
         """
         decoder, max_lengths = self.start_search(tokens), self.max_lengths(tokens)
         penalty = self.length_penalty if length_penalty is None else length_penalty
@@ -169,9 +170,11 @@ class TextGenerationHead(Head):
 
         Args:
             tokens: The trunk's tokens (B, D, N).
-            generators: B generators.
-            temperature: See `sampling_probabilities`, also for `top_k` and `top_p`.
-            length_penalty: See `TextGenerationOptions`; None takes the head's.
+            generators: B random generators on the CPU.
+            temperature: See `sampling_probabilities`.
+            top_k: See `sampling_probabilities`.
+            top_p: See `sampling_probabilities`.
+            length_penalty: See `TextGenerationOptions`. None means the length penalty of the head.
         """
         return sample(
             self.start_search(tokens),
@@ -184,7 +187,7 @@ class TextGenerationHead(Head):
         )
 
     def max_lengths(self, tokens: Tokens) -> Tensor:
-        """Return the maximum number of tokens (B,) of each example's text."""
+        """Return the maximum number of tokens (B,) in the generated text of each example."""
         return max_target_length(tokens.mask.sum(1))
 
     def predict(self, tokens: Tokens) -> list[str]:
@@ -192,7 +195,7 @@ class TextGenerationHead(Head):
 
     def metrics(self, predictions: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
         """Return the corpus scores of `text_scores`, from 0 to 100."""
-        # sacreBLEU is imported only if texts are scored.
+        # The import is here, so sacreBLEU is loaded only if texts are scored.
         from unifier.heads.text_metrics import text_scores
 
         scores = text_scores(predictions, targets, self.language)
@@ -201,7 +204,7 @@ class TextGenerationHead(Head):
 
     @property
     def signatures(self) -> dict[str, str]:
-        """The sacreBLEU signatures of the last metrics."""
+        """The sacreBLEU signatures from the last call of `metrics`."""
         return self._signatures
 
 
@@ -210,19 +213,19 @@ class AttentiveTextHead(TextGenerationHead):
 
     @abstractmethod
     def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        """Return the attention (B, L, N), float32, with which the token after each of ids (B, L) is predicted.
+        """Return the attention (B, L, N) that predicts the next token after each of ids (B, L).
 
-        Each row sums to 1. It is the mean over all layers and heads, because selecting a layer by alignment error would
-        bias that error.
+        The attention is in float32, and each row sums to 1. The attention is the mean over all layers and heads. If the
+        layer with the lowest alignment error were selected instead, this error would be biased.
         """
 
     def alignment(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        """Return the attention (B, L + 1, N) with which each of ids (B, L) and the token after them is predicted."""
+        """Return the attention (B, L + 1, N) that predicts each of ids (B, L) and the token after the last id."""
         return self.attention(tokens, functional.pad(ids, (1, 0), value=BOS))
 
 
 def max_target_length(num_tokens: Length) -> Length:
-    """Return the maximum length of a generated text for a number of input tokens."""
+    """Return the maximum number of tokens in a text that is generated from `num_tokens` input tokens."""
     return num_tokens * 2 + 16
 
 
@@ -234,14 +237,14 @@ def create_embedding(vocabulary: Vocabulary, dim: int) -> nn.Embedding:
 
 
 def shift_right(target: Tensor) -> Tensor:
-    """Return the decoder's input for targets (B, L): the begin token, then all tokens except the last."""
+    """Return the decoder's input for targets (B, L): the begin token, then all target tokens except the last one."""
     return functional.pad(target[:, :-1].masked_fill(target[:, :-1] == IGNORE_INDEX, PAD), (1, 0), value=BOS)
 
 
 def check_language(language: str) -> str:
-    """Return the language code, or raise InputError if it does not have two or three lowercase letters.
+    """Return the language code, or raise InputError if the code is not two or three lowercase letters.
 
-    For a language without rules of its own, Moses uses those of English.
+    If Moses has no rules for a language, it uses the rules for English.
     """
     if not re.fullmatch("[a-z]{2,3}", language):
         raise InputError(f"language={language!r}: a lowercase ISO 639 code is expected, such as en or de")

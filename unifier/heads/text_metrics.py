@@ -1,4 +1,4 @@
-"""Metrics of generated texts against references: BLEU and chrF."""
+"""The metrics BLEU and chrF, which compare generated texts with reference texts."""
 
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -11,13 +11,13 @@ from sacremoses import MosesPunctNormalizer, MosesTokenizer
 CHINESE = ("zh", "zho", "chi", "cmn", "yue", "wuu")
 SCORED_BY_CHARACTER = ("ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur", "bo", "bod", "tib")
 UNSPACED_LANGUAGES: dict[str, str] = {**dict.fromkeys(CHINESE, "zh"), **dict.fromkeys(SCORED_BY_CHARACTER, "char")}
-"""sacreBLEU's tokenizer for languages without spaces between words, by their codes of two and three letters.
+"""A mapping from language codes to sacreBLEU's tokenizers, for languages without spaces between words.
 
-The tokenizers "13a" and Moses would turn such a text into one word or a few.
+The tokenizers "13a" and Moses would split a text of such a language into a few very long words.
 """
 
 MAX_NGRAM = 4
-"""The length of BLEU's longest n-grams."""
+"""The number of tokens in BLEU's longest n-grams."""
 
 
 class TextScore(NamedTuple):
@@ -25,22 +25,24 @@ class TextScore(NamedTuple):
 
     score: float
     signature: str
-    """The exact variant of the score, as sacreBLEU writes it."""
+    """The text with which sacreBLEU identifies the exact variant of the score."""
 
 
 def text_scores(predictions: Sequence[str], references: Sequence[str], language: str) -> dict[str, TextScore]:
     """Compute BLEU (Papineni et al. 2002) and chrF (Popović 2015) with sacreBLEU, with one reference per text.
 
-    If no reference has four tokens, BLEU counts shorter n-grams only, and its signature contains "eff:yes".
+    If all references have fewer than four tokens, BLEU counts only shorter n-grams. The signature of BLEU then contains
+    "eff:yes".
 
     Args:
         predictions: The generated texts.
         references: One reference for each prediction.
-        language: Code of the references' language.
+        language: The code of the language of the references.
 
     Returns:
-        "bleu", cased, on the tokens of "13a" (Post 2018) or of `UNSPACED_LANGUAGES`; "chrf"; and, for languages with
-        spaces, "bleu_moses_lower", which is lowercased and on the tokens of `moses`.
+        The scores "bleu" and "chrf" and, for languages with spaces, "bleu_moses_lower". "bleu" is case-sensitive and
+        uses the tokens of "13a" (Post 2018) or of a tokenizer in `UNSPACED_LANGUAGES`. "bleu_moses_lower" uses the
+        lowercase tokens of `moses`.
     """
     cased = _bleu(references, tokenize=UNSPACED_LANGUAGES.get(language, "13a"))
     scores = {"bleu": _score(cased, predictions, references), "chrf": _score(CHRF(), predictions, references)}
@@ -54,7 +56,7 @@ def text_scores(predictions: Sequence[str], references: Sequence[str], language:
 
 
 def sentence_bleu(predictions: Sequence[str], references: Sequence[str], language: str) -> float:
-    """Compute the "bleu" of `text_scores` with effective order, so that short predictions do not score 0."""
+    """Compute the score "bleu" of `text_scores` with effective order, which avoids a score of 0 for short texts."""
     metric = BLEU(tokenize=UNSPACED_LANGUAGES.get(language, "13a"), effective_order=True)
     return metric.corpus_score(predictions, [references]).score
 
@@ -71,12 +73,12 @@ def moses(texts: Sequence[str], language: str) -> list[str]:
 
 def _score(metric: BLEU | CHRF, predictions: Sequence[str], references: Sequence[str]) -> TextScore:
     score = metric.corpus_score(predictions, [references]).score
-    # The signature contains the number of references only after the score was computed.
+    # The signature is read after the score, because it contains the number of references only then.
     return TextScore(score, str(metric.get_signature()))
 
 
 def _bleu(references: Sequence[str], **options: Any) -> BLEU:
-    """Return a BLEU metric, with effective order if no reference has `MAX_NGRAM` tokens."""
+    """Return a BLEU metric, which uses effective order if all references have fewer than `MAX_NGRAM` tokens."""
     metric = BLEU(**options)
     is_long = any(len(metric.tokenizer(text).split()) >= MAX_NGRAM for text in references)
     return metric if is_long else BLEU(**options, effective_order=True)

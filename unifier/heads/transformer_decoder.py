@@ -1,4 +1,4 @@
-"""A transformer decoder, which generates a text from the trunk's tokens."""
+"""A transformer decoder that generates a text from the trunk's tokens."""
 
 from typing import Unpack, final
 
@@ -16,7 +16,7 @@ from unifier_tokenizers import Dropout, PositionalEncoding, Tokens, Vocabulary
 
 @final
 class TranslationHead(AttentiveTextHead):
-    """The decoder of Vaswani et al. 2017: blocks that attend to the past of the text and to the trunk's tokens."""
+    """The decoder of Vaswani et al. 2017. Its blocks attend to the text so far and to the trunk's tokens."""
 
     def __init__(
         self,
@@ -37,10 +37,10 @@ class TranslationHead(AttentiveTextHead):
         """Build the head.
 
         Args:
-            vocabulary: The entries of the target texts.
-            dim: D, the rows of the tokens.
+            vocabulary: The vocabulary of the target texts.
+            dim: D, the number of features of a token.
             depth: Number of blocks, at least 1.
-            heads: See `Transformer` for this and all arguments up to `scaled_residual_init`.
+            heads: `Transformer` explains this argument and the following ones, up to `scaled_residual_init`.
             options: See `TextGenerationOptions`.
         """
         super().__init__(vocabulary, dim, **options)
@@ -68,7 +68,7 @@ class TranslationHead(AttentiveTextHead):
         self.norm = LayerNorm(dim) if norm == "pre" else nn.Identity()
 
     def logits(self, tokens: Tokens, ids: Tensor) -> Tensor:
-        """Return the logits (B, L, V) of the token after each of ids (B, L), given Tokens (B, D, N)."""
+        """Return the logits (B, L, V) of the next token after each of ids (B, L), given the Tokens (B, D, N)."""
         return self.project(self.hidden_states(tokens, ids))
 
     def hidden_states(
@@ -83,10 +83,10 @@ class TranslationHead(AttentiveTextHead):
 
         Args:
             tokens: The trunk's tokens (B, D, N).
-            ids: Token ids (B, L); with caches, only those after the cached ones.
-            caches: For each block, the cache of its self-attention and the cache of its cross-attention.
-            start: Position of the first id.
-            weights: Receives the cross-attention (B, H, L, N) of each block.
+            ids: Token ids (B, L). With caches, these ids follow the ids in the caches.
+            caches: For each block, one cache for self-attention and one cache for cross-attention.
+            start: The position of the first id in the text.
+            weights: A list to which the cross-attention (B, H, L, N) of each block is appended.
         """
         positions = torch.arange(start, start + ids.shape[1], device=ids.device)[None, None]
         embedded = self.encoding(self.embed(ids).transpose(1, 2), positions)
@@ -112,8 +112,8 @@ class TranslationHead(AttentiveTextHead):
 class _TransformerDecoder:
     """The incremental decoder of a `TranslationHead`, with two KV caches per block.
 
-    The texts of one example are neighboring rows, and all examples have the same number of texts. They share the
-    example's memory.
+    The texts of one example are neighboring rows, and all examples have the same number of texts. The texts of an
+    example share one copy of the trunk's tokens.
     """
 
     def __init__(self, head: TranslationHead, tokens: Tokens) -> None:
