@@ -336,6 +336,12 @@ def test_bare_name_is_an_installed_recipe(folder: Path, monkeypatch: pytest.Monk
         load_experiment("genres")
 
 
+def test_recipe_is_found_beside_equal_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "pictures").mkdir()
+    assert load_experiment("pictures").__name__ == "pictures"
+
+
 def test_every_recipe_bears_its_files_name() -> None:
     assert len(list_recipes()) >= 8
     for name, path in list_recipes().items():

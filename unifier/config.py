@@ -1,4 +1,4 @@
-"""Configuration: the experiments of a file, and checks of their settings."""
+"""Functions that load the experiments of a file and check the settings of an experiment."""
 
 import difflib
 import importlib.util
@@ -23,17 +23,17 @@ from unifier_tokenizers.errors import one_line
 
 
 def list_experiments(file: str | Path) -> dict[str, Callable[..., Experiment | Comparison]]:
-    """Return the functions of a file that are annotated to return an Experiment or a Comparison, by name.
+    """Return a mapping from names to the functions of a file whose annotation is `-> Experiment` or `-> Comparison`.
 
     Args:
-        file: A Python file, or the bare name of an installed recipe such as `pictures`.
+        file: A Python file, or the name of an installed recipe, such as `pictures`.
 
     Raises:
-        InputError: The file does not exist, is no Python file, or defines no experiment.
+        InputError: The file does not exist, is not a Python file, or does not define an experiment.
     """
     path = find_recipe(file)
     if not path.is_file() or path.suffix != ".py":
-        raise InputError(f"{file}: not a Python file; an experiment is defined in one")
+        raise InputError(f"{file}: not a Python file; give a file whose name ends in .py")
     module = _load_file(path)
     functions: dict[str, Callable[..., Experiment | Comparison]] = {}
     for name, function in inspect.getmembers(module, inspect.isfunction):
@@ -41,7 +41,7 @@ def list_experiments(file: str | Path) -> dict[str, Callable[..., Experiment | C
             continue
         try:
             returned = get_type_hints(function).get("return")
-        except NameError as error:  # The annotations of helpers may name types that only type checkers import.
+        except NameError as error:  # Annotations may contain types that are imported for type checkers only.
             if function.__annotations__.get("return") in (Experiment, Comparison, "Experiment", "Comparison"):
                 raise InputError(f"{file}: the annotations of {name} cannot be read: {error}") from error
             continue
@@ -53,27 +53,31 @@ def list_experiments(file: str | Path) -> dict[str, Callable[..., Experiment | C
 
 
 def load_experiment(reference: str) -> Callable[..., Experiment | Comparison]:
-    """Return the experiment of a reference FILE or FILE:name.
+    """Return the function of an experiment, given a reference FILE or FILE:name.
 
-    Without a name, it is the function named like the file, or the only experiment of the file.
+    If the reference contains no name, return the only experiment of the file. If the file has several experiments,
+    return the experiment that has the name of the file.
     """
     file, name = split_reference(reference)
     functions = list_experiments(file)
     name = name or (Path(file).stem if len(functions) > 1 else next(iter(functions)))
     if name not in functions:
         choices = " or ".join(f"{file}:{choice}" for choice in functions)
-        raise InputError(f"{file}: no experiment '{name}'; take {choices}")
+        raise InputError(f"{file}: no experiment '{name}'; use {choices}")
     return functions[name]
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """Split FILE:name into the file and the name, which is empty if there is none. A path may contain colons."""
+    """Split a reference into file and name. The name is empty if the reference has no name.
+
+    The path of the file may contain colons.
+    """
     file, _, name = reference.rpartition(":")
     return (file, name) if file and name.isidentifier() else (reference, "")
 
 
 def _load_file(path: Path) -> Any:
-    # The plain module name and the folder on the path let experiments import each other.
+    # The folder is on the path and the module has the name of the file, so experiments can import each other.
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -81,7 +85,7 @@ def _load_file(path: Path) -> Any:
     if loaded is not None and getattr(loaded, "__file__", None) == str(path):
         return loaded
     if loaded is not None and (path.stem in sys.stdlib_module_names or hasattr(loaded, "__path__")):
-        raise InputError(f"{path.name}: a Python module or package has that name already: rename the file")
+        raise InputError(f"{path.name}: a Python module or package already has this name: rename the file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -90,7 +94,7 @@ def _load_file(path: Path) -> Any:
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
-        del sys.modules[path.stem]  # A half-initialized module must not be found by the next import.
+        del sys.modules[path.stem]  # The next import must not find a half-initialized module.
         if isinstance(error, SyntaxError):
             file = Path(error.filename or path).name
             raise InputError(f"{file}, line {error.lineno}: not Python ({error.msg})") from error
@@ -104,23 +108,25 @@ DescribedT = TypeVar("DescribedT")
 
 
 RESERVED_NAMES = ("seed", "data_folder", "out", "track", "tensorboard", "resume")
-"""Parameters of `run` itself, which no experiment can have as settings."""
+"""The names of the parameters of `run`. An experiment cannot have a setting with such a name."""
 
 
 def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a value for each setting of a function, with defaults filled in.
+    """Return a mapping from all settings of a function to their values. A setting that is not given has its default.
 
     Args:
-        function: an experiment's or a comparison's function.
-        given: values by setting, or whole setting groups by parameter. A text, as from the command line, is converted
-            to the setting's type.
+        function: The function of an experiment or a comparison.
+        given: A mapping from settings to values, and from parameters to whole setting groups. A text from the command
+            line is converted to the type of the setting.
 
     Raises:
-        InputError: a name is unknown or reserved, a value has another type, or a required setting is missing.
+        InputError: A name is unknown or reserved, a value has the wrong type, or a required setting is missing.
     """
     settings = list_settings(function)
     if reserved := [name for name in RESERVED_NAMES if name in settings]:
-        raise InputError(f"{function.__name__} has a setting '{reserved[0]}', which is a reserved name: rename it")
+        raise InputError(
+            f"{function.__name__} has a setting with the reserved name '{reserved[0]}': rename the setting"
+        )
     given = flatten(function, given)
     for name in given:
         if name not in settings:
@@ -137,7 +143,7 @@ def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> di
 
 
 def unknown_setting(name: str, known: Mapping[str, Sequence[str]]) -> InputError:
-    """Return the error for a setting that none of these functions has; `known` holds each function's settings."""
+    """Return the error for an unknown setting. `known` is a mapping from each function to its settings."""
     if name == "seeds":
         return InputError("no setting 'seeds': give seed=N, or seeds=0,1,... with folds=N")
     owners = {setting: owner for owner, settings in reversed(list(known.items())) for setting in settings}
@@ -148,9 +154,9 @@ def unknown_setting(name: str, known: Mapping[str, Sequence[str]]) -> InputError
 
 
 def build_comparison(function: Callable[..., Any], given: Mapping[str, Any]) -> tuple[Comparison, dict[str, Any]]:
-    """Build a comparison, and return it with all of its settings.
+    """Build a comparison. Return the comparison, and a mapping from its settings to their values.
 
-    A setting that the comparison's own function lacks is passed to those of its experiments that have it.
+    If the comparison's own function does not have a setting, the value is passed to the experiments with this setting.
     """
     own_names = {*list_settings(function), *inspect.signature(function).parameters}
     own = check_settings(function, {name: value for name, value in given.items() if name in own_names})
@@ -168,13 +174,13 @@ def build_comparison(function: Callable[..., Any], given: Mapping[str, Any]) -> 
 
 
 def build_described(function: Callable[..., Any], settings: Mapping[str, Any], kind: type[DescribedT]) -> DescribedT:
-    """Call an experiment's or comparison's function with a value for each of its settings.
+    """Call the function of an experiment or a comparison, given the values of all settings.
 
-    An experiment without a name is given the function's.
+    An experiment without a name gets the name of the function.
 
     Raises:
-        InputError: the function returns another type than `kind`, or its own file raises a ValueError. A ValueError
-            from deeper inside keeps its traceback.
+        InputError: The function does not return an object of the type `kind`, or code in the function's own file raises
+            a ValueError. A ValueError from another file is not changed, so its traceback stays visible.
     """
     try:
         described = function(**keyword_arguments(function, settings))
@@ -186,15 +192,17 @@ def build_described(function: Callable[..., Any], settings: Mapping[str, Any], k
             raise
         raise InputError(f"{Path(last.filename).name}, line {last.lineno}: {one_line(error)}") from error
     if not isinstance(described, kind):
-        message = f"{function.__name__} returns {type(described).__name__}, and {kind.__name__} is expected"
-        raise InputError(f"{message}: check its return annotation")
+        message = f"{function.__name__} returns {type(described).__name__}, but {kind.__name__} is expected"
+        raise InputError(f"{message}: check the function's return annotation")
     if isinstance(described, Experiment) and described.name is None:
         described = replace(described, name=function.__name__)
     return described
 
 
 def parse_setting(name: str, value: Any, kind: Any) -> Any:
-    """Convert a value to the type `kind`. A text may also be none, JSON, or a list with commas.
+    """Convert a value to the type `kind`.
+
+    A text may also be `none`, JSON, or a list whose items are separated by commas.
 
     Raises:
         InputError: The value does not fit the type.
@@ -215,18 +223,18 @@ def parse_setting(name: str, value: Any, kind: Any) -> Any:
             except ValidationError as error:
                 wrong = error.errors()[0]["input"]
                 reason = f"{wrong!r}: {_reason(error)}" if is_list and wrong != value else reason
-            except ValueError:  # The text is no JSON.
+            except ValueError:  # The text is not JSON.
                 continue
     raise InputError(f"the setting {name}={value!r} does not fit: {reason}")
 
 
 def _reason(error: ValidationError) -> str:
-    """Return the expected types, one after the other for a union."""
+    """Return a text that lists the expected types. A union has several expected types."""
     first, *others = dict.fromkeys(detail["msg"] for detail in error.errors())
     reason = ", or ".join([first, *(other.removeprefix("Input should be ") for other in others)])
     return f"{reason[0].lower()}{reason[1:]}"
 
 
 def experiment_reference(function: Callable[..., Any]) -> str:
-    """Return FILE:name of an experiment's function, by which `load_experiment` finds it again."""
+    """Return the reference FILE:name from which `load_experiment` loads this function again."""
     return f"{Path(inspect.getfile(function)).resolve()}:{function.__name__}"

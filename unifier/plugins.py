@@ -1,4 +1,4 @@
-"""Plug-ins of installed packages, and the recipes that are installed with unifier, without importing torch."""
+"""Functions that find the plug-ins of installed packages and unifier's recipes, without importing torch."""
 
 import warnings
 from collections.abc import Iterator
@@ -12,16 +12,19 @@ PluginKind = Literal["tokenizers", "heads", "sources"]
 
 
 def load_plugins(kind: PluginKind) -> dict[str, Any]:
-    """Load what installed packages register under `unifier.<kind>`, by name.
+    """Load the objects that installed packages register under `unifier.<kind>`. Return a mapping from names to objects.
 
-    A broken plug-in, and one whose name is taken already, is left out with a warning.
+    A plug-in is left out with a warning if it is broken or if an earlier plug-in has the same name.
     """
     loaded = {entry.name: _load_entry(entry) for entry in _entries(kind)}
     return {name: plugin for name, plugin in loaded.items() if plugin is not None}
 
 
 def plugin_names(kind: PluginKind) -> list[str]:
-    """Return the sorted names of `load_plugins`, without loading our own, because that takes seconds."""
+    """Return the sorted names of the plug-ins that `load_plugins` returns.
+
+    unifier's own plug-ins are not loaded for this, because loading takes seconds.
+    """
     return sorted(entry.name for entry in _entries(kind) if _is_own(entry) or _load_entry(entry) is not None)
 
 
@@ -29,15 +32,17 @@ def _entries(kind: PluginKind) -> Iterator[EntryPoint]:
     values: dict[str, str] = {}
     for entry in entry_points(group=f"unifier.{kind}"):
         if entry.name in values:
-            message = f"the plug-in '{entry.name}' ({entry.value}) has the name of {values[entry.name]}"
-            warnings.warn(f"{message}: it is left out; rename it", stacklevel=3)
+            message = f"the plug-in '{entry.name}' ({entry.value}) is left out"
+            warnings.warn(
+                f"{message}, because {values[entry.name]} has the same name: rename one of them", stacklevel=3
+            )
             continue
         values[entry.name] = entry.value
         yield entry
 
 
 def _load_entry(entry: EntryPoint) -> Any:
-    """Load an entry point; warn and return None if it is broken."""
+    """Load an entry point, or return None with a warning if the entry point is broken."""
     try:
         return entry.load()
     except Exception as error:  # Another package's module may raise anything when it is imported.
@@ -50,23 +55,26 @@ def _is_own(entry: EntryPoint) -> bool:
 
 
 def list_recipes() -> dict[str, Path]:
-    """Return the files of the recipes that are installed with the package, by name."""
+    """Return a mapping from the names of the installed recipes to the recipes' files."""
     here = Path(__file__).parent
-    # In a checkout the recipes lie beside the package, in an installation inside it.
+    # In a checkout, the recipes are beside the package. In an installation, they are inside the package.
     folder = next((path for path in (here / "experiments", here.parent / "experiments") if path.is_dir()), None)
     return {} if folder is None else {path.stem: path for path in sorted(folder.glob("*.py"))}
 
 
 def find_recipe(file: str | Path) -> Path:
-    """Return the absolute path of an experiment's file; a bare name may be that of an installed recipe.
+    """Return the absolute path of an experiment's file.
+
+    Args:
+        file: A path, or the name of an installed recipe. A file with this name in the current folder takes precedence
+            over the recipe, but a folder with this name does not.
 
     Raises:
-        InputError: There is neither such a file nor such a recipe.
+        InputError: Neither a path nor a recipe has this name.
     """
-    path = Path(file).resolve()
-    if path.exists():
-        return path
-    installed = list_recipes()
-    if str(file) in installed:
+    path, installed = Path(file).resolve(), list_recipes()
+    if not path.is_file() and str(file) in installed:
         return installed[str(file)]
-    raise InputError(f"{file}: no such file, and no installed recipe ({', '.join(installed)})")
+    if not path.exists():
+        raise InputError(f"{file}: no such file or installed recipe; the recipes are {', '.join(installed)}")
+    return path

@@ -1,7 +1,7 @@
-"""Settings: the keyword arguments of a recipe, with the fields of its setting groups among them.
+"""The settings of a recipe: its keyword arguments, and the fields of its setting groups.
 
-A parameter whose type is a dataclass is a setting group. Each of its fields is a setting of its own, so that
-`dim=64` on the command line reaches `trunk: TrunkConfig`.
+A parameter whose type is a dataclass is a setting group. Each field of the dataclass is a setting of the recipe. For
+example, `dim=64` on the command line sets the field `dim` of the parameter `trunk: TrunkConfig`.
 """
 
 import ast
@@ -17,33 +17,33 @@ from typing import Any, final, get_type_hints
 from unifier_tokenizers import InputError
 
 REQUIRED: Any = inspect.Parameter.empty
-"""The default of a setting that must be given."""
+"""The default of a setting that has no default value and must be given."""
 
 
 @final
 @dataclass(frozen=True)
 class Setting:
-    """One named value of a recipe."""
+    """One setting of a recipe, with its type and its default."""
 
     name: str
     parameter: str
     """The parameter of the recipe's function that receives the value."""
     field: str | None
-    """The field of the parameter's setting group; None for a parameter that is no group."""
+    """The field that receives the value, if the parameter is a setting group. Otherwise, None."""
     type: Any
     default: Any
-    """`REQUIRED` if there is none."""
+    """The default value, or `REQUIRED` if the setting has no default value."""
     doc: str
-    """One line of explanation, or an empty text."""
+    """The explanation of the setting in one line, or an empty text."""
 
 
 def list_settings(function: Callable[..., Any]) -> dict[str, Setting]:
-    """List the settings of a recipe by name, in the order of its signature.
+    """Return a mapping from the names of a recipe's settings to the settings, in the order of the signature.
 
-    A field has its own name, or `parameter.field` if another setting has that name too.
+    The name of a field is `parameter.field` if another setting has the same name. Otherwise, it is the field's name.
 
     Raises:
-        InputError: a parameter cannot be given by name.
+        InputError: A parameter cannot be passed as a keyword argument.
     """
     docs = _argument_docs(function)
     found: list[Setting] = []
@@ -70,7 +70,7 @@ def list_settings(function: Callable[..., Any]) -> dict[str, Setting]:
 
 
 def flatten(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace each whole setting group among the given values by its fields; single fields take precedence."""
+    """Replace each setting group among the given values by its fields. A field that is also given takes precedence."""
     fields_of_groups = [setting for setting in list_settings(function).values() if setting.field]
     whole = {each.parameter for each in fields_of_groups if is_dataclass(given.get(each.parameter))}
     flat = {
@@ -82,7 +82,7 @@ def flatten(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str,
 
 
 def keyword_arguments(function: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the keyword arguments of a recipe from a value for each of its settings."""
+    """Build the keyword arguments of a recipe from a mapping that contains the value of every setting."""
     arguments, groups = dict[str, Any](), dict[str, dict[str, Any]]()
     for name, setting in list_settings(function).items():
         if setting.field is None:
@@ -93,14 +93,14 @@ def keyword_arguments(function: Callable[..., Any], settings: Mapping[str, Any])
 
 
 def _annotation(function: Callable[..., Any], name: str) -> Any:
-    """Return a parameter's type: its annotation, else the type of its default."""
+    """Return the annotation of a parameter, or the type of its default if the annotation is missing."""
     default = inspect.signature(function).parameters[name].default
     return get_type_hints(function).get(name, Any if default in (REQUIRED, None) else type(default))
 
 
 @cache
 def _field_docs(group: type) -> dict[str, str]:
-    """Return the first sentence of the docstring below each field of a dataclass."""
+    """Return a mapping from each documented field of a dataclass to the first sentence of its docstring."""
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(group))).body
     assert isinstance(node, ast.ClassDef)
     docs: dict[str, str] = {}
@@ -111,7 +111,7 @@ def _field_docs(group: type) -> dict[str, str]:
 
 
 def _argument_docs(function: Callable[..., Any]) -> dict[str, str]:
-    """Return the first sentence on each parameter in the `Args:` section of a Google-style docstring."""
+    """Return a mapping from each parameter in the section `Args:` of a docstring to its first sentence."""
     _, _, arguments = (inspect.getdoc(function) or "").partition("Args:\n")
     section = re.split(r"^\S", arguments, maxsplit=1, flags=re.MULTILINE)[0]
     entries = re.split(r"^ {4}(\w+): ", section, flags=re.MULTILINE)[1:]
