@@ -1,4 +1,4 @@
-"""Data sets: embedded ones, published ones, and folders and files of one's own. `__init__.pyi` lists the names."""
+"""Data sets: built-in data sets, published data sets, and your own files. `__init__.pyi` lists the public names."""
 
 import lazy_loader
 

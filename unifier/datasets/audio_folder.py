@@ -1,4 +1,4 @@
-"""Sounds of your own, listed with their labels in a table, or in one folder per class."""
+"""Your own sounds: a table that lists the files and their labels, or a folder with one folder per class."""
 
 import os
 import warnings
@@ -26,23 +26,24 @@ from unifier_tokenizers.errors import check_choice
 
 @final
 class AudioFolder:
-    """Sounds of a CSV table with the columns file and label, or of a folder with one folder per class.
+    """Sounds that are listed in a CSV table with the columns file and label, or are in one folder per class.
 
-    The input is an `Audio` with a float32 waveform (samples,) or (channels, samples) at the rate of its file. The
-    target is the label, or a tuple of tags. File names in the table are relative to the table's folder.
+    The input is an `Audio` with a float32 waveform (samples,) or (channels, samples). It has the sample rate of the
+    file. The target is the label, or a tuple of tags. File names in the table are relative to the table's folder.
 
-    A folder is read like an `ImageFolder`: train/<class>/, val/<class>/ and test/<class>/, or <class>/ alone, or with
-    folds.csv. Files that are not sounds are left out with a warning, and hidden files without one.
+    A folder has the same layout as for `ImageFolder`: either train/<class>/, val/<class>/ and test/<class>/, or only
+    <class>/. It may also contain folds.csv. Files that are not sounds are left out with a warning. Hidden files are
+    left out without a warning.
 
     A table may have three more columns:
 
     - split: train, val or test.
-    - fold: an integer. One fold is tested, the next one validates and the others train. The column is used if `fold` is
-      given or there is no column split.
-    - group: the speaker or artist. A group stays in one split; a given split or fold that divides one is an error.
+    - fold: an integer. One fold is test, the next fold is val, and the other folds are train. This column is used if
+      the argument `fold` is given, or if the table has no column split.
+    - group: for example the speaker or the artist. All sounds of a group must be in the same split and the same fold.
 
-    A tenth of the rest is held out for each split that the table leaves open, stratified by label and the same every
-    time. A label of val or test that train lacks is an error.
+    If no sound is assigned to val or test, a tenth of the train sounds is held out for it. This random draw is
+    stratified by label, and always gives the same result. If val or test has a label, train must have it too.
     """
 
     def __init__(
@@ -52,13 +53,13 @@ class AudioFolder:
         target: Literal["label", "tags"] = "label",
         fold: int | None = None,
     ) -> None:
-        """Name the table or the folder; it is read later.
+        """Store the path of the table or folder. The files are read later.
 
         Args:
             path: The CSV table or the folder.
-            target: "label" for one label per sound, or "tags" for any number of them, separated by semicolons in the
-                column label.
-            fold: The fold to test on; None takes the first if there are folds.
+            target: "label" if each sound has one label. "tags" if a sound can have any number of tags, separated by
+                semicolons in the column label.
+            fold: The fold to test on. None means the first fold if there are folds.
         """
         self.target = check_choice("target", target, ("label", "tags"))
         self._path, self._fold = Path(path), fold
@@ -73,12 +74,12 @@ class AudioFolder:
 
     @property
     def folds(self) -> tuple[int, ...]:
-        """The numbers in the column fold; empty if there is no such column."""
+        """The different numbers in the column fold. Empty if the table has no such column."""
         return tuple(sorted(set(self._fold_numbers or ())))
 
     @property
     def score_range(self) -> ScoreRange:
-        """The range from guessing; no reference is known."""
+        """The score range. It has the score of guessing, but no reference score."""
         if self.target == "tags":
             return ScoreRange("macro_auc", 0.5, None, NO_SCORE_RANGE)
         return accuracy_range(self.labels, None, NO_SCORE_RANGE)
@@ -87,24 +88,25 @@ class AudioFolder:
         """Return the sounds of one split in the order of the table.
 
         Raises:
-            InputError: If the table or folder is not as described. Reading a sound raises it if the file is damaged.
+            InputError: The table or folder does not have the layout that the class describes. Reading a sound from a
+                damaged file also raises an InputError.
         """
         return from_files(select_part(self._sounds, self._parts, name), read_audio)
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of every readable sound, and of the table if there is one."""
+        """A hash of all readable sounds, and of the table if there is one."""
         table = hash_each({"table": self._table}) if self._table.exists() else {}
         return hash_all(table | self._hashes)
 
     @property
     def copies(self) -> int:
-        """The number of sounds of val and test that are also in train, byte for byte."""
+        """The number of sounds of val and test whose file is equal, byte for byte, to a file of train."""
         return count_copies(list(self._hashes.values()), self._parts)
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
-        """The hash of each sound, by its file in the table."""
+        """The hash of each sound. The keys are the file names in the table."""
         return hash_each({row.cells["file"]: self._sound_path(row) for row in self._rows}, unreadable=UNREADABLE_MARK)
 
     @cached_property
@@ -113,15 +115,15 @@ class AudioFolder:
             return self._rows_of_folder()
         rows = read_labels_table(self._table, ("file", "label"))
         if not rows:
-            raise InputError(f"{self._table} lists no sounds")
+            raise InputError(f"{self._table} has a header but no rows: add one row per sound")
         files = [os.path.normpath(row.cells["file"]) for row in rows]
         check_no_leak(f"{self._table}:", files, [f"line {row.line}" for row in rows])
         return rows
 
     def _rows_of_folder(self) -> list[TableRow]:
-        """Return the rows that a table of the folder's sounds would have."""
+        """Return one row for each sound in the folder, as if a table listed the sounds."""
         if self.target == "tags":
-            raise InputError(f"target=tags: {self._path} is a folder, which has no tags: list its sounds in a table")
+            raise InputError(f"target=tags: {self._path} is a folder without tags: list its sounds and tags in a table")
         by_folder = files_by_class(self._path, AUDIO_SUFFIXES, "sounds", "dog/1.wav")
         sounds = [sound for part in by_folder.values() for sound in part]
         files = [sound.path.relative_to(self._path).as_posix() for sound in sounds]
@@ -144,19 +146,24 @@ class AudioFolder:
             single = all(len(cell) == 1 for cell in tags)
             if single and (with_comma := next((tag for (tag,) in tags if "," in tag), None)):
                 warnings.warn(
-                    f"{self._table}: {with_comma!r} is one tag; several are separated by semicolons", stacklevel=2
+                    f"{self._table}: {with_comma!r} is read as one tag; separate tags by semicolons", stacklevel=2
                 )
             return [
                 LabeledFile(self._sound_path(row), tuple(filter(None, cell)))
                 for row, cell in zip(self._rows, tags, strict=True)
             ]
         if unlabeled := next((row for row in self._rows if not row.cells["label"].strip()), None):
-            raise InputError(f"{self._table}, line {unlabeled.line}: the label is empty; leave the row out")
+            raise InputError(
+                f"{self._table}, line {unlabeled.line}: the label is empty; give a label or delete the row"
+            )
         return [LabeledFile(self._sound_path(row), row.cells["label"].strip()) for row in self._rows]
 
     @property
     def _strata(self) -> list[str]:
-        """The label of each row, or one stratum for all rows with tags, because most sets of tags differ."""
+        """The label of each row, by which random draws are stratified.
+
+        Rows with tags all have the same empty label, because few sounds have exactly the same tags.
+        """
         return ["" if self.target == "tags" else sound.target for sound in self._sounds]
 
     @cached_property
@@ -165,7 +172,7 @@ class AudioFolder:
 
     @cached_property
     def _fold_numbers(self) -> list[int] | None:
-        """The fold of each row; None if there is no such column."""
+        """The fold of each row, or None if the table has no column fold."""
         if "fold" not in self._rows[0].cells:
             return None
         return [parse_integer(row.cells["fold"], f"{self._table}, line {row.line}") for row in self._rows]
@@ -180,23 +187,25 @@ class AudioFolder:
             return rotate_folds(str(self._table), folds, self._fold, groups=self._groups, labels=self._strata)
         if self._fold is not None:
             columns = ", ".join(self._rows[0].cells)
-            raise InputError(f"fold={self._fold}: {self._table} has no column fold; its columns are {columns}")
+            raise InputError(
+                f"fold={self._fold}: {self._table} has no column fold, only {columns}: add the column or give no fold"
+            )
         return self._hold_out_missing(["train"] * len(self._sounds))
 
     def _given_parts(self) -> list[SplitName]:
-        """Return the splits in the column split, with missing ones held out."""
+        """Return the split of each row in the column split. If val or test has no rows, hold out rows of train."""
         parts: list[SplitName] = [
             check_choice(f"split ({self._table}, line {row.line})", row.cells["split"], SPLITS) for row in self._rows
         ]
         if "train" not in parts:
-            raise InputError(f"{self._table}: no row has split train, so there is nothing to train on")
+            raise InputError(f"{self._table}: no row has split train, but training needs at least one such row")
         if self._groups is not None:
             check_no_leak(f"{self._table}: group", self._groups, [f"split {part}" for part in parts])
         check_trained_labels(str(self._path), self._strata, parts)
         return self._hold_out_missing(parts)
 
     def _hold_out_missing(self, parts: list[SplitName]) -> list[SplitName]:
-        """Return the splits after holding val and test out of train if they have no rows."""
+        """Return the split of each row. If val or test has no rows, hold out rows of train for it."""
         missing: list[SplitName] = [part for part in SPLITS if part not in parts]
         if not missing:
             return parts

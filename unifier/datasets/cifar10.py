@@ -30,11 +30,11 @@ CIFAR10_SHAPE = (3, 32, 32)
 
 @final
 class CIFAR10:
-    """45,000 images to train, 5,000 to validate and the official 10,000 to test.
+    """CIFAR-10: 45,000 images for train, 5,000 for val, and the 10,000 official test images for test.
 
-    The input is an image (32, 32, 3) uint8 and the target the name of its class. The validation images are 500 of every
-    class of the official training set, the same every time. The binary version is read, because the Python version is a
-    pickle, and loading a pickle can run any code.
+    The input is an image (32, 32, 3) uint8. The target is the name of its class. The images of val are 500 images of
+    each class of the official training set, and they are always the same. The binary version of CIFAR-10 is read. The
+    Python version is not used, because it is a pickle, and a pickle can run any code when it is loaded.
 
     Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
     """
@@ -43,25 +43,26 @@ class CIFAR10:
     score_range = accuracy_range(labels, None, NO_SCORE_RANGE)
 
     def __init__(self, *, jpeg: bool = False, data: str | Path | None = None) -> None:
-        """Choose the copy to read.
+        """Choose the version of the data set.
 
         Args:
-            jpeg: Read "cifar10_jpg" instead, a copy that was compressed as JPEG; its scores are only close to those of
-                CIFAR-10. Its archives train.tar.xz and test.tar.xz hold <split>/<class>/<number>.jpg.
+            jpeg: If True, read "cifar10_jpg", a version whose images were compressed as JPEG. Scores on both versions
+                are similar, but not equal. The archives train.tar.xz and test.tar.xz contain
+                <split>/<class>/<number>.jpg.
             data: The folder of the files.
         """
         self.name = "cifar10_jpg" if jpeg else "cifar10"
         self._jpeg, self._data = jpeg, data
-        self._read_archive = lru_cache(read_archive)  # Train and val share an archive that takes seconds to read.
+        self._read_archive = lru_cache(read_archive)  # Train and val are in one archive, and reading it takes seconds.
 
     def split(self, name: SplitName) -> Examples[Any]:
-        """Return the images of one split, in the order of the batches or, for JPEG, by class and number."""
+        """Return the images of one split, in the order of the batches. JPEG images are sorted by class and number."""
         official = "test" if check_choice("split", name, SPLITS) == "test" else "train"
         return self._jpeg_split(official, name) if self._jpeg else self._binary_split(official, name)
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the archives."""
+        """A hash of the archives."""
         return hash_files({file: self._folder / file for file in (CIFAR10_JPEG_FILES if self._jpeg else CIFAR10_FILES)})
 
     def _jpeg_split(self, official: str, name: SplitName) -> Examples[LabeledFile]:
@@ -96,15 +97,15 @@ class CIFAR10:
 
 
 def _parse_records(path: Path, content: bytes) -> tuple[NDArray[np.uint8], list[int]]:
-    """Parse batches into images (B, 32, 32, 3) and class indices.
+    """Convert the content of batch files to images (B, 32, 32, 3) and class indices.
 
-    A record is one byte for the class, then the red, the green and the blue plane.
+    Each image is a record: one byte for the class, and then the red, green and blue values of all pixels.
     """
     size = 1 + np.prod(CIFAR10_SHAPE)
     if not content or len(content) % size:
-        raise InputError(f"{path} is not CIFAR-10: batches of records of {size} bytes are expected in it")
+        raise InputError(f"{path} is not CIFAR-10: it must contain batches whose records have {size} bytes each")
     records = np.frombuffer(content, np.uint8).reshape(-1, size)
     classes = records[:, 0]
     if classes.max() >= len(CIFAR10.labels):
-        raise InputError(f"{path} holds label {classes.max()}: there are {len(CIFAR10.labels)}, from 0")
+        raise InputError(f"{path} contains label {classes.max()}: labels must be below {len(CIFAR10.labels)}")
     return records[:, 1:].reshape(-1, *CIFAR10_SHAPE).transpose(0, 2, 3, 1), classes.tolist()

@@ -1,4 +1,4 @@
-"""Files of your own in one folder per class, and the table of their folds."""
+"""Reading of your own files: one folder per class, and a table with the fold of each file."""
 
 import os
 import re
@@ -16,13 +16,14 @@ from unifier.data.splits import check_no_leak, check_trained_labels, hold_out
 from unifier_tokenizers import InputError
 
 SPLIT_FOLDER_NAMES = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing"})
-"""Usual names of split folders, in lower case. No class is expected to have such a name."""
+"""Usual names of folders for splits, in lower case. A class folder should not have one of these names."""
 
 
 def task_name(path: Path) -> str:
-    """Return the last part of a path as the name of a data set.
+    """Return a name for the data set at a path: the last part of the path.
 
-    Recipes name a task by its data set, so characters that the name of a task cannot have become underscores.
+    Recipes use this name for the task as well. Characters that are not allowed in the name of a task are replaced by
+    underscores.
     """
     last = path.name if path.name not in ("", "..") else path.resolve().name
     name = re.sub(r"[^\w-]+", "_", last) or "data"
@@ -32,47 +33,53 @@ def task_name(path: Path) -> str:
 def files_by_class(
     folder: Path, suffixes: Collection[str], unit: str, example: str
 ) -> dict[SplitName, list[LabeledFile]]:
-    """Return the files of a folder by split, labeled with the name of their class folder.
+    """Return the files of each split. A file's label is the name of its class folder.
 
-    Split folders are named train, val and test; without them all files are in train. Files may lie at any depth of
-    their class folder. Hidden files are left out, files with other suffixes are left out with a warning.
+    Split folders have the names train, val and test. Without split folders, all files are in train. Files may be in
+    subfolders of their class folder. Hidden files are left out. Files with other suffixes are left out with a warning.
 
     Args:
         folder: The data folder.
-        suffixes: File name suffixes to read, in lower case.
-        unit: Noun of the files in messages, such as "pictures".
+        suffixes: Suffixes of the files to read, in lower case.
+        unit: Noun for the files in messages, such as "pictures".
         example: Path of a file inside a split, for messages, such as "cat/1.png".
 
     Raises:
-        InputError: If a split or a class has no files, or the folders are not as described.
+        InputError: A split or a class has no files, or the folders have another layout.
     """
     folders = _subfolders(folder, unit)
     given: list[SplitName] = [part for part in SPLITS if part in folders]
     all_like_splits = any(name.lower() in SPLIT_FOLDER_NAMES for name in folders) or all(map(_names_split, folders))
     if folders and all_like_splits and ("train" not in given or len(folders) > len(given)):
         raise InputError(
-            f"{folder} has the folders {', '.join(folders)}: expected are train and, optionally, val and test, "
-            "or one folder for each class"
+            f"{folder} has the folders {', '.join(folders)}: it must have the folder train (and optionally val and "
+            "test), or one folder for each class"
         )
     if len(folders) == 1 and not given and len(inner := _subfolders(folder / folders[0], unit)) > 1:
-        raise InputError(f"{folder} has one folder, {folders[0]}, with {', '.join(inner)}: give {folder / folders[0]}")
+        raise InputError(
+            f"{folder} has only the folder {folders[0]}, which has the folders {', '.join(inner)}: use its path, "
+            f"{folder / folders[0]}"
+        )
     roots: dict[SplitName, Path] = {part: folder / part for part in given} or {"train": folder}
     files: dict[SplitName, list[LabeledFile]] = {
         part: _labeled_files(root, suffixes, unit) for part, root in roots.items()
     }
     for part, labeled in files.items():
         if not labeled:
-            raise InputError(f"{roots[part]} has no {unit} in folders of classes, such as {roots[part] / example}")
+            raise InputError(
+                f"{roots[part]} has no class folders with {unit}: add one folder per class, with files such as "
+                f"{roots[part] / example}"
+            )
     return files
 
 
 def split_folders(folder: Path, files: Mapping[SplitName, list[LabeledFile]]) -> list[SplitName]:
     """Return the split of each file, in the order of `files`.
 
-    If val or test has no folder, a tenth of every class is held out of train for it.
+    If val or test has no folder, a tenth of every class of train is held out for it.
 
     Raises:
-        InputError: If val or test has a class that train lacks.
+        InputError: Val or test has examples of a class, but train has no examples of this class.
     """
     parts: list[SplitName] = [part for part, labeled in files.items() for _ in labeled]
     check_trained_labels(str(folder), [file.target for labeled in files.values() for file in labeled], parts)
@@ -84,10 +91,10 @@ def split_folders(folder: Path, files: Mapping[SplitName, list[LabeledFile]]) ->
 
 
 def read_folds_table(table: Path, files: Sequence[str]) -> list[TableRow]:
-    """Return the row of each file in a table with the columns file and fold, in the order of `files`.
+    """Return the row of each file in a table with the columns file and fold. The rows have the order of `files`.
 
     Raises:
-        InputError: If a file has no row or two rows, or a row names a file that does not exist.
+        InputError: A file has no row or two rows, or the file of a row does not exist.
     """
     if not table.exists():
         raise InputError(f"{table}: no such file; give a table with the columns file and fold")
@@ -95,9 +102,12 @@ def read_folds_table(table: Path, files: Sequence[str]) -> list[TableRow]:
     check_no_leak(f"{table}:", [row.cells["file"] for row in rows], [f"line {row.line}" for row in rows])
     by_file = {row.cells["file"]: row for row in rows}
     if unlisted := next((file for file in files if file not in by_file), None):
-        raise InputError(f"{table} has no row for {unlisted}")
+        raise InputError(f"{table} has no row for {unlisted}: add a row with its fold, or remove the file")
     if missing := sorted(set(by_file) - set(files)):
-        raise InputError(f"{table}, line {by_file[missing[0]].line}: there is no {missing[0]!r}")
+        raise InputError(
+            f"{table}, line {by_file[missing[0]].line}: the file {missing[0]!r} does not exist; delete the row, or add "
+            "the file"
+        )
     return [by_file[file] for file in files]
 
 
@@ -106,7 +116,7 @@ def _names_split(folder_name: str) -> bool:
 
 
 def _labeled_files(folder: Path, suffixes: Collection[str], unit: str) -> list[LabeledFile]:
-    """Return the files of all class folders inside `folder`."""
+    """Return the files in all class folders of `folder`, with their labels."""
     labeled: list[LabeledFile] = []
     left_out = Counter[str]()
     labels = _subfolders(folder, unit)
@@ -115,25 +125,30 @@ def _labeled_files(folder: Path, suffixes: Collection[str], unit: str) -> list[L
     inner = {name.lower() for label in labels for name in _subfolders(folder / label, unit)}
     if inner and inner <= SPLIT_FOLDER_NAMES:
         label, part = labels[0], sorted(inner)[0]
-        raise InputError(f"{folder} has splits inside its classes: {part}/{label} is expected, not {label}/{part}")
+        raise InputError(
+            f"{folder} has split folders inside class folders: move the files to {part}/{label} instead of "
+            f"{label}/{part}"
+        )
     for label in labels:
         paths = sorted(_visible_files(folder / label))
         files = [path for path in paths if path.suffix.lower() in suffixes]
         if not files:
-            raise InputError(f"{folder / label} has no {unit} ({', '.join(sorted(suffixes))}): remove it, or fill it")
+            raise InputError(
+                f"{folder / label} has no {unit} ({', '.join(sorted(suffixes))}): add files to this class, or remove it"
+            )
         labeled += [LabeledFile(path, label) for path in files]
         left_out.update(path.suffix.lower() or path.name for path in paths if path.suffix.lower() not in suffixes)
     if left_out:
         counts = ", ".join(f"{count} {suffix}" for suffix, count in left_out.most_common(5))
-        warnings.warn(f"{folder}: left out files whose suffix is not one of {unit} ({counts})", stacklevel=2)
+        warnings.warn(f"{folder}: left out files without a suffix for {unit} ({counts})", stacklevel=2)
     return labeled
 
 
 def _visible_files(folder: Path) -> Iterator[Path]:
-    """Yield all files below a folder, except hidden ones and files in hidden folders."""
+    """Yield all files in a folder and its subfolders, except hidden files and files in hidden folders."""
     visited = set[str]()
     for directory, folders, files in os.walk(folder, followlinks=True):
-        if (real := os.path.realpath(directory)) in visited:  # A link to a parent folder would never end.
+        if (real := os.path.realpath(directory)) in visited:  # Following a link to a parent folder would never end.
             folders.clear()
             continue
         visited.add(real)
@@ -143,6 +158,6 @@ def _visible_files(folder: Path) -> Iterator[Path]:
 
 def _subfolders(folder: Path, unit: str) -> list[str]:
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder of {unit}")
-    with os.scandir(folder) as entries:  # scandir knows the folders without a system call for each file.
+        raise InputError(f"{folder}: no such folder; give a folder that contains {unit}")
+    with os.scandir(folder) as entries:  # scandir lists files and folders without one system call per file.
         return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))

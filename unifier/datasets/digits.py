@@ -1,4 +1,4 @@
-"""Handwritten digits of 8 x 8 pixels, which scikit-learn contains."""
+"""Handwritten digits: images of 8 x 8 pixels that are included in scikit-learn."""
 
 import hashlib
 from collections.abc import Sequence
@@ -15,14 +15,15 @@ NUM_DIGITS = 1797
 """Number of images."""
 
 INK_LEVELS = 16
-"""Largest pixel value of scikit-learn's copy: a pixel counts 0 to 16 dots of ink."""
+"""Largest pixel value in scikit-learn's copy, because each pixel counts the dots of ink in 4 x 4 dots."""
 
 
 @final
 class Digits:
-    """The 1,797 digits of the UCI optical recognition test set (Alpaydin & Kaynak, 1998), in stratified random splits.
+    """The 1,797 handwritten digits of the UCI optical recognition test set (Alpaydin & Kaynak, 1998).
 
-    The input is an image (8, 8) uint8 with 0 for paper and 255 for ink. The target is its label, "0" to "9".
+    The digits are split at random, stratified by label. The input is an image (8, 8) uint8, with 0 for paper and 255
+    for ink. The target is the digit, from "0" to "9".
     """
 
     name = "digits"
@@ -32,21 +33,21 @@ class Digits:
     )
 
     def __init__(self, *, val: int = 200, test: int = 300, seed: int = 0) -> None:
-        """Choose the sizes of the splits; train has the rest.
+        """Choose the sizes of val and test. All remaining images are in train.
 
         Args:
-            val: Number of images to validate on.
-            test: Number of images to test on.
-            seed: Seed of the draw.
+            val: Number of images in val.
+            test: Number of images in test.
+            seed: Seed of the random splits.
 
         Raises:
-            InputError: If a split is too small to have every digit.
+            InputError: A split is too small to contain every digit.
         """
         max_held_out = NUM_DIGITS - len(self.labels)
         if min(val, test) < len(self.labels) or val + test > max_held_out:
             raise InputError(
-                f"val={val}, test={test}: give at least {len(self.labels)} digits to each, "
-                f"and at most {max_held_out} to both together"
+                f"val={val}, test={test}: give each at least {len(self.labels)} images, "
+                f"and both together at most {max_held_out} images"
             )
         self._val, self._test, self._seed = val, test, seed
 
@@ -56,7 +57,7 @@ class Digits:
 
     @property
     def sha256(self) -> str:
-        """The hash of every image and label of every split, in order."""
+        """A hash of the images and labels of all splits, in order."""
         digest = hashlib.sha256()
         for name, examples in self._splits.items():
             digest.update(name.encode())
@@ -79,8 +80,8 @@ class Digits:
 
 @cache
 def _load_digits() -> list[Example]:
-    """Return all images with their labels; a process reads them once."""
-    from sklearn.datasets import load_digits  # Imported here because it takes 20 MB that other sets do not need.
+    """Return all images with their labels. The images are read once per process."""
+    from sklearn.datasets import load_digits  # The import takes 20 MB of memory, which other data sets do not need.
 
     digits = cast(Any, load_digits())
     images = (digits.images * 255 / INK_LEVELS).round().astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Emotify: music of four genres, and the emotions that its listeners felt."""
+"""Emotify: music of four genres, with the emotions that listeners felt."""
 
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,7 @@ EMOTIONS = (
 EMOTIFY_FOLDS = (0, 1, 2, 3, 4)
 
 EMOTION_ONE_IN = 3
-"""A clip has an emotion if at least one in this number of its listeners felt it."""
+"""A clip is labeled with an emotion if at least one in this many listeners felt the emotion."""
 
 EMOTIFY_SCORE_RANGES = {
     "genre": accuracy_range(
@@ -47,7 +47,7 @@ EMOTIFY_SCORE_RANGES = {
 
 
 class EmotifyClip(NamedTuple):
-    """A sound with its artist and its fold."""
+    """A sound, its artist and its cross-validation fold."""
 
     sound: LabeledFile
     artist: str
@@ -56,12 +56,12 @@ class EmotifyClip(NamedTuple):
 
 @final
 class Emotify:
-    """400 clips of 30 seconds, 100 of each genre, in five folds that share no artist.
+    """Emotify: 400 clips of 30 seconds, 100 clips of each genre, in five folds. No artist is in two folds.
 
     The input is an `Audio` (samples,) at 16 kHz. The target is the genre, or a tuple of the emotions that at least a
-    third of the listeners felt. For non-commercial use only.
+    third of the listeners felt. The data set may only be used for non-commercial purposes.
 
-    The folder holds a reduced copy (mono, 16 kHz, 30 s) that cannot be downloaded.
+    The folder contains a reduced copy (mono, 16 kHz, 30 s). This copy cannot be downloaded.
 
     Source: Aljanaki, Wiering and Veltkamp, "Studying emotion induced by music through a crowdsourcing game",
     Information Processing & Management 52, 2016.
@@ -76,8 +76,8 @@ class Emotify:
         """Choose the target and the fold.
 
         Args:
-            target: "genre", or "tags" for the emotions.
-            fold: The fold to test on. The next one validates (0 after 4), and the other three train.
+            target: "genre" for the genres, or "tags" for the emotions.
+            fold: The fold to test on. The next fold is val (0 follows 4), and the other three folds are train.
             data: The folder of the files.
         """
         self.target = check_choice("target", target, ("genre", "tags"))
@@ -87,14 +87,14 @@ class Emotify:
         self._data = data
 
     def split(self, name: SplitName) -> Examples[LabeledFile]:
-        """Return the clips of one split in the order of the table; raise InputError if two folds share an artist."""
+        """Return the clips of one split in the order of the table. Raises InputError if an artist is in two folds."""
         artists, folds = [clip.artist for clip in self._clips], [clip.fold for clip in self._clips]
         clips = select_part(self._clips, rotate_folds(self.name, folds, self.fold, groups=artists, unit="artist"), name)
         return from_files([clip.sound for clip in clips], read_audio)
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of both tables and of every sound."""
+        """A hash of both tables and of all sounds."""
         paths = [self._folder / "tracks.csv", self._folder / "emotions.csv", *(clip.sound.path for clip in self._clips)]
         return hash_files({path.relative_to(self._folder).as_posix(): path for path in paths})
 
@@ -105,9 +105,9 @@ class Emotify:
             self.name,
             folder,
             ("tracks.csv", "emotions.csv", "audio"),
-            "it cannot be downloaded: put there tracks.csv (file, genre, artist, fold), emotions.csv (file, "
-            "n_annotators, a share for each emotion) and audio/<genre>/<number>.ogg, the excerpts of Emotify "
-            "cut to their middle 30 s, mono, 16 kHz",
+            "it cannot be downloaded: put there tracks.csv (columns file, genre, artist, fold), emotions.csv (columns "
+            "file, n_annotators, and the share of listeners for each emotion) and audio/<genre>/<number>.ogg (the "
+            "middle 30 s of each excerpt of Emotify, mono, 16 kHz)",
         )
         return folder
 
@@ -138,5 +138,6 @@ def _read_emotions(table: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _frequent_emotions(shares: dict[str, float], listeners: float) -> tuple[str, ...]:
-    # Count listeners, because shares are rounded to four digits: 0.3333 of 48 listeners is a third of them.
+    # The table has shares that are rounded to four digits, so 16 of 48 listeners have the share 0.3333, which is less
+    # than a third. Therefore the numbers of listeners are compared.
     return tuple(name for name in EMOTIONS if EMOTION_ONE_IN * round(shares[name] * listeners) >= listeners)

@@ -31,13 +31,13 @@ ESC_FOLDERS = {
     "009 - Rooster": "rooster",
     "010 - Fire crackling": "crackling_fire",
 }
-"""The folders of ESC-10 with ESC-50's names of the same classes."""
+"""Mapping from the folders of ESC-10 to the names that the same classes have in ESC-50."""
 
 ESC_CLIP = re.compile(r"(?P<fold>\d)-(?P<origin>\d+)-[A-Z]\.ogg")
 
 
 class ESCClip(NamedTuple):
-    """A sound with the recording that it was cut from and its fold."""
+    """A sound, the recording (`origin`) from which the sound was cut, and its cross-validation fold."""
 
     sound: LabeledFile
     origin: str
@@ -46,10 +46,11 @@ class ESCClip(NamedTuple):
 
 @final
 class ESC:
-    """400 clips of ten classes ("esc10") or 2,000 of fifty ("esc50"), about 5 seconds each, in five official folds.
+    """ESC: 400 clips of ten classes ("esc10"), or 2,000 clips of fifty classes ("esc50"), in five official folds.
 
-    The input is an `Audio` (samples,) at 44.1 kHz and the target the name of its class. All clips of one recording are
-    in one fold. ESC-10 is read from its own ten folders, or from ESC-50 if the folder holds meta/esc50.csv.
+    The clips are about 5 seconds long. The input is an `Audio` (samples,) at 44.1 kHz. The target is the name of the
+    class. All clips of one recording are in one fold. ESC-10 can be read from ESC-50: if the folder contains
+    meta/esc50.csv, this table is used. Otherwise ESC-10 is read from its ten class folders.
 
     Source: Piczak, "ESC: Dataset for Environmental Sound Classification", 2015; license CC BY 3.0 (ESC-10), CC BY-NC
     3.0 (ESC-50).
@@ -60,11 +61,11 @@ class ESC:
     def __init__(
         self, name: Literal["esc10", "esc50"] = "esc10", *, fold: int = 1, data: str | Path | None = None
     ) -> None:
-        """Choose the set and the fold.
+        """Choose the data set and the fold.
 
         Args:
             name: "esc10" or "esc50".
-            fold: The fold to test on, 1 to 5. The next one validates (1 after 5), and the other three train.
+            fold: The fold to test on, 1 to 5. The next fold is val (1 follows 5), and the other three folds are train.
             data: The folder of the files.
         """
         self.name: str = check_choice("set", name, ("esc10", "esc50"))
@@ -78,11 +79,11 @@ class ESC:
 
     @property
     def score_range(self) -> ScoreRange:
-        """The range up to a classifier on MFCCs for ESC-10; no reference is known for ESC-50."""
+        """The score range. ESC-10 has the score of a classifier on MFCCs as reference. ESC-50 has no reference."""
         return accuracy_range(self.labels, *((78.5, ESC_REFERENCE) if self.name == "esc10" else (None, NO_SCORE_RANGE)))
 
     def split(self, name: SplitName) -> Examples[LabeledFile]:
-        """Return the clips of one split; raise InputError if two folds share a recording."""
+        """Return the clips of one split. Raises InputError if clips of one recording are in two folds."""
         origins, folds = [clip.origin for clip in self._clips], [clip.fold for clip in self._clips]
         clips = select_part(
             self._clips, rotate_folds(self.name, folds, self.fold, groups=origins, unit="recording"), name
@@ -91,7 +92,7 @@ class ESC:
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of every clip, and of the table if there is one."""
+        """A hash of all clips, and of the table if there is one."""
         paths = [path for path in (self._table, *(clip.sound.path for clip in self._clips)) if path.exists()]
         return hash_files({path.relative_to(self._folder).as_posix(): path for path in paths})
 
@@ -100,7 +101,7 @@ class ESC:
         return self._clips_of_table() if self._table.exists() else self._clips_of_folders()
 
     def _clips_of_table(self) -> list[ESCClip]:
-        """Return the clips in ESC-50's table."""
+        """Return the clips that are listed in ESC-50's table."""
         clips: list[ESCClip] = []
         for line, cells in read_labels_table(self._table, ("filename", "fold", "category", "esc10", "src_file")):
             location = f"{self._table}, line {line}"
@@ -111,8 +112,8 @@ class ESC:
         return clips
 
     def _clips_of_folders(self) -> list[ESCClip]:
-        """Return the clips in ESC-10's folders, with fold and recording from the file names."""
-        hint = f"put there what is in github.com/karolpiczak/{self.name.replace('esc', 'ESC-')}"
+        """Return the clips in ESC-10's folders. The file names contain the fold and the recording."""
+        hint = f"put there the files of github.com/karolpiczak/{self.name.replace('esc', 'ESC-')}"
         require_file(self.name, self._folder, ["meta/esc50.csv"] if self.name == "esc50" else list(ESC_FOLDERS), hint)
         paths = [path for folder in ESC_FOLDERS for path in sorted((self._folder / folder).iterdir())]
         matches = [(path, match) for path in paths if (match := ESC_CLIP.fullmatch(path.name))]

@@ -1,4 +1,4 @@
-"""Data sets by the value of a recipe's setting `data`: the name of a set, or the path of your own data."""
+"""Functions that create the data set for a recipe's setting `data`: a name, or the path of your own data."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -33,27 +33,29 @@ AUDIO_DATASETS = ("embedded", "emotify", "gtzan", "fsdd", "esc10", "esc50")
 TEXT_DATASETS: dict[str, Callable[[], LabeledSource]] = {"sst2": SST2, "trec": TREC}
 
 MAX_NAMED_SIDE = 32
-"""Longest side in pixels of the images in the named sets."""
+"""Longest side, in pixels, of the images in all data sets of `IMAGE_DATASETS`."""
 
 
 def create_image_dataset(data: str, *, fold: int | None = None, size: int | None = None) -> LabeledSource:
-    """Return the named image data set, or the `ImageFolder` at a path.
+    """Create an image data set from its name, or from the path of a folder.
 
     Args:
-        data: A name in `IMAGE_DATASETS`, or the path of a folder.
-        fold: The fold of a folder to test on.
-        size: Longest side in pixels to which a folder's images are shrunk.
+        data: A name in `IMAGE_DATASETS`, or the path of a folder with your own images.
+        fold: The fold to test on. Only your own folder may have folds.
+        size: Maximum length in pixels of the longer side. Larger images of your own folder are reduced.
 
     Raises:
-        InputError: If `data` is neither, or a named set is given a fold or a size below its own.
+        InputError: `data` is not a name and not an existing path. Or a fold, or a size smaller than the images, is
+            given for a name.
     """
     if data not in IMAGE_DATASETS:
         return ImageFolder(_existing_path(data, IMAGE_DATASETS), fold=fold, size=size)
     if fold is not None:
-        raise InputError(f"fold={fold}: {data} has no folds")
+        raise InputError(f"fold={fold}: {data} has no folds, so give no fold")
     if size is not None and size < MAX_NAMED_SIDE:
         raise InputError(
-            f"size={size}: only images of a folder are shrunk; give at least {MAX_NAMED_SIDE} for data={data}"
+            f"size={size}: only images in your own folder can be reduced; give at least {MAX_NAMED_SIDE} for "
+            f"data={data}"
         )
     return IMAGE_DATASETS[data]()
 
@@ -61,20 +63,21 @@ def create_image_dataset(data: str, *, fold: int | None = None, size: int | None
 def create_audio_dataset(
     data: str, *, target: Literal["genre", "tags"] = "genre", fold: int | None = None
 ) -> LabeledSource:
-    """Return the named audio data set, or the `AudioFolder` at a path.
+    """Create an audio data set from its name, or from the path of a table or folder.
 
     Args:
-        data: A name in `AUDIO_DATASETS`, or the path of a table or folder.
-        target: "genre" for one label per sound, "tags" for any number of them.
-        fold: The fold to test on; None takes the first. FSDD's folds are its speakers, and None is its official split.
+        data: A name in `AUDIO_DATASETS`, or the path of a table or folder with your own sounds.
+        target: "genre" for one label per sound, or "tags" for any number of tags per sound.
+        fold: The fold to test on. None means the first fold. For FSDD, a fold is a speaker, and None means the official
+            split.
 
     Raises:
-        InputError: If `data` is neither, or the set has no tags or no folds.
+        InputError: `data` is not a name and not an existing path. Or the data set has no tags or no folds.
     """
     if target == "tags" and data in ("gtzan", "fsdd", "esc10", "esc50"):
-        raise InputError(f"target=tags: {data} has one label per sound; take target=genre, or data=emotify")
+        raise InputError(f"target=tags: {data} has one label per sound; give target=genre, or data=emotify")
     if fold is not None and data in ("embedded", "gtzan"):
-        raise InputError(f"fold={fold}: {data} has no folds")
+        raise InputError(f"fold={fold}: {data} has no folds, so give no fold")
     match data:
         case "embedded":
             return SyntheticMusic(target=target)
@@ -92,25 +95,25 @@ def create_audio_dataset(
 
 
 def create_text_dataset(data: str, *, text: str | None = None, label: str | None = None) -> LabeledSource:
-    """Return the named text classification data set, or the `TextTable` at a path.
+    """Create a text classification data set from its name, or from the path of a table.
 
     Args:
-        data: A name in `TEXT_DATASETS`, or the path of a CSV or TSV file.
-        text: Name of the file's column with the texts; None is "text".
-        label: Name of the file's column with the labels; None is "label".
+        data: A name in `TEXT_DATASETS`, or the path of your own CSV or TSV file.
+        text: Name of the column with the texts in your own file. None means "text".
+        label: Name of the column with the labels in your own file. None means "label".
 
     Raises:
-        InputError: If `data` is neither, or a named set is given the name of a column.
+        InputError: `data` is not a name and not an existing path. Or a column is given for a name.
     """
     if data not in TEXT_DATASETS:
         return TextTable(_existing_path(data, TEXT_DATASETS), text=text or "text", label=label or "label")
     for setting, column in (("text", text), ("label", label)):
         if column is not None:
-            raise InputError(f"{setting}={column}: only a table of your own has columns to name; {data} has none")
+            raise InputError(f"{setting}={column}: {data} has no columns; give this setting only for your own table")
     return TEXT_DATASETS[data]()
 
 
 def _existing_path(data: str, names: Iterable[str]) -> str:
     if not data or not Path(data).exists():  # Path("") is the current folder.
-        raise InputError(f"data={data or repr('')}: neither an existing path nor one of the sets {', '.join(names)}")
+        raise InputError(f"data={data or repr('')}: give an existing path, or one of the names {', '.join(names)}")
     return data

@@ -1,4 +1,4 @@
-"""FSDD: digits spoken by six speakers."""
+"""FSDD: spoken digits, recorded by six speakers."""
 
 import re
 from functools import cached_property, partial
@@ -23,11 +23,11 @@ SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
 RECORDING = re.compile(r"(?P<digit>\d)_(?P<speaker>[a-z]+)_(?P<number>\d+)\.wav")
 
 TEST_END, VAL_END = 5, 10
-"""Of a speaker's fifty recordings of a digit, those numbered below 5 are the official test set, and 5 to 9 validate."""
+"""Each speaker recorded each digit fifty times. Recordings 0 to 4 are the official test set, and 5 to 9 are val."""
 
 
 class Recording(NamedTuple):
-    """A sound with its speaker and its number among the speaker's recordings of the digit."""
+    """A sound, its speaker, and its number. A speaker's recordings of one digit are numbered from 0."""
 
     sound: LabeledFile
     speaker: str
@@ -36,10 +36,11 @@ class Recording(NamedTuple):
 
 @final
 class FSDD:
-    """3,000 spoken digits by six speakers: 2,400 to train, 300 to validate, the official 300 to test.
+    """FSDD: 3,000 spoken digits of six speakers: 2,400 for train, 300 for val, and the official 300 for test.
 
-    The input is an `Audio` (samples,) at 8 kHz, 0.1 to 2.3 seconds long. The target is the digit, "0" to "9". All
-    speakers are in every official split, so nearly every model scores high; leaving one speaker out is harder.
+    The input is an `Audio` (samples,) at 8 kHz that is 0.1 to 2.3 seconds long. The target is the digit, "0" to "9".
+    In the official split, all speakers are in train, val and test, so nearly every model gets a high score. A test on a
+    speaker who is not in train is harder.
 
     Source: Jackson, "Free Spoken Digit Dataset", from 2016; license CC BY-SA 4.0.
     """
@@ -53,8 +54,8 @@ class FSDD:
         """Choose the split.
 
         Args:
-            speaker: Test on this one of `SPEAKERS`, validate on the next one and train on the other four; None takes
-                the official split.
+            speaker: One of `SPEAKERS`. This speaker is test, the next speaker is val, and the other four speakers are
+                train. None means the official split.
             data: The folder of the files.
         """
         self.speaker = speaker if speaker is None else check_choice("speaker", speaker, SPEAKERS)
@@ -69,7 +70,7 @@ class FSDD:
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the archive, or of every recording in the folder."""
+        """A hash of the archive, or of all recordings in the folder."""
         if self._archive:
             return hash_files({self._archive_path.name: self._archive_path})
         return hash_files({recording.sound.path.name: recording.sound.path for recording in self._recordings})
@@ -87,7 +88,7 @@ class FSDD:
         paths = self._archive or (self._folder / "recordings").iterdir()
         matches = [(path, match) for path in sorted(paths) if (match := RECORDING.fullmatch(path.name))]
         if not matches:
-            raise InputError(f"{self._folder} has no recordings such as 7_theo_49.wav")
+            raise InputError(f"{self._folder} has no recordings: put there files such as 7_theo_49.wav")
         return [
             Recording(
                 LabeledFile(path, match["digit"]),
@@ -99,7 +100,7 @@ class FSDD:
 
     @cached_property
     def _archive(self) -> dict[Path, bytes]:
-        """The content of recordings.zip; empty if there is a folder of recordings."""
+        """The files in recordings.zip. Empty if the recordings are in a folder."""
         return {} if (self._folder / "recordings").is_dir() else read_archive(self._archive_path)
 
     @property
@@ -109,7 +110,10 @@ class FSDD:
     @cached_property
     def _folder(self) -> Path:
         folder = data_folder(self.name, self._data)
-        hint = "put there the folder recordings of github.com/Jakobovski/free-spoken-digit-dataset, or a zip of it"
+        hint = (
+            "put there the folder recordings of github.com/Jakobovski/free-spoken-digit-dataset, or a zip archive of "
+            "this folder"
+        )
         if not (folder / "recordings").is_dir():
             require_file(self.name, folder, ("recordings.zip",), hint)
         return folder

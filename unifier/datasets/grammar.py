@@ -1,12 +1,14 @@
 """Sentence pairs of a small English-French grammar, with their word alignment.
 
-A derivation writes both sentences in parallel (syntax-directed transduction: Lewis & Stearns, 1968). Each word carries the
-names of its links, and two words that share a link translate each other. French agrees in gender and number, puts most
-adjectives after the noun, negates on both sides of the verb and elides. A translation is therefore not word for word,
-but each sentence has exactly one translation in either direction.
+A derivation writes both sentences in parallel (syntax-directed transduction: Lewis & Stearns, 1968). Each word has the
+names of its links. A link connects an English word to the French word that translates it.
 
-No French word of the lexicon begins with an aspirated h, so the first letter of a word decides whether the word before
-it elides.
+French words agree in gender and number. Most French adjectives follow the noun, a negation has a word before and a word
+after the verb, and some words lose their last vowel before a vowel (elision). A translation is therefore not word for
+word. Still, each sentence has exactly one translation in either direction.
+
+No French word of the lexicon begins with an aspirated h. The first letter of a word therefore decides if the previous
+word is elided.
 """
 
 import hashlib
@@ -23,7 +25,7 @@ from unifier_tokenizers.errors import check_choice
 
 
 class Noun(NamedTuple):
-    """A noun; `english` and `french` are its singular and plural."""
+    """A noun. `english` and `french` contain its singular and its plural."""
 
     english: list[str]
     french: list[str]
@@ -32,35 +34,41 @@ class Noun(NamedTuple):
 
 
 class Adjective(NamedTuple):
-    """An adjective; `french` is masculine and feminine singular, then masculine and feminine plural."""
+    """An adjective. `french` has its masculine and feminine singular, and then its masculine and feminine plural."""
 
     english: str
     french: list[str]
     place: str
-    """Its position in French: "before" or "after" the noun."""
+    """The adjective's position in French: "before" or "after" the noun."""
     kinds: list[str]
-    """The kinds of nouns that it can describe."""
+    """The kinds of nouns that the adjective can describe."""
 
 
 class Verb(NamedTuple):
-    """A verb; `english` is its base form and third person ("to be": all persons), `french` je, il, nous, vous, ils."""
+    """A verb. `english` has its base form and third person, and `french` its forms for je, il, nous, vous, ils.
+
+    For the verb "to be", `english` has the forms for the same persons as `french`.
+    """
 
     english: list[str]
     french: list[str]
     subjects: list[str]
     objects: list[str]
-    """The kinds of its direct object; empty for an intransitive verb."""
+    """The kinds of nouns that can be the verb's direct object. Empty if the verb has no object."""
 
 
 class Determiner(NamedTuple):
-    """A determiner; `english` is singular and plural, `french` masculine, feminine and plural, "-" a missing form."""
+    """A determiner. `english` has its singular and plural, and `french` its masculine, feminine and plural.
+
+    If a form does not exist, it is "-".
+    """
 
     english: list[str]
     french: list[str]
 
 
 class Pronoun(NamedTuple):
-    """A subject pronoun; `person` is an index of `Verb.french`, and `form` an index of `Adjective.french`."""
+    """A subject pronoun. `person` is an index of `Verb.french`, and `form` is an index of `Adjective.french`."""
 
     english: str
     french: str
@@ -77,7 +85,7 @@ class Preposition(NamedTuple):
 
 
 def _parse_table(table: str) -> list[list[list[str]]]:
-    """Parse a table into rows, cells (between bars) and words; an underscore is a space inside a word."""
+    """Split a table into rows, cells (between bars) and words. An underscore in a word becomes a space."""
     rows = (row.split("|") for row in table.strip().splitlines())
     return [[[word.replace("_", " ") for word in cell.split()] for cell in row] for row in rows]
 
@@ -191,10 +199,10 @@ ADVERBS = {"often": "souvent", "always": "toujours"}
 Language = Literal["en", "fr"]
 
 THIRD_PERSON = (1, 4)
-"""The persons of a singular and of a plural noun, as indices of je, il, nous, vous, ils."""
+"""The grammatical person of a singular noun and of a plural noun, as indices of (je, il, nous, vous, ils)."""
 
 VOWELS = {"en": "aeiou", "fr": "aeiouéêhœ"}
-"""First letters that change the word before. The h of the lexicon is silent in French and pronounced in English."""
+"""First letters of a word that change the form of the previous word. An initial h is silent only in French."""
 
 BEFORE_VOWEL = {
     "en": {"a": "an"},
@@ -205,25 +213,29 @@ BEFORE_VOWEL = {
 CONTRACTED = {("de", "le"): "du", ("de", "les"): "des", ("de", "des"): "de", ("de", "de"): "de", ("de", "d'"): "d'"}
 
 MAX_REDRAWS = 10_000
-"""Number of rejected draws in a row after which a size is impossible."""
+"""After this number of rejected draws in a row, no new sentence is expected, and drawing stops."""
 
 
 class LinkedWord(NamedTuple):
-    """A word of one language with the names of its links to words of the other language."""
+    """A word and the names of its links. Linked words of the two languages translate each other."""
 
     text: str
     links: frozenset[str]
 
 
 class WordPair(NamedTuple):
-    """A phrase in both languages."""
+    """A phrase in English and in French."""
 
     english: list[LinkedWord]
     french: list[LinkedWord]
 
 
 class Subject(NamedTuple):
-    """A subject; `person` selects the form of the verb, `form` that of the adjective, and `kind` the words that fit."""
+    """The subject of a sentence.
+
+    `person` selects the form of the verb, and `form` selects the form of the adjective. `kind` decides which verbs and
+    adjectives are possible.
+    """
 
     pair: WordPair
     person: int
@@ -240,7 +252,10 @@ def _pair(english: str, french: str, link: str) -> WordPair:
 
 
 def _noun_phrase(rng: Random, role: str, kinds: Sequence[str], negated: bool = False) -> Subject:
-    """Draw a determiner, a noun, and at times adjectives before and after it; `negated` for a negated object."""
+    """Draw a noun phrase: a determiner, a noun, and sometimes adjectives before and after the noun.
+
+    `negated` is True for the object of a negated verb.
+    """
     noun = rng.choice([noun for noun in NOUNS if noun.kind in kinds])
     plural = rng.randrange(2)
     form = 2 * plural + noun.feminine
@@ -267,7 +282,7 @@ def _noun_phrase(rng: Random, role: str, kinds: Sequence[str], negated: bool = F
 
 
 def _subject(rng: Random) -> Subject:
-    """Draw a pronoun for a person, or a noun phrase."""
+    """Draw a subject: a pronoun or a noun phrase."""
     if rng.random() < 0.4:
         pronoun = rng.choice(PRONOUNS)
         return Subject(_pair(pronoun.english, pronoun.french, "subject"), pronoun.person, pronoun.form, "person")
@@ -275,7 +290,7 @@ def _subject(rng: Random) -> Subject:
 
 
 def _finite(verb: Verb, person: int, adverb: str, negated: bool) -> WordPair:
-    """Return the verb with its adverb and negation; English negates with "do", except for "to be"."""
+    """Return the verb with its adverb and negation. In English, all verbs except "to be" are negated with "do"."""
     often, souvent = _link_words(adverb, "adverb"), _link_words(ADVERBS.get(adverb, ""), "adverb")
     singular = person == THIRD_PERSON[0]
     if verb is TO_BE:
@@ -293,7 +308,7 @@ def _finite(verb: Verb, person: int, adverb: str, negated: bool) -> WordPair:
 
 
 def _derive(rng: Random) -> WordPair:
-    """Draw one sentence: a subject with an adjective, or with a verb, its object and its place."""
+    """Draw one sentence: a subject with an adjective, or a subject with a verb and sometimes an object and a place."""
     subject = _subject(rng)
     negated, adverb = rng.random() < 0.3, rng.choice([*ADVERBS, "", "", ""])
     if rng.random() < 0.2:
@@ -317,7 +332,7 @@ def _derive(rng: Random) -> WordPair:
 
 
 def _join_words(phrase: list[LinkedWord], language: Language) -> list[LinkedWord]:
-    """Contract and elide each word according to the next word, and capitalize the first word."""
+    """Contract or elide each word if the next word requires it. Capitalize the first word."""
     joined: list[LinkedWord] = []
     for word in reversed(phrase):
         if joined and (contracted := CONTRACTED.get((word.text, joined[0].text))):
@@ -334,12 +349,12 @@ def _to_text(phrase: list[LinkedWord]) -> str:
 
 
 def _draw_new(rng: Random, seen: set[str], vocabulary: set[str]) -> Iterator[WordPair]:
-    """Yield pairs whose sentences are new, until `MAX_REDRAWS` draws in a row are rejected.
+    """Yield pairs of new sentences. Stop if `MAX_REDRAWS` draws in a row are rejected.
 
     Args:
-        rng: Generator of the draws.
-        seen: Sentences that must not occur again; new ones are added.
-        vocabulary: Words that may occur; an empty set allows all words.
+        rng: Source of the random numbers.
+        seen: Sentences that must not occur again. The function adds each new sentence to this set.
+        vocabulary: Words that may occur. If the set is empty, all words may occur.
     """
     rejected = 0
     while rejected < MAX_REDRAWS:
@@ -356,7 +371,7 @@ def _draw_new(rng: Random, seen: set[str], vocabulary: set[str]) -> Iterator[Wor
 
 @final
 class SentencePairs(Sequence[Example]):
-    """One split: sentences with their translations and gold alignment."""
+    """The sentence pairs of one split, with the correct word alignment of each pair."""
 
     def __init__(self, pairs: Sequence[WordPair], reverse: bool) -> None:
         self._phrases = [(pair.french, pair.english) if reverse else (pair.english, pair.french) for pair in pairs]
@@ -373,7 +388,10 @@ class SentencePairs(Sequence[Example]):
         return self._examples[index]
 
     def alignment(self, index: int) -> list[tuple[int, int]]:
-        """Return the links of one pair as pairs of indices of the words (`WORD_START`) of input and target."""
+        """Return the word alignment of one pair: pairs (i, j) if word i of the input is linked to word j of the target.
+
+        Words are separated as `WORD_START` defines.
+        """
         source, target = self._phrases[index]
         return [
             (i, j)
@@ -387,8 +405,8 @@ class SentencePairs(Sequence[Example]):
 class GrammarPairs:
     """Sentence pairs of a small English-French grammar, in either direction.
 
-    The input is a sentence and the target its translation. No sentence of either language occurs twice, and every word
-    of val and test occurs in train.
+    The input is a sentence, and the target is its translation. No sentence occurs twice, in all splits together. Every
+    word of val and test also occurs in train.
     """
 
     name = "grammar"
@@ -404,32 +422,32 @@ class GrammarPairs:
         target: str = "fr",
         seed: int = 0,
     ) -> None:
-        """Choose the sizes and the direction.
+        """Choose the sizes of the splits and the languages.
 
         Args:
-            train: Number of pairs to train on.
-            val: Number of pairs to validate on.
-            test: Number of pairs to test on.
-            source: Language of the input, "en" or "fr".
-            target: Language of the target, the other one.
-            seed: Seed of the draw.
+            train: Number of pairs in train.
+            val: Number of pairs in val.
+            test: Number of pairs in test.
+            source: Language of the input: "en" or "fr".
+            target: Language of the target: "fr" if the source is "en", and "en" if the source is "fr".
+            seed: Seed of the random sentences.
         """
         if {source, target} != {"en", "fr"}:
             raise InputError(
-                f"source={source}, target={target}: the grammar translates en to fr, or fr to en; choose one of these"
+                f"source={source}, target={target}: give source=en and target=fr, or source=fr and target=en"
             )
         self._sizes: dict[SplitName, int] = {"train": train, "val": val, "test": test}
         if min(self._sizes.values()) < 1:
-            raise InputError(f"train={train}, val={val}, test={test}: at least one sentence pair each is needed")
+            raise InputError(f"train={train}, val={val}, test={test}: give each split at least one sentence pair")
         self._reverse, self._seed = source == "fr", seed
 
     def split(self, name: SplitName) -> SentencePairs:
-        """Return the pairs of one split; raise InputError if the grammar has too few new sentences for its size."""
+        """Return the pairs of one split. Raises InputError if the grammar cannot make this number of new sentences."""
         return self._splits[check_choice("split", name, SPLITS)]
 
     @property
     def sha256(self) -> str:
-        """The hash of every sentence of every split, in order."""
+        """A hash of the sentences of all splits, in order."""
         content = [(name, *example) for name, examples in self._splits.items() for example in examples]
         return hashlib.sha256(repr(content).encode()).hexdigest()
 
@@ -446,8 +464,8 @@ def _draw_splits(sizes: tuple[tuple[SplitName, int], ...], seed: int, reverse: b
         pairs = list(islice(_draw_new(Random(f"{seed} {name}"), seen, vocabulary), size))
         if len(pairs) < size:
             raise InputError(
-                f"{name}={size}: the grammar has only {len(pairs)} new sentences in the words of train; "
-                "take fewer of them, or more in train"
+                f"{name}={size}: the grammar has only {len(pairs)} new sentences with words of train; "
+                "give a smaller number, or a larger number for train"
             )
         vocabulary.update(word.text for pair in pairs for phrase in pair for word in phrase)
         splits[name] = SentencePairs(pairs, reverse)

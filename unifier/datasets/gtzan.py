@@ -24,22 +24,23 @@ GTZAN_LISTS: dict[SplitName, str] = {
 GTZAN_CLIP = re.compile(r"[a-z]+\.\d{5}\.(wav|au)")
 
 VAL_START, TEST_START = 80, 90
-"""Without lists, the numbers from which a genre's hundred clips are for validation and for the test."""
+"""If there are no lists, these are the numbers of the first val clip and the first test clip of each genre."""
 
 
 @final
 class GTZAN:
-    """1,000 clips of 30 seconds, 100 of each genre.
+    """GTZAN: 1,000 music clips of 30 seconds, 100 clips of each genre.
 
-    The input is an `Audio` (samples,) at 22,050 Hz and the target a genre. The folder holds
-    genres_original/<genre>/<genre>.<number>.wav (or genres/, and .au).
+    The input is an `Audio` (samples,) at 22,050 Hz. The target is the genre. The folder contains
+    genres_original/<genre>/<genre>.<number>.wav. Its name may also be genres, and the suffix may also be .au.
 
-    With the lists train_filtered.txt, valid_filtered.txt and test_filtered.txt beside it, the split is Kereliuk's. It
-    shares no artist and leaves out repeated and distorted clips. Without the lists, the clips 0 to 79 of every genre
-    train, 80 to 89 validate and 90 to 99 test. A warning is given, because artists and recordings then recur in the
-    test, so that its scores are too high.
+    If the folder also contains train_filtered.txt, valid_filtered.txt and test_filtered.txt, these lists of Kereliuk
+    define the splits. No artist is in two splits, and the lists leave out repeated and distorted clips.
 
-    The clip jazz.00054, which train_filtered.txt lists, is damaged in most copies: `bad_examples=skip` leaves it out.
+    Without the lists, the clips 0 to 79 of every genre are train, 80 to 89 are val, and 90 to 99 are test. In this
+    case, train and test have artists and recordings in common, and test scores are too high. A warning reports this.
+
+    In most copies, the clip jazz.00054 of train_filtered.txt is damaged. With `bad_examples=skip` it is left out.
 
     Source: Tzanetakis and Cook, "Musical Genre Classification of Audio Signals", 2002; the lists: Kereliuk, Sturm and
     Larsen, "Deep Learning and Music Adversaries", 2015; the faults: Sturm, "The GTZAN dataset", 2013.
@@ -53,13 +54,13 @@ class GTZAN:
         self._data = data
 
     def split(self, name: SplitName) -> Examples[LabeledFile]:
-        """Return the clips of one split; raise InputError if a genre, a list or a listed clip is missing."""
+        """Return the clips of one split. Raises InputError if a genre, a list or a clip of a list is missing."""
         clips, parts = self._clips_and_parts
         return from_files(select_part(clips, parts, name), read_audio)
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the clips of all splits, in order."""
+        """A hash of the clips of all splits, in order."""
         clips = [(name, clip.path) for name in SPLITS for clip in select_part(*self._clips_and_parts, name)]
         return hash_files({f"{name}/{path.name}": path for name, path in clips})
 
@@ -83,8 +84,8 @@ class GTZAN:
         lists: dict[SplitName, Path] = {part: self._folder / file for part, file in GTZAN_LISTS.items()}
         if not any(path.exists() for path in lists.values()):
             warnings.warn(
-                f"{self._folder} has no {', '.join(GTZAN_LISTS.values())}: {self.name} is split by number, so artists "
-                "and recordings recur in the test, and its scores are too high",
+                f"{self._folder} has no {', '.join(GTZAN_LISTS.values())}: {self.name} is split by number, so train "
+                "and test have artists and recordings in common, and test scores are too high",
                 stacklevel=2,
             )
             return list(self._clips.values()), [_part_by_number(stem) for stem in self._clips]
@@ -96,7 +97,9 @@ class GTZAN:
                     continue
                 clip = self._clips.get(PurePosixPath(line.strip()).stem)
                 if clip is None:
-                    raise InputError(f"{path}, line {number}: there is no clip {line.strip()!r}")
+                    raise InputError(
+                        f"{path}, line {number}: the clip {line.strip()!r} does not exist; add it, or delete the line"
+                    )
                 listed.append(clip)
                 parts.append(part)
         check_no_leak("clip", [clip.path.name for clip in listed], [GTZAN_LISTS[part] for part in parts])

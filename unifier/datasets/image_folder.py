@@ -1,4 +1,4 @@
-"""Images of your own, in one folder per class."""
+"""Your own images: a folder with one folder per class."""
 
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,17 +14,19 @@ from unifier_tokenizers import InputError
 
 @final
 class ImageFolder:
-    """Images in train/<class>/, val/<class>/ and test/<class>/ of a folder, or in <class>/ alone.
+    """Images of a folder: in train/<class>/, val/<class>/ and test/<class>/, or only in <class>/.
 
-    The input is an image (H, W, C) uint8 and the target is the name of its class folder, in which images may lie at any
-    depth. If val or test has no folder, a tenth of every class is held out for it, the same every time.
+    The input is an image (H, W, C) uint8. The target is the name of its class folder. Images may be in subfolders of
+    the class folder. If val or test has no folder, a tenth of every class of train is held out for it. The choice of
+    images is always the same.
 
-    The folder may hold folds.csv instead, with the columns file (relative to the folder) and fold (an integer) and one
-    row per image. One fold is tested, the next one validates and the others train. An optional column group keeps each
-    group in one fold, or the folds are refused; an empty cell is a group of its own.
+    Instead of folders for splits, the folder may contain a table folds.csv with one row per image. Its columns are file
+    (relative to the folder) and fold (an integer). One fold is test, the next fold is val, and the other folds are
+    train. The table may have a column group. All images of a group must be in the same fold. An image with an empty
+    cell forms a group by itself.
 
-    Files that are not images are left out with a warning, and hidden files without one. A class without an image is an
-    error, as is a class of val or test that train lacks.
+    Files that are not images are left out with a warning. Hidden files are left out without a warning. Every class must
+    have images, and a class of val or test must also have images in train.
     """
 
     def __init__(
@@ -35,16 +37,16 @@ class ImageFolder:
         size: int | None = None,
         fold: int | None = None,
     ) -> None:
-        """Name the folder; its images are read later.
+        """Store the path of the folder. The images are read later.
 
         Args:
             path: The folder.
-            channels: 3 for color and 1 for gray; images are converted.
-            size: Longest side in pixels to which larger images are shrunk; None keeps their size.
-            fold: The fold of folds.csv to test on; None takes the first.
+            channels: 3 for color, 1 for gray. All images are converted.
+            size: Maximum length of the longer side in pixels. Larger images are reduced. None keeps the size.
+            fold: The fold of folds.csv to test on. None means the first fold.
         """
         if size is not None and size < 1:
-            raise InputError(f"size={size}: at least 1 pixel is needed")
+            raise InputError(f"size={size}: give at least 1 pixel")
         self._folder, self._channels, self._size, self._fold = Path(path), channels, size, fold
         self.name = task_name(self._folder)
 
@@ -55,43 +57,44 @@ class ImageFolder:
 
     @property
     def folds(self) -> tuple[int, ...]:
-        """The folds in folds.csv; empty if there is no such table."""
+        """The numbers of the folds in folds.csv. Empty if there is no such table."""
         return tuple(sorted(set(self._fold_numbers)))
 
     @property
     def score_range(self) -> ScoreRange:
-        """The range from guessing each class equally often; no reference is known."""
+        """The score range. It has the accuracy of guessing, but no reference score."""
         return accuracy_range(self.labels, None, NO_SCORE_RANGE)
 
     def split(self, name: SplitName) -> Examples[LabeledFile]:
-        """Return the images of one split by class and file name.
+        """Return the images of one split, sorted by class and file name.
 
         Raises:
-            InputError: If the folder is not as described. Reading an image raises it if the file is damaged.
+            InputError: The folder does not have the layout that the class describes. Reading an image from a damaged
+                file also raises an InputError.
         """
         read = partial(read_image, channels=self._channels, size=self._size)
         return from_files(select_part(self._images, self._parts, name), read)
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of every readable image, its path in the folder, and folds.csv if there is one."""
+        """A hash of all readable images, of their paths in the folder, and of folds.csv if it exists."""
         table = {} if self._rows is None else hash_each({self._table.name: self._table})
         return hash_all(table | self._hashes)
 
     @property
     def copies(self) -> int:
-        """The number of images of val and test that are also in train, byte for byte."""
+        """The number of images of val and test whose file is equal, byte for byte, to a file of train."""
         return count_copies(list(self._hashes.values()), self._parts)
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
-        """The hash of each image, by its path in the folder."""
+        """The hash of each image. The keys are the paths in the folder."""
         files = {self._relative(image.path): image.path for image in self._images}
         return hash_each(files, unreadable=UNREADABLE_MARK)
 
     @cached_property
     def _by_folder(self) -> dict[SplitName, list[LabeledFile]]:
-        """The images by split folder; all in train if there are no split folders."""
+        """The images of each split folder. If there are no split folders, all images are in train."""
         return files_by_class(self._folder, IMAGE_SUFFIXES, "pictures", "cat/1.png")
 
     @cached_property
@@ -113,7 +116,7 @@ class ImageFolder:
 
     @cached_property
     def _rows(self) -> list[TableRow] | None:
-        """The row of each image in folds.csv; None if there is no such table."""
+        """The row of each image in folds.csv, or None if there is no such table."""
         files = [self._relative(image.path) for image in self._images]
         if self._fold is None and not self._table.exists():
             return None

