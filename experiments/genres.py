@@ -1,4 +1,4 @@
-"""Classes and tags of sounds, such as music's genres, spoken digits and noises: frames in, labels out."""
+"""Classification and tagging of sounds, such as music, spoken digits and noises."""
 
 from typing import Literal
 
@@ -34,9 +34,9 @@ def genres(
     """Classify or tag sounds.
 
     Args:
-        data: embedded (rendered music), emotify, gtzan, fsdd, esc10, esc50, a folder per class, or a CSV of files.
-        target: One genre per sound, or any number of tags (embedded, emotify, or one's own table).
-        fold: The fold to test on: 0 to 4 of emotify, 1 to 5 of ESC, 0 to 5 of fsdd, or one of one's own table.
+        data: embedded (rendered music), emotify, gtzan, fsdd, esc10, esc50, a folder of class folders, or a CSV table.
+        target: Either genre (one class per sound) or tags (any number per sound; embedded, emotify or your own table).
+        fold: The test fold: 0 to 4 in emotify, 1 to 5 in ESC, 0 to 5 in fsdd, or a fold in your own table.
     """
     source = create_audio_dataset(data, target=target, fold=fold)
     clips = ClipStatistics(source, target)

@@ -1,4 +1,4 @@
-"""Genres and moods of the same music, jointly on one tokenizer and one trunk."""
+"""Joint training on the genres and the moods of the same music, with one tokenizer and one trunk."""
 
 from dataclasses import replace
 
@@ -16,11 +16,11 @@ def genres_and_moods(
     augmentation: AudioAugmentationConfig = AUGMENTATION,
     training: uf.Training = TRAINING,
 ) -> uf.Experiment:
-    """Classify and tag the same sounds.
+    """Classify the genre of each sound, and tag the moods of the same sound.
 
     Args:
         data: A data set with both kinds of labels: embedded or emotify.
-        fold: The fold to test on, 0 to 4 of emotify.
+        fold: The test fold, 0 to 4 in emotify.
     """
 
     def labeled(name: str, target: str) -> uf.Experiment:

@@ -1,4 +1,4 @@
-"""Thirteen kinds of translator on one task, from a GRU without attention to a prefix language model."""
+"""Comparison of thirteen kinds of translator on one task, from a GRU to a prefix language model."""
 
 from dataclasses import replace
 from typing import Any, Literal, get_args
@@ -22,8 +22,12 @@ Rung = Literal[
     "transformer",
     "prefix",
 ]
-"""From the bottom up: the last state of an RNN; attention by Bahdanau, by Luong, and to a single token; convolutions;
-self-attention without parameters, with one head, with several; and one stack for input and output."""
+"""The kinds of translator, in the order of the ladder.
+
+"gru" and "lstm" read only the last state of an RNN. "additive" is Bahdanau's attention. "dot", "general", "concat" and
+"local" are kinds of Luong's attention. "hard" attends to a single token. "convolutional" consists of convolutions.
+"parameter_free", "single_head" and "transformer" use self-attention. "prefix" has one stack for input and output.
+"""
 
 RUNGS: tuple[Rung, ...] = get_args(Rung)
 TRUNK = TrunkConfig(depth=2, heads=4, ffn_dim=256)
@@ -40,17 +44,17 @@ def one_rung(
     decoder: DecoderConfig = DECODER,
     training: uf.Training = TRAINING,
 ) -> uf.Experiment:
-    """Translate with the encoder and decoder of one rung, on the data, budget and scores of `translation`.
+    """Translate with the encoder and the decoder of one rung. Data, budget and scores are those of `translation`.
 
-    `depth` and `decoder_depth` count layers of the rung's kind; the prefix model has all of them in one stack. `heads`
-    applies to the transformer and the prefix model.
+    `depth` and `decoder_depth` are the numbers of layers in encoder and decoder. The prefix model has all of these
+    layers in one stack. `heads` applies only to the transformer and the prefix model.
 
     Args:
         rung: The kind of encoder and decoder.
         vocabulary: Number of subwords.
     """
     index = RUNGS.index(uf.check_choice("rung", rung, RUNGS))
-    # RNNs need no positions. The recipe's trunk and head are replaced below.
+    # RNNs need no positional encoding. The trunk and the head of `base` are replaced below.
     positions = "none" if index < RUNGS.index("convolutional") else "sinusoid"
     base = translation(
         pairs=pairs,
@@ -80,10 +84,10 @@ def build_rung(
 
     Args:
         rung: The kind of encoder and decoder.
-        config: Sizes of the encoder.
-        decoder_depth: Number of decoder layers.
-        vocabulary: Subwords of both languages.
-        options: Keyword arguments that all heads take.
+        config: The settings of the encoder.
+        decoder_depth: The number of decoder layers.
+        vocabulary: The subwords of both languages.
+        options: The keyword arguments of all heads.
     """
     dim, depth, dropout = config.dim, config.depth, config.dropout
     layers: dict[str, Any] = {"depth": decoder_depth, **options}
@@ -119,7 +123,7 @@ def build_rung(
 
 
 def ladder(*, rungs: tuple[Rung, ...] = RUNGS, seeds: tuple[int, ...] = (0,)) -> uf.Comparison:
-    """Compare all rungs on the same pairs, subwords and budget; the settings of `one_rung` are settings here, too.
+    """Compare all rungs on the same pairs, subwords and budget. The settings of `one_rung` are settings here, too.
 
     Args:
         rungs: The rungs to compare.
@@ -130,7 +134,7 @@ def ladder(*, rungs: tuple[Rung, ...] = RUNGS, seeds: tuple[int, ...] = (0,)) ->
         [one_rung],
         seeds=seeds,
         grid={"rung": rungs},
-        question="What did each step from one last state to attention bring to translation?",
+        question="How much does each kind of attention improve translation?",
     )
 
 

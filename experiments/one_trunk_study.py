@@ -1,4 +1,4 @@
-"""Captions, clothing and music on one trunk: solo, joint and transfer, with controls."""
+"""Comparison of solo, joint and transfer on captions, clothes and music, with controls."""
 
 from dataclasses import replace
 
@@ -12,11 +12,14 @@ TRUNK = TrunkConfig(depth=6, heads=4, ffn_dim=256)
 TRAINING = uf.Training(
     tokens=600_000, batch_tokens=1024, optimizer="muon", learning_rate=6e-3, num_validations=2, precision="bf16"
 )
-"""Two validations, because translating a validation split takes as long as hundreds of steps."""
+"""A run has only two validations, because translating the validation split takes as long as hundreds of steps."""
 
 
 def multi30k(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
-    """Translate captions from English into German, with few subwords and one decoder layer: the trunk does the work."""
+    """Translate captions from English into German.
+
+    Few subwords and a single decoder layer leave most of the work to the trunk.
+    """
     pairs = ParallelTextConfig("multi30k", "en", "de")
     return translation(
         pairs=pairs, vocabulary=1000, trunk=trunk, decoder=DecoderConfig(decoder_depth=1), training=training
@@ -24,7 +27,7 @@ def multi30k(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) ->
 
 
 def fashion_mnist(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
-    """Classify clothes of ten kinds, in 49 patches each."""
+    """Classify pictures of ten kinds of clothes. Each picture has 49 patches."""
     return pictures.pictures(
         data="fashion_mnist",
         frontend=ImageFrontend(patch=4, stem=None),
@@ -35,7 +38,7 @@ def fashion_mnist(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAININ
 
 
 def emotify(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
-    """Classify music into four genres, in tokens of 160 ms; the artists of fold 0 are heard in the test alone."""
+    """Classify music into four genres, in tokens of 160 ms. The artists of fold 0 occur only in the test split."""
     return genres.genres(
         data="emotify",
         fold=0,
@@ -49,7 +52,7 @@ def emotify(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> 
 def one_trunk_study(
     *, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING, seeds: tuple[int, ...] = (0, 1, 2)
 ) -> uf.Comparison:
-    """Compare three real data sets alone, together and in transfer; `tokens` is the budget of each task.
+    """Compare solo, joint and transfer on three real data sets. `tokens` is the budget of each task.
 
     Args:
         seeds: Random seeds; each condition is trained once per seed.

@@ -1,4 +1,4 @@
-"""Classes of pictures: patches in, a label out."""
+"""Classification of pictures."""
 
 import unifier as uf
 from unifier.datasets import create_image_dataset
@@ -22,8 +22,8 @@ def pictures(
     """Classify pictures.
 
     Args:
-        data: embedded (8 x 8 digits), mnist, fashion_mnist, cifar10, cifar10_jpg, or a folder with a folder per class.
-        fold: The fold to test on, for a folder with a folds.csv.
+        data: embedded (8 x 8 digits), mnist, fashion_mnist, cifar10, cifar10_jpg, or a folder of class folders.
+        fold: The test fold, if the folder contains a file folds.csv.
     """
     source = create_image_dataset(data, fold=fold, size=frontend.size)
     tokenizer = frontend.build(source, trunk, head.pooling, training.bad_examples)

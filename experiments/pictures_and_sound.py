@@ -1,4 +1,4 @@
-"""Photographs and sounds: does a trunk trained on one help with the other, compared with a random trunk?"""
+"""Transfer of a trunk from photographs to sounds and from sounds to photographs, compared with random trunks."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ TRAINING = uf.Training(tokens=2_000_000, batch_tokens=2048, optimizer="muon", le
 
 
 def photographs(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
-    """Classify CIFAR-10's JPEG copy, in 64 patches each."""
+    """Classify the JPEG copy of CIFAR-10. Each picture has 64 patches."""
     return pictures(
         data="cifar10_jpg",
         frontend=ImageFrontend(patch=4, stem=None),
@@ -23,7 +23,7 @@ def photographs(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING)
 
 
 def noises(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
-    """Classify ESC-10, fold 1, in square patches of the spectrogram (as in Gong et al. 2021, AST)."""
+    """Classify the noises of ESC-10 in square patches of the spectrogram (AST, Gong et al. 2021). Fold 1 is tested."""
     return genres(
         data="esc10",
         fold=1,
@@ -37,7 +37,7 @@ def noises(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> u
 def pictures_and_sound(
     *, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING, seeds: tuple[int, ...] = (0, 1, 2)
 ) -> uf.Comparison:
-    """Transfer a trunk between pictures and sound: frozen, with trained norms, and trained whole, beside controls.
+    """Transfer a trunk between pictures and sounds. The trunk is frozen, trains its norms, or trains completely.
 
     Args:
         seeds: Random seeds; each condition is trained once per seed.
@@ -49,7 +49,7 @@ def pictures_and_sound(
         seeds=seeds,
         modes=("solo", "transfer"),
         trainable=("none", "norms", "all"),
-        question="Does a trunk trained on pictures help with sounds, and the reverse?",
+        question="Does a trunk trained on pictures help with sounds, and vice versa?",
     )
 
 

@@ -1,4 +1,4 @@
-"""Classes of texts, such as sentiments and topics: subwords in, a label out."""
+"""Classification of texts, such as sentiments and topics."""
 
 import unifier as uf
 from unifier.datasets import create_text_dataset
@@ -21,9 +21,9 @@ def text_classification(
     """Classify texts.
 
     Args:
-        data: sst2 or trec of the data folder, or a CSV or TSV file with a row per text.
-        text: The file's column with the texts; None is "text".
-        label: The file's column with the labels; None is "label".
+        data: sst2 or trec in the data folder, or a CSV or TSV file with one text per row.
+        text: The name of the file's column with the texts; None means "text".
+        label: The name of the file's column with the labels; None means "label".
         vocabulary: Number of subwords.
     """
     source = create_text_dataset(data, text=text, label=label)

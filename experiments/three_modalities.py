@@ -1,4 +1,4 @@
-"""Text, pictures and sound: one network for all three, and what sharing a trunk gains or costs."""
+"""Comparison of text, pictures and sound on separate trunks and on one shared trunk."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ TRUNK = TrunkConfig(depth=2, heads=4, ffn_dim=256)
 TRAINING = uf.Training(
     tokens=40_000, batch_tokens=512, optimizer="muon", learning_rate=2e-2, num_validations=2, precision="bf16"
 )
-"""A small budget is worth most in small batches."""
+"""The batches are small, because a small budget then has more steps."""
 
 
 def grammar(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
@@ -21,7 +21,7 @@ def grammar(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> 
 
 
 def digits(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
-    """Classify handwritten digits, without augmentation: a short budget leaves no time to learn from it."""
+    """Classify handwritten digits. Augmentation is off, because it does not help with a small budget."""
     return pictures.pictures(
         frontend=ImageFrontend(stem=None),
         trunk=replace(trunk, positions="learned"),
@@ -31,16 +31,16 @@ def digits(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> u
 
 
 def music(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
-    """Classify rendered music into five genres, in plain tokens of 40 ms."""
+    """Classify rendered music into five genres, in tokens of 40 ms."""
     frontend = replace(genres.PLAIN_FRAMES, sample_rate=8000, stack=4)
     return genres.genres(frontend=frontend, trunk=trunk, augmentation=genres.PLAIN, training=training)
 
 
 def one_network(*, trunk: TrunkConfig = TRUNK, tokens: int = 250_000) -> uf.Experiment:
-    """Train all three tasks jointly, until the scores are good.
+    """Train all three tasks jointly, with a budget that is large enough for good scores.
 
     Args:
-        tokens: Training tokens of each task.
+        tokens: The number of training tokens of each task.
     """
     training = replace(TRAINING, tokens=tokens, batch_tokens=1024, learning_rate=1e-2)
     parts = [build(trunk=trunk, training=training) for build in (grammar, digits, music)]
@@ -50,7 +50,7 @@ def one_network(*, trunk: TrunkConfig = TRUNK, tokens: int = 250_000) -> uf.Expe
 def three_modalities(
     *, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING, seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
 ) -> uf.Comparison:
-    """Train one network for all tasks, then compare solo, joint and one transfer at a small budget.
+    """Train one network for all tasks. Then compare solo, joint and one transfer with a small budget.
 
     Args:
         seeds: Random seeds; each condition is trained once per seed.
@@ -64,7 +64,7 @@ def three_modalities(
         trainable=("none",),
         transfers=[(digits, grammar)],
         showcase=one_network,
-        question="Can text, pictures and sound share a trunk, and what does it cost?",
+        question="Can text, pictures and sound share a trunk, and what does sharing cost?",
     )
 
 

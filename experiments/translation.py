@@ -1,4 +1,4 @@
-"""Translation: subwords of one language in, a text of another out."""
+"""Translation of texts from one language into another."""
 
 import unifier as uf
 from unifier.augmentation import BpeDropout
@@ -26,9 +26,13 @@ def translation(
         bpe_dropout: Probability that a merge of subwords is skipped in training.
     """
     if decoder.r_drop and not trunk.dropout:
-        raise uf.InputError(f"r_drop={decoder.r_drop} compares two passes that dropout=0 makes equal: set r_drop=0 too")
+        raise uf.InputError(
+            f"r_drop={decoder.r_drop} has no effect with dropout=0: set dropout above 0, or set r_drop=0"
+        )
     if bpe_dropout and trunk.positions == "learned":
-        raise uf.InputError(f"bpe_dropout={bpe_dropout} makes texts longer than positions=learned reach: take others")
+        raise uf.InputError(
+            f"bpe_dropout={bpe_dropout} does not support positions=learned, because texts get longer: set positions=sinusoid"
+        )
     source = pairs.build()
     subwords = learn_vocabulary(pairs.name, source, vocabulary, training.bad_examples, targets=True)
     tokenizer = uf.SubwordTokenizer(subwords, trunk.dim, positions=trunk.input_positions, dropout=trunk.dropout)

@@ -1,7 +1,7 @@
-"""Task, Training and Experiment: the declaration of what is trained, and for how long.
+"""The classes Task, Training and Experiment, which declare the model, the data and the training of a run.
 
-Two helpers belong to the declaration. `freeze` keeps parts of a model fixed. `fitted` stores values that a recipe
-learns from its data, such as a vocabulary, so that a run can be loaded and resumed without learning them again.
+`freeze` excludes parts of a model from training. `fitted` stores values that a recipe learns from its data, such as a
+vocabulary. A run can then be loaded or resumed without learning these values again.
 """
 
 import math
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar, cast, final, get_args
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]  the base of all batch norms
+from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]  Batch norms derive from it.
 
 from unifier.data.dataloader import Augmentation, Batch, BudgetUnit, TestTimeAugmentation
 from unifier.data.source import BadExamples, Source
@@ -32,15 +32,16 @@ OptimizerName = Literal["adamw", "muon"]
 LossWeighting = Literal["fixed", "uncertainty"]
 
 ModelPart = Literal["norms", "attention", "feed_forward", "positions", "tokenizer", "head"]
-"""A part that `frozen=` can name.
+"""A part of the model that the setting `frozen` may contain.
 
-"norms", "feed_forward" and "attention" divide the trunk; "attention" is all of it that is in neither of the others,
-such as recurrent cells or kernels. "positions" are the positional encodings, "tokenizer" and "head" the whole modules.
+The trunk consists of "norms", "feed_forward" and "attention". "attention" is the rest of the trunk besides "norms" and
+"feed_forward", for example recurrent cells or convolution kernels. "positions" are the positional encodings.
+"tokenizer" and "head" are the whole modules.
 """
 MODEL_PARTS: tuple[ModelPart, ...] = get_args(ModelPart)
 
 Trainable = Literal["none", "norms", "all"]
-"""The part of the trunk that trains. With "norms", only its norms do (Lu et al. 2021, section 2)."""
+"""The part of the trunk that is trained. "norms" means only the trunk's norms (Lu et al. 2021, section 2)."""
 
 NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _BatchNorm)
 
@@ -52,73 +53,73 @@ VOCABULARY_FOLDER, NUMBERS_FILE = "vocabularies", "numbers.json"
 class Training:
     """Settings of the training loop.
 
-    Training stops at the budget that is reached first: `epochs`, `steps`, `tokens` or `flops`. `seconds` is a budget
-    by itself. A budget is shared by all tasks of the experiment.
+    Training stops when the first of the budgets `epochs`, `steps`, `tokens` and `flops` is used up. A budget in
+    `seconds` cannot be combined with another budget. All tasks of the experiment share the budget.
     """
 
     epochs: float | None = None
-    """Budget in passes over the training split; over those of all tasks together if there are several."""
+    """Budget in passes over the training examples of all tasks."""
     steps: int | None = None
     """Budget in optimizer steps."""
     tokens: int | None = None
-    """Budget in tokens read, without padding."""
+    """Budget in tokens, without padding."""
     flops: float | None = None
-    """Budget in floating-point operations, forward and backward, without padding."""
+    """Budget in floating-point operations of forward and backward passes, without padding."""
     seconds: float | None = None
-    """Budget in seconds of training, without validation; such a run is not reproducible from its seed."""
+    """Budget in seconds of training, without validation; the seed does not make such a run reproducible."""
     batch_tokens: int = 4096
-    """The largest number of tokens, or of target tokens, in a batch, with padding."""
+    """Largest number of input tokens in a batch, and largest number of target tokens, including padding."""
     grad_accumulation: int = 1
     """Number of batches whose gradients are averaged for one optimizer step."""
     optimizer: OptimizerName = "adamw"
-    """"adamw", or "muon" for the matrices of the blocks and AdamW for all other parameters."""
+    """"adamw", or "muon", which uses Muon for the matrices of the blocks and AdamW for all other parameters."""
     learning_rate: float = 1e-3
-    """The peak learning rate, reached after the warm-up."""
+    """Highest learning rate, which is reached at the end of the warm-up."""
     warmup_ratio: float = 0.1
-    """Share of the budget in which the learning rate rises from 0 to its peak."""
+    """Share of the budget during which the learning rate increases from 0 to its highest value."""
     schedule: Schedule = "cosine"
-    """Decay after the warm-up: "cosine" to 0, "inverse_sqrt" of the step, or "constant"."""
+    """Learning rate after the warm-up: "cosine" decay to 0, 1 / sqrt(step) ("inverse_sqrt"), or "constant"."""
     weight_decay: float = 0.01
-    """Weight decay, applied to matrices only."""
+    """Weight decay, which is applied only to parameters that are matrices."""
     grad_clip: float = 1.0
-    """Largest norm of the gradient, multiplied by the weights of the losses in the step."""
+    """Largest norm of the gradient for losses of weight 1; the loss weights of a step scale this limit."""
     ema_decay: float = 0.0
-    """Decay per step of an exponential average of the weights, which is validated and kept; 0 turns it off."""
+    """Decay per step of an exponential moving average of the weights, which is validated and saved; 0 turns it off."""
     average_last: int = 1
-    """Number of recent validations whose weights are averaged; the average is validated and kept."""
+    """Number of recent validations whose weights are averaged; the average is validated and saved."""
     precision: Precision = "float32"
-    """"bf16" computes products in bfloat16 if the device is fast at it; weights stay in float32."""
+    """"bf16" computes matrix products in bfloat16 if this is fast on the device; weights stay in float32."""
     compile: CompileMode | None = None
-    """Mode of torch.compile for the loss; None does not compile, which is usually faster on a CPU."""
+    """Mode of torch.compile; None turns compilation off, which is usually faster on a CPU."""
     num_validations: int = 8
-    """Number of validations in a run, the last one at its end; the best weights are tested."""
+    """Number of validations in a run; the weights with the best validation score are tested."""
     patience: int | None = None
-    """Stop after this number of validations without a better score; None never stops early."""
+    """Stop after this number of validations without a better score; None turns early stopping off."""
     refit: bool = False
-    """Train on the validation split too, and test the last weights."""
+    """Train on the training split and on the validation split, and test the last weights."""
     bad_examples: BadExamples = "stop"
-    """"stop" the run at an example that cannot be read, or "skip" it and count it."""
+    """"stop" ends the run at an example that cannot be read; "skip" leaves the example out and counts it."""
     num_workers: int | None = None
-    """Number of processes that encode examples; None chooses one per torch thread if that saves time."""
+    """Number of processes that encode examples; None means one per torch thread if this saves time."""
     frozen: tuple[ModelPart, ...] = ()
-    """Parts of the model that are not trained: norms, attention, feed_forward, positions, tokenizer, head."""
+    """Parts of the model that are not trained: norms, attention, feed_forward, positions, tokenizer or head."""
     trainable: Trainable = "all"
-    """Part of the trunk that is trained: "all", its "norms" only, or "none"."""
+    """Part of the trunk that is trained: "all", only the "norms", or "none"."""
     sampling_temperature: float = math.inf
-    """Temperature T: a task's share of the budget is proportional to its number of examples to the power 1/T."""
+    """Temperature T; a task with n examples gets a share of the budget that is proportional to n ** (1 / T)."""
     loss_weighting: LossWeighting = "fixed"
-    """"fixed" weights the losses by each task's loss_weight; "uncertainty" also by learned factors."""
+    """"fixed" multiplies each loss by the task's loss_weight; "uncertainty" learns an additional factor per task."""
 
     def __post_init__(self) -> None:
         if self.budget and self.seconds is not None:
-            raise InputError(f"seconds={self.seconds} and {self.budget}: take seconds alone, or the other budgets")
+            raise InputError(f"seconds={self.seconds} and {self.budget}: give either seconds or the other budgets")
         for name in (
             *("steps", "tokens", "batch_tokens", "grad_accumulation"),
             *("average_last", "num_validations", "patience"),
         ):
             value = getattr(self, name)
             if value is not None and not 1 <= value < math.inf:
-                raise InputError(f"{name}={value}: at least 1 is needed, a finite number")
+                raise InputError(f"{name}={value}: a finite number of at least 1 is needed")
         for name in ("learning_rate", "grad_clip", "flops", "epochs", "seconds"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -140,48 +141,49 @@ class Training:
             check_choice("compile", self.compile, get_args(CompileMode))
             if self.grad_accumulation > 1 and self.compile != "default":
                 raise InputError(
-                    f"compile={self.compile}: its CUDA graphs cannot add up the gradients of "
-                    f"grad_accumulation={self.grad_accumulation} batches; take compile=default"
+                    f"compile={self.compile}: the CUDA graphs of this mode do not support "
+                    f"grad_accumulation={self.grad_accumulation}; set compile=default"
                 )
         for part in self.frozen:
             check_choice("frozen", part, MODEL_PARTS)
         if self.patience is not None and self.refit:
-            raise InputError(f"patience={self.patience} with refit=true: no validation split is left to stop by")
+            raise InputError(
+                f"patience={self.patience} with refit=true: early stopping needs a validation split; set refit=false"
+            )
         if not self.sampling_temperature > 0:
             raise InputError(f"sampling_temperature={self.sampling_temperature}: a number above 0 is needed")
         if self.sampling_temperature < math.inf and next(iter(self.budget), None) == "epochs":
             raise InputError(
                 f"sampling_temperature={self.sampling_temperature} with epochs={self.epochs}: in epochs, each task's "
-                "share is proportional to its examples; take a budget in tokens, steps or flops"
+                "share is proportional to its number of examples; give a budget in tokens, steps or flops"
             )
         if not 0 <= self.warmup_ratio <= 1:
             raise InputError(f"warmup_ratio={self.warmup_ratio}: a share of the budget, from 0 to 1, is expected")
         check_fraction("ema_decay", self.ema_decay)
         if self.average_last > self.num_validations:
             raise InputError(
-                f"average_last={self.average_last}: there are only num_validations={self.num_validations} to average"
+                f"average_last={self.average_last}: a number of at most num_validations={self.num_validations} is "
+                "needed"
             )
         if self.ema_decay and self.average_last > 1:
             raise InputError(
-                f"ema_decay={self.ema_decay} and average_last={self.average_last}: take one of the two averages"
+                f"ema_decay={self.ema_decay} and average_last={self.average_last}: set only one of the two averages"
             )
 
     @property
     def budget(self) -> dict[BudgetUnit, float]:
-        """The amounts of the budget by unit; empty for a budget in seconds."""
+        """The amount of the budget in each given unit. The mapping is empty if the budget is given in seconds."""
         amounts: dict[BudgetUnit, float | None] = {unit: getattr(self, unit) for unit in get_args(BudgetUnit)}
         return {unit: amount for unit, amount in amounts.items() if amount is not None}
 
-    def sized_for(
-        self, source: Source, name: str, *, minimum: float = 30.0, batch_examples: float = 0.0
-    ) -> "Training":
-        """Return these settings with a budget in epochs that suits the data, unless a budget is set.
+    def sized_for(self, source: Source, name: str, *, minimum: float = 30.0, batch_examples: float = 0.0) -> "Training":
+        """Return these settings. If they have no budget, add the budget of `sufficient_epochs`.
 
         Args:
             source: The data set.
-            name: The name under which a run remembers the number of epochs.
-            minimum: The fewest epochs.
-            batch_examples: Number of examples per step; 0 if it does not matter.
+            name: The run stores the number of epochs under this name, with "-epochs" appended.
+            minimum: The smallest number of epochs.
+            batch_examples: See `sufficient_epochs`.
         """
         if self.budget or self.seconds is not None:
             return self
@@ -192,15 +194,15 @@ class Training:
 
 
 def sufficient_epochs(source: Source, *, minimum: float = 30.0, batch_examples: float = 0.0) -> float:
-    """Return a number of epochs that suits a training split of any size.
+    """Return a number of epochs that is sufficient for a training split of this size.
 
-    A small split gets more epochs, so that 50,000 examples are read and, if `batch_examples` is given, 1,500 steps
-    are made.
+    Training reads at least 50,000 examples, so a small split gets more epochs. If `batch_examples` is given, training
+    also makes at least 1,500 steps.
 
     Args:
         source: The data set.
-        minimum: The fewest epochs.
-        batch_examples: Number of examples per step.
+        minimum: The smallest number of epochs.
+        batch_examples: The number of examples per step. With 0, the number of steps is not considered.
     """
     count = max(len(source.split("train")), 1)
     return max(minimum, max(50_000, 1_500 * min(batch_examples, count)) / count)
@@ -215,15 +217,18 @@ class Task:
     tokenizer: Tokenizer
     head: Head
     loss_weight: float = 1.0
-    """The weight of its loss beside the other tasks' losses."""
+    """The loss of this task is multiplied by this factor in joint training."""
     augmentation: Augmentation | None = None
-    """Random changes of training batches, drawn for each batch."""
+    """Random changes of the training batches. New random numbers are drawn for each batch."""
     tta: TestTimeAugmentation | None = None
-    """The views of an example whose predictions are averaged in validation and test; None takes the example as is."""
+    """Test-time augmentation: validation and test average the predictions for several views of an example.
+
+    None means that only the example itself is used.
+    """
 
     def __post_init__(self) -> None:
         if not 0 <= self.loss_weight < math.inf:
-            raise InputError(f"loss_weight={self.loss_weight}: 0 or more is needed")
+            raise InputError(f"loss_weight={self.loss_weight}: a finite number of at least 0 is needed")
         if not isinstance(self.augmentation, Augmentation | None):
             raise InputError(
                 f"augmentation={self.augmentation!r}: an instance of a class derived from "
@@ -244,7 +249,7 @@ class Experiment:
     tasks: Mapping[str, Task]
     training: Training
     name: str | None = None
-    """The folder of its runs; None becomes the name of the function that returns the experiment."""
+    """The name of the folder for the runs. None means the name of the function that returns the experiment."""
 
     def __post_init__(self) -> None:
         if not self.tasks:
@@ -254,55 +259,58 @@ class Experiment:
         if not self.training.budget and self.training.seconds is None:
             raise InputError("training needs a budget: set epochs, steps, tokens, flops or seconds")
         if self.training.trainable == "norms" and not trunk_parts(self.trunk)["norms"]:
-            raise InputError('trainable="norms": the trunk has no norms with weights; take "none" or "all"')
+            raise InputError('trainable="norms": the trunk has no norms with weights; set "none" or "all"')
         for name, task in self.tasks.items():
             self._check_task(name, task)
             task.head.attach_trunk(self.trunk)
 
     def _check_task(self, name: str, task: Task) -> None:
-        """Raise InputError if a task does not fit the trunk or the other tasks."""
+        """Raise InputError if a task cannot be combined with the trunk or with the other tasks."""
         if not re.fullmatch(r"[\w-]+", name) or hasattr(nn.ModuleDict(), name):
             raise InputError(
-                f'"{name}" cannot name a task: take letters, digits, "_" and "-", '
-                f"and no attribute of torch's ModuleDict, such as keys or pop"
+                f'"{name}" is not a valid name of a task: use letters, digits, "_" and "-", '
+                f"but not an attribute of torch's ModuleDict, such as keys or pop"
             )
         if task.tokenizer.dim != self.trunk.dim:
             raise InputError(
-                f'task "{name}": its tokenizer has dim={task.tokenizer.dim}, '
-                f"and the trunk has dim={self.trunk.dim}: give both the same dim"
+                f'task "{name}": the tokenizer has dim={task.tokenizer.dim}, '
+                f"but the trunk has dim={self.trunk.dim}: give tokenizer and trunk the same dim"
             )
         if (dim := getattr(task.head, "dim", self.trunk.dim)) != self.trunk.dim:
             raise InputError(
-                f'task "{name}": its head has dim={dim}, and the trunk has dim={self.trunk.dim}: give both the same dim'
+                f'task "{name}": the head has dim={dim}, but the trunk has dim={self.trunk.dim}: give head and trunk '
+                "the same dim"
             )
         max_score = task.head.max_score
         if max_score is None and len(self.tasks) > 1:
             raise InputError(
-                f'task "{name}": its head sets max_score=None, but joint training combines tasks by their best '
-                "possible score; use a bounded metric, such as R2 in percent"
+                f'task "{name}": the head has max_score=None, but joint training needs the best possible score of each '
+                "task; use a metric with an upper bound, such as R2 in percent"
             )
         if max_score is not None and not max_score > 0:
             raise InputError(
-                f'task "{name}": its head sets max_score={max_score:g}; it must be above 0, '
-                "or None if the metric has no best value, such as a negated error"
+                f'task "{name}": the head has max_score={max_score:g}; give a number above 0, '
+                "or None if the metric has no best value above 0, such as a negated error"
             )
 
 
 def check_name(name: str) -> None:
-    """Raise InputError if the name cannot be that of a folder."""
+    """Raise InputError if the name is not valid for the folder of an experiment or a value."""
     if not re.fullmatch(r"[\w-][\w.-]*", name):
-        raise InputError(f'"{name}" names a folder: take letters, digits, "_", "-" and ".", and no "." first')
+        raise InputError(
+            f'"{name}" is not a valid name of a folder: use letters, digits, "_", "-" and ".", but no "." at the start'
+        )
 
 
 def check_seed(seed: int) -> int:
-    """Return the seed; raise InputError if random number generators do not accept it."""
+    """Return the seed, or raise InputError if random number generators do not accept the seed."""
     if not 0 <= seed < 2**32:
         raise InputError(f"seed={seed}: a number from 0 to {2**32 - 1} is expected")
     return seed
 
 
 def trunk_parts(trunk: Trunk) -> dict[ModelPart, list[nn.Parameter]]:
-    """Return the trunk's parameters, divided into norms, feed-forward networks and attention."""
+    """Return the trunk's parameters in three groups: norms, feed-forward networks and attention (see `ModelPart`)."""
     parts: dict[ModelPart, list[nn.Parameter]] = {
         "norms": _parameters_of(trunk, *NORMS),
         "feed_forward": _parameters_of(trunk, FeedForward),
@@ -313,12 +321,12 @@ def trunk_parts(trunk: Trunk) -> dict[ModelPart, list[nn.Parameter]]:
 
 
 def freeze(training: Training, trunk: Trunk, tokenizers: Iterable[nn.Module], heads: Iterable[nn.Module]) -> None:
-    """Turn off the gradients of the parts that `frozen` and `trainable` exclude.
+    """Turn off the gradients of the parts that `frozen` and `trainable` exclude from training.
 
-    A parameter that belongs to two parts is frozen if one of them is.
+    If a parameter belongs to two parts, it is frozen as soon as one of the parts is frozen.
 
     Raises:
-        InputError: If a part in `frozen` has no parameters, or nothing is left to train.
+        InputError: If a part in `frozen` has no parameters, or if no parameter is left to train.
     """
     modules = nn.ModuleList(tokenizers)
     parts = trunk_parts(trunk)
@@ -329,7 +337,7 @@ def freeze(training: Training, trunk: Trunk, tokenizers: Iterable[nn.Module], he
     }
     for part in training.frozen:
         if not parameters[part]:
-            raise InputError(f'frozen="{part}": this model has no parameters in that part; leave it out')
+            raise InputError(f'frozen="{part}": this model has no parameters in this part; leave the part out')
     trainable = {"none": (), "norms": ("norms",), "all": tuple(parts)}[training.trainable]
     for part in {*training.frozen, *(part for part in parts if part not in trainable)}:
         for parameter in parameters[part]:
@@ -338,14 +346,14 @@ def freeze(training: Training, trunk: Trunk, tokenizers: Iterable[nn.Module], he
     if (training.frozen or training.trainable != "all") and not any(parameter.requires_grad for parameter in model):
         raise InputError(
             f"frozen={', '.join(training.frozen) or '()'} trainable={training.trainable}: "
-            "no parameter of this model is left to train"
+            "no parameter of this model is left to train; freeze fewer parts"
         )
 
 
 def hold_frozen_statistics(model: nn.Module) -> None:
-    """Keep frozen batch norms in evaluation mode, so that their running statistics stay fixed.
+    """Set frozen batch norms to evaluation mode, so their running statistics do not change.
 
-    A batch norm without weights counts as frozen if the module around it is.
+    A batch norm without weights counts as frozen if the module that contains the batch norm is frozen.
     """
     for part in model.modules():
         weights = list(part.parameters())
@@ -356,7 +364,7 @@ def hold_frozen_statistics(model: nn.Module) -> None:
 
 
 def _parameters_of(module: nn.Module, *classes: type[nn.Module]) -> list[nn.Parameter]:
-    """Return the parameters of all submodules of these classes."""
+    """Return the parameters of all submodules that are instances of these classes."""
     return [parameter for part in module.modules() if isinstance(part, classes) for parameter in part.parameters()]
 
 
@@ -366,9 +374,9 @@ FittedT = TypeVar("FittedT", Vocabulary, int, float)
 
 class _FittedRecord(NamedTuple):
     stored: dict[str, Fitted]
-    """Values read from a run's folder."""
+    """Names and values that were read from a run's folder."""
     used: dict[str, Fitted]
-    """Values that `fitted` returned since recording began."""
+    """Names and values that `fitted` has returned since the recording began."""
 
 
 _record: ContextVar[_FittedRecord | None] = ContextVar("record", default=None)
@@ -377,18 +385,20 @@ _record: ContextVar[_FittedRecord | None] = ContextVar("record", default=None)
 def fitted(name: str, fit: Callable[[], FittedT]) -> FittedT:
     """Return the vocabulary or number that `fit` learns from the data.
 
-    If a run is loaded or resumed, return the value that was learned when the run began.
+    For a loaded or resumed run, return the value that is stored in the run's folder instead.
 
     Args:
-        name: Its name among the run's files; each value of an experiment needs its own.
-        fit: Learns the value.
+        name: The name under which the run stores the value. Each value of an experiment needs a different name.
+        fit: A function that learns the value from the data.
     """
     record = _record.get()
     if record is None:
         return fit()
     check_name(name)
     if name in record.used:
-        raise InputError(f'two fitted values of the experiment have the name "{name}": give each its own name')
+        raise InputError(
+            f'two fitted values of the experiment have the name "{name}": give each value a different name'
+        )
     value = cast("FittedT", record.stored[name]) if name in record.stored else fit()
     record.used[name] = value
     return value
@@ -396,9 +406,9 @@ def fitted(name: str, fit: Callable[[], FittedT]) -> FittedT:
 
 @contextmanager
 def recording_fitted(run: Path | None = None) -> Generator[dict[str, Fitted]]:
-    """Record the values that `fitted` returns while an experiment is built, and yield them by name.
+    """Record the values that `fitted` returns while an experiment is built. Yield a mapping from names to values.
 
-    `run` is the folder of a run whose stored values are used instead of fitting again.
+    If `run` is given, `fitted` returns the values that are stored in this folder of a run.
     """
     files = (run / VOCABULARY_FOLDER).glob("*.json") if run else ()
     numbers: dict[str, float] = read_json(run / NUMBERS_FILE) if run and (run / NUMBERS_FILE).exists() else {}
@@ -411,7 +421,7 @@ def recording_fitted(run: Path | None = None) -> Generator[dict[str, Fitted]]:
 
 
 def save_fitted(values: dict[str, Fitted], run: Path) -> None:
-    """Write fitted values into a run's folder."""
+    """Write a mapping from names to fitted values into a run's folder."""
     for name, value in values.items():
         if isinstance(value, Vocabulary):
             (run / VOCABULARY_FOLDER).mkdir(exist_ok=True)

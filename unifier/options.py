@@ -1,7 +1,7 @@
-"""Setting groups that recipes share: dataclasses whose fields are settings, and what each group builds.
+"""Setting groups that recipes share. A setting group is a dataclass whose fields are settings.
 
-A field that is None is derived from the data by the group's `build`. Each field's docstring is what
-`unifier show FILE` and `unifier run FILE --help` print.
+The method `build` of a group creates an object from the settings. If a field has the value None, the value is computed
+from the data. `unifier show FILE` and `unifier run FILE --help` print the docstrings of the fields.
 """
 
 import math
@@ -31,54 +31,57 @@ from unifier_tokenizers.normalization import Normalization
 from unifier_tokenizers.stems import StemKind
 
 MAX_VOCABULARY_TEXTS = 1_000_000
-"""A vocabulary is learned from at most this many examples, evenly spaced; more take time and hardly change it."""
+"""The largest number of examples from which a vocabulary is learned.
+
+The examples are evenly spaced in the split. More examples would take time and hardly change the vocabulary.
+"""
 MAX_FITTED_IMAGES = 2000
-"""Mean and spread of pictures are learned from at most this many, evenly spaced."""
+"""The largest number of pictures from which mean and standard deviation are computed, evenly spaced in the split."""
 LONG_CLIP = 10.0
-"""Clips whose median is longer, in seconds, are trained on random crops."""
+"""Training uses random crops if the median duration of the clips is above this number of seconds."""
 CROP_SECONDS, NUM_CROPS = 6.0, 5
-"""The default crop of long clips, and how many crops validation and test average."""
+"""The default duration of a crop of a long clip, in seconds, and the number of crops in validation and test."""
 OUTLIER_FACTOR = 3
-"""One clip this many times as long as a crop turns crops on, too."""
+"""Training also uses random crops if the longest clip is more than this many times as long as a crop."""
 MIN_CLIP = 0.2
-"""Shorter median durations, in seconds, count as this one."""
+"""The smallest median duration in seconds. A shorter median duration is replaced by this value."""
 FRAME_SECONDS = 0.01
 
 
 @final
 @dataclass(frozen=True)
 class TrunkConfig:
-    """The trunk: its architecture and size."""
+    """Settings for the architecture and the size of the trunk."""
 
     trunk: str = "transformer"
-    """Architecture: transformer, mean_attention, gru, lstm, convolutional, or timm:MODEL with its trained weights."""
+    """Architecture: transformer, mean_attention, gru, lstm, convolutional, or timm:MODEL (a pretrained model)."""
     dim: int = 128
-    """D, the width of a token."""
+    """D, the number of features of a token."""
     depth: int = 4
-    """Number of layers."""
+    """Number of layers of the trunk."""
     heads: int | None = None
-    """Attention heads of a layer; None takes one per 64 features."""
+    """Number of attention heads in a layer; None means one head per 64 features."""
     ffn_dim: int | None = None
-    """Width of the feed-forward layers; None takes 4 * dim."""
+    """Number of hidden features in the feed-forward layers; None means 4 * dim."""
     dropout: float = 0.1
-    """Dropout probability of the trunk, the tokenizer and the decoder."""
+    """Dropout probability in the trunk, the tokenizer and the decoder."""
     positions: Positions = "sinusoid"
-    """Positions: sinusoid or learned (added by the tokenizer), rotary (a transformer's), or none."""
+    """Positional encoding: sinusoid or learned (in the tokenizer), rotary (in a transformer), or none."""
     drop_path: float = 0.0
-    """Probability that the last block is skipped in training; it falls linearly to the first block."""
+    """Probability that training skips the last block; the probability is smaller for earlier blocks."""
     qk_norm: bool = False
-    """Normalize queries and keys, in the trunk and in a transformer decoder."""
+    """Normalize the queries and keys of attention, in the trunk and in a transformer decoder."""
     scaled_residual_init: bool = False
-    """Scale the initial residual projections down by depth, as GPT-2 does."""
+    """Make the initial weights of residual projections smaller in deeper models, as in GPT-2."""
 
     @property
     def input_positions(self) -> Literal["sinusoid", "learned", "none"]:
-        """The positions that the tokenizer adds."""
+        """The positional encoding that the tokenizer adds."""
         return input_positions(self.positions)
 
     def build(self) -> Trunk:
-        """Create the trunk. Raises InputError for an option that the architecture lacks."""
-        # The decoder takes both options whatever the trunk is, so that only a transformer is given them here.
+        """Create the trunk, or raise InputError if the architecture does not support an option."""
+        # These two options also apply to the decoder, so they are not passed to a trunk that is not a transformer.
         transformer = self.trunk == "transformer"
         return create_trunk(
             self.trunk,
@@ -97,12 +100,12 @@ class TrunkConfig:
 @final
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """The head that classifies or tags."""
+    """Settings of a head that classifies or tags."""
 
     pooling: Pooling = "mean"
-    """How the head reads the tokens: their mean, the class token (cls), or a learned attention."""
+    """Pooling of the tokens: mean (of all tokens), cls (the class token), or attention (a learned weighted mean)."""
     label_smoothing: float = 0.0
-    """Probability mass that is spread over all classes in training."""
+    """Share of the target probability that is spread over all classes in training."""
 
     def build(
         self, source: LabeledSource, dim: int, *, tags: bool = False, class_token: bool = True
@@ -110,36 +113,38 @@ class ClassifierConfig:
         """Create a head for the source's labels.
 
         Args:
-            source: a data set with labels.
-            dim: D, the width of a token.
-            tags: an example may have several labels.
-            class_token: the tokenizer can put a class token in front.
+            source: A data set with labels.
+            dim: D, the number of features of a token.
+            tags: True if an example may have several labels.
+            class_token: True if the tokenizer can add a class token before the other tokens.
         """
         if self.pooling == "cls" and not class_token:
-            raise InputError("pooling=cls: this tokenizer has no class token; take mean or attention")
+            raise InputError("pooling=cls: this tokenizer has no class token; set pooling=mean or pooling=attention")
         if not tags:
             return ClassificationHead(source.labels, dim, pooling=self.pooling, label_smoothing=self.label_smoothing)
         if self.label_smoothing:
-            raise InputError(f"label_smoothing={self.label_smoothing}: tags have no label smoothing; leave it out")
+            raise InputError(
+                f"label_smoothing={self.label_smoothing}: tagging does not support label smoothing; leave it out"
+            )
         return TaggingHead(source.labels, dim, pooling=self.pooling)
 
 
 @final
 @dataclass(frozen=True)
 class ImageFrontend:
-    """From pictures to tokens."""
+    """Settings of the tokenizer for pictures."""
 
     size: int = 64
-    """Longest side of one's own pictures, in pixels; longer ones are shrunk."""
+    """Longest side of your own pictures, in pixels; larger pictures are shrunk."""
     patch: int | None = None
-    """Side of a patch, in pixels; None cuts the median picture into about eight by eight."""
+    """Side of a patch, in pixels; with None, a picture of median size is cut into about 8 x 8 patches."""
     stem: StemKind | None = "pooled"
-    """Convolutions that read a patch: pooled, strided, or none for one linear projection."""
+    """Layers that read a patch: pooled or strided convolutions, or none for a single linear projection."""
 
     def build(
         self, source: LabeledSource, trunk: TrunkConfig, pooling: Pooling, bad_examples: BadExamples
     ) -> PatchTokenizer:
-        """Create a tokenizer, and fit its normalization to the training split."""
+        """Create a tokenizer, and compute its normalization from the training split."""
 
         def pictures() -> Iterator[Any]:
             train = readable_examples(source.split("train"), bad_examples=bad_examples, max_examples=MAX_FITTED_IMAGES)
@@ -147,7 +152,9 @@ class ImageFrontend:
 
         first = next(pictures(), None)
         if first is None:
-            raise InputError(f"{source.name}: none of the pictures to train on can be read")
+            raise InputError(
+                f"{source.name}: no picture in the training split can be read; check the files of the data set"
+            )
         patch = self.patch
         if patch is None:
             patch = fitted(f"{source.name}-patch", lambda: 2 ** round(math.log2(max(median_side(source), 16) / 8)))
@@ -166,25 +173,25 @@ class ImageFrontend:
 @final
 @dataclass(frozen=True)
 class ImageAugmentationConfig:
-    """Changes to training pictures, and the views of each picture in validation and test."""
+    """Settings for the random changes of training pictures, and for the views in validation and test."""
 
     crop: int | None = None
-    """Shift by at most this many pixels; None takes an eighth of the sides, 0 none."""
+    """Largest random shift, in pixels; None means an eighth of each side, and 0 means no shift."""
     flip: bool = False
-    """Mirror half of the pictures."""
+    """Mirror half of the pictures left to right."""
     randaugment: int = 0
-    """Magnitude of RandAugment, 1 to 9; 0 turns it off."""
+    """Magnitude of RandAugment, from 1 to 9; 0 turns RandAugment off."""
     random_erasing: float = 0.0
-    """Probability that a rectangle is erased."""
+    """Probability that a random rectangle of a picture is erased."""
     mixup: float = 0.0
-    """Alpha of mixup; 0 turns it off."""
+    """Parameter alpha of mixup; 0 turns mixup off."""
     cutmix: float = 0.0
-    """Alpha of CutMix; 0 turns it off."""
+    """Parameter alpha of CutMix; 0 turns CutMix off."""
     num_crops: int | None = None
-    """Views averaged in validation and test; None takes 5 if training shifts pictures, else 1."""
+    """Number of views that validation and test average; None means 5 if training shifts pictures, else 1."""
 
     def build(self, tokenizer: PatchTokenizer, num_classes: int) -> Augmentation | None:
-        """Create the augmentation of training batches; None if all of it is off."""
+        """Create the augmentation of training batches. Return None if every change is turned off."""
         return augment_images(
             tokenizer,
             num_classes,
@@ -197,7 +204,7 @@ class ImageAugmentationConfig:
         )
 
     def tta(self, tokenizer: PatchTokenizer) -> TestTimeAugmentation | None:
-        """Create the views of validation and test; None for the picture as it is."""
+        """Create the views for validation and test. Return None if only the picture itself is used."""
         num_crops = (1 if self.crop == 0 else NUM_CROPS) if self.num_crops is None else self.num_crops
         return image_tta(tokenizer, num_crops, crop=self.crop, flip=self.flip)
 
@@ -205,29 +212,29 @@ class ImageAugmentationConfig:
 @final
 @dataclass(frozen=True)
 class AudioFrontend:
-    """From sounds to tokens."""
+    """Settings of the tokenizer for sounds."""
 
     sample_rate: int = 16_000
     """Sounds are resampled to this rate, in Hz."""
     tokenizer: Literal["frames", "waveform"] = "frames"
-    """Log-mel frames, or frames of filters that are learned from the waveform."""
+    """Kind of tokens: frames of a log-mel spectrogram, or frames of learned filters on the waveform."""
     stack: int | None = None
-    """Frames of 10 ms in a token; None takes 2, 4 or 8, so that a median clip has about ten tokens."""
+    """Number of 10 ms frames in a token; None means 2, 4 or 8, depending on the median duration."""
     patch: tuple[int, int] | None = None
-    """Patches of the spectrogram, in (frames, bands), instead of stacked frames."""
+    """Size of a spectrogram patch, in frames and bands; None means stacked frames instead of patches."""
     stride: tuple[int, int] | None = None
-    """Steps between patches; None takes the patch's sides."""
+    """Distance between neighboring patches, in frames and bands; None means the size of a patch."""
     stem: StemKind | Literal["auto"] | None = "auto"
-    """Convolutions over the spectrogram: strided, pooled, or none; auto is strided for stacks and none for patches."""
+    """Convolutions on the spectrogram: strided, pooled or none; auto means strided for frames and none for patches."""
     normalize: Normalization = "band"
-    """Normalize over all bands (whole), each band, or each band of each example (for unheard voices or microphones)."""
+    """Unit of normalization: whole (all bands), band (each band), or example (for new voices or microphones)."""
 
     def build(
         self, source: LabeledSource, trunk: TrunkConfig, clips: "ClipStatistics", bad_examples: BadExamples
     ) -> AudioTokenizer:
-        """Create a tokenizer, and fit its normalization to the training split, once for all runs."""
+        """Create a tokenizer, and compute its normalization from the training split or load it from the cache."""
         if self.tokenizer == "waveform" and (self.patch or self.stride):
-            raise InputError("patch and stride are for a spectrogram: with tokenizer=waveform, set stack")
+            raise InputError("patch and stride are for spectrograms only: with tokenizer=waveform, set stack instead")
         kind = (
             WaveformTokenizer
             if self.tokenizer == "waveform"
@@ -247,7 +254,7 @@ class AudioFrontend:
 
     @property
     def resolved_stem(self) -> StemKind | None:
-        """The stem, with auto replaced."""
+        """The kind of stem to build, which is never "auto"."""
         if self.stem == "auto":
             return None if self.patch else "strided"
         return self.stem
@@ -261,57 +268,66 @@ class AudioFrontend:
 
 @final
 class ClipStatistics:
-    """Durations of a source's sounds, in seconds; each is measured once, and a loaded or resumed run remembers it."""
+    """The median duration and the longest duration of a source's sounds, in seconds.
+
+    Each duration is measured once. A loaded or resumed run reads the durations from its folder.
+    """
 
     def __init__(self, source: LabeledSource, target: str) -> None:
         self._source, self._name = source, f"{source.name}-{target}"
 
     @cached_property
     def median(self) -> float:
-        """The median duration."""
+        """The median duration in seconds, at least `MIN_CLIP`."""
         return max(fitted(f"{self._name}-seconds", lambda: median_duration(self._source)), MIN_CLIP)
 
     @cached_property
     def longest(self) -> float:
-        """The longest duration."""
+        """The longest duration in seconds."""
         return fitted(f"{self._name}-longest", lambda: max_duration(self._source))
 
 
 @final
 @dataclass(frozen=True)
 class AudioAugmentationConfig:
-    """Changes to training sounds, and the crops of each sound in validation and test."""
+    """Settings for the random changes of training sounds, and for the crops in validation and test."""
 
     mixup: float = 0.0
-    """Alpha of mixup; 0 turns it off."""
+    """Parameter alpha of mixup; 0 turns mixup off."""
     speed_perturb: float = 0.0
-    """Largest change of speed, as a share."""
+    """Largest relative change of speed; 0.1 means up to 10 percent faster or slower."""
     crop: float | None = None
-    """Seconds of a training crop; None takes 6 for long clips, 0 none."""
+    """Duration of a training crop, in seconds; None means 6 for long clips, and 0 means no crop."""
     freq_shift: float | None = None
-    """Largest shift along the bands, as a share of them; None takes 0.1, and 0 for a waveform."""
+    """Largest shift in frequency, as a share of all bands; None means 0.1, or 0 if tokenizer=waveform."""
     gain: float | None = None
-    """Largest change of loudness, in dB; None takes 6, and 0 for tags or normalize=example."""
+    """Largest change of loudness, in dB; None means 6, or 0 if target=tags or normalize=example."""
     random_eq: float = 0.0
-    """Largest change of single bands, in dB."""
+    """Largest random change of a single frequency band, in dB."""
     time_masks: int = 0
-    """Number of masked stretches of time (SpecAugment)."""
+    """Number of masked time intervals (SpecAugment)."""
     time_width: float = 0.1
-    """Longest masked stretch, as a share of the sound."""
+    """Longest masked time interval, as a share of the sound's duration."""
     band_masks: int = 0
-    """Number of masked groups of bands (SpecAugment)."""
+    """Number of masked groups of neighboring frequency bands (SpecAugment)."""
     band_width: float = 0.2
-    """Widest masked group, as a share of the bands."""
+    """Largest masked group of frequency bands, as a share of all bands."""
     num_crops: int | None = None
-    """Crops averaged in validation and test; None takes 5 for long clips, else 1."""
+    """Number of crops that validation and test average; None means 5 for long clips, else 1."""
     freq_shift_tta: bool = True
-    """Average over copies shifted along the bands, too, in validation and test."""
+    """In validation and test, also average over copies that are shifted in frequency."""
 
     def resolve(self, frontend: AudioFrontend, clips: ClipStatistics, target: str) -> "AudioAugmentationConfig":
-        """Return the group with each None replaced. Raises InputError for options that cancel each other."""
+        """Return these settings with a value in place of each None.
+
+        Raises:
+            InputError: If two settings cancel each other.
+        """
         for name, decibels in (("gain", self.gain), ("random_eq", self.random_eq)):
             if decibels and frontend.normalize == "example":
-                raise InputError(f"{name}={decibels}: normalize=example removes it again; leave one of them out")
+                raise InputError(
+                    f"{name}={decibels}: normalize=example cancels this change; leave one of the two settings out"
+                )
         gain = self.gain
         if gain is None:
             gain = 0.0 if frontend.normalize == "example" or target == "tags" else 6.0
@@ -321,7 +337,8 @@ class AudioAugmentationConfig:
         crop, num_crops = self.crop, self.num_crops
         if crop is None:
             long = clips.median > LONG_CLIP
-            piece = CROP_SECONDS if long else max(CROP_SECONDS, 1.1 * clips.median)  # a crop ends with a whole token
+            # The factor 1.1 leaves room for whole clips, because a crop is shortened to whole tokens.
+            piece = CROP_SECONDS if long else max(CROP_SECONDS, 1.1 * clips.median)
             if long or clips.longest > OUTLIER_FACTOR * piece:
                 crop, num_crops = piece, NUM_CROPS if num_crops is None else num_crops
         return replace(
@@ -333,7 +350,10 @@ class AudioAugmentationConfig:
         )
 
     def build(self, tokenizer: AudioTokenizer, num_classes: int) -> Augmentation | None:
-        """Create the augmentation of training batches; None if all of it is off. Needs a resolved group."""
+        """Create the augmentation of training batches from resolved settings (see `resolve`).
+
+        Return None if every change is turned off.
+        """
         return augment_audio(
             tokenizer,
             mixup=Mixup(num_classes, self.mixup) if self.mixup else None,
@@ -349,7 +369,10 @@ class AudioAugmentationConfig:
         )
 
     def tta(self, tokenizer: AudioTokenizer) -> TestTimeAugmentation | None:
-        """Create the crops of validation and test; None for the whole sound. Needs a resolved group."""
+        """Create the crops for validation and test from resolved settings (see `resolve`).
+
+        Return None if only the whole sound is used.
+        """
         freq_shift = (self.freq_shift or 0.0) if self.freq_shift_tta else 0.0
         return audio_tta(tokenizer, self.num_crops or 1, crop=self.crop, freq_shift=freq_shift)
 
@@ -357,35 +380,35 @@ class AudioAugmentationConfig:
 @final
 @dataclass(frozen=True)
 class ParallelTextConfig:
-    """Pairs of texts: where they are, their languages, and how they are cleaned."""
+    """Settings for the files, the languages and the cleaning of text pairs."""
 
     data: str = "embedded"
-    """embedded (a small grammar), multi30k, a file of tab-separated pairs, two files (a,b), or a .tmx."""
+    """Pairs: embedded (a small grammar), multi30k, a file of tab-separated pairs, two files (a,b), or a .tmx file."""
     source: str = "en"
     """Language of the input."""
     target: str = "fr"
-    """Language of the output; scores follow its rules."""
+    """Language of the output, which also selects the rules of the scores."""
     val: str | None = None
-    """Validation file, as `data`; None holds out pairs of `data`."""
+    """Validation pairs, in a format of `data`; None means pairs that are held out from `data`."""
     test: str | None = None
-    """Test file, as `data`, or the year of multi30k's (2016, 2017); None holds out pairs of `data`."""
+    """Test pairs, in a format of `data`, or multi30k's year 2016 or 2017; None means pairs held out from `data`."""
     extra: str | None = None
-    """File of further training pairs."""
+    """File with additional training pairs, in a format of `data`."""
     length_ratio: float | None = None
-    """Drop training pairs of one's own files whose lengths differ by more than this factor."""
+    """Drop a training pair of your own files if the lengths of its texts differ by more than this factor."""
     duplicates: Duplicates = "keep"
-    """Keep or drop repeated training pairs of one's own files."""
+    """Keep or drop repeated training pairs of your own files."""
 
     def build(self) -> Source:
-        """Open the pairs. Raises InputError for options that the data cannot have."""
+        """Open the pairs, or raise InputError if an option does not apply to the data."""
         if self.data in ("embedded", "multi30k"):
             if not self.extra and (self.length_ratio is not None or self.duplicates == "drop"):
                 raise InputError(
-                    f"length_ratio and duplicates are for files of your own: leave them out with data={self.data}"
+                    f"length_ratio and duplicates are for your own files only: leave both out with data={self.data}"
                 )
             if self.val is not None or (self.test is not None and self.data == "embedded"):
                 raise InputError(
-                    f"data={self.data} has its own val and test: set them with files of your own, "
+                    f"data={self.data} has its own val and test splits: set val and test only with your own files, "
                     "or test=2017 with multi30k"
                 )
         pairs: Source
@@ -415,7 +438,7 @@ class ParallelTextConfig:
 
 
 def _split_pair(files: str) -> Texts:
-    """Return one file, or the two files around a comma."""
+    """Return the two files before and after the comma, or the only file if there is no comma."""
     source, comma, target = files.partition(",")
     return (source, target) if comma else files
 
@@ -423,26 +446,26 @@ def _split_pair(files: str) -> Texts:
 @final
 @dataclass(frozen=True)
 class DecoderConfig:
-    """The decoder of a translator, and how it is trained and searched."""
+    """Settings for the decoder of a translator, its training loss and its search."""
 
     decoder_depth: int = 4
-    """Number of layers."""
+    """Number of layers of the decoder."""
     tied: Literal["all", "source", "target", "none"] = "all"
-    """Embeddings that share one table: of encoder, decoder and output (all), the first or last two, or none."""
+    """Embeddings that share weights: all, source (encoder, decoder), target (decoder, output), or none."""
     label_smoothing: float = 0.1
-    """Probability mass that is spread over the vocabulary in training."""
+    """Share of the target probability that is spread over the vocabulary in training."""
     r_drop: float = 0.0
-    """Weight of R-Drop, which reads each batch twice; 0 turns it off."""
+    """Weight of the R-Drop loss, which needs two passes per batch; 0 turns R-Drop off."""
     beam_width: int = 1
-    """Width of the beam search; 1 is greedy."""
+    """Width of the beam search; 1 means greedy search."""
     length_penalty: float = 1.2
-    """Exponent of the length penalty."""
+    """Exponent p: a text's score is its log-probability divided by length ** p."""
 
 
 def learn_vocabulary(name: str, source: Source, size: int, bad_examples: BadExamples, *, targets: bool) -> Vocabulary:
-    """Learn a byte-level BPE vocabulary from the training inputs, and from the target texts if `targets`.
+    """Learn a byte-level BPE vocabulary from the training inputs and, if `targets` is True, from the target texts.
 
-    A loaded or resumed run takes the vocabulary from its folder.
+    A loaded or resumed run reads the vocabulary from its folder instead.
     """
 
     def learn() -> Vocabulary:
