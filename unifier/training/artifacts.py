@@ -1,6 +1,6 @@
-"""The files of a finished run beside its scores.
+"""The files that a finished run writes in addition to its scores.
 
-These are predictions, samples, confusion matrices, scores by length, representations, attention and the report.
+The files hold predictions, samples, confusion matrices, scores by length, representations, attention and the report.
 """
 
 import base64
@@ -45,13 +45,13 @@ NUM_SAMPLES = 12
 """Number of test examples per task in samples.json."""
 
 MAX_SIDE = 160
-"""Longer side of a sample's picture, in pixels."""
+"""The longer side of a picture in samples.json has at most this many pixels."""
 
 MAX_SECONDS, MAX_SAMPLE_RATE = 5.0, 16_000
-"""Length of a sample's sound, in seconds, and its largest rate in Hz."""
+"""A sound in samples.json has at most this length in seconds, and at most this sample rate in Hz."""
 
 MAX_LETTERS = 500
-"""Length of a sample's text."""
+"""A text in samples.json has at most this many characters."""
 
 LENGTH_BUCKETS = 8
 """Largest number of groups of test examples in lengths.json."""
@@ -62,13 +62,13 @@ PREDICTION_COLUMNS = ("task", "index", "example_id", "target", "prediction", "sc
 def write_artifacts(
     result: Result, experiment: Experiment, model: UnifierModule, val: Mapping[str, EncodedSplit]
 ) -> None:
-    """Write the files of a finished run; a part that fails is a warning, and the others are written.
+    """Write the files of a finished run. If a file cannot be written, print a warning and write the other files.
 
     Args:
-        result: The result with its scores.
-        experiment: The experiment.
+        result: The result of the run, with its scores.
+        experiment: The experiment of the run.
         model: The trained model, with its test predictions.
-        val: Each task's validation split.
+        val: The validation split of each task.
     """
     folder, tasks, predictions = result.folder, experiment.tasks, model.predictions
     with warn_on_error(folder, "predictions.csv"):
@@ -89,25 +89,26 @@ def write_artifacts(
 
 @contextmanager
 def warn_on_error(folder: Path, description: str) -> Generator[None]:
-    """Turn an exception in this block into a one-line warning, so that a failing plot cannot lose finished scores.
+    """Turn an exception in this block into a one-line warning.
 
-    KeyboardInterrupt is re-raised. The warning names the run's folder and the description of its lost file.
+    An error in a plot must not destroy finished scores. KeyboardInterrupt is not caught. The warning contains the
+    run's folder and the description of the file that could not be written.
     """
     try:
         yield
     except Exception as error:
         reason = f"{type(error).__name__}: {one_line(error)}"
-        warnings.warn(f"{folder} has its scores, but writing {description} failed ({reason})", stacklevel=3)
+        warnings.warn(f"{folder}: the scores are safe, but writing {description} failed ({reason})", stacklevel=3)
 
 
 def prediction_rows(tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[int, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of predictions.csv: each test example with its target and its prediction in words.
+    """Return a row of predictions.csv for each test example, with the target and the prediction in words.
 
-    `score` is the example's score in percent if the head's first metric is the mean of such scores, else empty.
+    The column `score` is 100 for a correct class and 0 for a wrong class. It is empty for other heads.
 
     Args:
-        tasks: The tasks by name.
-        predictions: Predictions by task and example index.
+        tasks: A mapping from name to task.
+        predictions: For each task, a mapping from example index to prediction.
     """
     rows: list[dict[str, Any]] = []
     for name, task in tasks.items():
@@ -125,7 +126,7 @@ def prediction_rows(tasks: Mapping[str, Task], predictions: Mapping[str, Mapping
 
 
 def example_score(head: Head, prediction: Any, target: Any) -> float | str:
-    """Return the accuracy of one prediction in percent, or "" if the head's first metric is not an accuracy."""
+    """Return 100 for a correct class and 0 for a wrong class. Return "" if the head does not classify."""
     if not isinstance(head, ClassificationHead):
         return ""
     return 100.0 if int(prediction.argmax()) == int(head.encode(target)) else 0.0
@@ -134,13 +135,13 @@ def example_score(head: Head, prediction: Any, target: Any) -> float | str:
 def collect_samples(
     tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[int, Any]]
 ) -> dict[str, list[dict[str, str]]]:
-    """Return random test examples of each task with input, target, prediction, and a picture or a sound.
+    """Return random test examples of each task, each with its input, target and prediction.
 
-    An input that has no picture, sound or text is named by its example id.
+    The input is a text or the example's id. A picture or a sound is added as a data URL.
 
     Args:
-        tasks: The tasks by name.
-        predictions: Predictions by task and example index.
+        tasks: A mapping from name to task.
+        predictions: For each task, a mapping from example index to prediction.
     """
     samples: dict[str, list[dict[str, str]]] = {}
     for name, task in tasks.items():
@@ -160,10 +161,11 @@ def collect_samples(
 
 
 def render_input(raw: Any, tokenizer: Tokenizer) -> dict[str, str]:
-    """Return a raw input for a page: a picture as "image" or a sound as "audio", else a text as "input".
+    """Return a raw input in a form that the report can show.
 
-    Pictures and sounds are data URLs. Of a mixture, the first picture, the first sound and all texts are returned. An
-    array is a picture if the tokenizer reads pictures.
+    The key is "image" for a picture, "audio" for a sound and "input" for a text. Pictures and sounds are data URLs. For
+    a mixture, the first picture, the first sound and all texts are returned. An array is treated as a picture if the
+    tokenizer reads pictures.
     """
     if isinstance(raw, Mapping):
         members = tokenizer.members if isinstance(tokenizer, Mixture) else dict.fromkeys(raw, tokenizer)
@@ -172,7 +174,7 @@ def render_input(raw: Any, tokenizer: Tokenizer) -> dict[str, str]:
         first = {kind: content for part in reversed(parts) for kind, content in part.items()}
         return {**first, "input": shorten(text)} if text else first
     if isinstance(raw, Audio | Image.Image) or isinstance(tokenizer, PatchTokenizer):
-        with suppress(InputError):  # Not every array is a picture, and a waveform of integers is not a sound.
+        with suppress(InputError):  # An array may be no picture, and a waveform of integers is no sound.
             return {"audio": _flac_url(raw)} if isinstance(raw, Audio) else {"image": _png_url(raw)}
         return {}
     text = describe_input(raw)
@@ -180,7 +182,7 @@ def render_input(raw: Any, tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def describe_input(raw: Any) -> str:
-    """Return a text, a number, or a collection of these in words; return "" for all other types."""
+    """Return a text that shows a text, a number or a collection of them. Return "" for all other types."""
     if isinstance(raw, str):
         return raw
     if isinstance(raw, np.ndarray | np.generic | torch.Tensor):
@@ -194,14 +196,14 @@ def describe_input(raw: Any) -> str:
 
 
 def describe_target(head: Head, target: Any) -> str:
-    """Return a target in words; a class number becomes its label."""
+    """Return a target as a text. The number of a class is replaced by the label of the class."""
     if isinstance(head, ClassificationHead) and not isinstance(target, str):
         return head.labels[int(head.encode(target))]
     return describe_input(target) or str(target)
 
 
 def shorten(text: str) -> str:
-    """Cut a text to `MAX_LETTERS` letters."""
+    """Cut a text to `MAX_LETTERS` characters."""
     return text if len(text) <= MAX_LETTERS else f"{text[: MAX_LETTERS - 1]}…"
 
 
@@ -234,11 +236,12 @@ def confusion_counts(
     """Return the confusion matrix of each classification task.
 
     Args:
-        tasks: The tasks by name.
-        predictions: Predictions by task and example index.
+        tasks: A mapping from name to task.
+        predictions: For each task, a mapping from example index to prediction.
 
     Returns:
-        By task, its "labels" and "counts" (C, C): a row for each true class, a column for each predicted class.
+        For each task, the "labels" of its C classes and the matrix "counts" (C, C). A row of the matrix is a true
+        class, and a column is a predicted class.
     """
     confusions: dict[str, dict[str, list[Any]]] = {}
     for name, task in tasks.items():
@@ -254,16 +257,17 @@ def confusion_counts(
 def scores_by_length(
     tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[int, str]]
 ) -> dict[str, list[dict[str, float]]]:
-    """Return the BLEU of each text-to-text task by the length of the input.
+    """Group the test examples of each text-to-text task by input length, and return the BLEU of each group.
 
-    The groups depend on the test split alone, so that runs on one split have equal groups.
+    The groups depend only on the test split, so two runs with the same test split have the same groups.
 
     Args:
-        tasks: The tasks by name.
-        predictions: Predictions by task and example index.
+        tasks: A mapping from name to task.
+        predictions: For each task, a mapping from example index to prediction.
 
     Returns:
-        By task, its groups: mean number of "words", smallest ("from") and largest ("to"), number of "examples", "bleu".
+        For each task, a list of groups. A group holds the number of "examples" and their "bleu". It also holds the
+        mean ("words"), the smallest ("from") and the largest ("to") number of words in an input.
     """
     scores: dict[str, list[dict[str, float]]] = {}
     for name, task in tasks.items():

@@ -26,21 +26,22 @@ from unifier.training.lightning_module import UnifierModule
 from unifier.training.result import DivergedError, Interrupted
 
 PRINT_SECONDS = 15.0
-"""Time between two lines of progress."""
+"""The time in seconds between two lines of progress."""
 
 ESTIMATE_STEPS = 10
-"""Number of steps from which the remaining time is estimated at first; the slow first step is left out."""
+"""The remaining time is first estimated from this many steps. The first step of the run is slow and does not count."""
 
 
 @final
 class GracefulStop(Callback):
-    """Stop on the first SIGINT or SIGTERM after the current step, with a complete checkpoint.
+    """Callback that stops a run on SIGINT or SIGTERM, after the current step and with a complete checkpoint.
 
-    A second signal stops immediately. The callback is also a context manager, which restores the signal handlers.
+    A second signal stops the run immediately. The callback is also a context manager. At its end, it restores the
+    earlier signal handlers.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Create the callback for a run's folder."""
+        """Create the callback. `folder` is the run's folder."""
         self.folder = folder
         self.requested = False
         self.previous_handlers: dict[signal.Signals, Any] = {}
@@ -59,51 +60,53 @@ class GracefulStop(Callback):
         for number in self.previous_handlers:
             signal.signal(number, self._request)
 
-    # Lightning sets a SIGTERM handler of its own at the start of each phase, which would mark the run as failed.
+    # Lightning sets its own SIGTERM handler at the start of each phase. That handler would mark the run as failed.
     on_train_start = on_validation_start = on_test_start = _install
 
     def _request(self, number: int, frame: Any) -> None:
         if self.requested:
             raise Interrupted(self.folder)
         self.requested = True
-        print_status("stopping after this step and any validation that is due; Ctrl-C again stops at once", sys.stderr)
+        print_status("stopping after this step, or after the validation; Ctrl-C again stops immediately", sys.stderr)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Save a checkpoint and stop, if a stop was requested.
+        """If a stop was requested, save a checkpoint and stop.
 
-        At the end of the step before, a validation could be due, and a resumed run would never make it up.
+        The end of the previous step would be too early, because a validation may follow it. A resumed run would skip
+        this validation.
         """
         if self.requested and batch_idx % trainer.accumulate_grad_batches == 0:
             trainer.save_checkpoint(self.folder / "checkpoints" / "last.ckpt")
             raise Interrupted(self.folder)
 
     def on_validation_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
-        """Stop the validation of the best weights, if a stop was requested."""
+        """If a stop was requested, stop the validation of the best weights."""
         if self.requested and trainer.state.fn != TrainerFn.FITTING:
             raise Interrupted(self.folder)
 
     def on_test_batch_end(self, *_: Any, **__: Any) -> None:
-        """Stop the test, if a stop was requested."""
+        """If a stop was requested, stop the test."""
         if self.requested:
             raise Interrupted(self.folder)
 
 
 @final
 class TimedValidation(Callback):
-    """Validation after every period of training time, at the end of a step.
+    """Callback that validates after every period of training time, at the end of a step.
 
-    Lightning's own timer also runs during validation, and may stop between the batches of one step.
+    Lightning's own timer also counts the time of validations. It may start a validation between two batches of one
+    step.
     """
 
     def __init__(self, seconds: float) -> None:
-        """Create the callback with the period in seconds."""
+        """Create the callback. `seconds` is the period."""
         self.seconds = seconds
         self.num_validated = 0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Count the periods before a resumed run as validated."""
+        """Mark the periods before the run was resumed as validated."""
         self.num_validated = self._num_due(pl_module)
 
     def on_train_batch_end(
@@ -113,7 +116,7 @@ class TimedValidation(Callback):
         num_batches, num_due = batch_idx + 1, self._num_due(pl_module)
         due = num_due > self.num_validated and num_batches % trainer.accumulate_grad_batches == 0
         self.num_validated = num_due if due else self.num_validated
-        trainer.val_check_batch = num_batches if due else math.inf  # Lightning validates after each multiple of it.
+        trainer.val_check_batch = num_batches if due else math.inf  # Lightning validates at its multiples.
 
     def _num_due(self, model: pl.LightningModule) -> int:
         assert isinstance(model, UnifierModule)
@@ -122,24 +125,24 @@ class TimedValidation(Callback):
 
 @final
 class EarlyStop(Callback):
-    """End of training when the validation score has not improved for a number of validations.
+    """Callback that ends the training if the validation score has not improved in the last `patience` validations.
 
-    Lightning's EarlyStopping would train on after a run is resumed that had already met the condition.
+    If such a run is resumed after its end, Lightning's own EarlyStopping would train it further.
     """
 
     def __init__(self, patience: int) -> None:
-        """Create the callback with the number of validations."""
+        """Create the callback. `patience` is the number of validations without a better score."""
         self.patience = patience
         self.best = -math.inf
         self.num_stale = 0
         """Number of validations since the best score."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """End a resumed run that had met the condition."""
+        """End a resumed run if its score had already stopped improving."""
         trainer.should_stop = trainer.should_stop or self.num_stale >= self.patience
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Compare the score with the best one."""
+        """Update the best score, and end the training if the score has stopped improving."""
         assert isinstance(pl_module, UnifierModule)
         if trainer.state.fn != TrainerFn.FITTING:
             return
@@ -147,7 +150,7 @@ class EarlyStop(Callback):
         self.best = pl_module.score if improved else self.best
         self.num_stale = 0 if improved else self.num_stale + 1
         if self.num_stale >= self.patience:
-            print_status(f"  stopping: no better validation score for patience={self.patience} validations")
+            print_status(f"  stopping: the validation score has not improved recently (patience={self.patience})")
             trainer.should_stop = True
 
     def state_dict(self) -> dict[str, Any]:
@@ -161,19 +164,19 @@ class EarlyStop(Callback):
 
 @final
 class LossLogger(Callback):
-    """Log of the mean losses and the learning rate, a hundred times in a run. It stops a run that diverged."""
+    """Callback that logs the mean losses and the learning rate 100 times in a run, and stops a diverged run."""
 
     def __init__(self) -> None:
         self.num_logged = 0
-        """Logged hundredths of the run."""
+        """Number of hundredths of the run that have been logged."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Continue after the hundredths of a resumed run."""
+        """Skip the hundredths that were logged before the run was resumed."""
         assert isinstance(pl_module, UnifierModule)
         self.num_logged = 100 * trainer.global_step // pl_module.total_steps
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
-        """Log the means since the last hundredth; raise DivergedError if one is not finite."""
+        """Log the mean losses of a hundredth of the run. Raise DivergedError if a mean is not finite."""
         assert isinstance(pl_module, UnifierModule)
         step = trainer.global_step
         hundredths = 100 * step // pl_module.total_steps
@@ -198,11 +201,11 @@ class LossLogger(Callback):
 
 @final
 class RemainingTime:
-    """Estimate of the remaining training time from the speed since the first step, without validations."""
+    """Estimate of the remaining training time from the speed since the first step. Validations are not counted."""
 
     def __init__(self) -> None:
         self._first: tuple[int, float] | None = None
-        """Steps and seconds after the first step, which may be slow because it compiles or allocates."""
+        """The steps and seconds at the end of the first step, which may be slow because it compiles or allocates."""
 
     def seconds(self, model: UnifierModule) -> float | None:
         """Return the estimate in seconds, or None during the first steps."""
@@ -228,26 +231,26 @@ def format_duration(seconds: float) -> str:
 
 @final
 class TextProgress(Callback):
-    """Progress without a terminal: a line every few seconds, and a line for each validation of a longer run."""
+    """Progress in plain lines: a line every few seconds, and in longer runs a line for each validation."""
 
     def __init__(self) -> None:
         self.last_time = time.monotonic()
         self.remaining = RemainingTime()
         self.announced = False
-        """True after the remaining time of the whole run was printed."""
+        """True after the first estimate of the remaining time was printed."""
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
-        """Print a line if the last one is old, and the remaining time once it is known."""
+        """Print a line every few seconds, and print the remaining time when it is first known."""
         assert isinstance(pl_module, UnifierModule)
         if not self.announced and (seconds := self.remaining.seconds(pl_module)) is not None:
             self.announced = True
             if seconds > PRINT_SECONDS:
-                print_status(f"  about {format_duration(seconds)} of training left, validations not counted")
+                print_status(f"  about {format_duration(seconds)} of training left (validations are not counted)")
         if time.monotonic() - self.last_time > PRINT_SECONDS:
             self._print(trainer, pl_module, "train/", "")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Print the scores."""
+        """Print the scores of a validation."""
         assert isinstance(pl_module, UnifierModule)
         if pl_module.training_settings.refit:
             self._print(trainer, pl_module, "train/", "validation split (part of training): ")
@@ -258,7 +261,7 @@ class TextProgress(Callback):
         self._print(trainer, pl_module, "val/", "validation: " if fitting else "best weights, validation: ")
 
     def _is_short(self, model: UnifierModule) -> bool:
-        """Return True for a run of a few seconds, whose final scores are enough."""
+        """Return True for a run of a few seconds. Such a run prints only its final scores."""
         remaining = self.remaining.seconds(model)
         return remaining is not None and model.cost_tracker.total().seconds + remaining < PRINT_SECONDS
 
@@ -275,26 +278,26 @@ class TextProgress(Callback):
 
 @final
 class BarProgress(RichProgressBar):
-    """Progress on a terminal: Lightning's rich bar, with the latest loss and scores and the remaining time."""
+    """Progress bar for a terminal, with the latest loss, the latest scores and the remaining time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.remaining = RemainingTime()
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
-        """Return the entries behind the bar."""
+        """Return the values that are shown to the right of the bar."""
         assert isinstance(pl_module, UnifierModule)
         seconds = self.remaining.seconds(pl_module)
         left = {"left": format_duration(seconds)} if seconds else {}
         return {**latest_metrics(trainer, "train/"), **latest_metrics(trainer, "val/"), **left}
 
     def _get_train_description(self, current_epoch: int) -> str:
-        # A run is one epoch of Lightning's, so its number would be of no use.
+        # Lightning sees each run as a single epoch, so the number of the epoch is not shown.
         return f"{'Training':{len(self.validation_description)}}"
 
 
 def latest_metrics(trainer: pl.Trainer, prefix: str) -> dict[str, str]:
-    """Return the latest metrics under a prefix, without it and with three decimals."""
+    """Return the latest metrics whose names begin with a prefix. Remove the prefix, and round to three decimals."""
     return {
         name.removeprefix(prefix): f"{float(value):.3f}"
         for name, value in trainer.callback_metrics.items()
@@ -303,15 +306,15 @@ def latest_metrics(trainer: pl.Trainer, prefix: str) -> dict[str, str]:
 
 
 def create_progress() -> Callback:
-    """Return the bar on a terminal, and plain lines otherwise."""
+    """Return a progress bar if the output is a terminal, else progress in plain lines."""
     return BarProgress() if sys.stdout.isatty() else TextProgress()
 
 
 @lru_cache
 def peak_flops(device: str, dtype: torch.dtype) -> float:
-    """Measure the FLOPs per second of one large matrix product, the best of five."""
+    """Return the highest FLOPs per second in five measurements of one large matrix product."""
     side = 1024 if device == "cpu" else 8192
-    generator = torch.Generator(device).manual_seed(0)  # The global generator is that of training.
+    generator = torch.Generator(device).manual_seed(0)  # Training uses the global generator.
     factors = torch.randn(2, side, side, dtype=dtype, device=device, generator=generator)
     seconds: list[float] = []
     for _ in range(6):
@@ -323,24 +326,24 @@ def peak_flops(device: str, dtype: torch.dtype) -> float:
 
 @final
 class SpeedMonitor(Callback):
-    """Rates and shares of the training time, without validations.
+    """Callback that measures the speed of training, and the shares of time lost. Validations are not counted.
 
-    On an accelerator, which works asynchronously, only the total time is exact.
+    An accelerator works asynchronously, so only the total time is exact there.
     """
 
     def __init__(self, batches: TrainDataLoader, peak: float) -> None:
-        """Create the monitor of these batches; `peak` is the machine's peak in FLOPs per second."""
+        """Create the monitor for the training batches. `peak` is the machine's highest FLOPs per second."""
         self.batches, self.peak = batches, peak
         self.speed: dict[str, float] = {}
-        """The "speed" of result.json; empty until the end of training."""
+        """The entry "speed" of result.json. It is empty until the end of training."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Keep the cost before a resumed run."""
+        """Store the cost at the start. For a resumed run, this is the cost of the earlier part."""
         assert isinstance(pl_module, UnifierModule)
         self.before = pl_module.cost_tracker.total()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Compute the rates and shares."""
+        """Compute `speed` from the cost since the start."""
         assert isinstance(pl_module, UnifierModule)
         cost = pl_module.cost_tracker.total()
         seconds = cost.seconds - self.before.seconds
@@ -360,31 +363,34 @@ class SpeedMonitor(Callback):
 
 @final
 class WeightAveraging(Callback):
-    """Average of the weights, used in validations and checkpoints; training continues from the weights themselves.
+    """Callback that averages the weights. Validations and checkpoints use the average, but training does not.
 
     The average is exponential, or the mean of the weights at the last few validations (Vaswani et al. 2017, section
-    6.1). Lightning's own callback copies the whole module with its data; this one keeps trainable weights only.
+    6.1). Lightning's own callback copies the whole module with its data. This callback copies only trainable weights.
     """
 
     def __init__(self, *, decay: float = 0.0, num_validations: int = 1) -> None:
-        """Create the exponential average, or with decay=0 the mean over the last `num_validations`."""
+        """Create an exponential average. With decay=0, create the mean over the last `num_validations` validations."""
         self.decay = decay
         self.steps = 0
         self.average: list[Tensor] = []
         self.history: deque[list[Tensor]] = deque(maxlen=num_validations)
         """The weights at the last validations."""
         self.training_weights: list[Tensor] = []
-        """The weights from which training continues while the model holds their average."""
+        """The weights from which training will continue. They are stored here while the model holds the average."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Move the weights of a checkpoint, which is read on the CPU, to the model's device."""
+        """Move the averages to the model's device, because a checkpoint is read into the memory of the CPU."""
         self.average = [weight.to(pl_module.device) for weight in self.average]
         history = [[weight.to(pl_module.device) for weight in weights] for weights in self.history]
         self.history.clear()
         self.history.extend(history)
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
-        """Restore the weights after a validation, whose checkpoint is written after its end."""
+        """Restore the training weights after a validation.
+
+        They are restored only now, because the checkpoint is written after the end of the validation.
+        """
         if self.training_weights:
             set_trainable_weights(pl_module, self.training_weights)
             self.training_weights = []
@@ -396,12 +402,12 @@ class WeightAveraging(Callback):
         self.steps = trainer.global_step
         if not self.average:
             self.average = clone_weights(trainable_weights(pl_module))
-        # Warm up the decay; with a fixed one, the average of a short run stays close to the initial weights.
+        # The decay is warmed up. With a fixed decay, the average of a short run would stay near the initial weights.
         decay = min(self.decay, self.steps / (self.steps + 9))
         get_ema_multi_avg_fn(decay)(self.average, trainable_weights(pl_module), self.steps)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Put the average into the model."""
+        """Replace the model's weights by their average."""
         if trainer.state.fn != TrainerFn.FITTING:
             return
         self.training_weights = clone_weights(trainable_weights(pl_module))
@@ -440,17 +446,17 @@ def clone_weights(weights: list[Tensor]) -> list[Tensor]:
 
 
 def set_trainable_weights(module: nn.Module, weights: list[Tensor]) -> None:
-    """Copy weights, in the order of `trainable_weights`, into a module."""
+    """Overwrite the trainable weights of a module. Their order is the order of `trainable_weights`."""
     for target, weight in zip(trainable_weights(module), weights, strict=True):
         target.copy_(weight)
 
 
 @final
 class BestOrLastCheckpoint(ModelCheckpoint):
-    """One checkpoint file of a run, written at the end of a validation.
+    """Callback that writes one checkpoint file of a run at the end of validations.
 
-    Lightning's own ModelCheckpoint writes only once, at the end, if every step is validated. If the folder was moved
-    before the run is resumed, it also forgets the best score.
+    If every step is validated, Lightning's own ModelCheckpoint writes only once, at the end. If the run's folder was
+    moved before the run is resumed, ModelCheckpoint also loses the best score.
     """
 
     def __init__(self, folder: Path, name: str, *, monitor: str | None = None) -> None:
@@ -459,7 +465,8 @@ class BestOrLastCheckpoint(ModelCheckpoint):
         Args:
             folder: The run's folder.
             name: The file's name without its ending.
-            monitor: The metric whose highest value the file is kept for; None keeps the latest weights.
+            monitor: A metric. The file keeps the weights with its highest value. With None, it keeps the latest
+                weights.
         """
         super().__init__(
             folder / "checkpoints",
@@ -471,16 +478,17 @@ class BestOrLastCheckpoint(ModelCheckpoint):
         )
 
     def check_monitor_top_k(self, trainer: pl.Trainer, current: Tensor | None = None) -> bool:
-        """Return True if weights with this score are to be kept.
+        """Return True if the weights with this score must be saved.
 
-        Of equal scores the latest is kept, because its weights saw more examples at a lower learning rate.
+        If the score equals the best score, the new weights are saved. They have seen more examples, at a lower
+        learning rate.
         """
         best = self.best_model_score
         not_worse = current is not None and best is not None and bool(best.isneginf() or current >= best)
         return super().check_monitor_top_k(trainer, current) or not_worse
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state from a checkpoint, with the paths of the current folder."""
+        """Restore the state from a checkpoint, but replace its paths by paths in the current folder."""
         path = self.format_checkpoint_name({})
         paths = {name: state_dict[name] and path for name in ("best_model_path", "kth_best_model_path")}
         best = {path: state_dict["best_model_score"]} if state_dict["best_k_models"] else {}
@@ -489,15 +497,15 @@ class BestOrLastCheckpoint(ModelCheckpoint):
 
 @final
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Checkpoint writer that replaces the previous file only with a complete one.
+    """Checkpoint writer that replaces the previous file only after the new file is complete.
 
-    Lightning writes to the system's temporary folder and copies the file if that is another file system. A full disk
-    or a kill during the copy would then lose both files.
+    Lightning writes to the system's temporary folder. If this folder is on another file system, Lightning copies the
+    file. A full disk or a killed process during the copy would then destroy both the old and the new file.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Write a checkpoint; on OSError, such as a full disk, the previous file stays."""
-        content = BytesIO()  # Writing to a file, torch would raise a RuntimeError for a full disk.
+        """Write a checkpoint. If writing raises OSError, for example on a full disk, the previous file is kept."""
+        content = BytesIO()  # If torch wrote the file itself, a full disk would raise RuntimeError.
         torch.save(checkpoint, content)
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)

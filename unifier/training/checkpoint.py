@@ -1,4 +1,4 @@
-"""Checkpoint files: read, checked, and loaded into a network."""
+"""Checkpoint files: reading, checking, and loading into a network."""
 
 import pickle
 import zipfile
@@ -15,24 +15,24 @@ CHECKPOINT_KEYS = ("state_dict", "global_step", "callbacks")
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint; raise InputError if the file is missing or broken."""
+    """Read a checkpoint. Raise InputError if the file is missing or broken."""
     if not path.exists():
-        raise InputError(f"{path}: no such file; the run was stopped before its first validation, or it was deleted")
+        raise InputError(f"{path}: no such file; the run stopped before its first validation, or the file was deleted")
     try:
         if not zipfile.is_zipfile(path):
-            raise pickle.UnpicklingError("no end of the archive")
+            raise pickle.UnpicklingError("the end of the archive is missing")
         checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError) as error:
         raise InputError(f"{path}: broken ({_last_line(error)})") from error
     if missing := [name for name in CHECKPOINT_KEYS if name not in checkpoint]:
-        raise InputError(f"{path}: broken (it lacks {', '.join(missing)})")
+        raise InputError(f"{path}: broken (missing: {', '.join(missing)})")
     return checkpoint
 
 
 def load_resume_checkpoint(folder: Path) -> dict[str, Any]:
     """Read the checkpoint from which a stopped run continues.
 
-    Raises InputError if it is missing or broken, or if it refers to best weights whose file is missing or broken.
+    Raises InputError if the checkpoint is missing or broken. If it refers to best weights, their file is checked too.
     """
     best, last = (folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last"))
     checkpoint = read_checkpoint(last)
@@ -45,10 +45,10 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], checkpoint: 
     """Load a checkpoint's weights into a network.
 
     Args:
-        network: Receives the weights.
+        network: The network that receives the weights.
         weights: The state dict of the checkpoint.
-        checkpoint: File of the checkpoint, for the error message.
-        experiment: Name of the experiment, for the error message.
+        checkpoint: The path of the checkpoint, for the error message.
+        experiment: The name of the experiment, for the error message.
 
     Raises:
         InputError: If the weights do not fit the network.
@@ -57,7 +57,7 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], checkpoint: 
         network.load_state_dict(weights)
     except RuntimeError as error:
         raise InputError(
-            f"{checkpoint} does not fit {experiment}; was the experiment changed since? ({_last_line(error)})"
+            f"{checkpoint} does not fit {experiment}; the experiment may have changed since ({_last_line(error)})"
         ) from error
 
 

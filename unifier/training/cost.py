@@ -1,6 +1,7 @@
 """The cost of a run and of each of its tasks: parameters, examples, tokens, FLOPs, seconds and memory.
 
-FLOPs are counted on a few examples; a polynomial in the lengths through these counts gives those of all others.
+FLOPs are counted on a few examples. A polynomial in the lengths is fitted to these counts. It gives the FLOPs of all
+other examples.
 """
 
 import time
@@ -25,10 +26,10 @@ from unifier.nn.precision import default_device
 from unifier.training.memory import peak_memory
 
 MAX_COUNTED_LENGTH = 1024
-"""The longest input N, and target L, that is counted as a whole, because attention keeps N x N weights."""
+"""FLOPs are counted on at most this many tokens of an input or target, because attention stores N x N weights."""
 
 BLOCK_EXAMPLES = 1 << 16
-"""Number of examples whose lengths are compared together; it limits the memory."""
+"""The lengths of this many examples are compared at a time, to limit the memory."""
 
 
 @final
@@ -37,14 +38,14 @@ class Cost:
     """Resources that a task has used so far."""
 
     steps: int = 0
-    """Optimizer steps in which the task had a batch."""
+    """Number of optimizer steps in which the task had a batch."""
     examples: int = 0
     tokens: int = 0
-    """Tokens of the examples, without padding. A second pass over a batch (R-Drop) is not counted."""
+    """Number of tokens of the examples, without padding. The second pass of R-Drop over a batch is not counted."""
     flops: int = 0
-    """Floating-point operations of products and convolutions, forward and backward, without padding."""
+    """Floating-point operations of matrix products and convolutions, forward and backward, without padding."""
     seconds: float = 0.0
-    """Training time, without validation."""
+    """Training time. The time of validations is not counted."""
 
 
 @final
@@ -52,7 +53,7 @@ class CostTracker:
     """Running total of the cost of each task."""
 
     def __init__(self, tasks: Mapping[str, Cost], steps: int = 0, peak_memory_bytes: int = 0) -> None:
-        """Start from the costs so far, for a resumed run."""
+        """Create the tracker. A resumed run starts from the costs so far."""
         self.tasks = tasks
         self.steps = steps
         self.peak_memory_bytes = peak_memory_bytes
@@ -62,16 +63,16 @@ class CostTracker:
 
     @property
     def running(self) -> bool:
-        """The state of the clock."""
+        """The state of the clock: True if the clock is running."""
         return self._last_time is not None
 
     def start(self) -> None:
-        """Start the clock unless it is running."""
+        """Start the clock if it is not running."""
         if not self.running:
             self._last_time = time.perf_counter()
 
     def pause(self) -> None:
-        """Stop the clock; the time since its last reading is charged to no task."""
+        """Stop the clock. The time since the last reading is not added to any task."""
         self._last_time = None
 
     def count(self, task: str, lengths: Tensor, flops: int) -> None:
@@ -80,7 +81,7 @@ class CostTracker:
         Args:
             task: The task of the batch.
             lengths: Number of tokens of each example (B,).
-            flops: Operations of the whole batch.
+            flops: Floating-point operations of the whole batch.
         """
         cost = self.tasks[task]
         cost.examples += len(lengths)
@@ -89,14 +90,14 @@ class CostTracker:
         self.in_step[task] += 1
 
     def step(self) -> None:
-        """Add one optimizer step, for all tasks with a batch since the last one."""
+        """Count one optimizer step, for the run and for each task with a batch in this step."""
         self.steps += 1
         for task in self.in_step:
             self.tasks[task].steps += 1
         self.in_step.clear()
 
     def clock(self, *tasks: str) -> None:
-        """Charge the time since the last reading to these tasks, in equal parts."""
+        """Divide the time since the last reading of the clock equally among these tasks."""
         assert self._last_time is not None, "the clock is not running"
         now = time.perf_counter()
         for task in tasks:
@@ -104,7 +105,7 @@ class CostTracker:
         self._last_time = now
 
     def total(self) -> Cost:
-        """Return the sum over the tasks; a step that several tasks share counts once."""
+        """Return the sum of the costs of all tasks. A step that several tasks share counts once."""
         sums = {unit.name: sum(getattr(cost, unit.name) for cost in self.tasks.values()) for unit in fields(Cost)}
         return Cost(**{**sums, "steps": self.steps})
 
@@ -119,7 +120,7 @@ class CostTracker:
 
 
 def count_parameters(experiment: Experiment) -> dict[str, int]:
-    """Count the parameters of tokenizers, trunk and heads; shared parameters count for the first of these parts."""
+    """Count the parameters of tokenizers, trunk and heads. Count a shared parameter only in the first part."""
     parts: Mapping[str, list[nn.Module]] = {
         "tokenizer": [task.tokenizer for task in experiment.tasks.values()],
         "trunk": [experiment.trunk],
@@ -141,20 +142,20 @@ def flops_of_example(
     *,
     max_length: int = MAX_COUNTED_LENGTH,
 ) -> CostFn:
-    """Return a function of the lengths N and L that gives the FLOPs of an example.
+    """Return a function that maps the lengths N and L of an example to its FLOPs.
 
-    The function is the polynomial of degree 2 in N and L through the counts of a few examples. It is exact for layers
-    that treat all tokens, or all pairs of tokens, alike. Long examples are counted by their beginnings, unless the loss
-    cannot read a beginning, as with a head that maps all tokens together.
+    The function is a polynomial of degree 2 in N and L, fitted to the counts of a few examples. It is exact for layers
+    that treat all tokens, or all pairs of tokens, alike. Only the beginning of a long example is counted. Some losses
+    cannot read a beginning, for example if the head maps all tokens together. Whole examples are counted then.
 
     Args:
-        loss: The loss of a batch.
+        loss: A function that returns the loss of a batch.
         split: The training split.
-        augmentation: Changes the lengths of training examples.
-        max_length: Examples longer than this number of tokens are counted by their beginnings.
+        augmentation: The augmentation, which may change the lengths of training examples.
+        max_length: The number of tokens that are counted in longer examples.
     """
     lengths = trained_lengths(split, augmentation)
-    per_token = bool((split.values.lengths() == split.targets.lengths()).all())  # Each token has a target of its own.
+    per_token = bool((split.values.lengths() == split.targets.lengths()).all())  # Each token has its own target.
     if per_token:
         lengths[:, 1] = lengths[:, 0]
     pairs, rows = distinct_lengths(np.minimum(lengths, max_length))
@@ -162,16 +163,16 @@ def flops_of_example(
         # Three lengths in each direction determine a polynomial of degree 2.
         divisors = np.array([(n, length) for n in (1, 2, 4) for length in (1, 2, 4) if n == length or not per_token])
         parts = (pairs // divisors[:, None]).clip(min=1).reshape(-1, 2)
-        with suppress(Exception):  # If the whole examples fail too, their error is raised below.
+        with suppress(Exception):  # If whole examples fail too, the code below raises the error.
             return _fit_cost(loss, split, parts, np.tile(rows, len(divisors)), per_token=per_token)
         pairs, rows = distinct_lengths(lengths)
     return _fit_cost(loss, split, pairs, rows, per_token=per_token)
 
 
 def distinct_lengths(lengths: Lengths, block: int = BLOCK_EXAMPLES) -> tuple[Lengths, NDArray[np.intp]]:
-    """Return the distinct rows in sorted order, and the index of the first example of each.
+    """Return the distinct rows of `lengths` in sorted order, and the index of the first example with each row.
 
-    The examples are processed in blocks of `block` rows, which needs little memory.
+    The examples are processed in blocks of `block` rows to save memory.
     """
     distinct, indices = lengths[:0], np.empty(0, np.intp)
     for start in range(0, len(lengths), block):
@@ -185,14 +186,14 @@ def distinct_lengths(lengths: Lengths, block: int = BLOCK_EXAMPLES) -> tuple[Len
 def _fit_cost(
     loss: Callable[[Batch], Tensor], split: EncodedSplit, pairs: Lengths, rows: NDArray[np.intp], *, per_token: bool
 ) -> CostFn:
-    """Fit the polynomial to the counts of examples that are cut to the given lengths.
+    """Fit the polynomial to the FLOPs of a few examples, which are cut to the given lengths.
 
     Args:
-        loss: The loss of a batch.
+        loss: A function that returns the loss of a batch.
         split: The training split.
-        pairs: N and L of each candidate (K, 2).
-        rows: The example of each candidate (K,).
-        per_token: True if each token has a target of its own.
+        pairs: The lengths N and L of K candidates (K, 2).
+        rows: The index of each candidate's example in the split (K,).
+        per_token: True if each token has its own target.
     """
     chosen = _independent_rows(_terms(*pairs.T) / _terms(*pairs.T).max(0))
     batches = [
@@ -208,7 +209,7 @@ def _fit_cost(
 
 
 def _cut(batch: Batch, num_tokens: int, target_length: int, *, per_token: bool) -> Batch:
-    """Cut a batch to its first tokens, at the end of a row of an image, and a text target to its first tokens."""
+    """Keep only the first tokens of a batch and of a text target. An image is cut at the end of a row."""
     values, positions, mask, target, indices = batch
     if num_tokens < mask.shape[1]:
         num_tokens = int((positions[0, 0, :num_tokens] != positions[0, 0, num_tokens]).sum()) or num_tokens
@@ -218,7 +219,7 @@ def _cut(batch: Batch, num_tokens: int, target_length: int, *, per_token: bool) 
 
 
 def _independent_rows(rows: np.ndarray) -> list[int]:
-    """Choose rows that span all others, each the farthest from the span of the rows before it."""
+    """Choose rows that span all rows. Each chosen row is the farthest from the span of the rows chosen before."""
     rest, chosen = rows.copy(), list[int]()
     while (distances := np.linalg.norm(rest, axis=1)).max() > 1e-9 and len(chosen) < rows.shape[1]:
         chosen.append(int(distances.argmax()))
@@ -234,7 +235,7 @@ def _terms(n: ArrayLike, length: ArrayLike) -> NDArray[np.float64]:
 
 @contextmanager
 def without_fused_rnn() -> Generator[None]:
-    """Compute recurrent layers as plain products; torch does not count the kernels of oneDNN and cuDNN."""
+    """Compute recurrent layers as plain matrix products, because torch cannot count the kernels of oneDNN and cuDNN."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="TF32 acceleration on top of oneDNN")
         with torch.backends.mkldnn.flags(enabled=False), torch.backends.cudnn.flags(enabled=False):
@@ -242,7 +243,7 @@ def without_fused_rnn() -> Generator[None]:
 
 
 def _count_flops(loss: Callable[[Batch], Tensor], batch: Batch) -> int:
-    # torch does not count its fused attention on a CPU; with plain products all devices give equal counts.
+    # On a CPU, torch does not count fused attention. With plain matrix products, all devices give equal counts.
     with (
         sdpa_kernel(SDPBackend.MATH),
         without_fused_rnn(),

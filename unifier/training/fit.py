@@ -39,45 +39,45 @@ from unifier.training.trainer import train_and_test, uses_bf16
 from unifier_tokenizers import InputError
 
 EVALUATION_FACTOR = 4
-"""Size of a batch in validation and test, which keep no gradients, relative to a training batch."""
+"""A batch in validation and test is this many times as large as in training, because it stores no gradients."""
 
 
 @final
 @dataclass(frozen=True)
 class TrialContext:
-    """The comparison that a run belongs to, and the run's place in it."""
+    """Comparison that a run belongs to, and the run's row in this comparison."""
 
     comparison: str
     """The comparison's name."""
     folder: Path
     """The comparison's folder."""
     row: Mapping[str, Any]
-    """How the run is trained, as in the comparison's rows, and the terms that all of its runs share."""
+    """The entries of comparison.json that identify the run, and the terms that all runs of the comparison share."""
 
 
 @final
 @dataclass(frozen=True)
 class RunContext:
-    """Where runs go, and how they are tracked."""
+    """Settings that determine where runs are stored, and how they are tracked."""
 
     out: Path
     study: str
-    """The W&B project: the file that defines the experiment."""
+    """The name of the W&B project. It is the name of the file that defines the experiment."""
     trial: TrialContext | None = None
-    """None for a run that belongs to no comparison."""
+    """The comparison of the run. None means that the run belongs to no comparison."""
     job_type: str = "train"
     wandb: TrackMode | None = None
     tensorboard: bool = False
     origin: str | Sequence[str] = ""
-    """FILE:name of the experiment, by which `load` finds it again; a list if several are trained together."""
+    """FILE:name of the experiment, which `load` reads. For a joint run, a list with an entry for each experiment."""
 
     @property
     def file(self) -> str:
-        """The file of the experiment, or of the first of several."""
+        """The file of the experiment. For a joint run, the file of the first experiment."""
         return split_reference(self.origin if isinstance(self.origin, str) else self.origin[0])[0]
 
     def create_run_folder(self, name: str, seed: int) -> Path:
-        """Create the folder of a run: `<out>/<name>/<run id>`, or `trials/<run id>` in its comparison's folder."""
+        """Create the run's folder `<out>/<name>/<run id>`, or `trials/<run id>` in the folder of its comparison."""
         if self.trial is None:
             return new_folder(self.out / name, f"seed{seed}")
         return new_folder(self.trial.folder / TRIALS_FOLDER, f"{name}-seed{seed}")
@@ -111,25 +111,27 @@ def fit(
 ) -> Result:
     """Run one experiment.
 
-    Once test scores exist, failures while writing samples, figures, the report or tracker data are only warnings.
-    Ctrl-C in that phase marks the run as interrupted; resuming it evaluates again. result.json is written last, after
-    the trackers' files.
+    After the test, a failure in writing samples, figures, the report or tracker data causes only a warning. Ctrl-C
+    after the test marks the run as interrupted. If the run is resumed then, only its evaluation is repeated. The file
+    result.json is written last, after the files of the trackers.
 
     Args:
-        build: Builds the experiment.
-        settings: The settings of the experiment, for its files.
-        seed: Seed of all random numbers.
-        context: Where the run is stored, and how it is tracked.
-        resume: Folder of an interrupted run, which is continued.
-        encoded_tasks: Tasks that are encoded already, by name; newly encoded tasks are added.
-        on_start: Called with the result so far when the run has its folder.
-        train: Trains and tests the model.
+        build: A function that builds the experiment.
+        settings: The settings of the experiment, which are written into the run's files.
+        seed: The seed of all random numbers.
+        context: The settings that determine where the run is stored, and how it is tracked.
+        resume: The folder of an interrupted run, which continues.
+        encoded_tasks: A mapping from name to task, with the tasks that are already encoded. Newly encoded tasks are
+            added to this mapping.
+        on_start: A function that is called with the result so far, after the run's folder was created.
+        train: A function that trains and tests the model.
 
     Returns:
         The result, which is also in result.json.
 
     Raises:
-        InputError: If the experiment cannot begin, with nothing written, or a batch cannot be used.
+        InputError: If the experiment cannot start, or a batch cannot be used. An experiment that cannot start writes
+            no files.
         Interrupted: After Ctrl-C.
         OSError: If the disk is full or cannot be written.
         RunFailed: After any other error.
@@ -141,17 +143,17 @@ def fit(
     with recording_fitted(resume) as fitted_values:
         experiment = build()
     name = experiment.name
-    assert name is not None, "build_described names every experiment"
+    assert name is not None, "build_described gives every experiment a name"
     model = UnifierModule(experiment)
     earlier = {} if resume is None else read_earlier_settings(resume, name)
     done = None
     if resume is not None:
         if checkpoint is None:
-            print_status(f"{name}: finished already; nothing is left to train")
+            print_status(f"{name}: the run has already finished, so there is nothing to train")
             return Result.read(resume)
         load_weights(model, checkpoint["state_dict"], resume / "checkpoints" / "last.ckpt", name)
         done = checkpoint["global_step"]
-    del checkpoint  # It also holds the optimizer's moments.
+    del checkpoint  # The checkpoint also holds the optimizer's moments, which need memory.
     encoded = encode_tasks(experiment, {} if encoded_tasks is None else encoded_tasks)
     hashes = {task: data.data["sha256"] for task, data in encoded.items()}
     check_data_unchanged(hashes, earlier.get("read", hashes), resume)
@@ -164,7 +166,7 @@ def fit(
         on_start(result)
         save_fitted(fitted_values, result.folder)
         write_run_settings(result, context, splits["train"], hashes)
-        if context.trial is None:  # The comparison prints a line of its own for each trial.
+        if context.trial is None:  # A comparison prints its own line for each trial.
             print_run_header(result, experiment.training, batches)
         loggers = start_loggers(experiment, result, context, model, done)
         held_out = {
@@ -186,7 +188,7 @@ def fit(
 
 
 def read_unfinished(folder: Path) -> dict[str, Any] | None:
-    """Read the checkpoint of a stopped run; return None if the run has finished.
+    """Read the checkpoint of a stopped run. Return None if the run has finished.
 
     Raises InputError if the run cannot continue.
     """
@@ -195,26 +197,26 @@ def read_unfinished(folder: Path) -> dict[str, Any] | None:
     try:
         return load_resume_checkpoint(folder)
     except InputError as error:
-        raise InputError(f"{error}: it cannot resume; start a new run") from error
+        raise InputError(f"{error}: the run cannot resume; start a new run") from error
 
 
 def read_earlier_settings(folder: Path, name: str) -> dict[str, Any]:
-    """Read the settings.json of a run to resume; raise InputError if the run is of another experiment."""
+    """Read settings.json of the run that resumes. Raise InputError if the run belongs to another experiment."""
     settings = read_json(folder / "settings.json", name=str)
     if settings["name"] != name:
-        raise InputError(f'{folder} is a run of "{settings["name"]}", and cannot resume as a run of "{name}"')
+        raise InputError(f'{folder} is a run of "{settings["name"]}", so it cannot resume as a run of "{name}"')
     return settings
 
 
 def encode_tasks(experiment: Experiment, known: MutableMapping[str, EncodedTask]) -> dict[str, EncodedTask]:
-    """Return all encoded tasks of an experiment; encode the tasks that are not in `known`, and add them to it.
+    """Return all encoded tasks of an experiment. Tasks that are not in `known` are encoded and added to `known`.
 
     Raises InputError for an example that cannot be encoded.
     """
     training = experiment.training
     new_tasks = {name: task for name, task in experiment.tasks.items() if name not in known}
     for task in new_tasks.values():
-        score_range_of(task.source)  # An invalid score range is reported before hours of encoding.
+        score_range_of(task.source)  # This reports an invalid score range before hours of encoding.
     for name, task in new_tasks.items():
         known[name] = prepare_task(
             task.source, task.tokenizer, task.head, bad_examples=training.bad_examples, num_workers=training.num_workers
@@ -223,13 +225,13 @@ def encode_tasks(experiment: Experiment, known: MutableMapping[str, EncodedTask]
 
 
 def check_data_unchanged(hashes: Mapping[str, str], earlier: Mapping[str, str], resume: Path | None) -> None:
-    """Raise InputError if a task's data differ from those that the run to resume began with."""
+    """Raise InputError if the data of a task have changed since the start of the run that resumes."""
     if changed := ", ".join(task for task in hashes if hashes[task] != earlier.get(task)):
-        raise InputError(f"{resume}: its data have changed since ({changed}), so it cannot resume: start a new run")
+        raise InputError(f"{resume}: the run's data have changed ({changed}), so it cannot resume: start a new run")
 
 
 def check_targets(experiment: Experiment, encoded: Mapping[str, EncodedTask]) -> None:
-    """Raise InputError if a task's head cannot score one of the splits that the run scores."""
+    """Raise InputError if the head of a task cannot compute scores on a split that the run will score."""
     for name, task in experiment.tasks.items():
         for split in SPLITS[2 if experiment.training.refit else 1 :]:
             examples = open_split(task.source, split)
@@ -242,7 +244,7 @@ def check_targets(experiment: Experiment, encoded: Mapping[str, EncodedTask]) ->
 
 
 def select_splits(training: Training, encoded: Mapping[str, EncodedTask]) -> dict[SplitName, dict[str, EncodedSplit]]:
-    """Return each split of all tasks; with `refit`, the training split contains the validation split."""
+    """Return the three splits of all tasks. With `refit`, the training split also contains the validation split."""
     splits: dict[SplitName, dict[str, EncodedSplit]] = {
         split: {task: data.splits[split] for task, data in encoded.items()} for split in SPLITS
     }
@@ -261,7 +263,7 @@ def plan_batches(
 ) -> TrainDataLoader:
     """Create the training batches of the run, and set the model's number of steps.
 
-    Raises InputError if a run to resume has already made more steps than the budget allows now.
+    Raises InputError if a resumed run has already made more steps than its budget now allows.
     """
     training = experiment.training
     model.prepare(train)
@@ -278,14 +280,14 @@ def plan_batches(
     steps = total_steps(training, batches)
     if done and steps and done > steps:
         raise InputError(
-            f"{resume}: it is at step {done:,}, and {experiment.name} now ends at {steps:,}: start a new run"
+            f"{resume}: the run is at step {done:,}, but {experiment.name} now ends at {steps:,}: start a new run"
         )
     model.planned_steps = steps or model.planned_steps
     return batches
 
 
 def budget_in_batches(training: Training) -> dict[BudgetUnit, float]:
-    """Return the budget with steps converted to batches."""
+    """Return the budget. If it has a number of steps, the number is converted to batches."""
     return {
         unit: amount * (training.grad_accumulation if unit == "steps" else 1)
         for unit, amount in training.budget.items()
@@ -305,7 +307,7 @@ def create_result(
     context: RunContext,
     resume: Path | None,
 ) -> Result:
-    """Create the result of a run that begins, and the run's folder unless it is resumed."""
+    """Create the result of a run that starts or resumes. A new run also gets its folder."""
     assert experiment.name is not None
     return Result(
         name=experiment.name,
@@ -334,7 +336,7 @@ def create_result(
 def write_run_settings(
     result: Result, context: RunContext, train: Mapping[str, EncodedSplit], hashes: Mapping[str, str]
 ) -> None:
-    """Write settings.json, from which the run is loaded and resumed."""
+    """Write settings.json, which is read when the run is loaded or resumed."""
     content = {
         "name": result.name,
         "seed": result.seed,
@@ -361,7 +363,7 @@ def print_run_header(result: Result, training: Training, batches: TrainDataLoade
 def start_loggers(
     experiment: Experiment, result: Result, context: RunContext, model: UnifierModule, done: int | None
 ) -> RunLoggers:
-    """Open metrics.csv and the requested trackers; `done` is the step from which the run resumes."""
+    """Open metrics.csv and the requested trackers. `done` is the step from which the run resumes."""
     loggers = RunLoggers(result.folder, lambda: model.cost_tracker.as_dict())
     loggers.add(lambda: MetricsFile(result.folder / "metrics.csv"))
     if context.tensorboard:
@@ -385,12 +387,12 @@ def start_loggers(
 
 
 def create_speed_monitor(training: Training, batches: TrainDataLoader) -> SpeedMonitor:
-    """Create the speed monitor, with the machine's peak in the precision of the run."""
+    """Create the speed monitor. Its peak is the machine's highest speed in the precision of the run."""
     return SpeedMonitor(batches, peak_flops(default_device(), torch.bfloat16 if uses_bf16(training) else torch.float32))
 
 
 def metric_signatures(experiment: Experiment) -> dict[str, str]:
-    """Return the variants of the test metrics, by logged name."""
+    """Return a mapping from the logged name of a test metric to its signature, such as sacreBLEU's signature."""
     return {
         f"test/{name}/{metric}": signature
         for name, task in experiment.tasks.items()
@@ -401,7 +403,7 @@ def metric_signatures(experiment: Experiment) -> dict[str, str]:
 def explain_divergence(
     error: DivergedError, experiment: Experiment, encoded: Mapping[str, EncodedTask]
 ) -> DivergedError:
-    """Return the error with its cause: an example that is not finite, else the learning rate."""
+    """Return an error that adds the likely cause: an example with NaN or infinity, else the learning rate."""
     trained = SPLITS[: 2 if experiment.training.refit else 1]
     for name, task in experiment.tasks.items():
         for split in trained:
@@ -411,11 +413,11 @@ def explain_divergence(
                     f'{error}: task "{name}", {split} split, {example} contains NaN or infinity: '
                     "correct or remove the example"
                 )
-    return DivergedError(f"{error}: try a lower learning_rate, or more warm-up")
+    return DivergedError(f"{error}: try a lower learning_rate or a longer warm-up")
 
 
 def find_nonfinite(split: EncodedSplit) -> int | None:
-    """Return the index of the first example with NaN or infinity in its values or target, or None."""
+    """Return the index of the first example with NaN or infinity in its values or target, or None if all are finite."""
     for row, index in enumerate(split.indices.tolist()):
         tensors = (split.values[row], split.target(row))
         if not any(tensor.is_floating_point() for tensor in tensors):
@@ -426,7 +428,7 @@ def find_nonfinite(split: EncodedSplit) -> int | None:
 
 
 def with_costs(result: Result, model: UnifierModule) -> Result:
-    """Return the result with the cost so far."""
+    """Return a copy of the result that holds the cost so far."""
     return replace(result, budget=model.cost_tracker.as_dict(), task_budgets=model.cost_tracker.by_task())
 
 
@@ -453,12 +455,12 @@ def write_success(
 ) -> Result:
     """Write the artifacts of a run with test scores, close the trackers, and write result.json last.
 
-    Raises Interrupted after Ctrl-C, so that the artifacts are written when the run is resumed.
+    Raises Interrupted after Ctrl-C. If the run is resumed then, the artifacts are written again.
     """
     try:
         write_artifacts(result, experiment, model, val)
         speed = {f"speed/{name}": value for name, value in result.speed.items()}
-        score = {} if experiment.training.refit else {"val/score": model.score}  # Sweeps read the last value.
+        score = {} if experiment.training.refit else {"val/score": model.score}  # A sweep reads this value.
         loggers.log_artifacts(result.folder, {**result.metrics, **score, **speed})
         loggers.close(failed=False)
     except KeyboardInterrupt:
@@ -468,7 +470,7 @@ def write_success(
     finally:
         try:
             result.write()
-        except OSError as error:  # With room on the disk again, resuming evaluates the weights again.
+        except OSError as error:  # If the run is resumed with more space on the disk, it is evaluated again.
             error.add_note(str(result.folder))
             raise
     return result

@@ -1,4 +1,4 @@
-"""Cosines between the tasks' gradients on the shared trunk."""
+"""Cosine similarity between the gradients of tasks on their shared trunk."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -13,10 +13,10 @@ from unifier.files import write_csv
 from unifier.training.lightning_module import UnifierModule
 
 NUM_WINDOWS = 20
-"""Number of parts of a run over which cosines are averaged."""
+"""A run is divided into this many windows. Cosines are averaged over each window."""
 
 BATCHES_PER_WINDOW = 4
-"""Number of batches of each task that are compared at the start of a window; more add time and little precision."""
+"""Number of batches of each task that are compared in a window. More batches would take time for little precision."""
 
 CSV_COLUMNS: tuple[str, ...] = ("step", "tokens", "layer", "task_a", "task_b", "cosine")
 
@@ -25,33 +25,33 @@ TaskPair = tuple[str, str]
 
 @final
 class GradientConflict(Callback):
-    """Comparison of each batch's gradient with the last gradient of every task, for each layer of the trunk.
+    """Callback that compares each batch's gradient with the last gradient of every task, for each layer of the trunk.
 
-    No additional pass is needed, because the last gradient of a task is at most a few steps old. The cosine between
-    two batches of one task is the baseline for the cosines between tasks. The file interference.csv holds the means
-    over windows of the run.
+    The stored gradient of a task is at most a few steps old, so no additional backward pass is needed. The cosine
+    between two batches of one task is the baseline for the cosines between tasks. The file interference.csv holds the
+    mean cosines of each window.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Create the callback for a run's folder."""
+        """Create the callback. `folder` is the run's folder."""
         self.path = folder / "interference.csv"
         self.last: dict[str, tuple[int, dict[str, Tensor]]] = {}
-        """Step and gradient by layer of each task's last batch."""
+        """For each task, the step of its last batch, and the gradient of each layer."""
         self.accumulated: tuple[int, dict[str, Tensor]] = (-1, {})
-        """The last step, and the sum of its batches' gradients so far."""
+        """The last step, and the sum of the gradients of its batches so far."""
         self.cosines: dict[int, dict[tuple[str, TaskPair], list[float]]] = defaultdict(lambda: defaultdict(list))
-        """Cosines by window, layer and pair of tasks."""
+        """The cosines in each window, for each layer and each pair of tasks."""
         self.window_starts: dict[int, tuple[int, int]] = {}
-        """Step and tokens at which each window began."""
+        """The step and the number of tokens at the start of each window."""
 
     def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Compare the gradient of the batch with the tasks' last gradients."""
+        """Compare the gradient of the batch with the last gradient of each task."""
         assert isinstance(pl_module, UnifierModule)
         step, num_tasks = trainer.global_step, len(pl_module.tasks)
         window = min(NUM_WINDOWS * step // pl_module.total_steps, NUM_WINDOWS - 1)
         start, _ = self.window_starts.setdefault(window, (step, pl_module.cost_tracker.total().tokens))
         if (step - start) * trainer.accumulate_grad_batches >= BATCHES_PER_WINDOW * num_tasks:
-            # Gradients that no later batch is compared with would only enlarge the checkpoints.
+            # Gradients that are no longer needed would only make the checkpoints larger.
             self.last = {task: entry for task, entry in self.last.items() if step - entry[0] < 2 * num_tasks}
             self.accumulated = -1, {}
             return
@@ -62,7 +62,7 @@ class GradientConflict(Callback):
         )
         self.accumulated = step, total
         for task, (task_step, other) in self.last.items():
-            if step - task_step > 2 * num_tasks:  # It belongs to the previous window.
+            if step - task_step > 2 * num_tasks:  # This gradient belongs to the previous window.
                 continue
             pair = min(task, pl_module.current_task), max(task, pl_module.current_task)
             for layer, gradient in gradients.items():
@@ -108,6 +108,6 @@ def layer_gradients(model: UnifierModule) -> dict[str, Tensor]:
 
 
 def layer_of(name: str) -> str:
-    """Return the layer of a trunk parameter: "blocks.0", or its first word if it is in no numbered layer."""
+    """Return the layer of a parameter, such as "blocks.0". If no layer number follows, return the first word only."""
     first, second, *_ = [*name.split("."), ""]
     return f"{first}.{second}" if second.isdigit() else first

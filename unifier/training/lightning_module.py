@@ -1,4 +1,4 @@
-"""The module that Lightning trains: losses, the clock, clipping, and the scores of validation and test."""
+"""The module that Lightning trains: losses, the clock, gradient clipping, and the scores of validation and test."""
 
 import math
 import time
@@ -22,15 +22,15 @@ from unifier.training.memory import reset_peak_memory
 from unifier.training.optimizers import create_optimizer, create_schedule
 
 INITIAL_TOTAL_STEPS = 1000
-"""Assumed number of steps of a budget in seconds, until the first step is timed."""
+"""If the budget is in seconds, this number of steps is assumed until the first step has been timed."""
 
 
 @final
 class UnifierModule(Network, pl.LightningModule):
-    """A network in training.
+    """Network that Lightning can train, validate and test.
 
-    All batches are (task, batch) pairs. The predictions of validation and test are collected over the whole split and
-    scored at its end, under `val/<task>/<metric>` and `test/<task>/<metric>`.
+    A batch is a pair of a task's name and the data. In validation and test, predictions are collected over the whole
+    split. At the end of the split, scores are logged as `val/<task>/<metric>` or `test/<task>/<metric>`.
     """
 
     def __init__(self, experiment: Experiment) -> None:
@@ -42,33 +42,33 @@ class UnifierModule(Network, pl.LightningModule):
         self.training_loss = self.loss if mode is None else torch.compile(self.loss, mode=mode)
         self.cost_tracker = CostTracker({name: Cost() for name in experiment.tasks})
         self.random_states: list[Tensor] = []
-        """States of the random number generators in the checkpoint that the run resumes from."""
+        """States of the random number generators. A resumed run reads them from its checkpoint."""
         self.last_clock_time = 0.0
-        """Start of the current forward pass, or the last reading of the clock after it."""
+        """Time at the start of the current forward pass, or at a later reading of the clock."""
         self.seconds_in_steps = 0.0
-        """Time in forward and backward passes and the optimizer."""
+        """Seconds spent in forward passes, in backward passes and in the optimizer."""
         self.planned_steps = 1
-        """Number of optimizer steps of the run, unless the budget is in seconds."""
+        """Number of optimizer steps of the run. It is not used if the budget is in seconds."""
         self.costs: dict[str, CostFn] = {}
-        """Each task's FLOPs of an example, as a function of its lengths."""
+        """For each task, a function that maps the lengths of an example to its FLOPs."""
         self.losses: dict[str, list[Tensor]] = {name: [] for name in experiment.tasks}
-        """Each task's losses since they were last logged."""
+        """For each task, the losses that have not been logged yet."""
         self.lengths = torch.empty(0), torch.empty(0)
-        """N and L (B,) of the batch that was last moved to the device."""
+        """The lengths N and L (B,) of the examples in the batch that was last moved to the device."""
         self.current_task = ""
         """The task of the current batch."""
         self.predictions: dict[str, dict[int, Any]] = {}
-        """Each task's predictions for the current split, by example index."""
+        """For each task, a mapping from example index to prediction in the current split."""
         self.targets: dict[tuple[str, SplitName], dict[int, Any]] = {}
-        """Each task's raw targets of a split, by example index, after the split was first scored."""
+        """For each task and split, a mapping from example index to raw target. It is filled at the first scoring."""
         self.scores: dict[str, float] = {}
-        """The latest scores of each split, under their logged names."""
+        """A mapping from the logged name of a score to its latest value, for all splits."""
         self.score = 0.0
-        """The latest validation score: mean over tasks of the first metric, in percent of its best possible value."""
+        """The latest validation score: the mean of the tasks' first metrics, in percent of the best possible value."""
 
     @property
     def total_steps(self) -> int:
-        """The number of optimizer steps of the run, estimated from the speed so far if the budget is in seconds."""
+        """The number of optimizer steps of the run. For a budget in seconds, it is estimated from the speed so far."""
         seconds = self.training_settings.seconds
         if seconds is None:
             return self.planned_steps
@@ -76,17 +76,17 @@ class UnifierModule(Network, pl.LightningModule):
         return max(round(cost.steps * seconds / cost.seconds), cost.steps + 1) if cost.seconds else INITIAL_TOTAL_STEPS
 
     def prepare(self, splits: Mapping[str, EncodedSplit]) -> None:
-        """Count the FLOPs of training examples; the network's state is left unchanged."""
+        """Count the FLOPs of training examples. The network's state does not change."""
         buffers = [buffer.clone() for buffer in self.buffers()]
         for task, split in splits.items():
             augmentation = self.tasks[task].augmentation
             self.costs[task] = flops_of_example(lambda batch, task=task: self.loss(task, batch), split, augmentation)
         self.zero_grad(set_to_none=True)
         for buffer, before in zip(self.buffers(), buffers, strict=True):
-            buffer.copy_(before)  # Counting is not training, so batch norms must not have seen these examples.
+            buffer.copy_(before)  # Counting is not training, so it must not change the statistics of batch norms.
 
     def weighted_loss(self, task: str, loss: Tensor) -> Tensor:
-        """Multiply a loss by the task's weight and by the learned factor, if any (Kendall et al. 2018, eq. 7)."""
+        """Multiply a loss by the task's weight, and by its learned factor, if any (Kendall et al. 2018, eq. 7)."""
         if task in self.log_variances:
             loss = loss * (-self.log_variances[task]).exp() + self.log_variances[task] / 2
         return loss * self.tasks[task].loss_weight
@@ -96,7 +96,7 @@ class UnifierModule(Network, pl.LightningModule):
     ) -> tuple[str, Batch]:
         """Move a batch to the device."""
         task, data = batch
-        self.lengths = data.lengths()  # Reading them on the accelerator would force a synchronization.
+        self.lengths = data.lengths()  # Reading the lengths from the accelerator would make the CPU wait.
         return task, data.to(device)
 
     def on_train_batch_start(self, batch: tuple[str, Batch], batch_idx: int) -> None:
@@ -116,13 +116,13 @@ class UnifierModule(Network, pl.LightningModule):
         return self.weighted_loss(task, loss)
 
     def on_after_backward(self) -> None:
-        """Charge the time of the passes to the task."""
+        """Add the time of the forward and backward passes to the task."""
         self._clock(self.current_task)
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        """Run the passes and the optimizer; stop the training at the end of the budget."""
+        """Run the passes and the optimizer. Stop the training at the end of the budget."""
         super().optimizer_step(*args, **kwargs)
-        self._clock(*self.cost_tracker.in_step)  # The optimizer works for all tasks with a batch in the step.
+        self._clock(*self.cost_tracker.in_step)  # All tasks with a batch in the step share this time.
         self.cost_tracker.step()
         seconds = self.training_settings.seconds
         # Batches beyond the planned steps would never be validated.
@@ -135,7 +135,7 @@ class UnifierModule(Network, pl.LightningModule):
 
     def _clock(self, *tasks: str) -> None:
         if len(self.tasks) > 1:
-            self._synchronize()  # Otherwise pending work of one task would be charged to the next.
+            self._synchronize()  # Otherwise the next task would be charged for pending work.
         now = time.perf_counter()
         self.seconds_in_steps += now - self.last_clock_time
         self.last_clock_time = now
@@ -170,7 +170,7 @@ class UnifierModule(Network, pl.LightningModule):
         self.predictions = {}
 
     def on_validation_epoch_end(self) -> None:
-        """Log the scores of the validation split, or of training if the split is trained on."""
+        """Log the validation scores. With `refit`, log them as training scores, because the split is trained on."""
         if self.training_settings.refit:
             self._log_scores("val", prefix="train")
             return
@@ -186,11 +186,11 @@ class UnifierModule(Network, pl.LightningModule):
         """Score the collected predictions and log the scores.
 
         Args:
-            split: The split of the targets.
-            prefix: The split in the logged names, if it differs.
+            split: The split that was predicted.
+            prefix: The split in the logged names. None means the same split.
 
         Returns:
-            The first metric of each task.
+            The value of each task's first metric.
         """
         firsts: dict[str, float] = {}
         for task, predictions in self.predictions.items():
@@ -209,10 +209,10 @@ class UnifierModule(Network, pl.LightningModule):
         return firsts
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
-        """Clip the gradient to `grad_clip` times the mean weight of the step's losses.
+        """Clip the gradient's norm to `grad_clip` times the mean weight of the losses in the step.
 
-        The weight is a factor because a task with a step of its own would otherwise have no more influence than its
-        clipped gradient. Lightning's own clipping refuses a fused optimizer under autocast.
+        Without this factor, clipping would cancel the loss weight of a task that is alone in a step. Lightning's own
+        clipping does not support a fused optimizer under autocast.
         """
         factors = {task: math.exp(-variance.item()) for task, variance in self.log_variances.items()}
         weights = [
@@ -237,11 +237,11 @@ class UnifierModule(Network, pl.LightningModule):
         self.random_states = checkpoint["random_states"]
 
     def _random_modules(self) -> list[Any]:
-        """Return the torch modules whose random numbers training uses: the CPU's and the accelerator's."""
+        """Return the modules that hold the random generators: torch for the CPU, and the accelerator's module."""
         return [torch] if self.device.type == "cpu" else [torch, torch.get_device_module(self.device)]
 
     def on_train_start(self) -> None:
-        """Restore the random states of a resumed run and restart the measurement of peak memory."""
+        """Restore the random states of a resumed run, and restart the measurement of peak memory."""
         for state, module in zip(self.random_states, self._random_modules(), strict=False):
             module.set_rng_state(state)
         reset_peak_memory(self.device.type)

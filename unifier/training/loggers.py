@@ -1,4 +1,4 @@
-"""Logs of a run's metrics: metrics.csv always, Weights & Biases and TensorBoard on request."""
+"""Logs of a run's metrics: metrics.csv, Weights & Biases and TensorBoard."""
 
 import os
 import warnings
@@ -24,14 +24,14 @@ TrackMode = Literal["online", "offline", "off"]
 WandbMode = Literal["online", "offline", "disabled", "shared"]
 
 CONNECT_SECONDS = 30.0
-"""Time to wait for W&B's server, unless $WANDB_INIT_TIMEOUT is set."""
+"""Seconds to wait for W&B's server, if $WANDB_INIT_TIMEOUT is not set."""
 
 MODALITY_TAGS = {SubwordTokenizer: "text", PatchTokenizer: "image", AudioTokenizer: "audio"}
 TASK_TAGS = {TextGenerationHead: "translation", ClassificationHead: "classification", TaggingHead: "tagging"}
 
 
 class RunLogger(Protocol):
-    """One destination of metrics."""
+    """Destination to which a run's metrics are logged."""
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Log the metrics of a step."""
@@ -42,20 +42,20 @@ class RunLogger(Protocol):
         ...
 
     def close(self, *, failed: bool) -> None:
-        """Finish before the next run begins."""
+        """Close the destination before the next run begins."""
         ...
 
 
 @final
 class RunLoggers(Logger):
-    """Lightning's logger for several destinations; the budget used so far is added to all metrics.
+    """Lightning logger that writes to several destinations. It adds the budget used so far to all metrics.
 
-    A destination that fails is left out from then on with a warning, and training continues. Only a failure of
-    metrics.csv, such as a full disk, is an error.
+    A destination that fails is removed with a warning, and training continues. Only a failure of metrics.csv, for
+    example on a full disk, is an error.
     """
 
     def __init__(self, folder: Path, budget: Callable[[], Mapping[str, float]]) -> None:
-        """Create the logger for a run's folder; `budget` returns the cost so far."""
+        """Create the logger for a run's folder. `budget` is a function that returns the cost so far."""
         super().__init__()
         self.folder, self.budget = folder, budget
         self.loggers: list[RunLogger] = []
@@ -78,7 +78,7 @@ class RunLoggers(Logger):
         """Do nothing, because settings.json and the W&B config hold the settings."""
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Log metrics with the budget."""
+        """Log metrics together with the budget used so far."""
         cost = self.budget()
         row = {name: value for name, value in metrics.items() if name != "epoch"}
         row |= {f"budget/{name}": cost[name] for name in ("tokens", "flops", "seconds")}
@@ -91,7 +91,7 @@ class RunLoggers(Logger):
             self._guard(lambda logger=logger: logger.log_artifacts(folder, metrics), logger)
 
     def close(self, *, failed: bool) -> None:
-        """Finish all destinations."""
+        """Close all destinations."""
         for logger in tuple(self.loggers):
             self._guard(lambda logger=logger: logger.close(failed=failed), logger)
 
@@ -101,7 +101,7 @@ class RunLoggers(Logger):
         except Exception as error:
             if isinstance(logger, MetricsFile):
                 raise
-            warnings.warn(f"tracking fails and is left out from here on: {one_line(error)}", stacklevel=2)
+            warnings.warn(f"a tracker failed and receives no more metrics: {one_line(error)}", stacklevel=2)
             self.loggers = [other for other in self.loggers if other is not logger]
             if logger is not None:
                 with suppress(Exception):  # A W&B run that stays open would receive the next run's metrics.
@@ -110,10 +110,10 @@ class RunLoggers(Logger):
 
 @final
 class MetricsFile:
-    """The file metrics.csv: a row for each call of `log`, a column for each metric."""
+    """File metrics.csv, with a row for each call of `log` and a column for each metric."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file; an existing one is continued."""
+        """Open the file. New rows are added to an existing file."""
         self.path = path
         self.earlier: list[Mapping[str, Any]] = []
         self.rows: list[Mapping[str, Any]] = []
@@ -143,7 +143,7 @@ class TensorBoard:
     """Event files for TensorBoard, in the run's folder."""
 
     def __init__(self, folder: Path, done: int | None = None) -> None:
-        """Open the event files; later steps than `done`, from which the run resumes, are removed."""
+        """Open the event files. If the run resumes from step `done`, later steps are removed."""
         from torch.utils.tensorboard.writer import SummaryWriter
 
         self.writer = SummaryWriter(str(folder), purge_step=None if done is None else done + 1)
@@ -163,10 +163,10 @@ class TensorBoard:
 
 @final
 class WeightsAndBiases:
-    """One W&B run; its charts have the number of tokens as x-axis."""
+    """W&B run. The x-axis of its charts is the number of tokens."""
 
     unreachable = False
-    """True after the server could not be reached; later runs of the process then start offline."""
+    """True after the server could not be reached. Later runs of this process then start offline."""
 
     def __init__(
         self,
@@ -179,16 +179,16 @@ class WeightsAndBiases:
         config: Mapping[str, Any],
         mode: WandbMode,
     ) -> None:
-        """Start or resume the W&B run; if the server cannot be reached, the run is kept offline.
+        """Start or resume the W&B run. If the server cannot be reached, the run is stored offline.
 
         Args:
-            folder: The run's folder; its name is the id of the W&B run.
-            project: Name of the project.
-            group: Runs with one group are shown together.
+            folder: The run's folder. Its name is the id of the W&B run.
+            project: The name of the W&B project.
+            group: W&B shows the runs of one group together.
             job_type: "train", "pretrain", "transfer" or "evaluate".
-            tags: Modalities and tasks.
-            config: Settings and facts of the run.
-            mode: Mode of W&B.
+            tags: The modalities and the kinds of tasks of the run.
+            config: The settings of the run, and facts such as its seed and its data sets.
+            mode: The mode of W&B.
         """
         import wandb
         from wandb.errors import CommError
@@ -216,8 +216,8 @@ class WeightsAndBiases:
                 raise
             WeightsAndBiases.unreachable = True
             warnings.warn(
-                f"Weights & Biases cannot be reached ({one_line(error)}): this run and those after it are kept "
-                "offline, and `wandb sync` sends them",
+                f"Weights & Biases cannot be reached ({one_line(error)}): this run and later runs are stored "
+                "offline; upload them with `wandb sync`",
                 stacklevel=2,
             )
             wandb.teardown()  # Otherwise W&B's process would continue the first attempt.
@@ -233,7 +233,7 @@ class WeightsAndBiases:
         self.run.log(dict(metrics))
 
     def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
-        """Log samples, the numbers behind figures, figures and the report, and set the summary."""
+        """Log the samples, the figures with their numbers, and the report. Update the summary of the run."""
         import wandb
 
         samples = folder / "samples.json"
@@ -268,7 +268,7 @@ class WeightsAndBiases:
 
 
 def _table_row(sample: Mapping[str, str]) -> list[Any]:
-    """Return a sample as a row of a W&B table, with an image element for a picture and a player for a sound."""
+    """Return a sample as a row of a W&B table. A picture becomes an image, and a sound becomes a player."""
     import wandb
 
     elements = {"image": '<img src="{}">', "audio": '<audio controls src="{}"></audio>'}
@@ -279,7 +279,7 @@ def _table_row(sample: Mapping[str, str]) -> list[Any]:
 
 
 def wandb_mode(track: TrackMode | None) -> WandbMode:
-    """Return the W&B mode: the requested one, else `$WANDB_MODE`, else "online" if a key is known."""
+    """Return the requested W&B mode, else `$WANDB_MODE`, else "online" if an API key is found, else "offline"."""
     if track in ("online", "offline"):
         return track
     if mode := os.environ.get("WANDB_MODE"):  # W&B itself reads the variable only once per process.
@@ -289,9 +289,9 @@ def wandb_mode(track: TrackMode | None) -> WandbMode:
 
 
 def run_tags(tasks: Iterable[Task]) -> list[str]:
-    """Return the modalities of the tasks, with all members of mixtures, and the kinds of their heads.
+    """Return tags for the modalities of the tasks and for the kinds of their heads.
 
-    A tokenizer or head of another class is tagged with the name of its class.
+    Each member of a mixture has its own tag. The tag of an unknown tokenizer or head is the name of its class.
     """
     tasks = list(tasks)
     modalities = [_tag(member, MODALITY_TAGS) for task in tasks for member in _members(task.tokenizer)]

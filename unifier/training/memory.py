@@ -1,4 +1,4 @@
-"""Memory of the process: the allocator's settings, and the measured peak."""
+"""Memory of the process: settings of the allocator, and measurement of the peak."""
 
 import ctypes
 import mmap
@@ -10,14 +10,14 @@ import torch
 GIBIBYTE = 1 << 30
 
 HUGE_PAGE_GIBIBYTES = 8
-"""Size of the heap that is laid out in huge pages; memory is taken only when it is used."""
+"""Size of the part of the heap that has huge pages. The system provides the memory only when it is used."""
 
 _retains_freed_memory = False
 """True after `configure_allocator` changed the allocator of this process."""
 
 
 def glibc() -> Any:
-    """Return the C library if it is glibc, which allocates all CPU tensors on Linux, else None."""
+    """Return the C library if it is glibc, else None. On Linux, glibc allocates all CPU tensors."""
     try:
         library = ctypes.CDLL(None)
         return library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
@@ -26,11 +26,11 @@ def glibc() -> Any:
 
 
 def configure_allocator() -> None:
-    """Make glibc reuse freed memory for the next step, in huge pages.
+    """Make glibc keep freed memory for the next step, and use huge pages.
 
-    By default glibc maps each block above 32 MiB again and returns the rest to the system, which fills every returned
-    page with zeros. That takes a tenth to a third of a small model's training step. The settings are those of
-    mallopt(3).
+    By default, glibc returns freed memory to the system, and requests each block above 32 MiB again. The system fills
+    every new page with zeros. This takes a tenth to a third of a small model's training step. The manual page
+    mallopt(3) describes the settings.
     """
     global _retains_freed_memory
     library = glibc()
@@ -44,7 +44,7 @@ def configure_allocator() -> None:
 
 
 def _use_huge_pages(library: Any) -> None:
-    """Lay out the next gibibytes of the heap in pages of 2 MiB, if Linux supports them (madvise(2)).
+    """Use pages of 2 MiB for the next gibibytes of the heap, if Linux supports them (madvise(2)).
 
     With pages of 4 KiB, address translation took 5 to 8 % of a training step on an Intel Xeon with AMX.
     """
@@ -63,19 +63,19 @@ def reset_peak_memory(device: str) -> None:
         torch.cuda.reset_peak_memory_stats()
     library = glibc()
     if library is not None:
-        library.malloc_trim(0)  # Memory that an earlier run freed must not count for this run.
+        library.malloc_trim(0)  # Memory that an earlier run has freed must not count in this run.
         if _retains_freed_memory:
             _use_huge_pages(library)
     try:
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:  # The peak is then that of the whole process.
+    except OSError:  # The peak then includes earlier runs of this process.
         return
 
 
 def peak_memory(device: str) -> int:
-    """Return the peak memory in bytes: of the GPU for "cuda", else of the process.
+    """Return the peak memory in bytes, of the GPU if the device is "cuda", else of the process.
 
-    It is 0 on systems that do not report it, such as Windows.
+    The result is 0 on systems that do not report the peak, such as Windows.
     """
     if device == "cuda":
         return torch.cuda.max_memory_allocated()

@@ -16,10 +16,10 @@ from unifier.nn.precision import has_fast_bfloat16
 
 
 def create_optimizer(training: Training, model: nn.Module, trunk: nn.Module) -> Optimizer:
-    """Create the optimizer of all trainable parameters of a model.
+    """Create the optimizer for all trainable parameters of a model.
 
-    Weight decay applies to matrices only. With optimizer="muon", Muon trains the matrices of the trunk and of all
-    blocks, and AdamW trains the rest with the same learning rate (Jordan et al. 2024).
+    Weight decay applies only to matrices. With optimizer="muon", Muon trains the matrices of the trunk and of all
+    blocks (Jordan et al. 2024). AdamW trains all other parameters, with the same learning rate.
     """
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     matrix_params = set[nn.Parameter]()
@@ -39,12 +39,12 @@ def create_optimizer(training: Training, model: nn.Module, trunk: nn.Module) -> 
 
 
 def create_schedule(training: Training, optimizer: Optimizer, total_steps: Callable[[], int]) -> LambdaLR:
-    """Create the learning rate schedule; `total_steps` may change during a run with a budget in seconds."""
+    """Create the learning rate schedule. If the budget is in seconds, `total_steps` may change during the run."""
     return LambdaLR(optimizer, lambda step: learning_rate_factor(training, step, total_steps()))
 
 
 def learning_rate_factor(training: Training, step: int, total_steps: int) -> float:
-    """Return the learning rate of a step, counted from 0, as a fraction of the peak."""
+    """Return the learning rate of a step as a fraction of the peak. Steps are counted from 0."""
     warmup_steps = max(round(training.warmup_ratio * total_steps), 1)
     if step < warmup_steps:
         return (step + 1) / warmup_steps
@@ -65,7 +65,7 @@ class Muon(torch.optim.Muon):
         super().__init__(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
 
     @torch.no_grad()
-    def step(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  Gradients exist when it is called.
+    def step(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  The gradients already exist.
         """Update the matrices with their current gradients."""
         for group in self.param_groups:
             by_shape = defaultdict[torch.Size, list[tuple[nn.Parameter, Tensor]]](list)
@@ -88,15 +88,15 @@ class Muon(torch.optim.Muon):
 
 
 def orthogonalize(matrices: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
-    """Bring the singular values of matrices near 1 by Newton-Schulz iteration.
+    """Bring the singular values of matrices close to 1 with the Newton-Schulz iteration.
 
-    The products are in bfloat16, as in torch, unless the device is many times slower at them than at float32.
+    The matrix products use bfloat16, as in torch. On devices with slow bfloat16, they use float32.
 
     Args:
-        matrices: Matrices of one shape (K, A, B).
+        matrices: K matrices of one shape (K, A, B).
         coefficients: The coefficients of the polynomial of degree 5.
         steps: Number of iterations.
-        eps: The smallest norm by which a matrix is divided.
+        eps: Each matrix is divided by its norm, or by `eps` if its norm is smaller.
 
     Returns:
         The orthogonalized matrices (K, A, B).
@@ -114,14 +114,14 @@ def orthogonalize(matrices: Tensor, coefficients: tuple[float, float, float], st
 
 @final
 class MuonWithAdamW(Optimizer):
-    """Two optimizers of different parameters behind one interface, for one schedule and one checkpoint."""
+    """Optimizer that combines two optimizers of different parameters, so they share one schedule and checkpoint."""
 
     def __init__(self, *parts: Optimizer) -> None:
         super().__init__([group for part in parts for group in part.param_groups], {})
         self.parts = parts
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Update all parameters; return the loss of the closure, if there is one."""
+        """Update all parameters. If a closure is given, return its loss."""
         with torch.enable_grad():
             loss = None if closure is None else closure()
         for part in self.parts:

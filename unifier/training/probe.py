@@ -28,26 +28,26 @@ from unifier_tokenizers import NO_POSITION, FrameTokenizer, PatchTokenizer
 from unifier_tokenizers.image import to_array
 
 MAX_EXAMPLES = 256
-"""Largest number of validation examples with representations; comparing trunks takes time by its square."""
+"""Largest number of validation examples with representations. The time to compare trunks grows with its square."""
 
 MAX_ATTENTION_EXAMPLES = 32
 """Largest number of validation examples whose attention is measured."""
 
 MAX_LENGTH = 4096
-"""Longest such example: attention takes memory by the square of N, here 0.3 GB per layer of 4 heads."""
+"""Attention is measured on examples of at most this many tokens. It then takes 0.3 GB per layer of 4 heads."""
 
 
 @torch.no_grad()
 def probe(model: Network, splits: Mapping[str, EncodedSplit], folder: Path, *, max_length: int = MAX_LENGTH) -> None:
-    """Write representations.npz and, if the trunk or a head has attention, attention.json and its figures.
+    """Write representations.npz. If the trunk or a head has attention, also write attention.json and figures.
 
-    The model computes in float32 and in evaluation mode; it is left unchanged.
+    The model computes in float32 and in evaluation mode. The model does not change.
 
     Args:
         model: The trained model.
-        splits: Each task's validation split.
+        splits: The validation split of each task.
         folder: The run's folder.
-        max_length: Attention is not measured on examples with more tokens.
+        max_length: Attention is not measured on examples with more tokens than this.
     """
     training = model.training
     model.eval()
@@ -83,21 +83,21 @@ def probe(model: Network, splits: Mapping[str, EncodedSplit], folder: Path, *, m
 
 
 def alignment_error_rates(sentences: Iterable[AlignedSentence]) -> dict[str, float]:
-    """Return the alignment error rate and its chance level, or {} if no true alignment is known."""
+    """Return the alignment error rate and its chance level, or {} if no sentence has a true alignment."""
     aligned = [sentence for sentence in sentences if sentence.gold]
     rates = {"alignment_error_rate": alignment_error_rate, "alignment_error_rate_chance": chance_error_rate}
     return {name: rate(aligned) for name, rate in rates.items()} if aligned else {}
 
 
 def draw_attention(path: Path, trunk: AttentiveTrunk, task: Task, split: EncodedSplit, row: int) -> None:
-    """Draw the attention that the parts of a validation picture or sound receive in the last layer.
+    """Draw the attention that each part of a validation picture or sound receives in the last layer.
 
     Args:
-        path: File of the figure.
-        trunk: The trunk.
-        task: The task; tokenizers of other modalities have no figure.
-        split: The task's validation split.
-        row: The example's row in the split.
+        path: The path of the figure.
+        trunk: The trunk whose attention is drawn.
+        task: The task. No figure is drawn if its inputs are neither pictures nor sounds.
+        split: The validation split of the task.
+        row: The row of the example in the split.
     """
     tokenizer = task.tokenizer
     if not isinstance(tokenizer, PatchTokenizer | FrameTokenizer):
@@ -117,7 +117,7 @@ def draw_attention(path: Path, trunk: AttentiveTrunk, task: Task, split: Encoded
         image = to_array(raw, tokenizer.channels)
         draw_over_image(path, image, received.view(height, width).numpy(), box, title)
     else:
-        times, frame = centers[0].unique(return_inverse=True)  # Patches of several bands share a time.
+        times, frame = centers[0].unique(return_inverse=True)  # Patches of several frequency bands share one time.
         mean = torch.zeros(len(times)).scatter_reduce(0, frame, received, "mean", include_self=False)
         spectrogram = tokenizer.spectrogram(raw)
         start, end = tokenizer.frame_times(torch.tensor([-0.5, spectrogram.shape[1] - 0.5])).tolist()

@@ -29,17 +29,17 @@ class Result:
     seed: int
     status: Status
     metrics: Mapping[str, float]
-    """Scores by "<split>/<task>/<metric>"; empty until the run is tested."""
+    """A mapping from "<split>/<task>/<metric>" to a score. It is empty until the run is tested."""
     signatures: Mapping[str, str]
-    """The variant of each metric that has variants, such as sacreBLEU's signature."""
+    """For each metric that has variants, the variant that was used, such as sacreBLEU's signature."""
     parameters: Mapping[str, int]
-    """Number of parameters of tokenizers, trunk and heads, and their total."""
+    """The numbers of parameters of the tokenizers, the trunk and the heads, and the total number."""
     budget: Mapping[str, float]
     """Cost of the run: steps, examples, tokens, flops, seconds and peak memory."""
     task_budgets: Mapping[str, Mapping[str, float]]
-    """Cost of each task, without memory."""
+    """All costs of each task except memory."""
     speed: Mapping[str, float]
-    """Rates and shares of the training time, measured by `SpeedMonitor`; empty until the run is trained."""
+    """Speeds and shares of time, measured by `SpeedMonitor`. It is empty until the end of training."""
     settings: Mapping[str, Any]
     data: Mapping[str, Mapping[str, Any]]
     """Name, hash and sizes of each task's data set."""
@@ -49,11 +49,11 @@ class Result:
     threads: int
     """Number of torch's CPU threads."""
     error: str
-    """The reason of a failure on one line; empty if the run did not fail."""
+    """The reason of a failure, in one line. It is empty if the run did not fail."""
     folder: Path
 
     def content(self) -> dict[str, Any]:
-        """Return the content of result.json: all fields except the folder, with null for a score that is not finite."""
+        """Return the content of result.json: all fields except the folder. Scores that are not finite become null."""
         content = asdict(self)
         del content["folder"]
         content["metrics"] = {name: score if math.isfinite(score) else None for name, score in self.metrics.items()}
@@ -61,7 +61,7 @@ class Result:
 
     @classmethod
     def read(cls, folder: Path) -> "Result":
-        """Read a run's result.json; raise InputError with the file's name if it is missing or broken."""
+        """Read a run's result.json. Raise InputError if the file is missing or broken."""
         content = read_json(folder / "result.json", metrics=dict)
         try:
             scores = {name: math.nan if score is None else score for name, score in content.pop("metrics").items()}
@@ -76,25 +76,25 @@ class Result:
 
 @final
 class Interrupted(BaseException):
-    """Stop requested by the user, after the last checkpoint was written.
+    """Exception for a stop that the user requested. The last checkpoint is already written.
 
-    Like KeyboardInterrupt, it passes handlers of `Exception`. Unlike KeyboardInterrupt, Lightning lets it through.
+    Handlers of `Exception` do not catch it. Lightning handles KeyboardInterrupt itself, but not this exception.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Create the exception with the folder of the run or comparison to resume."""
+        """Create the exception. `folder` is the folder of the run or comparison that can be resumed."""
         super().__init__(str(folder))
         self.folder = folder
 
 
 @final
 class DivergedError(Exception):
-    """A training loss that is NaN or infinite."""
+    """Exception for a training loss that is NaN or infinite."""
 
 
 @final
 class RunFailed(Exception):  # noqa: N818  The name reads better than RunFailedError.
-    """Failure of a run; its `__cause__` is the original exception, and its result holds the reason."""
+    """Exception for a run that failed. Its `__cause__` is the original exception, and its result holds the reason."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(f"{result.folder}: {result.error}")
@@ -107,13 +107,14 @@ def versions() -> dict[str, str]:
 
 
 def source_commit(file: str = "") -> str:
-    """Return the git commit of the repository that holds the file, or of the working directory without a file.
+    """Return the git commit of the repository that contains the file.
 
-    The commit ends in "-dirty" if files were changed since. It is empty outside a repository.
+    Without a file, the repository of the working directory is used. The result ends in "-dirty" if files have changed
+    since the commit. It is empty outside a repository.
     """
     folder = Path(file).parent if Path(file).is_file() else None
     try:
-        # Optional locks would remain if the run is killed, and block the user's next commit.
+        # If the run is killed, an optional lock would remain, and block the user's next commit.
         command = [
             *("git", "--no-optional-locks", "describe"),
             *("--always", "--dirty", "--abbrev=40", "--exclude=*"),
@@ -135,7 +136,7 @@ def machine() -> str:
 def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """Return the processor's name, with its family and model if Linux lists them.
 
-    In virtual machines, different processors can have the same name.
+    The name is not enough, because different processors can have the same name in virtual machines.
     """
     if not cpuinfo.exists():
         return platform.processor() or platform.machine()

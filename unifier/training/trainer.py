@@ -38,9 +38,9 @@ def quiet_lightning() -> Generator[None]:
     log.setLevel(logging.WARNING)
     try:
         with warnings.catch_warnings():
-            # Lightning calls a function of its own that torch 2.11 deprecates.
+            # Lightning itself calls a function that torch 2.11 deprecates.
             warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
-            # A resumed run writes into its folder again, and `batches_done` skips the batches already trained on.
+            # A resumed run writes into its folder again. It skips earlier batches through `batches_done`.
             for message in ("Checkpoint directory .* exists", ".*your dataloader is not resumable"):
                 warnings.filterwarnings("ignore", message=message)
             yield
@@ -61,23 +61,23 @@ def train_and_test(
 ) -> dict[str, float]:
     """Train a model, then score its best weights on both held-out splits.
 
-    The best weights are those with the highest validation score; with `refit` they are the last ones.
+    The best weights have the highest validation score. With `refit`, the last weights are used instead.
 
     Args:
-        model: The model.
-        training: The settings.
+        model: The model that is trained.
+        training: The training settings.
         folder: The run's folder.
-        loggers: Receive the metrics.
+        loggers: The loggers that receive the metrics.
         batches: The training batches.
         held_out: The batches of "val" and "test".
-        speed: Measures the training.
-        done: Number of steps already made if the run is resumed, else None.
+        speed: The monitor that measures the speed of training.
+        done: The number of steps that a resumed run has already made. None means a new run.
 
     Returns:
-        The scores by "<split>/<task>/<metric>".
+        A mapping from "<split>/<task>/<metric>" to a score.
     """
     best = BestOrLastCheckpoint(folder, "best", monitor="step" if training.refit else "val/score")
-    # Lightning's own save_last leaves out weights that are not better than the best.
+    # Lightning's own save_last does not save the last weights if earlier weights were better.
     last = BestOrLastCheckpoint(folder, "last")
     progress = create_progress()
     stop = GracefulStop(folder)
@@ -119,7 +119,7 @@ def train_and_test(
 
 
 def validation_interval(training: Training, num_batches: int) -> int:
-    """Return the number of batches between validations: whole steps, and at most `num_validations` in the run."""
+    """Return the number of batches between two validations. It is rounded up to whole steps."""
     steps = math.ceil(num_batches / training.grad_accumulation / training.num_validations)
     return steps * training.grad_accumulation
 
@@ -139,5 +139,5 @@ def optional_callbacks(training: Training, folder: Path, *, num_tasks: int) -> l
 
 
 def uses_bf16(training: Training) -> bool:
-    """Return True if products in bfloat16 are requested and fast on the device."""
+    """Return True if bfloat16 is requested, and if the device computes fast in bfloat16."""
     return training.precision == "bf16" and has_fast_bfloat16(default_device())
