@@ -16,19 +16,19 @@ BUDGET_UNITS: tuple[MatchUnit, ...] = get_args(MatchUnit)
 
 
 def merge_experiments(parts: Sequence[Experiment]) -> Experiment:
-    """Train the tasks of several experiments on the first one's trunk, with the sum of their budgets.
+    """Merge several experiments into one experiment with one trunk and the sum of their budgets.
 
-    A step reads as many batches as one step of each experiment together. With equal shares, that is a batch of each
-    task, and a task has as many steps as in its own experiment.
+    The trunk is the trunk of the first experiment. The number of batches in a step is the sum of the batches in one
+    step of each experiment. If all tasks have equal shares, a task has as many steps as in its own experiment.
 
     Raises:
-        InputError: Two tasks have one name, or the trunks or the training differ. The message names both experiments.
+        InputError: Two tasks have the same name, or the trunks or the training settings differ.
     """
     first, tasks = parts[0], dict[str, Task]()
     for part in parts:
         for name, task in part.tasks.items():
             if name in tasks:
-                raise InputError(f'joint: {part.name} has a task "{name}", as another experiment has')
+                raise InputError(f'joint: {part.name} has a task "{name}", but so has another experiment: rename one')
             tasks[name] = task
         _check_same_trunk(first, part)
         for setting in fields(Training):
@@ -36,14 +36,15 @@ def merge_experiments(parts: Sequence[Experiment]) -> Experiment:
             if setting.name not in BUDGET_UNITS and expected != value:
                 raise InputError(
                     f"joint: {setting.name} is {expected} in {first.name} and {value} in {part.name}: "
-                    f"give the comparison one for all"
+                    f"give all experiments the same value"
                 )
     amounts = {unit: [getattr(part.training, unit) for part in parts] for unit in BUDGET_UNITS}
     budget = {unit: None if None in values else sum(values) for unit, values in amounts.items()}
     if budget["steps"] is not None:
         if first.training.grad_accumulation > 1 and any(len(part.tasks) > 1 for part in parts):
             raise InputError(
-                "joint: steps of several batches, of experiments with several tasks: match tokens or FLOPs"
+                "joint: with grad_accumulation over 1 and several tasks in an experiment, steps cannot be compared: "
+                "give budget_unit=tokens or budget_unit=flops"
             )
         budget["steps"] = round(budget["steps"] / len(parts))
     batches_per_step = first.training.grad_accumulation * len(parts)
@@ -54,7 +55,7 @@ def merge_experiments(parts: Sequence[Experiment]) -> Experiment:
 def _check_same_trunk(first: Experiment, other: Experiment) -> None:
     shapes = [{name: tensor.shape for name, tensor in each.trunk.state_dict().items()} for each in (first, other)]
     if shapes[0] != shapes[1]:
-        raise InputError(f"joint: the trunks of {first.name} and {other.name} are of different shapes")
+        raise InputError(f"joint: the trunks of {first.name} and {other.name} are of different shapes: use one")
     expected, values = trunk_hyperparameters(first.trunk), trunk_hyperparameters(other.trunk)
     for name in expected | values:
         if expected.get(name) != values.get(name):
@@ -65,9 +66,10 @@ def _check_same_trunk(first: Experiment, other: Experiment) -> None:
 
 
 def trunk_hyperparameters(trunk: Trunk) -> dict[str, Any]:
-    """Return what determines a trunk's computation besides its weights: each module's class and plain attributes.
+    """Return the class and the plain attributes of each module of a trunk, such as dropout rates.
 
-    Keys are paths such as `blocks.0.attention.heads`. Dropout rates and rotary settings are among them.
+    Together with the weights, they determine the computation of the trunk. The keys are paths such as
+    `blocks.0.attention.heads`.
     """
     hyperparameters: dict[str, Any] = {}
     for path, module in trunk.named_modules():
@@ -79,48 +81,49 @@ def trunk_hyperparameters(trunk: Trunk) -> dict[str, Any]:
 
 
 def budget_per_task(experiment: Experiment, unit: MatchUnit) -> float:
-    """Return each task's budget in a unit.
+    """Return the budget of each task in the given unit.
 
     Raises:
-        InputError: The experiment has no budget in that unit.
+        InputError: The experiment has no budget in this unit.
     """
     amount = getattr(experiment.training, unit)
     if amount is None:
         raise InputError(
-            f"{experiment.name} has no budget in {unit}: give the comparison a budget, or match another unit"
+            f"{experiment.name} has no budget in {unit}: give the comparison a budget or another budget_unit"
         )
     return amount / _task_budgets(experiment, unit)
 
 
 def with_budget(experiment: Experiment, unit: MatchUnit, amount: float) -> Experiment:
-    """Return the experiment with a budget of that amount for each of its tasks, and no other budget."""
+    """Return a copy of the experiment in which each task has this budget, and no budget in another unit."""
     total = amount * _task_budgets(experiment, unit)
     budget = {**dict.fromkeys(BUDGET_UNITS), unit: round(total) if unit in ("tokens", "steps") else total}
     return replace(experiment, training=replace(experiment.training, **budget))
 
 
 def _task_budgets(experiment: Experiment, unit: MatchUnit) -> float:
-    """Return how many tasks' budgets make up the experiment's. Tasks with batches in one step share that step."""
+    """Return the ratio of the experiment's budget to one task's budget. Tasks may share the steps of a budget."""
     count = len(experiment.tasks)
     return max(count / experiment.training.grad_accumulation, 1) if unit == "steps" else count
 
 
 def load_trunk(trunk: Trunk, weights: Mapping[str, Tensor], *, start: str) -> None:
-    """Load the trunk weights that the experiment `start` has trained.
+    """Load the weights that the experiment `start` has trained into a trunk.
 
     Raises:
-        InputError: The weights have other shapes than the trunk's.
+        InputError: The shapes of the weights differ from the shapes in the trunk.
     """
     shapes = {name: tensor.shape for name, tensor in trunk.state_dict().items()}
     if shapes != {name: tensor.shape for name, tensor in weights.items()}:
-        raise InputError(f"the trunk of {start} has another shape than this one: give the comparison one dim and depth")
+        raise InputError(f"the trunk of {start} has another shape than the new trunk: give both one dim and depth")
     trunk.load_state_dict(weights)
 
 
 def shuffle(trunk: Trunk, seed: int) -> None:
-    """Permute the entries within each tensor: this keeps the distribution of values and destroys what was learned.
+    """Permute the entries within each weight tensor of a trunk.
 
-    The running means and variances of batch norms are permuted too.
+    The distribution of values stays the same, but the trained weights become useless. The running means and variances
+    of batch norms are permuted too.
     """
     generator = torch.Generator().manual_seed(seed)
     buffers = (buffer for buffer in trunk.buffers() if buffer.is_floating_point())

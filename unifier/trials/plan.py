@@ -1,4 +1,4 @@
-"""The plan of a comparison: its trials in the order in which they run, and the settings of each."""
+"""The plan of a comparison: its trials in the order in which they run, and the settings of each trial."""
 
 import itertools
 import json
@@ -36,20 +36,20 @@ class Trial:
     """One run of a comparison."""
 
     experiments: tuple[ExperimentFn, ...]
-    """The function of the experiment; several functions are trained together."""
+    """The function of the experiment. A joint trial has several functions."""
     seed: int
     varied: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Values of the settings that differ between trials."""
     start: ExperimentFn | None = None
-    """The experiment whose trained trunk is the initial one. None draws a random trunk."""
+    """The experiment whose trained trunk this experiment starts from. None means a random trunk."""
     shuffled: bool = False
-    """Whether the weights of the initial trunk are first permuted within each tensor."""
+    """True if the weights of the initial trunk are permuted within each tensor before training."""
     trainable: Trainable = "all"
     mode: TrialMode = "solo"
 
     @property
     def name(self) -> str:
-        """The name in rows and reports: that of the experiment's function, or "joint"."""
+        """The name in rows and reports: "joint", or the name of the experiment's function."""
         return "joint" if self.mode == "joint" else self.experiments[0].__name__
 
     @property
@@ -58,7 +58,7 @@ class Trial:
         return trial_key(self.row())
 
     def row(self) -> dict[str, Any]:
-        """Return the part of this trial's rows in comparison.json that identifies it."""
+        """Return the entries of a row in comparison.json that identify this trial."""
         return {
             "experiment": self.name,
             "seed": self.seed,
@@ -70,14 +70,14 @@ class Trial:
         }
 
     def start_trial(self) -> "Trial | None":
-        """Return the solo trial that trains the initial trunk, or None if the trunk is drawn at random."""
+        """Return the solo trial that trains the initial trunk, or None if the initial trunk is random."""
         if self.start is None:
             return None
         return Trial(experiments=(self.start,), seed=self.seed, varied=varied_settings(self.varied, self.start))
 
 
 def plan_trials(comparison: Comparison) -> Iterator[Trial]:
-    """Yield all trials of a comparison without a search. A trial follows the one whose trunk it starts from."""
+    """Yield all trials of a comparison without a search. A trunk is trained before other trials start from it."""
     planned: list[dict[str, Any]] = []
     if comparison.showcase is not None:
         yield Trial(experiments=(comparison.showcase,), seed=comparison.seeds[0], mode="showcase")
@@ -85,7 +85,7 @@ def plan_trials(comparison: Comparison) -> Iterator[Trial]:
         varied = dict(zip(comparison.grid, values, strict=True))
         for seed in comparison.seeds:
             for trial in _trials(comparison, varied, seed):
-                if trial.row() not in planned:  # An experiment that lacks a varied setting repeats its trials.
+                if trial.row() not in planned:  # Without the varied setting, trials would repeat.
                     planned.append(trial.row())
                     yield trial
 
@@ -122,7 +122,7 @@ def _trials(comparison: Comparison, varied: Mapping[str, Any], seed: int) -> Ite
 
 
 def count_trials(comparison: Comparison) -> int:
-    """Count the trials of a comparison, if none fails. A search is counted without listing its combinations."""
+    """Return the number of trials in a comparison if no trial fails. The combinations of a search are not listed."""
     if comparison.search is None:
         return sum(1 for _ in plan_trials(comparison))
     sizes = [math.prod(map(len, varied_settings(comparison.grid, make).values())) for make in comparison.experiments]
@@ -135,19 +135,19 @@ def trial_key(row: TrialRow) -> str:
 
 
 def trial_rows(trial: Trial, result: Result) -> list[dict[str, Any]]:
-    """Return a trial's rows of comparison.json, one per task. "folder" is relative to the comparison's folder."""
+    """Return a trial's rows for comparison.json, one per task. Their paths are relative to the comparison's folder."""
     common = {"folder": f"{TRIALS_FOLDER}/{result.folder.name}", "result": result.content()}
     return [{**trial.row(), "task": task, **common} for task in result.tasks]
 
 
 def describe_trial(trial: Trial) -> str:
-    """Describe a trial in a status line: its experiments, its condition as the report names it, and its seed."""
+    """Return a description of a trial for a status line: its experiments, its condition and its seed."""
     names = " + ".join(make.__name__ for make in trial.experiments)
     return f"{names} ({condition_label(trial.row())}), seed {trial.seed}"
 
 
 def trial_reference(trial: Trial) -> str | list[str]:
-    """Return FILE:name of a trial's experiment, or a list of them if several are trained together."""
+    """Return FILE:name of a trial's experiment. For a joint trial, return a list with an entry for each experiment."""
     references = [experiment_reference(make) for make in trial.experiments]
     return references if trial.mode == "joint" else references[0]
 
@@ -160,7 +160,7 @@ def job_type(comparison: Comparison, trial: Trial) -> str:
 
 
 def comparison_terms(comparison: Comparison) -> dict[str, Any]:
-    """Return the terms that all tasks of a comparison share, as comparison.json holds them."""
+    """Return the terms that all tasks of a comparison share, in the form of comparison.json."""
     return to_json({name: to_python(getattr(comparison, name)) for name in COMPARISON_TERMS})
 
 
@@ -176,9 +176,10 @@ def first_varied(comparison: Comparison) -> dict[str, Any]:
 
 
 def experiment_settings(comparison: Comparison, make: ExperimentFn, varied: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of one experiment in a trial, with defaults filled in.
+    """Return all settings of one experiment in a trial, including defaults.
 
-    They are the comparison's shared settings and the varied ones, as far as the experiment has them.
+    The values are the comparison's shared settings and the varied settings. Settings that the experiment does not have
+    are ignored.
     """
     settings = list_settings(make)
     known = {*settings, *(setting.parameter for setting in settings.values())}
@@ -187,7 +188,7 @@ def experiment_settings(comparison: Comparison, make: ExperimentFn, varied: Mapp
 
 
 def recorded_settings(comparison: Comparison, trial: Trial) -> dict[str, Any]:
-    """Return the settings that a trial's run records; those of a joint trial are grouped by experiment."""
+    """Return the settings that a trial's run records. A joint trial has a group of settings for each experiment."""
     if trial.mode == "showcase":
         return check_settings(trial.experiments[0], {})
     settings = {make.__name__: experiment_settings(comparison, make, trial.varied) for make in trial.experiments}
@@ -196,15 +197,15 @@ def recorded_settings(comparison: Comparison, trial: Trial) -> dict[str, Any]:
 
 
 def cross_validation(make: ExperimentFn, given: Mapping[str, Any], seed: int) -> tuple[Comparison, dict[str, Any]]:
-    """Describe a cross-validation: a comparison in which the setting `fold` varies.
+    """Create the comparison for a cross-validation, in which only the setting `fold` varies.
 
     Args:
         make: The experiment's function, which has the setting `fold`.
-        given: Its settings, with `folds` (how many there are) and optionally `seeds`.
-        seed: The only seed if `seeds` is not given.
+        given: The settings of the experiment, the number of folds as `folds`, and optionally `seeds`.
+        seed: The seed that is used if `seeds` is not given.
 
     Returns:
-        The comparison, and the settings that repeat it.
+        The comparison, and the settings with which it can be repeated.
 
     Raises:
         InputError: The experiment has no setting `fold`, or its data have other folds.
@@ -214,38 +215,38 @@ def cross_validation(make: ExperimentFn, given: Mapping[str, Any], seed: int) ->
     seeds = parse_setting("seeds", settings.pop("seeds", (seed,)), tuple[int, ...])
     fold = list_settings(make).get("fold")
     if fold is None:
-        raise InputError(f"folds={folds}: {make.__name__} has no setting 'fold', so it cannot test on each in turn")
+        raise InputError(f"folds={folds}: {make.__name__} has no setting 'fold', so it cannot test on each fold")
     if "fold" in settings:
-        raise InputError(f"fold={settings['fold']} and folds={folds}: give fold to test on one, or folds to on each")
-    placeholder = {"fold": 1} if fold.default is REQUIRED else {}  # Folds are numbered from 0 or 1, so 1 exists.
+        raise InputError(f"fold={settings['fold']} and folds={folds}: give only one of them")
+    placeholder = {"fold": 1} if fold.default is REQUIRED else {}  # Folds are numbered from 0 or 1, so fold 1 exists.
     checked = check_settings(make, settings | placeholder)
     experiment = build_described(make, checked, Experiment)
     settings = {name: value for name, value in checked.items() if name != "fold"}
     numbers = _fold_numbers(experiment, folds)
     units: list[MatchUnit] = [unit for unit in BUDGET_UNITS if getattr(experiment.training, unit) is not None]
     if len(units) > 1:
-        raise InputError(f"folds={folds}: {make.__name__} stops at one of {', '.join(units)}: give it one alone")
+        raise InputError(f"folds={folds}: {make.__name__} has the budgets {', '.join(units)}: give it only one")
     comparison = Comparison(make.__name__, [make], settings, seeds, budget_unit=units[0], grid={"fold": numbers})
     return comparison, {**settings, "folds": folds, "seeds": seeds}
 
 
 def _fold_numbers(experiment: Experiment, folds: int) -> tuple[int, ...]:
-    """Return the numbers of the folds that all tasks have; raise InputError unless there are `folds` of them."""
+    """Return the numbers of the folds that all tasks have. Raise InputError if their count differs from `folds`."""
     sources = [task.source for task in experiment.tasks.values()]
     for source in sources:
         if not isinstance(value := getattr(source, "folds", ()), Iterable):
             fault = f"{name_of(source)} defines folds = {value}"
-            raise InputError(f"folds={folds}: {fault}: give their numbers, such as (1, 2, 3)")
+            raise InputError(f"folds={folds}: {fault}: list the numbers of the folds, such as (1, 2, 3)")
     distinct = {tuple(map(to_python, getattr(source, "folds", ()))) for source in sources}
     names, numbers = " and ".join(name_of(source) for source in sources), min(distinct)
     if len(distinct) > 1 or not numbers:
-        hint = "; your own data define them in the column fold of their table, or in folds.csv in their folder"
-        raise InputError(f"folds={folds}: {names} has no folds, or not the same in all tasks{hint}")
+        hint = "; define folds in the column `fold` of your data's table, or in folds.csv in your data's folder"
+        raise InputError(f"folds={folds}: {names} has no folds, or the tasks have different folds{hint}")
     if invalid := [number for number in numbers if not isinstance(number, int)]:
-        raise InputError(f"folds={folds}: {names} calls a fold {invalid[0]!r}: number them")
+        raise InputError(f"folds={folds}: {names} has a fold named {invalid[0]!r}: name folds by integers")
     if len(numbers) != folds:
         raise InputError(
             f"folds={folds}: {names} has {len(numbers)} folds ({', '.join(map(str, numbers))}): "
-            f"give folds={len(numbers)}, or fold={numbers[0]} for one alone"
+            f"give folds={len(numbers)}, or fold={numbers[0]} to test on one fold"
         )
     return numbers

@@ -1,4 +1,4 @@
-"""Runs a comparison: its trials in turn, a search over settings (Optuna), comparison.json and the report."""
+"""Execution of a comparison: its trials, a search over settings (Optuna), comparison.json and the report."""
 
 import itertools
 import math
@@ -31,18 +31,18 @@ def compare(
     *,
     fit: FitFn = fit,
 ) -> tuple[list[Result], Path]:
-    """Run every trial of a comparison in a folder of its own.
+    """Run every trial of a comparison, each in its own folder.
 
-    comparison.json is written after each run, and report.html at the end. A run that fails in training becomes a row,
-    and the other trials still run. Bad input, a full disk and Ctrl-C end the comparison. A failing analysis or report
-    is a warning. If bad input prevents the first run, no folder is left.
+    comparison.json is written after each run, and report.html at the end. If a run fails in training, the failure is
+    recorded, and the other trials still run. Bad input, a full disk and Ctrl-C end the comparison. If an analysis or
+    the report fails, a warning is printed. If bad input prevents the first run, the comparison's folder is removed.
 
     Args:
         comparison: The comparison.
-        settings: The settings that repeat it, which comparison.json records.
-        context: The context of its runs, without a trial.
-        resume: The folder of the same comparison if it ended early. Finished trials are not run again, and the run
-            that was stopped resumes from its last checkpoint.
+        settings: The settings with which the comparison can be repeated. They are written into comparison.json.
+        context: The context of the runs. It does not contain a trial yet.
+        resume: The folder of the comparison if an earlier execution was stopped. Finished trials are not run again. The
+            stopped run resumes from its last checkpoint.
         fit: The function that trains an experiment.
 
     Returns:
@@ -50,7 +50,7 @@ def compare(
 
     Raises:
         Interrupted: After Ctrl-C, with the comparison's folder.
-        InputError, OSError: The user has to change the input, or make room on the disk.
+        InputError, OSError: The user must change the input, or free space on the disk.
     """
     runner = TrialRunner(comparison, context, resume, fit)
     runner.check()
@@ -104,12 +104,12 @@ def compare(
 
 
 def is_finished(row: Mapping[str, Any]) -> bool:
-    """Return True if a row's run has finished."""
+    """Return True if the run of a row has finished."""
     return row["result"]["status"] == "finished"
 
 
 def log_comparison(folder: Path, content: Mapping[str, Any], context: RunContext) -> None:
-    """Log a comparison's report to Weights & Biases, as an evaluation in the group of its runs."""
+    """Log a comparison's report to Weights & Biases. It belongs to the same W&B group as the comparison's runs."""
     if context.wandb == "off":
         return
     terms = {name: content[name] for name in COMPARISON_TERMS}
@@ -140,12 +140,13 @@ def log_comparison(folder: Path, content: Mapping[str, Any], context: RunContext
 def plan_search(comparison: Comparison, result: Callable[[Trial], Result | None]) -> Iterator[Trial]:
     """Yield the trials of a search: up to `comparison.search` combinations per experiment, each with every seed.
 
-    A tree-structured Parzen estimator (Bergstra et al. 2011) chooses the next combination by the mean validation score.
-    Its seed is 0, so the same scores lead to the same search, and an interrupted search resumes on the same path.
+    A tree-structured Parzen estimator (Bergstra et al. 2011) chooses the next combination from the mean validation
+    scores so far. The seed of the estimator is 0, so the same scores lead to the same search. An interrupted search
+    therefore resumes with the same combinations.
 
     Args:
         comparison: A comparison with a search.
-        result: Returns the result of a trial that has been run, or None.
+        result: A function that returns the result of a trial, or None if the trial has not been run.
     """
     try:
         import optuna
@@ -162,7 +163,7 @@ def plan_search(comparison: Comparison, result: Callable[[Trial], Result | None]
         generator = random.Random(0)
         for _ in range(min(comparison.search or 0, len(untried))):
             proposal = study.ask(dict(choices))
-            if tuple(proposal.params.values()) not in untried:  # The sampler may propose a combination again.
+            if tuple(proposal.params.values()) not in untried:  # The sampler may repeat a combination.
                 study.tell(proposal, state=optuna.trial.TrialState.PRUNED)
                 study.enqueue_trial(dict(zip(values, generator.choice(untried), strict=True)))
                 proposal = study.ask(dict(choices))
@@ -172,7 +173,7 @@ def plan_search(comparison: Comparison, result: Callable[[Trial], Result | None]
             yield from trials
             finished = [each for each in map(result, trials) if each and each.status == "finished"]
             scores = [validation_score(each) for each in finished]
-            # A combination that diverges with one seed is not chosen, however good its other scores are.
+            # A combination that fails with one seed is not chosen, even if its other scores are good.
             if len(scores) == len(trials) and not math.isnan(sum(scores)):
                 study.tell(proposal, sum(scores) / len(scores))
             else:
@@ -180,9 +181,9 @@ def plan_search(comparison: Comparison, result: Callable[[Trial], Result | None]
 
 
 def validation_score(result: Result) -> float:
-    """Return the score that selected a run's weights: the mean over tasks of each one's first validation metric.
+    """Return the score that selected a run's weights: the mean of the tasks' first validation metrics.
 
-    A metric is taken in percent of its best possible value.
+    Each metric is converted to percent of its best possible value.
     """
     firsts = {task: next(name for name in result.metrics if name.startswith(f"val/{task}/")) for task in result.tasks}
     return mean_score_percent((result.metrics[name], result.data[task]["max_score"]) for task, name in firsts.items())

@@ -1,4 +1,4 @@
-"""The trials of a comparison: each is built, run and recorded; a finished one is not run again."""
+"""The trials of a comparison: building, running and recording. A finished trial is not run again."""
 
 import json
 import time
@@ -39,7 +39,7 @@ from unifier_tokenizers import InputError
 
 
 class FitFn(Protocol):
-    """A function that trains one experiment, as `unifier.training.fit.fit` does."""
+    """A function that trains one experiment, such as `unifier.training.fit.fit`."""
 
     def __call__(
         self,
@@ -51,21 +51,21 @@ class FitFn(Protocol):
         encoded_tasks: MutableMapping[str, EncodedTask] | None = None,
         on_start: Callable[[Result], object] = ...,
     ) -> Result:
-        """Train the experiment and return its result; `fit` documents the arguments."""
+        """Train the experiment and return its result. The arguments are those of `unifier.training.fit.fit`."""
         ...
 
 
 @final
 @dataclass
 class EarlierTrials:
-    """The trials that a comparison's folder holds from an earlier execution, by trial key."""
+    """Trials from an earlier execution of a comparison. The key of each mapping is a trial key."""
 
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, list[dict[str, Any]]])
     results: dict[str, Result] = field(default_factory=dict[str, Result])
     unfinished: dict[str, Path] = field(default_factory=dict[str, Path])
     """The folders of runs that may resume from a checkpoint."""
     problems: list[str] = field(default_factory=list[str])
-    """A line for each trial that has to run again."""
+    """A line of text for each trial that must run again."""
 
     def finished(self, key: str) -> Result | None:
         """Return the result of a trial that has finished, or None."""
@@ -73,25 +73,25 @@ class EarlierTrials:
         return result if result is not None and result.status == "finished" else None
 
     def finished_rows(self) -> list[dict[str, Any]]:
-        """Return the rows of the trials that need not run again."""
+        """Return the rows of all finished trials."""
         return [row for key, rows in self.rows.items() if self.finished(key) for row in rows]
 
 
 def read_earlier_trials(folder: Path, comparison: Comparison) -> EarlierTrials:
-    """Read the trials in the folder of a comparison that resumes.
+    """Read the earlier trials from the folder of a comparison that resumes.
 
-    A trial whose result is missing or broken becomes a problem, and runs again.
+    If the result of a trial is missing or broken, a problem is recorded, and the trial will run again.
 
     Raises:
-        InputError: The folder belongs to another comparison, or this one was started with other terms.
+        InputError: The folder belongs to another comparison, or the comparison was started with other terms.
     """
     content = read_json(folder / "comparison.json", name=str, rows=list)
     if content["name"] != comparison.name:
-        raise InputError(f'{folder} is a comparison "{content["name"]}", and cannot resume as "{comparison.name}"')
+        raise InputError(f'{folder} is the comparison "{content["name"]}", and cannot resume as "{comparison.name}"')
     for name, value in comparison_terms(comparison).items():
         if (started := content.get(name, value)) != value:
             raise InputError(
-                f"{folder} was started with {name}={started}, and cannot resume with {name}={value}: start a new one"
+                f"{folder} was started with {name}={started}, so it cannot resume with {name}={value}: start a new one"
             )
     earlier = EarlierTrials()
     for row in content["rows"]:
@@ -106,7 +106,7 @@ def read_earlier_trials(folder: Path, comparison: Comparison) -> EarlierTrials:
         try:
             earlier.results[key] = Result.read(path)
         except InputError as error:
-            if status != "running":  # A run that was killed has not written its result yet.
+            if status != "running":  # A run that was killed has written no result.
                 earlier.problems.append(f"{error}; run again")
                 continue
         if status in ("running", "interrupted"):
@@ -116,7 +116,7 @@ def read_earlier_trials(folder: Path, comparison: Comparison) -> EarlierTrials:
 
 @final
 class TrialRunner:
-    """Runs a comparison's trials, and keeps their results, rows and encoded data for later trials."""
+    """Runner of a comparison's trials. It stores their results, rows and encoded data for later trials."""
 
     def __init__(
         self, comparison: Comparison, context: RunContext, resume: Path | None = None, fit: FitFn = fit
@@ -125,8 +125,8 @@ class TrialRunner:
 
         Args:
             comparison: The comparison whose trials are run.
-            context: The context of each run, without its trial.
-            resume: The folder of the same comparison if it ended early. Its finished trials are not run again.
+            context: The context of the runs. It does not contain a trial yet.
+            resume: The folder of the comparison if an earlier execution was stopped. Finished trials are not run again.
             fit: The function that trains an experiment.
         """
         self.comparison, self.context, self.fit = comparison, context, fit
@@ -135,7 +135,7 @@ class TrialRunner:
         self.problems = self._earlier.problems
         self._results: dict[str, Result] = {}
         self._rows: dict[str, list[dict[str, Any]]] = {}
-        """Rows of finished, failed and running trials, by trial key."""
+        """A mapping from trial key to the rows of a finished, failed or running trial."""
         self._num_reused = 0
         self._num_planned = count_trials(comparison)
         self._encoded: dict[tuple[tuple[str, str], ...], dict[str, EncodedTask]] = {}
@@ -154,7 +154,7 @@ class TrialRunner:
         return [row for key in self._results for row in self._rows[key]]
 
     def all_rows(self) -> list[dict[str, Any]]:
-        """Return all rows so far, and the earlier rows of trials that a resumed comparison has not reached yet."""
+        """Return all rows so far. A trial that has not run again yet has its rows from the earlier execution."""
         return [row for rows in (self._earlier.rows | self._rows).values() for row in rows]
 
     def result(self, trial: Trial) -> Result | None:
@@ -162,7 +162,7 @@ class TrialRunner:
         return self._results.get(trial.key)
 
     def check(self) -> None:
-        """Build the first trials of several experiments, before any is trained.
+        """Build the first trial of each experiment, to find errors before the training of several experiments.
 
         Raises:
             InputError: Two experiments have different budgets, or cannot be trained together.
@@ -173,16 +173,17 @@ class TrialRunner:
                 self.build(trial)
 
     def run(self, trial: Trial, folder: Path, on_start: Callable[[], object] = lambda: None) -> None:
-        """Run a trial, unless it has been run. A run that fails in training becomes a row.
+        """Run a trial if it has not been run. If the run fails in training, the failure is recorded in its rows.
 
         Args:
             trial: The trial.
             folder: The comparison's folder.
-            on_start: Called as soon as the rows name the run's folder. Writing them then lets a killed run resume.
+            on_start: A function that is called when the rows contain the run's folder. It writes the rows, so a killed
+                run can resume.
 
         Raises:
-            InputError: Before training, if the data differ from those of the comparison's earlier trials.
-            Interrupted, OSError: As raised by `fit`.
+            InputError: The data differ from the data of earlier trials. This error is raised before training.
+            Interrupted, OSError: `fit` raised this exception.
         """
         if trial.key in self._results:
             return
@@ -192,7 +193,7 @@ class TrialRunner:
             return
         start = trial.start_trial()
         if start is not None and self._results[start.key].status != "finished":
-            self.problems.append(f"{describe_trial(trial)}: left out, because the run it starts from did not finish")
+            self.problems.append(f"{describe_trial(trial)}: left out, because its initial trunk was not fully trained")
             return
         number = len(self._results) + 1
         print_status(f"run {number} of {self._num_planned}: {describe_trial(trial)}{self._remaining_time()}")
@@ -200,7 +201,7 @@ class TrialRunner:
         def record_start(result: Result) -> None:
             rows = trial_rows(trial, result)
             if changed := find_changed_data([*self._earlier.finished_rows(), *rows]):
-                raise InputError(f"{changed[0]}: this comparison cannot go on, start a new one")
+                raise InputError(f"{changed[0]}: this comparison cannot continue, so start a new one")
             self._rows[trial.key] = rows
             on_start()
 
@@ -223,7 +224,7 @@ class TrialRunner:
             )
         except RunFailed as failure:
             result = failure.result
-        except InputError:  # The user has to change the data, so no earlier state of this run is of use.
+        except InputError:  # The user must change the data, so this run cannot resume later.
             self._rows.pop(trial.key, None)
             raise
         except Interrupted as interruption:
@@ -235,7 +236,7 @@ class TrialRunner:
         """Build the experiment that a trial trains.
 
         Raises:
-            InputError: Its parts do not fit each other.
+            InputError: The parts of the experiment do not fit together.
         """
         if trial.mode == "showcase":
             (make,) = trial.experiments
@@ -262,13 +263,15 @@ class TrialRunner:
         return replace(experiment, training=replace(experiment.training, trainable=trial.trainable))
 
     def _build_part(self, make: ExperimentFn, trial: Trial) -> Experiment:
-        """Build one experiment under the comparison's budget, named as in the comparison's rows."""
+        """Build one experiment with the comparison's budget. Its name is the name in the comparison's rows."""
         settings = experiment_settings(self.comparison, make, trial.varied)
         experiment = replace(build_described(make, settings, Experiment), name=make.__name__)
         if "transfer" in self.comparison.modes and experiment.trunk.pretrained:
-            raise InputError(f"transfer: the trunk of {make.__name__} is pretrained, so its control is not random")
+            raise InputError(
+                f"transfer: the trunk of {make.__name__} is pretrained, but the controls need random trunks"
+            )
         if self.comparison.search is not None and experiment.training.refit:
-            raise InputError(f"search={self.comparison.search}: with refit=true no validation is left to choose by")
+            raise InputError(f"search={self.comparison.search}: a search needs validation scores: give refit=false")
         if SHARE in trial.varied:
             tasks = {
                 name: replace(task, source=Subset(task.source, trial.varied[SHARE], trial.seed))
@@ -278,13 +281,13 @@ class TrialRunner:
         unit, budget = self.comparison.budget_unit, self.comparison.budget
         if budget is None:
             budget = budget_per_task(experiment, unit)
-            # Folds may differ in size, so each fold keeps a budget of its own, as does each value of a varied budget.
+            # Folds may differ in size, so each fold has its own budget. A varied budget differs too.
             group = trial.varied.get(unit), trial.varied.get("fold")
             first, expected = self._budgets.setdefault(group, (make.__name__, budget))
             if budget != expected:
                 raise InputError(
                     f"{first} stops at {expected:,.0f} {unit} a task and {make.__name__} at {budget:,.0f}: "
-                    f"give the comparison one budget for all"
+                    f"give all experiments the same budget"
                 )
         return with_budget(experiment, unit, budget)
 
@@ -292,7 +295,7 @@ class TrialRunner:
         self._results[trial.key], self._rows[trial.key] = result, trial_rows(trial, result)
 
     def _remaining_time(self) -> str:
-        """Estimate the minutes left from the runs of this execution; return an empty text if it is unknown or short."""
+        """Return the estimated remaining time as a text. It is empty if the time is unknown or under one minute."""
         num_run = len(self._results) - self._num_reused
         if not num_run:
             return ""
@@ -301,7 +304,7 @@ class TrialRunner:
         return f"; about {minutes:.0f} min left" if minutes >= 1 else ""
 
     def _resume_folder(self, trial: Trial) -> Path | None:
-        """Return the folder that a trial resumes in, or None if it starts again."""
+        """Return the folder of the stopped run that a trial resumes, or None if the trial starts from the beginning."""
         folder = self._earlier.unfinished.get(trial.key)
         if folder is None or not (folder / "checkpoints" / "last.ckpt").exists():
             return None
@@ -313,9 +316,9 @@ class TrialRunner:
         return folder
 
     def _encoded_tasks(self, trial: Trial) -> MutableMapping[str, EncodedTask]:
-        """Return the encoded tasks of a trial, with those that an earlier trial left under the same settings.
+        """Return the encoded tasks that an earlier trial with the same settings has left.
 
-        Tasks of settings that are no longer varied are dropped, because encoded data may be large.
+        Old tasks with other settings are dropped, because encoded data may be large.
         """
         seed = {"seed": trial.seed} if SHARE in trial.varied else {}
         keys = tuple(

@@ -1,4 +1,4 @@
-"""Similarity of a comparison's trunks on the same examples, for each pair and layer."""
+"""Similarity of a comparison's trunks on the same examples, for pairs of trunks and for each layer."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,21 +21,21 @@ NUM_NEIGHBORS = 10
 ANALYSES = {"cka": similarity_matrix, "neighbors": partial(nearest_neighbors, k=NUM_NEIGHBORS)}
 
 TrainedTrunk = tuple[dict[str, Any], dict[str, Tensor]]
-"""The part of a row that tells how a trunk was trained, and the trunk's representations (E, D) by layer."""
+"""The entries of a row that describe how a trunk was trained, and a mapping from layer to representations (E, D)."""
 
 
 def compare_representations(base: Path, rows: Sequence[TrialRow]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Measure the similarity of trunks that read the same task with the same seed and the same varied settings.
+    """Measure the similarity of trunks that have the same task, seed and varied settings.
 
-    In each such group the first row's trunk, which is the task's solo trunk if there is one, is compared with each
-    other trunk at each layer that both have.
+    In each group of such trunks, the first trunk is compared with every other trunk, at each layer that both trunks
+    have. The first trunk is the solo trunk of the task if this trunk exists.
 
     Args:
-        base: The comparison's folder, to which the rows' folders are relative.
+        base: The comparison's folder. The paths in the rows are relative to this folder.
         rows: Rows of comparison.json.
 
     Returns:
-        The content of "representation" in comparison.json, and a line for each row that is left out.
+        The content of "representation" in comparison.json, and a line of text for each row that cannot be used.
     """
     problems: list[str] = []
     groups: dict[str, list[TrainedTrunk]] = defaultdict(list)
@@ -53,7 +53,7 @@ def compare_representations(base: Path, rows: Sequence[TrialRow]) -> tuple[list[
 
 
 def compare_group(group: Sequence[TrainedTrunk]) -> Iterator[dict[str, Any]]:
-    """Yield the similarity of the first trunk to each other trunk, with its chance level, for each common layer."""
+    """Yield the similarity of the first trunk to every other trunk, and its chance level, for each common layer."""
     reference, reference_layers = group[0]
     for layer, representation in reference_layers.items():
         others = [(description, layers[layer]) for description, layers in group[1:] if layer in layers]
@@ -71,10 +71,10 @@ def compare_group(group: Sequence[TrainedTrunk]) -> Iterator[dict[str, Any]]:
 
 
 def read_layers(base: Path, row: TrialRow, like: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
-    """Read the representations (E, D) of a row's task by layer.
+    """Return a mapping from layer to the representations (E, D) of a row's task.
 
     Raises:
-        InputError: The run left none, too few, or not as many examples as `like`.
+        InputError: The file is missing or broken, has too few examples, or has another number of examples than `like`.
     """
     path, prefix = base / row["folder"] / "representations.npz", f"{row['task']}/"
     try:
@@ -87,8 +87,8 @@ def read_layers(base: Path, row: TrialRow, like: Mapping[str, Tensor] | None) ->
     examples = min((len(layer) for layer in layers.values()), default=0)
     if examples <= NUM_NEIGHBORS:
         raise InputError(
-            f"{path}: {examples} examples of {row['task']}; more than {NUM_NEIGHBORS} are needed to compare"
+            f"{path}: {examples} examples of {row['task']}, but the comparison needs more than {NUM_NEIGHBORS}"
         )
     if like and (expected := len(next(iter(like.values())))) != examples:
-        raise InputError(f"{path}: {examples} examples of {row['task']}, but {expected} in another run")
+        raise InputError(f"{path}: {examples} examples of {row['task']}, but another run has {expected}")
     return {name: torch.from_numpy(layer) for name, layer in layers.items()}

@@ -1,4 +1,4 @@
-"""An experiment's settings as a Weights & Biases sweep, for agents on any number of machines."""
+"""Weights & Biases sweeps over the settings of an experiment. Agents on any number of machines can run a sweep."""
 
 import sys
 from collections.abc import Mapping
@@ -23,26 +23,28 @@ def sweep_configuration(
 
     Args:
         reference: FILE[:name] of the experiment.
-        given: Comma-separated values by setting; `seed` is one of the names.
+        given: For each setting, the values to try, separated by commas. `seed` counts as a setting.
         metric: The validation metric to maximize, such as val/score.
-        method: One of `Method`.
-        runs: The maximum number of runs. Only a grid may leave it out.
+        method: The search method: "grid", "random" or "bayes".
+        runs: The maximum number of runs. It may be None only for a grid.
 
     Raises:
         InputError: `unifier run` would refuse a value, or the options do not fit together.
     """
     function = load_experiment(reference)
     if get_type_hints(function)["return"] is Comparison:
-        raise InputError(f"{reference} is a comparison, and a run of a sweep is one experiment: name that one")
+        raise InputError(f"{reference} is a comparison, but a sweep varies one experiment: give an experiment")
     if check_choice("method", method, get_args(Method)) != "grid" and runs is None:
-        raise InputError(f"method {method} never ends by itself: give --runs N")
+        raise InputError(f"method {method} has no last run: give the number of runs as --runs N")
     if runs is not None and runs < 1:
         raise InputError(f"--runs {runs}: at least 1 is needed")
     if not metric.startswith("val/"):
-        raise InputError(f"--metric {metric}: one of validation is expected, such as val/score; tests are not tuned on")
+        raise InputError(
+            f"--metric {metric}: give a validation metric, such as val/score; test scores are not for tuning"
+        )
     texts = {name: text.split(",") for name, text in given.items()}
     if not texts:
-        raise InputError("a sweep varies something: give it settings with their values, such as dim=64,128 seed=0,1")
+        raise InputError("a sweep needs settings that vary: give each setting its values, as in dim=64,128 seed=0,1")
     first = {name: values[0] for name, values in texts.items() if name != "seed"}
     check_settings(function, first)
 
@@ -53,7 +55,7 @@ def sweep_configuration(
 
     parameters = {name: [parse(name, text) for text in values] for name, values in texts.items()}
     if True in parameters.get("refit", ()):
-        raise InputError("refit=true: no validation is left for a sweep to choose by; refit the settings that it chose")
+        raise InputError("refit=true: a sweep needs validation scores; give refit=false, and refit after the sweep")
     return {
         "name": function.__name__,
         "project": Path(split_reference(reference)[0]).stem,
@@ -72,11 +74,11 @@ def start_sweep(configuration: Mapping[str, Any]) -> str:
         InputError: No API key is set, or W&B cannot be reached.
     """
     if (mode := wandb_mode(None)) != "online":
-        raise InputError(f"a sweep needs W&B online, and its mode is {mode}: log in, or print the sweep with --dry")
+        raise InputError(f"a sweep needs W&B online, but its mode is {mode}: log in, or print the sweep with --dry")
     import wandb
 
     try:
         with redirect_stdout(sys.stderr):
             return wandb.sweep(dict(configuration))
-    except Exception as error:  # W&B raises errors of its own and those of its network library.
+    except Exception as error:  # W&B raises its own errors, and errors of its network library.
         raise InputError(f"W&B did not create the sweep: {one_line(error)}") from error
