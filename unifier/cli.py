@@ -22,9 +22,9 @@ PLUGIN_KINDS = ("tokenizers", "heads", "sources")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status: 0 done, 2 wrong use or bad input, 1 otherwise."""
+    """Run the command line. Return the exit status: 0 for success, 2 for wrong use or bad input, 1 otherwise."""
     parser = make_parser()
-    # argparse accepts no positional arguments after an option, so settings there are left over.
+    # argparse accepts no positional arguments after an option, so settings after an option are in `rest`.
     options, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(options, "settings") or any(text.startswith("-") for text in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -35,8 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # A terminal with few letters must not end a run.
-    # Each command imports what it needs, so that help and list start fast.
+            stream.reconfigure(errors="backslashreplace")  # A terminal without Unicode must not end a run.
+    # Each command imports only the modules that it needs, so the commands help and list start fast.
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _print_warning
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report_error(error: BaseException) -> int:
-    """Print an error and the folder that the run left; return the exit status. Errors of our own code are raised."""
+    """Print an error and the folder of the run, and return the exit status. Raise an unexpected error again."""
     from unifier.files import is_recoverable
     from unifier_tokenizers.errors import InputError
 
@@ -71,7 +71,11 @@ def _report_error(error: BaseException) -> int:
 
     if isinstance(error, Interrupted):
         resumable = any((error.folder / name).exists() for name in ("comparison.json", "checkpoints/last.ckpt"))
-        hint = f"; to continue, run it again with --resume {error}" if resumable else " before its first checkpoint"
+        hint = (
+            f"; to continue, run the command again with --resume {error}"
+            if resumable
+            else " before its first checkpoint"
+        )
         print_status(f"interrupted{hint}", sys.stderr)
         _print_line(error.folder)
         return 1
@@ -87,7 +91,7 @@ def _report_error(error: BaseException) -> int:
 
 @contextmanager
 def _interrupt_on_sigterm() -> Generator[None]:
-    """Treat SIGTERM, by which schedulers and containers stop a program, as Ctrl-C."""
+    """Handle SIGTERM like Ctrl-C, because schedulers and containers stop programs with SIGTERM."""
     if threading.current_thread() is not threading.main_thread():  # Only the main thread may handle signals.
         yield
         return
@@ -99,17 +103,17 @@ def _interrupt_on_sigterm() -> Generator[None]:
 
 
 def _print_line(line: object = "") -> bool:
-    """Print a line; return False if nothing reads standard output, as after `head`."""
+    """Print a line. Return False if the reader of standard output has ended, for example `head`."""
     try:
         print(line, flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would report the pipe at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Otherwise Python would print an error.
         return False
     return True
 
 
 def _print_folder(error: BaseException) -> None:
-    """Print the folder in an error's last note, which is that of the outermost run or comparison."""
+    """Print the folder in an error's last note. It is the folder of the outermost run or comparison."""
     for folder in getattr(error, "__notes__", [])[-1:]:
         _print_line(folder)
 
@@ -120,7 +124,7 @@ def _print_warning(message: Warning | str, *_: Any) -> None:
 
 @final
 class Parser(argparse.ArgumentParser):
-    """Argument parser whose errors are one line, without the usage."""
+    """Argument parser that prints an error in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         """Print the message and exit with status 2."""
@@ -129,7 +133,7 @@ class Parser(argparse.ArgumentParser):
 
 @final
 class HelpAction(argparse.Action):
-    """Option that prints the command's help, and after a FILE lets the command add the file's settings."""
+    """Option that prints the command's help. If a FILE is given, the command adds the settings of the file."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> None:
         """Print the help and exit, or store its text as `options.help` if a FILE is given."""
@@ -154,14 +158,18 @@ def make_parser() -> argparse.ArgumentParser:
     listing.set_defaults(act=act_list)
 
     show = commands.add_parser(
-        "show", add_help=False, help="print tensor shapes, parameters, settings and an estimated time; trains nothing"
+        "show", add_help=False, help="print tensor shapes, parameters, settings and an estimated time, without training"
     )
     run = commands.add_parser(
-        "run", add_help=False, help="run an experiment or a comparison; prints its folder as the last line"
+        "run", add_help=False, help="run an experiment or a comparison, and print its folder as the last line"
     )
     for command in (show, run):
         command.add_argument(
-            "-h", "--help", nargs=0, action=HelpAction, help="print this help, and after FILE the settings of FILE"
+            "-h",
+            "--help",
+            nargs=0,
+            action=HelpAction,
+            help="print this help; after FILE, also print the settings of FILE",
         )
         _add_experiment(command)
         # Without a default, argparse would list the settings among the required arguments.
@@ -174,29 +182,33 @@ def make_parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--data", metavar="DIR", help="the folder of data sets (default: $UNIFIER_DATA)")
     show.set_defaults(act=act_show)
-    run.add_argument("--out", metavar="DIR", help="folder for the run's folder (default: runs)")
+    run.add_argument("--out", metavar="DIR", help="the folder in which the run's folder is created (default: runs)")
     run.add_argument(
         "--track",
         choices=("online", "offline", "off"),
-        help="Weights & Biases (default: $WANDB_MODE, else online if an API key is found, else offline)",
+        help="mode of Weights & Biases (default: $WANDB_MODE, else online if an API key is found, else offline)",
     )
-    run.add_argument("--tensorboard", action="store_true", help="write TensorBoard event files too")
+    run.add_argument("--tensorboard", action="store_true", help="also write TensorBoard event files")
     run.add_argument("--resume", metavar="RUN", help="resume the interrupted run or comparison in this folder")
     run.set_defaults(act=act_run)
 
-    sweep = commands.add_parser("sweep", help="create a W&B sweep over settings, and print its agents' command")
+    sweep = commands.add_parser("sweep", help="create a W&B sweep over settings, and print the command of its agents")
     _add_experiment(sweep)
     sweep.add_argument(
-        "settings", nargs="*", default=[], metavar="key=v1,v2,...", help="values of settings, and seed=0,1,..."
+        "settings", nargs="*", default=[], metavar="key=v1,v2,...", help="the values of each setting, and seed=0,1,..."
     )
-    sweep.add_argument("--metric", default="val/score", help="to be maximized (default: val/score, mean over tasks)")
+    sweep.add_argument(
+        "--metric", default="val/score", help="the metric to maximize (default: val/score, the mean over tasks)"
+    )
     sweep.add_argument("--method", default="grid", help="grid, random or bayes (default: grid)")
-    sweep.add_argument("--runs", type=int, metavar="N", help="maximum number of runs (required unless grid)")
-    sweep.add_argument("--dry", action="store_true", help="print the configuration, create nothing")
+    sweep.add_argument("--runs", type=int, metavar="N", help="the maximum number of runs (optional only for grid)")
+    sweep.add_argument("--dry", action="store_true", help="print the configuration, but do not create the sweep")
     sweep.set_defaults(act=act_sweep)
 
     report = commands.add_parser("report", help="rewrite report.html of a run, a comparison or a folder of runs")
-    report.add_argument("folder", metavar="DIR", type=Path, help="a run's or comparison's folder, or one above several")
+    report.add_argument(
+        "folder", metavar="DIR", type=Path, help="the folder of a run or a comparison, or a folder of runs"
+    )
     report.set_defaults(act=act_report)
 
     _add_translate(commands.add_parser("translate", help="translate lines of text with a trained run"))
@@ -212,7 +224,9 @@ def _version() -> str:
 
 def _add_experiment(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "experiment", metavar="FILE[:name]", help="a Python file or an installed recipe, and which of its experiments"
+        "experiment",
+        metavar="FILE[:name]",
+        help="a Python file or an installed recipe, and the name of one of its experiments",
     )
 
 
@@ -222,22 +236,31 @@ def _add_translate(translate: argparse.ArgumentParser) -> None:
         "file", metavar="FILE", nargs="?", help="a text file, plain or gzipped (default: standard input)"
     )
     translate.add_argument(
-        "--n-best", type=int, metavar="N", help="N rows a line, tab-separated: line number, score, text"
+        "--n-best", type=int, metavar="N", help="print N rows per line: line number, score and text, separated by tabs"
     )
-    translate.add_argument("--beam", type=int, metavar="W", help="beam width; 1 is greedy (default: the run's)")
     translate.add_argument(
-        "--length-penalty", type=float, metavar="A", help="divide scores by length ** A (default: the run's)"
+        "--beam", type=int, metavar="W", help="the beam width; 1 means greedy (default: the run's value)"
+    )
+    translate.add_argument(
+        "--length-penalty", type=float, metavar="A", help="divide scores by length ** A (default: the run's value)"
     )
     translate.add_argument("--sample", action="store_true", help="sample texts instead of searching for the best")
     translate.add_argument("--temperature", type=float, metavar="T", help="with --sample: the softmax temperature")
-    translate.add_argument("--top-k", type=int, metavar="K", help="with --sample: only the K most probable tokens")
-    translate.add_argument("--top-p", type=float, metavar="P", help="with --sample: nucleus of probability P")
+    translate.add_argument(
+        "--top-k", type=int, metavar="K", help="with --sample: draw only from the K most probable tokens"
+    )
+    translate.add_argument(
+        "--top-p",
+        type=float,
+        metavar="P",
+        help="with --sample: draw only from the most probable tokens, up to a total probability of P",
+    )
     translate.add_argument("--seed", type=int, help="with --sample: the random seed (default: 0)")
     translate.add_argument(
         "--long",
         choices=("translate", "refuse"),
         default="translate",
-        help="lines longer than any in training: warn and translate, or stop (default: translate)",
+        help="a line longer than all training texts: warn and translate it, or stop (default: translate)",
     )
     translate.add_argument("--attention", metavar="OUT.html", help="write the attention weights to an HTML page")
     translate.add_argument(
@@ -261,8 +284,8 @@ def act_list(options: argparse.Namespace) -> None:
 
         if not Path(options.what).exists() and options.what not in recipes:
             raise InputError(
-                f"{options.what}: no such file or installed recipe; list a file with experiments, "
-                f"{', '.join(recipes)}, or {', '.join(PLUGIN_KINDS)}"
+                f"{options.what}: no such file or installed recipe; give a file with experiments, or one of "
+                f"{', '.join(recipes)}, {', '.join(PLUGIN_KINDS)}"
             )
         for name, function in list_experiments(options.what).items():
             print(f"{options.what}:{name:20} {_first_line(function.__doc__)}")
@@ -289,7 +312,7 @@ def _describe_file(path: Path) -> str:
 
 
 def act_show(options: argparse.Namespace) -> None:
-    """Print shapes, parameters, the estimated time and the settings; or the help with the settings."""
+    """Print shapes, parameters, the estimated time and the settings. With --help, print the help and the settings."""
     from unifier.config import load_experiment
     from unifier.console import print_settings
     from unifier.data.source import use_data_folder
@@ -309,7 +332,7 @@ def act_show(options: argparse.Namespace) -> None:
 
 
 def act_run(options: argparse.Namespace) -> int:
-    """Run, then print the scores and the folder; return 1 if a run of a comparison failed."""
+    """Run an experiment or a comparison, and print its scores and its folder. Return 1 if a run failed."""
     from unifier.config import load_experiment
     from unifier.data.source import use_data_folder
     from unifier.launch import run_in_folder
@@ -344,7 +367,7 @@ def act_run(options: argparse.Namespace) -> int:
 
 
 def act_sweep(options: argparse.Namespace) -> None:
-    """Create a sweep and print its id and its agents' command; or print the configuration."""
+    """Create a sweep, and print its id and the command of its agents. With --dry, print only the configuration."""
     from unifier.trials.wandb_sweep import start_sweep, sweep_configuration
 
     configuration = sweep_configuration(
@@ -358,9 +381,7 @@ def act_sweep(options: argparse.Namespace) -> None:
         print(json.dumps(configuration, indent=2))
         return
     sweep_id = start_sweep(configuration)
-    print(
-        f"created sweep {sweep_id}; run this on each machine that has {options.experiment} (data: set $UNIFIER_DATA):"
-    )
+    print(f"created sweep {sweep_id}; on each machine with {options.experiment}, set $UNIFIER_DATA and run this:")
     print(f"wandb agent --project {configuration['project']} {sweep_id}")
 
 
@@ -399,14 +420,14 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
         if not equals or not all(part.isidentifier() for part in name.split(".")) or name in settings:
             from unifier_tokenizers import InputError
 
-            twice = "; it is given twice" if name in settings else ""
-            raise InputError(f"'{text}' is no setting{twice}: write key=value, such as dim=128")
+            twice = " because it is given twice" if name in settings else ""
+            raise InputError(f"'{text}' is not valid{twice}: write each setting once as key=value, such as dim=128")
         settings[name] = value
     return settings
 
 
 def run_this_file(file: str) -> NoReturn:
-    """Run an experiment's file as `unifier run FILE` does, with the arguments of the program."""
+    """Run an experiment's file like the command `unifier run FILE`, with the arguments of the program."""
     sys.exit(main(["run", file, *sys.argv[1:]]))
 
 

@@ -14,26 +14,26 @@ from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
 
 Mode = Literal["solo", "joint", "transfer"]
-"""Each experiment on its own trunk; all on one trunk; each on a trunk that another experiment has trained."""
+"""The trunk of an experiment: its own ("solo"), one for all ("joint"), or a trained trunk of another ("transfer")."""
 
 TrialMode = Literal["solo", "joint", "transfer", "showcase"]
-"""A mode, or the only run of `Comparison.showcase`."""
+"""The mode of a trial. "showcase" is the mode of the only run of `Comparison.showcase`."""
 
 MatchUnit = Literal["tokens", "flops", "steps", "seconds", "epochs"]
 
 ExperimentFn = Callable[..., Experiment]
 
 TrialRow = Mapping[str, Any]
-"""A row of comparison.json: one task of one trial."""
+"""A row of comparison.json. It describes one task of one trial."""
 
 TRIAL_KEYS = ("experiment", "seed", "mode", "start", "shuffled", "trainable", "varied")
 """The keys of a row that identify its trial within the comparison."""
 
 SHARE = "share"
-"""The name, in `Comparison.grid`, of the share of the training split that is used."""
+"""The key in `Comparison.grid` for the share of the training split that is used."""
 
 TRIALS_FOLDER = "trials"
-"""The folder, inside a comparison's, that holds the folders of its runs."""
+"""The name of the folder, in a comparison's folder, that holds the folders of the runs."""
 
 
 @final
@@ -43,47 +43,48 @@ class Comparison:
 
     name: str
     experiments: Sequence[ExperimentFn]
-    """Functions whose keyword arguments are their settings. Their names differ, because rows are found by name."""
+    """Functions whose keyword arguments are the settings. Their names must differ, because rows are found by name."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Values shared by all experiments, by setting or by setting group; each experiment is given those that it has."""
+    """A mapping from a setting, or a group of settings, to its value. An experiment uses only settings that it has."""
     seeds: Sequence[int] = (0,)
     modes: Sequence[Mode] = ("solo",)
-    """"joint" trains all experiments on one trunk. It needs trunks of one shape and equal training, except budgets.
+    """"joint" trains all experiments on one trunk. They need trunks of one shape, and equal training except budgets.
 
-    "transfer" trains each experiment on each other one's trained trunk, once for each of `trainable`. It adds two
-    controls: that trunk with the entries of each tensor permuted, and a random trunk. With everything trainable, the
-    random trunk is that of the solo run.
+    "transfer" trains each experiment on the trained trunk of every other experiment, once for each value of
+    `trainable`. Two controls are added: the same trunk with the entries of each tensor permuted, and a random trunk. If
+    the whole trunk trains, the solo run is the control with a random trunk.
     """
     sampling_temperature: float = math.inf
-    """How joint tasks share their budget, as in `Training.sampling_temperature`. Infinity gives solo's equal shares."""
+    """The sampling temperature of joint training (see `Training`). Infinity means that all tasks get equal shares."""
     loss_weighting: LossWeighting = "fixed"
-    """How the losses of joint tasks are weighted, as in `Training.loss_weighting`."""
+    """The weighting of the losses in joint training (see `Training.loss_weighting`)."""
     trainable: Sequence[Trainable] = ("none", "norms", "all")
-    """The parts of a transferred trunk that train; each is a condition."""
+    """The parts of a transferred trunk that are trained. Each value is one condition of the comparison."""
     transfers: Sequence[tuple[ExperimentFn, ExperimentFn]] | None = None
-    """The pairs of the mode "transfer": whose trunk is taken, and which experiment is trained on it. None is all."""
+    """The pairs of the mode "transfer": (experiment that trains the trunk, experiment that reuses it); None is all."""
     showcase: ExperimentFn | None = None
-    """An experiment that is trained first, with its own settings and budget and the first seed.
+    """An experiment that is trained first, with its own settings, its own budget and the first seed.
 
-    The report opens with its scores and examples. It is part of no comparison.
+    The report begins with the scores and examples of this experiment, but does not compare it with other experiments.
     """
     budget_unit: MatchUnit = "tokens"
-    """The unit of the budget at which each task stops."""
+    """The unit of the budget after which the training of a task stops."""
     budget: float | None = None
-    """The budget of each task; None takes the experiments' own budgets, which must be equal."""
+    """The budget of each task. None means the experiments' own budgets, which must be equal."""
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
-    """Values to try by setting, in all combinations; each experiment varies the settings that it has.
+    """The values to try for each setting, in all combinations. Each experiment varies only the settings that it has.
 
-    "share" trains on nested shares of the training split; vocabularies and normalization still use all of it.
+    The key "share" varies the share of the training split. Smaller shares are parts of larger shares. Vocabularies and
+    normalization still use the whole training split.
     """
     search: int | None = None
-    """The number of combinations of `grid` to try per experiment, chosen by validation scores (Optuna); None is all."""
+    """The number of combinations of `grid` to try per experiment, chosen by Optuna. None means all combinations."""
     question: str = ""
     """The question that the comparison answers, in a sentence for the report."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        # NumPy's numbers become Python's, because JSON would hold them as texts.
+        # NumPy numbers are converted to Python numbers, because JSON would store them as texts.
         object.__setattr__(self, "seeds", [to_python(seed) for seed in self.seeds])
         grid = {name: [to_python(value) for value in values] for name, values in self.grid.items()}
         object.__setattr__(self, "grid", grid)
@@ -99,26 +100,26 @@ class Comparison:
             raise InputError(f'the comparison "{self.name}" holds {odd[0]!r}, which is not a function')
         names = [function.__name__ for function in self.experiments]
         if not names or not self.seeds or not self.modes:
-            raise InputError(f'the comparison "{self.name}" needs an experiment and a seed, and a mode')
+            raise InputError(f'the comparison "{self.name}" needs an experiment, a seed and a mode')
         if len(set(names)) < len(names) or len(set(self.seeds)) < len(self.seeds):
-            raise InputError(f'the comparison "{self.name}" names an experiment or a seed twice: {names}, {self.seeds}')
+            raise InputError(f'the comparison "{self.name}" has an experiment or a seed twice: {names}, {self.seeds}')
 
     def _check_modes(self) -> None:
         names = [function.__name__ for function in self.experiments]
         for mode in self.modes:
             if check_choice("mode", mode, get_args(Mode)) != "solo" and len(names) < 2:
-                raise InputError(f'"{mode}" needs two experiments or more: "{self.name}" has {names[0]} alone')
+                raise InputError(f'"{mode}" needs two or more experiments, but "{self.name}" has {names[0]} alone')
         labels = ["random", *names, *(f"{name}_shuffled" for name in names)]
         if "transfer" in self.modes and (twice := next((each for each in labels if labels.count(each) > 1), None)):
-            raise InputError(f'"{twice}" is also a control of the transfers of "{self.name}": rename that experiment')
+            raise InputError(f'"{twice}" is also the name of a control in "{self.name}": rename the experiment')
         for start, make in self.transfers or ():
             if start is make or not {start, make} <= set(self.experiments):
-                raise InputError(f"transfers: {start.__name__} to {make.__name__} is no pair of the experiments")
+                raise InputError(f"transfers: {start.__name__} to {make.__name__} is not a pair of two experiments")
         for trainable in self.trainable:
             check_choice("trainable", trainable, get_args(Trainable))
         for name, default in (("sampling_temperature", math.inf), ("loss_weighting", "fixed")):
             if "joint" not in self.modes and (value := getattr(self, name)) != default:
-                raise InputError(f'{name}={value} needs joint training: give "{self.name}" the mode "joint" too')
+                raise InputError(f'{name}={value} needs joint training: add the mode "joint" to "{self.name}"')
 
     def _check_settings(self) -> None:
         settings = [setting for function in self.experiments for setting in list_settings(function).values()]
@@ -127,22 +128,24 @@ class Comparison:
             raise InputError(f"no experiment of \"{self.name}\" has the setting '{min(unknown)}'")
         for name, values in self.grid.items():
             if name != SHARE and name not in known:
-                raise InputError(f"no experiment of \"{self.name}\" has the setting '{name}' that it varies")
+                raise InputError(f"no experiment of \"{self.name}\" has the setting '{name}' that its grid varies")
             if name in get_args(MatchUnit) and (name != self.budget_unit or self.budget is not None):
                 budget = "each experiment's own" if self.budget is None else f"{self.budget:,.0f}"
                 raise InputError(
-                    f"'{name}' varies, but every task stops at {budget} {self.budget_unit} all the same: "
-                    f"give budget_unit={name}, and leave the budget out"
+                    f"'{name}' varies without effect, because every task stops at {budget} {self.budget_unit}: "
+                    f"give budget_unit={name}, and leave out the budget"
                 )
             if name == SHARE and SHARE in known:
                 raise InputError(
-                    f"'{SHARE}' varies, which is the share of the examples, and is a setting of an experiment too: "
-                    "give that another name"
+                    f"'{SHARE}' in a grid means the share of the training split, but an experiment has a setting of "
+                    "this name: rename the setting"
                 )
             if not values or name in self.settings:
-                raise InputError(f"'{name}' varies over {list(values)}: give it values here, and none in the settings")
+                raise InputError(
+                    f"'{name}' varies over {list(values)}: give values in the grid, and none in the settings"
+                )
         if self.search is not None and (self.search < 1 or not self.grid or tuple(self.modes) != ("solo",)):
-            raise InputError(f"search={self.search}: a search tries at least one combination of `grid`, in mode solo")
+            raise InputError(f"search={self.search}: a search needs 1 or more combinations, a grid, and the mode solo")
 
 
 def to_python(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""run: one call that runs an experiment or a comparison."""
+"""The function `run`, which runs an experiment or a comparison."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -40,19 +40,20 @@ def run(
 
     Args:
         experiment: A function that returns an `Experiment` or a `Comparison`.
-        seed: The random seed, 0 by default. A comparison has seeds of its own.
+        seed: The random seed, 0 by default. A comparison has its own seeds.
         data_folder: The folder of data sets. The default is $UNIFIER_DATA.
         out: The folder in which the run's folder is created, "runs" by default.
         track: The mode of Weights & Biases. The default is $WANDB_MODE, else online if an API key is known, else
             offline.
-        tensorboard: Whether to write event files for TensorBoard.
-        resume: The folder of an interrupted run or comparison, which resumes there under its own settings and seed.
-        settings: The keyword arguments of the function. `folds=5` tests on each of five folds in turn, with each of
-            `seeds`, as a comparison does.
+        tensorboard: True to write event files for TensorBoard.
+        resume: The folder of an interrupted run or comparison. It resumes in this folder, with its own settings and
+            seed.
+        settings: The keyword arguments of the function. With `folds=5`, a comparison tests on each of five folds, once
+            for each of `seeds`.
 
     Raises:
-        InputError: The user can correct the input. The message says how.
-        Interrupted: After Ctrl-C.
+        InputError: The input is wrong. The message describes the correction.
+        Interrupted: The user pressed Ctrl-C.
         RunFailed: Training failed for another reason.
     """
     with use_data_folder(data_folder):
@@ -71,11 +72,11 @@ def run_in_folder(
     tensorboard: bool,
     resume: str | Path | None,
 ) -> tuple[list[Result], Path]:
-    """Run as `run` does; return the results, and the folder of the run or the comparison."""
+    """Run an experiment or a comparison like `run`. Return the results, and the folder that holds them."""
     if not inspect.isfunction(experiment):
-        raise InputError(f"{experiment!r} is not a function: give one whose keyword arguments are the settings")
+        raise InputError(f"{experiment!r} is not a function: give a function that returns an Experiment")
     signature = inspect.signature(experiment, eval_str=True)
-    # A symbolic link is resolved, because a run is named by its real folder.
+    # A symbolic link is resolved, because the name of the real folder is the run's id.
     resume_folder = None if resume is None else Path(resume).resolve()
     is_comparison = signature.return_annotation is Comparison
     if resume_folder is not None:
@@ -89,7 +90,7 @@ def run_in_folder(
         comparison, checked = cross_validation(cast("ExperimentFn", experiment), settings, number)
     elif is_comparison:
         if seed is not None:
-            raise InputError(f"seed={seed}: a comparison has seeds of its own; give one of its settings")
+            raise InputError(f"seed={seed}: a comparison has its own seeds; change its setting instead")
         comparison, checked = build_comparison(experiment, settings)
     else:
         comparison, checked = None, check_settings(experiment, settings)
@@ -111,15 +112,15 @@ def run_in_folder(
 
 
 def _read_earlier(folder: Path, name: str) -> dict[str, Any]:
-    """Read the file of a run or a comparison that holds its settings.
+    """Read settings.json of a run, or comparison.json of a comparison.
 
     Raises:
-        InputError: The folder belongs to another function than `name`, or to a run of a comparison.
+        InputError: The folder belongs to another experiment than `name`, or to one run of a comparison.
     """
     is_comparison = (folder / "comparison.json").exists()
     earlier = read_json(folder / ("comparison.json" if is_comparison else "settings.json"), settings=dict)
     if owner := earlier.get("comparison"):
-        raise InputError(f'{folder} is a run of the comparison "{owner}": give --resume the folder of that one')
+        raise InputError(f'{folder} is a run of the comparison "{owner}": resume the folder of the comparison')
     reference = earlier.get("study")
     if isinstance(reference, str) and (started := split_reference(reference)[1]) != name:
         kind = "comparison" if is_comparison else "run of"

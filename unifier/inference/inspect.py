@@ -25,9 +25,9 @@ from unifier.trials.plan import experiment_settings, first_varied
 from unifier_tokenizers import InputError
 
 MAX_MEASURE_SECONDS = 4.0
-"""The training time is not estimated if the measurement is expected to take longer."""
+"""The training time is not estimated if the measurement would take longer than this many seconds."""
 SMALL_BATCH_DIVISOR = 16
-"""A batch this many times smaller is timed first, to predict the time of a whole one."""
+"""A batch that is this many times smaller is timed first, to predict the time of a full batch."""
 
 
 def show(reference: str, settings: Mapping[str, Any], *, seed: Any) -> None:
@@ -36,9 +36,9 @@ def show(reference: str, settings: Mapping[str, Any], *, seed: Any) -> None:
     A comparison is shown with the first value of each varied setting.
 
     Args:
-        reference: FILE[:name].
-        settings: Values by setting; texts are converted.
-        seed: The seed from which the weights are drawn.
+        reference: FILE[:name] of the experiment or the comparison.
+        settings: A mapping from setting to value. A text is converted to the type of the setting.
+        seed: The seed of the random initial weights.
     """
     function = load_experiment(reference)
     torch.manual_seed(check_seed(parse_setting("seed", seed, int)))
@@ -56,7 +56,7 @@ def show(reference: str, settings: Mapping[str, Any], *, seed: Any) -> None:
 
 def show_experiment(experiment: Experiment) -> None:
     """Print the shape of the first training example at each stage, the parameters and the estimated time."""
-    network = Network(experiment).eval()  # The constructor refuses what a run would refuse.
+    network = Network(experiment).eval()  # The constructor raises the same errors as in a run.
     splits: dict[str, EncodedSplit] = {}
     print(f"experiment {experiment.name}")
     for name, task in experiment.tasks.items():
@@ -81,16 +81,16 @@ def show_experiment(experiment: Experiment) -> None:
             print(f"    {stage:26} {text}")
     counts = count_parameters(experiment)
     print("  parameters " + ", ".join(f"{part} {count:,}" for part, count in counts.items()))
-    with suppress(Exception):  # A run reports a failing training step; here only the estimate is left out.
+    with suppress(Exception):  # If a step fails, only the estimate is missing. A run reports the error.
         if (line := estimate_training(experiment, network, splits)) is not None:
             print(f"  {line}")
 
 
 def first_readable(task: Task, bad_examples: BadExamples) -> tuple[Example, EncodedSplit]:
-    """Return the first training example, raw and encoded. Unreadable examples before it are skipped if they may be.
+    """Return the first training example, raw and encoded. With "skip", unreadable examples before it are skipped.
 
     Raises:
-        InputError: The example cannot be read, or no example can.
+        InputError: An example is unreadable and must not be skipped, or all examples are unreadable.
     """
     first_error: InputError | None = None
     for example in readable_examples(open_split(task.source, "train"), bad_examples=bad_examples):
@@ -100,17 +100,17 @@ def first_readable(task: Task, bad_examples: BadExamples) -> tuple[Example, Enco
             if bad_examples == "stop":
                 raise
             first_error = first_error or error
-    raise first_error or InputError(f"{name_of(task.source)}: none of the examples to train on can be read")
+    raise first_error or InputError(f"{name_of(task.source)}: all training examples are unreadable")
 
 
 def estimate_training(experiment: Experiment, network: Network, splits: Mapping[str, EncodedSplit]) -> str | None:
-    """Estimate the training time from one step of each task, on copies of its first example.
+    """Estimate the training time from one step of each task, on a batch of copies of the task's first example.
 
     Augmentation, validation and padding are not counted. The network's weights change.
 
     Args:
         experiment: The experiment.
-        network: Its network.
+        network: The network of the experiment.
         splits: The first training example of each task.
 
     Returns:
@@ -129,7 +129,7 @@ def estimate_training(experiment: Experiment, network: Network, splits: Mapping[
         count = max(training.batch_tokens // lengths[name], 1)
         num_small = math.ceil(count / SMALL_BATCH_DIVISOR)
         single, small, batch = (collate(split, [0] * n).to(device) for n in (1, num_small, count))
-        with FlopCounterMode(display=False) as counter:  # This first step also warms up.
+        with FlopCounterMode(display=False) as counter:  # This step also warms up the device.
             _time_step(network, optimizer, name, single, training)
         flops += counter.get_total_flops() * count
         small_seconds = _time_step(network, optimizer, name, small, training)
@@ -145,7 +145,7 @@ def estimate_training(experiment: Experiment, network: Network, splits: Mapping[
 def _time_step(
     network: Network, optimizer: torch.optim.Optimizer, task: str, batch: Batch, training: Training
 ) -> float:
-    """Return the seconds of one forward and backward pass and an optimizer step."""
+    """Run one forward pass, one backward pass and one optimizer step, and return the seconds that they take."""
     device = batch.mask.device
     bf16 = training.precision == "bf16" and has_fast_bfloat16(device.type)
     start = time.perf_counter()
@@ -160,7 +160,7 @@ def _time_step(
 
 
 def _count_steps(experiment: Experiment, lengths: Mapping[str, int], flops_per_step: float) -> int:
-    """Estimate the number of steps from the budget that is reached first, with examples as long as the first one."""
+    """Estimate the number of steps until the first budget is reached, if all examples are as long as the first."""
     training = experiment.training
     tokens_per_step = training.batch_tokens * training.grad_accumulation
     tokens_per_epoch = sum(
@@ -176,7 +176,7 @@ def _count_steps(experiment: Experiment, lengths: Mapping[str, int], flops_per_s
 
 
 def format_duration(seconds: float) -> str:
-    """Format a duration in the unit that suits it, such as "40 s", "12 min" or "3.5 h"."""
+    """Format a duration in seconds, minutes or hours, such as "40 s", "12 min" or "3.5 h"."""
     if seconds < 90:
         return f"{max(seconds, 1):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -188,7 +188,7 @@ def format_shape(tensor: torch.Tensor) -> str:
 
 
 def _brief(raw: Any) -> str:
-    """Describe a raw value: a text or a collection in short, an array by its shape, a sound also by its rate."""
+    """Return a short description of a raw value. An array has its shape, and a sound also has its sample rate."""
     if isinstance(raw, str):
         return repr(raw)
     shape = getattr(getattr(raw, "waveform", raw), "shape", None)

@@ -1,4 +1,4 @@
-"""Trained models: `load` opens the one of a run's folder."""
+"""Trained models. The function `load` reads the model in a run's folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,32 +31,32 @@ class Model:
 
         Args:
             raws: Raw inputs of the task's tokenizer, such as texts, pictures or `Audio`.
-            task: The task's name; needed if there are several.
+            task: The task's name. It is required if the model has several tasks.
 
         Raises:
-            InputError: The task is unknown, several exist and none is named, or an input cannot be encoded.
+            InputError: The task is unknown, the required task is missing, or an input cannot be encoded.
         """
         tasks = list(self.experiment.tasks)
         if task is None and len(tasks) > 1:
-            raise InputError(f"the model has several tasks: give task= one of {', '.join(tasks)}")
+            raise InputError(f"the model has several tasks: set `task` to one of {', '.join(tasks)}")
         task = task or tasks[0]
         answers = self.network.predict(task, raws)
         return [self.experiment.tasks[task].head.describe(answer) for answer in answers]
 
 
 def load(folder: str | Path, reference: str | None = None) -> Model:
-    """Load the weights of a run that validated best.
+    """Load the model of a run, with the weights that had the best validation score.
 
     The experiment's file is executed again, with the settings and vocabularies that the run stored. Data are read only
     if the experiment's function reads them. Nothing in the run's folder is executed.
 
     Args:
         folder: A run's folder.
-        reference: FILE or FILE:name of the experiment, if its file was moved. For tasks trained jointly, the file of
-            all of them.
+        reference: FILE or FILE:name of the experiment, if its file was moved. For a joint run, the file of all its
+            experiments.
 
     Raises:
-        InputError: A file is missing or broken, or the experiment has changed since.
+        InputError: A file is missing or broken, or the experiment has changed since the run.
     """
     folder = Path(folder)
     stored = read_json(folder / "settings.json", name=str, settings=dict)
@@ -69,14 +69,14 @@ def load(folder: str | Path, reference: str | None = None) -> Model:
             experiment, source = merge_experiments(parts), " and ".join(origin)
         elif source := reference or origin:
             experiment = _load_experiment(folder, source, stored["settings"])
-            if load_experiment(source).__name__ == stored["name"]:  # a comparison names its runs after the function
+            if load_experiment(source).__name__ == stored["name"]:  # The name in a comparison is the function's name.
                 experiment = replace(experiment, name=stored["name"])
         else:
-            raise InputError(f"{folder}: its settings.json names no experiment; give it with --experiment FILE")
+            raise InputError(f"{folder}: settings.json names no experiment; give its file as --experiment FILE")
     if experiment.name != stored["name"]:
-        raise InputError(f'{folder} is a run of "{stored["name"]}", and {source} is "{experiment.name}"')
+        raise InputError(f'{folder} is a run of "{stored["name"]}", but {source} is "{experiment.name}"')
     network = Network(experiment)
-    # Only training needs the learned weights of several losses.
+    # The learned weights of the losses are only needed in training.
     weights = {name: weight for name, weight in weights.items() if not name.startswith("log_variances.")}
     load_weights(network, weights, checkpoint, source)
     return Model(network.eval(), experiment)
@@ -85,7 +85,7 @@ def load(folder: str | Path, reference: str | None = None) -> Model:
 def _load_parts(
     folder: Path, origins: Sequence[str], settings: Mapping[str, Any], reference: str | None
 ) -> list[Experiment]:
-    """Build the experiments that were trained jointly, each under its own settings and with the same small budget."""
+    """Build the experiments of a joint run, each with its own settings. All have a budget of one step."""
     if reference:
         file = split_reference(reference)[0]
         origins = [f"{file}:{split_reference(origin)[1]}" for origin in origins]
@@ -94,11 +94,11 @@ def _load_parts(
 
 
 def _load_experiment(folder: Path, reference: str, settings: Mapping[str, Any]) -> Experiment:
-    """Build an experiment under a run's settings."""
+    """Build an experiment with the settings of a run."""
     if not Path(file := split_reference(reference)[0]).is_file():
-        raise InputError(f"{folder}: its experiment {file} does not exist; give its new place with --experiment FILE")
+        raise InputError(f"{folder}: the experiment {file} does not exist; give its new path as --experiment FILE")
     function = load_experiment(reference)
-    # The share of the training split may come from the comparison, and is then no setting of the experiment.
+    # A comparison may vary the share of the training split even if the experiment has no such setting.
     known = list_settings(function)
     given = {name: value for name, value in settings.items() if name != SHARE or name in known}
     return build_described(function, check_settings(function, given), Experiment)

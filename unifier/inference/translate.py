@@ -1,4 +1,4 @@
-"""`unifier translate`: lines in, lines out, in order and as they arrive; and the HTML page of their alignments."""
+"""The command `unifier translate`: it translates lines as they arrive, and writes an HTML page of alignments."""
 
 import gzip
 import sys
@@ -28,10 +28,10 @@ BLOCK_BYTES = 1 << 16
 """The number of bytes to read at a time."""
 
 MAX_BATCH_LINES = 64
-"""The maximum number of lines that wait for each other."""
+"""The maximum number of lines that are translated together."""
 
 Line = tuple[int, bytes]
-"""A line's number, from 1, and its bytes without the line feed."""
+"""The number of a line, counted from 1, and the bytes of the line without the line feed."""
 
 PAGE_START = """<!doctype html>
 <html lang="en">
@@ -59,19 +59,19 @@ Each row sums to 1. Point at a cell to read its weight.</p>
 @final
 @dataclass(frozen=True, kw_only=True)
 class DecodingOptions:
-    """How lines are translated. None takes the run's own setting."""
+    """Options of the translation. None means the value in the run's settings."""
 
     n_best: int | None = None
-    """Number of translations per line, each printed with the line's number and its score; None prints one alone."""
+    """Number of translations per line, each printed with its line number and score. None prints only the best text."""
     beam: int | None = None
     length_penalty: float | None = None
     sample: bool = False
-    """Whether texts are sampled, under `temperature`, `top_k`, `top_p` (see `unifier.heads.generation`) and `seed`."""
+    """True to sample texts with the four options below (see `unifier.heads.generation`), instead of searching."""
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
     seed: int | None = None
-    """None is 0."""
+    """The random seed of sampling. None means 0."""
     long: LongInput = "translate"
 
     def __post_init__(self) -> None:
@@ -84,30 +84,30 @@ class DecodingOptions:
         if self.seed is not None and self.seed < 0:
             raise InputError(f"seed={self.seed}: 0 or more is needed")
         if self.sample and self.beam is not None:
-            raise InputError(f"beam={self.beam}: texts are sampled, or searched for; leave out --sample or --beam")
+            raise InputError(f"beam={self.beam}: sampling does not use a beam; leave out --sample or --beam")
         given = [*self.sampling, *(["seed"] if self.seed is not None else [])]
         if given and not self.sample:
-            raise InputError(f"{', '.join(given)}: only sampling uses this; add --sample")
+            raise InputError(f"{', '.join(given)}: only sampling uses these options; add --sample")
         if self.beam is not None and (self.n_best or 1) > self.beam:
             raise InputError(
-                f"n_best={self.n_best}: a beam of {self.beam} finds fewer texts; take --beam {self.n_best}"
+                f"n_best={self.n_best}: a beam of {self.beam} finds fewer texts; give --beam {self.n_best}"
             )
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """The options of sampling that are given, by name."""
+        """The sampling options that are given, as a mapping from name to value."""
         options = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
         return {name: value for name, value in options.items() if value is not None}
 
     def search(self, head: TextGenerationHead, tokens: Tokens, numbers: Sequence[int]) -> list[list[Hypothesis]]:
-        """Find the texts of B lines, best first, from the trunk's tokens (B, D, N) and the lines' numbers."""
+        """Return the translations of B lines, best first, from the tokens (B, D, N) and the line numbers."""
         count, penalty = self.n_best or 1, self.length_penalty
         if not self.sample:
             width = self.beam or max(head.beam_width, count)
             return [hypotheses[:count] for hypotheses in head.search(tokens, width, length_penalty=penalty)]
         samples: list[list[Hypothesis]] = []
         for k in range(count):
-            # A seed per line makes a line's text independent of how the lines arrive in batches.
+            # Each line has its own seed, so its text does not depend on the other lines in the batch.
             seeds = [np.random.SeedSequence((self.seed or 0, number, k)).generate_state(1)[0] for number in numbers]
             generators = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
             samples.append(head.sample(tokens, generators, length_penalty=penalty, **self.sampling))
@@ -116,19 +116,19 @@ class DecodingOptions:
 
 @final
 class AlignmentPage:
-    """HTML file of alignment matrices, written one by one; the file appears when the page is closed."""
+    """HTML file of alignment matrices. They are written one by one. The file appears when the page is closed."""
 
     def __init__(self, path: str | Path) -> None:
-        """Prepare a page at this path; `with` opens and closes it."""
+        """Prepare a page at this path. A `with` statement opens and closes the page."""
         self.path = Path(path)
         if self.path.is_dir():
-            raise InputError(f"{path} is a folder: name a file in it, such as {self.path / 'alignments.html'}")
+            raise InputError(f"{path} is a folder: give a file in it, such as {self.path / 'alignments.html'}")
         self._part = self.path.with_name(f".{self.path.name}.part")
 
     def add(
         self, number: int, source: Sequence[str], target: Sequence[str], weights: Sequence[Sequence[float]]
     ) -> None:
-        """Write the matrix of a line: one row per token of the target, one weight per token of the source."""
+        """Write the matrix of a line. A row is a token of the target, and has one weight per token of the source."""
         header = "".join(f"<th scope=col>{escape(token)}</th>" for token in source)
         self._file.write(
             f"<div><table><caption>line {number}</caption><thead><tr><td></td>{header}</tr></thead><tbody>\n"
@@ -154,17 +154,17 @@ class AlignmentPage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Keep the matrices so far, also after an error."""
+        """Close the file. After an error, the file holds the matrices written so far."""
         self._file.write("</html>\n")
         self._file.close()
         self._part.replace(self.path)
 
 
 def open_input(path: str | None) -> BufferedIOBase:
-    """Open a file, decompressed if its name ends in .gz, or standard input for None."""
+    """Open a file. Without a path, open standard input. A file is decompressed if its name ends in .gz."""
     if path is None:
-        if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  Python sets None if it was closed.
-            raise InputError("there is no standard input: name a file")
+        if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  A closed stdin is None in Python.
+            raise InputError("there is no standard input: give a file")
         return open(sys.stdin.fileno(), "rb", closefd=False)
     try:
         return gzip.open(path) if path.endswith(".gz") else Path(path).open("rb")
@@ -173,13 +173,13 @@ def open_input(path: str | None) -> BufferedIOBase:
 
 
 def read_as_it_arrives(file: BufferedIOBase, name: str) -> Iterator[list[Line]]:
-    """Yield the lines of a file in groups: all lines that have arrived, up to `MAX_BATCH_LINES`.
+    """Yield the lines of a file in groups. A group has all lines that have arrived, but at most `MAX_BATCH_LINES`.
 
-    Only a line feed ends a line. A carriage return before it and a byte order mark are removed.
+    Only a line feed ends a line. Byte order marks, and carriage returns before a line feed, are removed.
 
     Args:
-        file: The file.
-        name: Its name in messages.
+        file: The open file.
+        name: The file's name for error messages.
 
     Raises:
         InputError: The file cannot be read or decompressed.
@@ -216,19 +216,19 @@ def translate(
 ) -> None:
     """Write the translation of each line of a file. An empty line stays empty.
 
-    With n_best, a line becomes tab-separated rows of its number, a score and a text, best first. An empty line becomes
-    one row with its number alone.
+    With `n_best`, each line gives one row per translation, best first. A row holds the line number, a score and a text,
+    separated by tabs. An empty line gives one row with only its number.
 
     Args:
         translator: The translator.
-        file: The lines.
-        name: The file's name in messages.
-        out: The destination.
-        decoding: How lines are translated.
-        page: The page that collects the alignments.
+        file: The open file with the lines.
+        name: The file's name for error messages.
+        out: The stream that receives the translations.
+        decoding: The options of the translation.
+        page: The page that receives the alignments, or None.
 
     Raises:
-        InputError: A line cannot be read or is refused. The lines before it are translated first.
+        InputError: A line cannot be read, or is too long. Earlier lines are translated before this error is raised.
     """
     for group in read_as_it_arrives(file, name):
         line_error: InputError | None = None
@@ -250,7 +250,7 @@ def translate(
             for row in _format_rows(number, translation, n_best=decoding.n_best is not None):
                 print(row, file=out)
             if translation is not None and translation.truncated:
-                _warn(f"{name}, line {number}: its translation was truncated at the maximum length")
+                _warn(f"{name}, line {number}: the translation was truncated at the maximum length")
             if page is not None and translation is not None and translation.alignment is not None:
                 page.add(number, *translation.alignment)
         out.flush()
@@ -259,7 +259,7 @@ def translate(
 
 
 def _encode(translator: Translator, line: bytes, place: str, long: LongInput) -> Units | None:
-    """Encode a line, or return None for an empty one; `place` names the line in messages."""
+    """Encode a line, or return None for an empty line. Messages begin with `place`, the file and the line number."""
     try:
         text = line.decode()
         if not text.strip():
@@ -271,10 +271,10 @@ def _encode(translator: Translator, line: bytes, place: str, long: LongInput) ->
         raise InputError(f"{place}: {error}") from error
     length = units.values.shape[-1]
     if length > translator.longest:
-        message = f"{place}: {length} tokens, and the longest text the model was trained on had {translator.longest}"
+        message = f"{place}: {length} tokens, but the longest text in training had {translator.longest} tokens"
         if long == "refuse":
-            raise InputError(f"{message}; --long translate translates it all the same")
-        _warn(f"{message}; it is translated all the same")
+            raise InputError(f"{message}; to translate the line anyway, give --long translate")
+        _warn(f"{message}; the line is translated anyway")
     return units
 
 

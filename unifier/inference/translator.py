@@ -18,16 +18,16 @@ from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Units, pad_
 from unifier_tokenizers.text import EOS
 
 SearchFn = Callable[[TextGenerationHead, Tokens, Sequence[int]], list[list[Hypothesis]]]
-"""Finds texts for B examples, best first, from the head, the trunk's tokens and the examples' indices."""
+"""A function of the head, the trunk's tokens and B example indices. It returns each example's texts, best first."""
 
 
 class Alignment(NamedTuple):
-    """Attention of a translation's tokens to the tokens of its source."""
+    """Attention from the tokens of a translation to the tokens of its source text."""
 
     source: list[str]
     target: list[str]
     weights: list[list[float]]
-    """One row per token of the target, including its end mark; each row sums to 1."""
+    """One row per token of the target, including the end token. Each row sums to 1."""
 
 
 class Translation(NamedTuple):
@@ -36,13 +36,13 @@ class Translation(NamedTuple):
     texts: list[str]
     scores: list[float]
     truncated: bool
-    """Whether the best one was truncated at the maximum length."""
+    """True if the best translation was truncated at the maximum length."""
     alignment: Alignment | None = None
 
 
 @final
 class Translator:
-    """The translation task of a run, in evaluation mode, on the accelerator if there is one."""
+    """Translation task of a run, in evaluation mode. It runs on the accelerator if there is one."""
 
     def __init__(self, folder: str | Path, experiment: str | None = None, *, align: bool = False) -> None:
         """Load the run.
@@ -50,11 +50,11 @@ class Translator:
         Args:
             folder: The run's folder.
             experiment: FILE[:name] of the experiment, if its file was moved.
-            align: Whether translations carry their alignment.
+            align: True to compute the alignment of each translation.
 
         Raises:
-            InputError: The folder holds no trained run, none or several of its tasks translate, or its decoder has no
-                attention to align with.
+            InputError: The folder holds no trained run, or the number of its tasks that translate is not 1. With
+                `align`, also if the decoder has no attention.
         """
         model = load(folder, experiment)
         tasks = {
@@ -64,8 +64,8 @@ class Translator:
         }
         if len(tasks) != 1:
             raise InputError(
-                f'{folder} is a run of "{model.experiment.name}", and {len(tasks) or "none"} of its tasks '
-                f"({', '.join(model.experiment.tasks)}) translate{'' if tasks else 's'} texts: one is needed"
+                f'{folder} is a run of "{model.experiment.name}", but {len(tasks) or "none"} of its tasks '
+                f"({', '.join(model.experiment.tasks)}) translate{'' if tasks else 's'} texts: exactly one must"
             )
         ((self.task, (self.tokenizer, self.head)),) = tasks.items()
         if align and not isinstance(self.head, AttentiveTextHead):
@@ -79,7 +79,7 @@ class Translator:
 
     @torch.inference_mode()
     def translate(self, examples: Sequence[Units], search: SearchFn) -> list[Translation]:
-        """Translate encoded texts in batches of similar length; return the translations in the order of the texts."""
+        """Translate encoded texts in batches of similar length. The translations are in the order of the texts."""
         if not examples:
             return []
         lengths = np.array([(units.values.shape[-1], 1) for units in examples], np.int32)
@@ -103,7 +103,7 @@ class Translator:
         return [translations[index] for index in range(len(examples))]
 
     def _align(self, tokens: Tokens, source: Tensor, target: list[int]) -> Alignment:
-        """Return the alignment of one translation; tokens (1, D, N), source ids (N,)."""
+        """Return the alignment of one translation, from its tokens (1, D, N), source ids (N,) and target ids."""
         assert isinstance(self.head, AttentiveTextHead)
         (weights,) = self.head.alignment(tokens, torch.tensor([target], dtype=torch.long, device=self.device))
         real = tokens.mask[0]
