@@ -31,7 +31,7 @@ def translation(
         )
     if bpe_dropout and trunk.positions == "learned":
         raise uf.InputError(
-            f"bpe_dropout={bpe_dropout} does not support positions=learned, because texts get longer: set positions=sinusoid"
+            f"bpe_dropout={bpe_dropout} makes texts too long for positions=learned: set positions=sinusoid"
         )
     source = pairs.build()
     subwords = learn_vocabulary(pairs.name, source, vocabulary, training.bad_examples, targets=True)
