@@ -82,7 +82,7 @@ def test_decoding_peers_agree_with_ours(beam_width: int, sentences: int, tmp_pat
     check_variants(decoding_case("decoding", "", beam_width, size, plan), tmp_path)
 
 
-def test_number_mismatch_finds_each_changed_weight(tmp_path: Path) -> None:
+def test_number_mismatch_finds_changed_weight(tmp_path: Path) -> None:
     weights = tmp_path / "weights.pt"
     ours = build_our_vit(PICTURES, "float32", weights).outputs
     assert ours is not None

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import comparison
 
 
-def test_add_timer_sums_seconds_and_returns_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_add_timer_sums_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 1.5, 10.0, 12.0, 20.0, 20.5])
     monkeypatch.setattr(comparison, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     seconds: dict[str, float] = {}

@@ -60,7 +60,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> RunProgram:
     return run
 
 
-def test_main_without_accelerator_leaves_cases_out(
+def test_main_without_accelerator_skips_cases(
     names: list[str], run: RunProgram, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run() == 0

@@ -25,7 +25,7 @@ def test_ratios_use_medians_and_fastest_peer(timings: list[Timing]) -> None:
     )
 
 
-def test_ratios_compiled_ours_spares_default_peers(timings: list[Timing], create_timing: CreateTiming) -> None:
+def test_ratios_default_excludes_compiled_ours(timings: list[Timing], create_timing: CreateTiming) -> None:
     compiled = create_timing("unifier, compiled", "ours compiled", "bf16", 1, memory=70)
     ratios = compute_ratios("vit", "train", [compiled, *timings])
     assert ratios["vit/train/vs_default"] == pytest.approx(5 / 2)
