@@ -21,14 +21,14 @@ from unifier.settings import REQUIRED, list_settings
 from unifier.training.result import Result
 
 TEXT_COLUMNS = ("task", "condition", "metric", "also")
-"""The columns of score tables that hold texts; numbers are aligned at the right."""
+"""The columns of score tables that hold text. All other columns are aligned at the right."""
 
 
 def print_settings(function: Callable[..., Any], given: Mapping[str, Any] | None = None) -> None:
     """Print a table of a recipe's settings: type, default and one line of explanation.
 
     Args:
-        function: An experiment's or a comparison's function.
+        function: The function that defines an experiment or a comparison.
         given: Values that replace the defaults in the table.
     """
     table = Table("setting", "type", "value" if given else "default", "meaning", box=None, pad_edge=False)
@@ -39,7 +39,7 @@ def print_settings(function: Callable[..., Any], given: Mapping[str, Any] | None
 
 
 def format_type(annotation: Any) -> str:
-    """Format a setting's type as a user reads it, such as "int | none" or "adamw | muon"."""
+    """Format a setting's type for users, such as "int | none" or "adamw | muon"."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Literal:
         return " | ".join(map(format_default, arguments))
@@ -51,7 +51,7 @@ def format_type(annotation: Any) -> str:
 
 
 def format_default(value: Any) -> str:
-    """Format a setting's value as the command line takes it."""
+    """Format a setting's value as the command line accepts it."""
     if value is REQUIRED:
         return "required"
     if value is None or isinstance(value, bool):
@@ -60,7 +60,7 @@ def format_default(value: Any) -> str:
 
 
 def print_results(results: Sequence[Result]) -> None:
-    """Print a table with a row per task: its scores on the test split, and their cost."""
+    """Print a table with a row per task: its scores on the test split, and the cost of its run."""
     table = Table(
         "experiment", "task", "seed", "test scores", "parameters", "tokens", "seconds", "MFU", box=None, pad_edge=False
     )
@@ -106,7 +106,7 @@ def print_comparison(folder: Path) -> None:
 
 
 def create_console() -> Console:
-    """Create the console for tables. A file or a pipe has no width, so its tables get 140 columns."""
+    """Create the console for tables. In a file or a pipe, tables are 140 characters wide."""
     plain = partial(Console, markup=False, emoji=False)  # Names may contain brackets and colons.
     terminal = plain()
     return terminal if terminal.is_terminal else plain(width=140)

@@ -1,4 +1,4 @@
-"""Conditions: rows that differ only in seed or fold, with their scores and the differences between conditions."""
+"""Conditions, which are groups of rows that differ only in seed or fold, and contrasts between conditions."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,14 +12,14 @@ ResultRow = Mapping[str, Any]
 """One task of one run, as comparison.json stores it."""
 
 RunScores = Mapping[tuple[int, int], float]
-"""Scores of runs by (fold, seed), or by (seed, seed) without folds."""
+"""A mapping from (fold, seed) to the score of a run; without folds, the keys are (seed, seed)."""
 
 TRAINABLE_LABELS = {"all": "all trained", "norms": "norms trained", "none": "frozen"}
-"""The trained part of a trunk in words."""
+"""The words for each value of `trainable`, the part of a trunk that is trained."""
 
 
 def metric_of(row: ResultRow) -> str:
-    """Return the metric that the task is judged by: that of its score range, or else its first one."""
+    """Return the metric that judges the task: the metric of its score range, or else its first metric."""
     return row_score_range(row).get("metric") or first_metric(row)
 
 
@@ -29,13 +29,13 @@ def first_metric(row: ResultRow) -> str:
 
 
 def row_score_range(row: ResultRow) -> Mapping[str, Any]:
-    """Return the chance and reference scores of the row's task, or {} if the task lacks their metric."""
+    """Return the chance and reference scores of the row's task, or {} if the task has other metrics."""
     score_range = task_score_range(row)
     return score_range if score_range.get("metric") in metrics_of(row) else {}
 
 
 def task_score_range(row: ResultRow) -> Mapping[str, Any]:
-    """Return the chance and reference scores that the data source defines for any metric, or {}."""
+    """Return the chance and reference scores that the data source defines, or {} if it defines none."""
     return data_of(row).get("score_range") or {}
 
 
@@ -58,9 +58,9 @@ def row_budget(row: ResultRow) -> Mapping[str, float]:
 
 
 @final
-@dataclass(frozen=True, eq=False)  # Hashable by identity, because conditions are dictionary keys.
+@dataclass(frozen=True, eq=False)  # Conditions are dictionary keys, so they are hashed by identity.
 class Condition:
-    """One task, trained in one way: rows that differ only in their seed, or in fold and seed."""
+    """Rows of one task that was trained in one way; only their seeds and folds differ."""
 
     task: str
     label: str
@@ -69,24 +69,27 @@ class Condition:
 
     @property
     def experiment_task(self) -> tuple[str, str]:
-        """The pair of experiment and task; tasks of two experiments may have the same name."""
+        """The names of the experiment and the task. Two experiments may have tasks with the same name."""
         return self.rows[0]["experiment"], self.task
 
     @property
     def varied(self) -> Mapping[str, Any]:
-        """The settings that differ from those of other conditions."""
+        """The settings that differ between the conditions of a report, with the values of this condition."""
         return self.rows[0]["varied"]
 
     @property
     def test_setup(self) -> tuple[str, ...]:
-        """The metric and the test data; only conditions with the same test setup can be ranked."""
+        """The metric and the test data. Only conditions with the same test setup can be ranked."""
         data = data_of(self.rows[0])
         described = (data.get(name) for name in ("name", "val", "test", "score_range"))
         return (self.metric, *map(str, described), str(self.varied.get("data")))
 
     @property
     def unit(self) -> str:
-        """The unit that scores are averaged over: "fold" if there are folds, since seeds of one fold share a test."""
+        """The unit of averages: "fold" if there are folds, else "seed".
+
+        The seeds of one fold share their test examples, so they are averaged first.
+        """
         return "fold" if "fold" in self.rows[0] else "seed"
 
     @property
@@ -96,7 +99,7 @@ class Condition:
 
     @property
     def normalized_run_scores(self) -> RunScores | None:
-        """The scores mapped to 0 at chance and 100 at the reference; None without a reference."""
+        """The score of each run from 0 at chance to 100 at the reference, or None if the task has no reference."""
         if (span := self.score_span) is None:
             return None
         chance = row_score_range(self.rows[0])["chance"]
@@ -104,7 +107,7 @@ class Condition:
 
     @property
     def score_span(self) -> float | None:
-        """The distance from chance to the reference in the metric's unit; None without a reference."""
+        """The distance from chance to the reference in the metric's unit, or None if the task has no reference."""
         score_range = row_score_range(self.rows[0])
         if score_range.get("reference") in (None, score_range.get("chance")):
             return None
@@ -112,17 +115,20 @@ class Condition:
 
     @property
     def scores(self) -> dict[int, float]:
-        """The score on the test split by seed or fold."""
+        """The score on the test split for each seed or fold."""
         return mean_by_unit(self.run_scores)
 
     @property
     def normalized_scores(self) -> dict[int, float] | None:
-        """The normalized score by seed or fold; None without a reference."""
+        """The normalized score for each seed or fold, or None if the task has no reference."""
         return None if (scores := self.normalized_run_scores) is None else mean_by_unit(scores)
 
     @property
     def validation_score(self) -> float:
-        """The mean score on the validation split, which ranks conditions; -inf if a run lacks it."""
+        """The mean score on the validation split, or -inf if a run has no validation score.
+
+        Conditions are ranked by this score.
+        """
         name = f"val/{self.task}/{self.metric}"
         if not all(name in row["result"]["metrics"] for row in self.rows):
             return -math.inf
@@ -130,18 +136,18 @@ class Condition:
 
     @property
     def max_score(self) -> float | None:
-        """The highest possible score; None if unknown, as for every metric but the first."""
+        """The highest possible score, or None if it is unknown. Only the maximum of the first metric is known."""
         row = self.rows[0]
         return data_of(row).get("max_score") if self.metric == first_metric(row) else None
 
     @property
     def score(self) -> Estimate:
-        """The raw score over seeds or folds."""
+        """The mean raw score over seeds or folds."""
         return estimate(self.scores.values(), self.unit)
 
     @property
     def normalized_score(self) -> Estimate | None:
-        """The normalized score over seeds or folds; None without a reference."""
+        """The mean normalized score over seeds or folds, or None if the task has no reference."""
         return None if (scores := self.normalized_scores) is None else estimate(scores.values(), self.unit)
 
     @property
@@ -165,7 +171,7 @@ class Condition:
         return self.varied.items() <= varied.items()
 
     def _run_scores(self, split: str) -> RunScores:
-        # Repeated runs of one seed are averaged first, because a repetition adds no independent draw.
+        # Repeated runs of one seed are averaged first, because they are not independent.
         scores: dict[tuple[int, int], list[float]] = {}
         for row in self.rows:
             score = row["result"]["metrics"][f"{split}/{self.task}/{self.metric}"]
@@ -174,7 +180,7 @@ class Condition:
 
 
 def mean_by_unit(scores: RunScores) -> dict[int, float]:
-    """Return the mean over the seeds of each fold, or the score of each seed."""
+    """Map each fold to the mean over its seeds; without folds, map each seed to its score."""
     by_unit: dict[int, list[float]] = {}
     for (unit, _), score in sorted(scores.items()):
         by_unit.setdefault(unit, []).append(score)
@@ -182,7 +188,7 @@ def mean_by_unit(scores: RunScores) -> dict[int, float]:
 
 
 def group_conditions(rows: Iterable[ResultRow]) -> list[Condition]:
-    """Group rows into conditions, task by task: solo, joint, then transfer, each in the order of the rows."""
+    """Group rows into conditions, and sort the conditions by task and mode: solo, joint, transfer."""
     groups: dict[tuple[str, str, str], list[ResultRow]] = {}
     for row in rows:
         groups.setdefault((row["task"], condition_label(row), row["experiment"]), []).append(row)
@@ -199,14 +205,14 @@ def group_conditions(rows: Iterable[ResultRow]) -> list[Condition]:
 
 
 def by_priority(conditions: Iterable[Condition]) -> list[Condition]:
-    """Sort the conditions that may represent a task: solo ones first, then by validation score."""
+    """Sort the conditions that may represent a task: solo comes first, and then the highest validation score."""
     return sorted(
         conditions, key=lambda condition: (not condition.has(mode="solo", trainable="all"), -condition.validation_score)
     )
 
 
 def condition_label(row: ResultRow) -> str:
-    """Return a few words on how a row was trained, such as "genres, frozen" or "joint, dim=8"."""
+    """Describe in a few words how a row was trained, such as "genres, frozen" or "joint, dim=8"."""
     start, trainable = row["start"], TRAINABLE_LABELS.get(row["trainable"], f"{row['trainable']} trained")
     if start is None:
         label = f"random, {trainable}" if row["trainable"] != "all" else "solo"
@@ -221,7 +227,13 @@ def condition_label(row: ResultRow) -> str:
 
 
 def label_with_experiment(label: str, experiment: str, *, alone: bool) -> str:
-    """Return the label of a condition, with its experiment unless no other experiment has that label (`alone`)."""
+    """Return the label of a condition, and add the experiment if the label is ambiguous.
+
+    Args:
+        label: The result of `condition_label`.
+        experiment: The experiment of the condition.
+        alone: True if no other experiment has the same label.
+    """
     return label if alone else experiment if label == "solo" else f"{experiment}, {label}"
 
 
@@ -234,7 +246,7 @@ def settings_text(varied: Mapping[str, Any]) -> str:
 
 
 def maximal_settings(conditions: Iterable[Condition]) -> list[Mapping[str, Any]]:
-    """Return the distinct varied settings, without proper subsets of another condition's settings."""
+    """Return the distinct varied settings, except proper subsets of the settings of another condition."""
     every = [condition.varied for condition in conditions]
     return [
         varied
@@ -251,22 +263,23 @@ def format_setting(value: Any) -> str:
 @final
 @dataclass(frozen=True, eq=False)
 class Contrast:
-    """The difference between two conditions of one task, over the runs that both have."""
+    """The difference between two conditions of one task, over the folds and seeds that both conditions have."""
 
     condition: Condition
     baseline: Condition
     gains: Mapping[int, float]
-    """Differences of raw scores by seed or fold; that of a fold is the mean over its seeds."""
+    """The difference of raw scores for each seed or fold; the difference of a fold is the mean over its seeds."""
     normalized_gains: Mapping[int, float] | None
+    """The difference of normalized scores for each seed or fold, or None if the task has no reference."""
 
     @property
     def gain(self) -> Estimate:
-        """The raw difference over seeds or folds."""
+        """The mean difference of raw scores over seeds or folds."""
         return estimate(self.gains.values(), self.condition.unit)
 
     @property
     def normalized_gain(self) -> Estimate | None:
-        """The difference of normalized scores; None without a reference."""
+        """The mean difference of normalized scores over seeds or folds, or None if the task has no reference."""
         return None if (gains := self.normalized_gains) is None else estimate(gains.values(), self.condition.unit)
 
     @property
@@ -276,7 +289,7 @@ class Contrast:
 
 
 def contrast(condition: Condition, baseline: Condition) -> Contrast | None:
-    """Subtract a baseline from a condition, run by run; return None if they have no run in common."""
+    """Subtract a baseline's scores from a condition's scores, or return None if they share no fold and seed."""
     if condition.unit != baseline.unit or not condition.run_scores.keys() & baseline.run_scores.keys():
         return None
     first, second = condition.normalized_run_scores, baseline.normalized_run_scores
@@ -287,8 +300,8 @@ def contrast(condition: Condition, baseline: Condition) -> Contrast | None:
 def contrasts(conditions: Sequence[Condition]) -> list[Contrast]:
     """Return all contrasts: each condition against solo, and each trained trunk against its two controls.
 
-    The controls are a random and a shuffled trunk. Both sides of a contrast were trained on the same data. If several
-    conditions could be the baseline, the one with the most settings in common is taken.
+    The controls are a random trunk and a shuffled trunk. Both conditions of a contrast were trained on the same data.
+    If there are several candidates for a baseline, the candidate that shares the most settings is taken.
     """
     candidates = [
         candidate
@@ -310,7 +323,7 @@ def _gains(first: RunScores, second: RunScores) -> dict[int, float]:
 
 
 def _has_same_data(pair: Contrast) -> bool:
-    """Return True if both sides of the contrast had the same data in each seed and fold."""
+    """Return True if both conditions of the contrast had the same data in each seed and fold."""
     first, second = (
         {(row[side.unit], row["seed"]): data_of(row).get("sha256") for row in side.rows}
         for side in (pair.condition, pair.baseline)
@@ -325,13 +338,16 @@ def _count_shared_settings(pair: Contrast) -> int:
 
 
 def _settings_for(row: ResultRow, experiment: str) -> Mapping[str, Any] | None:
-    """Return the row's settings; from a comparison's joint run, those of one experiment, or None if it lacks it."""
+    """Return the row's settings for an experiment.
+
+    A joint run has separate settings for each of its experiments; if `experiment` is not among them, return None.
+    """
     settings = row["result"].get("settings", {})
     return settings.get(experiment) if any(isinstance(value, Mapping) for value in settings.values()) else settings
 
 
 def _is_baseline(other: ResultRow, row: ResultRow) -> bool:
-    """Return True if `other` is solo for the row's experiment, or a control of the row's trained trunk."""
+    """Return True if `other` is the solo run of the row's experiment, or a control for the row's trained trunk."""
     is_part = row["mode"] == "joint" and _settings_for(row, other["experiment"]) is not None
     if row is other or not (is_part or row["experiment"] == other["experiment"]):
         return False

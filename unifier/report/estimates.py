@@ -1,4 +1,4 @@
-"""Means with 95 % confidence intervals, and numbers as text without digits that the interval does not support."""
+"""Means with 95 % confidence intervals, and their text with only the digits that the interval supports."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ UNIT_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 """Scales of large numbers and their SI prefixes."""
 
 MAX_DECIMALS = 6
-"""The most digits after the point."""
+"""The maximum number of digits after the decimal point."""
 
 
 class Estimate(NamedTuple):
@@ -22,11 +22,11 @@ class Estimate(NamedTuple):
 
     mean: float
     half_width: float | None
-    """Half the width of the interval; None for a single value or for equal values."""
+    """Half the width of the interval, or None if there is a single value or if all values are equal."""
     num_values: int
     """The number of values."""
     unit: str = "seed"
-    """The noun of a value: "seed", "fold" or "test example"."""
+    """The noun for one value, such as "seed", "fold" or "test example"."""
 
     @property
     def low(self) -> float | None:
@@ -40,7 +40,7 @@ class Estimate(NamedTuple):
 
     @property
     def bound(self) -> float:
-        """The largest absolute value in the interval, or that of the mean if there is no interval."""
+        """The largest absolute value in the interval; without an interval, the absolute value of the mean."""
         return abs(self.mean) + (self.half_width or 0.0)
 
     @property
@@ -50,29 +50,28 @@ class Estimate(NamedTuple):
 
     @property
     def sign(self) -> int:
-        """1 or -1 if the interval excludes 0, else 0."""
+        """The sign of the mean if the interval excludes 0, else 0."""
         if self.half_width is None or self.contains_zero:
             return 0
         return 1 if self.mean > 0 else -1
 
     def bonferroni(self, choices: int) -> "Estimate":
-        """Widen Student's interval by Bonferroni's correction for the best of `choices`."""
+        """Widen Student's interval by Bonferroni's correction.
+
+        Args:
+            choices: The number of estimates that this estimate was chosen from.
+        """
         if self.half_width is None:
             return self
         wide, narrow = (stats.t.ppf(1 - 0.025 / number, self.num_values - 1) for number in (choices, 1))
         return self._replace(half_width=self.half_width * float(wide / narrow))
 
-    def scaled(self, factor: float) -> "Estimate":
-        """Return the estimate in another unit of measurement, `factor` times as large."""
-        half_width = None if self.half_width is None else self.half_width * abs(factor)
-        return self._replace(mean=self.mean * factor, half_width=half_width)
-
 
 def estimate(values: Iterable[float], unit: str = "seed") -> Estimate:
-    """Return the mean of at least one value and its 95 % interval by Student's t.
+    """Return the mean of one or more values, with its 95 % interval by Student's t.
 
     Values that are equal up to rounding have no interval. Scores of a finite test set come in steps, so equal scores do
-    not show how far other scores would lie apart.
+    not show how much the scores of other runs would differ.
     """
     array = np.fromiter(values, float)
     half_width = None
@@ -82,10 +81,10 @@ def estimate(values: Iterable[float], unit: str = "seed") -> Estimate:
 
 
 def num_decimals(estimate: Estimate) -> int:
-    """Return the number of digits after the point that an estimate deserves.
+    """Return the number of digits to print after the decimal point of an estimate.
 
-    Scores out of 100 have one digit, or none if half the interval is 10 or more. A small number has two digits of half
-    its interval, or three digits of its own if there is no interval.
+    Scores out of 100 have one such digit, or no digit if half the interval is 10 or more. Small numbers have more: two
+    significant digits of half the interval, or three significant digits of the mean if there is no interval.
     """
     half_width, mean = estimate.half_width or 0.0, abs(estimate.mean)
     if half_width >= 10:
@@ -105,7 +104,7 @@ def format_number(value: float, places: int = 1, *, signed: bool = False) -> str
 
 
 def plus_minus(estimate: Estimate, max_places: int = MAX_DECIMALS, *, signed: bool = False) -> str:
-    """Format an estimate as 97.2 ± 0.6 with at most `max_places` decimals, or its mean if there is no interval."""
+    """Format an estimate as 97.2 ± 0.6 with at most `max_places` decimals; without an interval, format the mean."""
     places = min(num_decimals(estimate), max_places)
     mean = format_number(estimate.mean, places, signed=signed)
     return mean if estimate.half_width is None else f"{mean} ± {format_number(estimate.half_width, places)}"
@@ -117,25 +116,21 @@ def format_value(value: float, min_places: int = 1) -> str:
 
 
 def format_bound(estimate: Estimate) -> str:
-    """Format the bound of an estimate, rounded up so that the interval lies within it."""
+    """Format the bound of an estimate, rounded up."""
     places = num_decimals(estimate)
     return format_number(math.ceil(round(estimate.bound * 10**places, 6)) / 10**places, places)
 
 
-def format_interval(estimate: Estimate, *notes: str) -> str:
-    """Format the interval in parentheses with its unit: (95 % interval over 3 seeds: 0.4 to 1.2).
+def format_interval(estimate: Estimate) -> str:
+    """Format the interval in parentheses with the number of values: (95 % interval over 3 seeds: 0.4 to 1.2).
 
     Without an interval, the text gives the reason: a single value or equal values.
-
-    Args:
-        estimate: The estimate whose interval is formatted.
-        notes: Remarks on the interval, such as a correction or a p-value. They follow after commas.
     """
     over = count_noun(estimate.num_values, estimate.unit)
     if estimate.half_width is None:
         reason = f"the same in {over}" if estimate.num_values > 1 else f"one {estimate.unit}"
-        return f"({join_nonempty(f'{reason}: no interval', *notes)})"
-    return f"({join_nonempty(f'95 % interval over {over}: {format_ends(estimate)}', *notes)})"
+        return f"({reason}: no interval)"
+    return f"(95 % interval over {over}: {format_ends(estimate)})"
 
 
 def format_ends(estimate: Estimate) -> str:
@@ -173,17 +168,17 @@ def format_range(low: float, high: float | None = None) -> str:
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Join words as a, b and c."""
+    """Join words into a list such as "a, b and c"."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def join_nonempty(*parts: str, between: str = ", ") -> str:
-    """Join the parts that are not empty."""
+    """Join the parts that are not empty, with `between` between them."""
     return between.join(filter(None, parts))
 
 
 def display_name(name: str) -> str:
-    """Return the name of a metric or an experiment as prose writes it: BLEU, macro f1."""
+    """Return the readable name of a metric or an experiment, such as BLEU or macro f1."""
     return {"bleu": "BLEU", "chrf": "chrF"}.get(name, name.replace("_", " "))
 
 

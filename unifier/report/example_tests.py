@@ -1,7 +1,7 @@
-"""Paired tests of a difference between two conditions over test examples.
+"""Paired tests over test examples of the difference between two conditions.
 
 An interval over seeds predicts the result of new training runs on the same test set. An interval over test examples
-predicts the result of the same runs on a new test set. Neither includes the other.
+predicts the result of the same runs on a new test set. A report therefore gives both intervals.
 """
 
 import math
@@ -27,16 +27,16 @@ PREDICTIONS_FILE = "predictions.csv"
 """The file of a run with one line per test example: task, index, target, prediction, score."""
 
 REQUIRED_COLUMNS = ("task", "index", "target", "prediction", "score")
-"""The columns of that file that the tests read."""
+"""The columns of `PREDICTIONS_FILE` that the tests read."""
 
 NUM_PERMUTATIONS = 9999
-"""Sign patterns that are drawn if there are too many to enumerate."""
+"""The number of sign patterns to draw if there are too many to enumerate."""
 
 NUM_RESAMPLES = 1000
-"""Bootstrap resamples, sacreBLEU's default."""
+"""The number of bootstrap resamples, equal to sacreBLEU's default."""
 
 SEED = 12345
-"""The seed of permutations and resamples, sacreBLEU's default."""
+"""The seed of the random sign patterns and resamples, equal to sacreBLEU's default."""
 
 UNIT = "test example"
 
@@ -45,20 +45,20 @@ class ExampleTest(NamedTuple):
     """A difference between two conditions with its uncertainty over test examples."""
 
     difference: Estimate
-    """The condition minus the baseline, in the metric's unit. Its count is the number of test examples."""
+    """The score of the condition minus the score of the baseline, averaged over test examples and runs."""
     p_value: float
-    """The two-sided probability of so large a difference if the conditions were equal."""
+    """The two-sided probability of a difference at least this large if the conditions were equal."""
     num_runs: int
     """The number of pairs of runs whose scores were averaged."""
 
 
 class ExampleComparison(NamedTuple):
-    """The test of one contrast, and the runs that it leaves out."""
+    """The test of one contrast, and the runs that the test leaves out."""
 
     test: ExampleTest | None
-    """None if no pair of runs has usable predictions."""
+    """The test, or None if no pair of runs has usable predictions."""
     problems: Mapping[str, str]
-    """The reason for leaving a run out, by the name of its folder."""
+    """The reason why a run is left out; the key is the name of the run's folder."""
 
 
 class _Predictions(NamedTuple):
@@ -68,34 +68,35 @@ class _Predictions(NamedTuple):
     targets: list[str]
     texts: list[str]
     scores: list[float] | None
-    """None for a corpus metric."""
+    """The score of each example, or None for a corpus metric such as BLEU."""
 
 
 class _RunPair(NamedTuple):
-    """Runs of one seed and fold with usable predictions on the same test examples."""
+    """Runs of a condition and of its baseline that share the seed, the fold and the test examples."""
 
     unit: int
     """The seed, or the fold if there are folds."""
     first: list[tuple[ResultRow, _Predictions]]
-    """The condition's runs: one, or several repetitions."""
+    """The runs of the condition: one run, or several repetitions of the same run."""
     second: list[tuple[ResultRow, _Predictions]]
-    """The baseline's runs."""
+    """The runs of the baseline."""
 
     @property
     def runs(self) -> list[tuple[ResultRow, _Predictions]]:
-        """The runs of both sides."""
+        """The runs of the condition and of the baseline."""
         return [*self.first, *self.second]
 
 
 def compare_examples(pair: Contrast, units: Collection[int] | None = None) -> ExampleComparison:
     """Test the difference between a condition and its baseline over test examples.
 
-    Scores per example are averaged over seeds first. The p-value is that of `sign_flip_p_value` and the interval is
-    Student's. A corpus score such as BLEU is tested by `paired_bootstrap`. Runs without a folder are skipped.
+    If examples have scores, the scores are averaged over seeds first. `sign_flip_p_value` then computes the p-value,
+    and the interval is Student's. `paired_bootstrap` tests corpus scores such as BLEU. Runs without a folder are
+    skipped.
 
     Args:
         pair: The condition and its baseline.
-        units: The seeds or folds to use; None uses all.
+        units: The seeds or folds to use, or None for all of them.
     """
     problems: dict[str, str] = {}
     run_pairs = _pair_runs(pair, units, problems)
@@ -118,9 +119,9 @@ def sign_flip_p_value(differences: Sequence[float]) -> float:
     """Return the two-sided p-value of a paired permutation test of a mean difference.
 
     If the conditions are equal, the sign of each difference is random (Fisher 1935, The Design of Experiments, section
-    21). All sign patterns are enumerated if there are at most `NUM_PERMUTATIONS`; otherwise some are drawn, as in
-    Noreen 1989, Computer-Intensive Methods for Testing Hypotheses, section 2. For 0/1 scores of two runs it equals the
-    exact McNemar test.
+    21). All sign patterns are enumerated if there are at most `NUM_PERMUTATIONS`. Otherwise random sign patterns are
+    drawn, as in Noreen 1989, Computer-Intensive Methods for Testing Hypotheses, section 2. For 0/1 scores of two runs,
+    this test equals the exact McNemar test.
     """
     nonzero = np.asarray([difference for difference in differences if difference])
     if not len(nonzero):
@@ -140,16 +141,16 @@ def sign_flip_p_value(differences: Sequence[float]) -> float:
 def paired_bootstrap(
     groups: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]], score: Callable[[np.ndarray], float]
 ) -> tuple[Estimate, float]:
-    """Test the difference of a corpus score by paired bootstrap resampling (Koehn 2004), as sacreBLEU does it.
+    """Test the difference of a corpus score by paired bootstrap resampling (Koehn 2004).
 
-    sacreBLEU's `PairedTest` compares two systems and gives no interval of their difference. Here the difference is
-    averaged over several pairs of runs, and each resample draws the same examples for all of them. For one pair of
-    runs, the p-value is that of `PairedTest`.
+    sacreBLEU's `PairedTest` compares two systems, but computes no interval of the difference. This function averages
+    the difference over pairs of runs, and each resample contains the same examples for all pairs. For a single pair,
+    the p-value equals that of `PairedTest`.
 
     Args:
-        groups: For each fold, its pairs of runs; without folds, a single group. A pair holds the sufficient statistics
-            (examples, S) of the condition and of the baseline, on the same examples.
-        score: Return the corpus score of summed statistics (S,).
+        groups: The pairs of runs of each fold; without folds, there is one group. A pair holds the sufficient
+            statistics (examples, S) of the condition and of the baseline, on the same examples.
+        score: A function from summed statistics (S,) to the corpus score.
 
     Returns:
         The difference with its 95 % interval, and the p-value.
@@ -175,7 +176,7 @@ def paired_bootstrap(
 
 
 def _pair_runs(pair: Contrast, units: Collection[int] | None, problems: dict[str, str]) -> list[_RunPair]:
-    """Return the pairs of runs that both sides have, and name the unusable ones in `problems`."""
+    """Return the pairs of runs with usable predictions, and add the reason for each other run to `problems`."""
     first, second = (_rows_by_run(side) for side in (pair.condition, pair.baseline))
     run_pairs: list[_RunPair] = []
     for key in sorted(first.keys() & second.keys()):
@@ -192,7 +193,7 @@ def _pair_runs(pair: Contrast, units: Collection[int] | None, problems: dict[str
             continue
         examples = [(predictions.ids, predictions.targets) for _, predictions in runs]
         if any(other != examples[0] for other in examples):
-            problems |= _blame(runs, "its test examples are not those of the run it is compared with")
+            problems |= _blame(runs, "its test examples differ from those of the run to compare it with")
             continue
         split = len(first[key])
         run_pairs.append(_RunPair(key[0], runs[:split], runs[split:]))
@@ -211,7 +212,7 @@ def _blame(runs: Sequence[tuple[ResultRow, _Predictions]], reason: str) -> dict[
 
 
 def _read_predictions(folder: Path, task: str) -> _Predictions:
-    """Read a run's predictions for one task; raise InputError with the reason if they are unusable."""
+    """Read a run's predictions for one task, or raise InputError if they are unusable."""
     path = folder / PREDICTIONS_FILE
     if not path.exists():
         raise InputError(f"no {PREDICTIONS_FILE}")
@@ -219,7 +220,7 @@ def _read_predictions(folder: Path, task: str) -> _Predictions:
     if missing := [name for name in REQUIRED_COLUMNS if lines and name not in lines[0]]:
         raise InputError(f"{PREDICTIONS_FILE} lacks the column {missing[0]}")
     lines = [line for line in lines if line["task"] == task]
-    lines.sort(key=lambda line: (len(line["index"]), line["index"]))  # This is the numerical order.
+    lines.sort(key=lambda line: (len(line["index"]), line["index"]))  # This sorts the indices as numbers.
     ids = [line["index"] for line in lines]
     if not lines or len(set(ids)) < len(ids):
         raise InputError(f"{PREDICTIONS_FILE} has {'an example twice' if lines else f'no line of the task {task}'}")
@@ -238,7 +239,7 @@ def _compare_means(condition: Condition, run_pairs: Sequence[_RunPair]) -> Examp
     factor = _percent_factor(condition, [run for run_pair in run_pairs for run in run_pair.runs])
     differences: dict[tuple[int, str], list[float]] = {}
     for run_pair in run_pairs:
-        fold = run_pair.unit if condition.unit == "fold" else 0  # Each fold has test examples of its own.
+        fold = run_pair.unit if condition.unit == "fold" else 0  # Each fold has its own test examples.
         first, second = (_mean_scores(side) for side in (run_pair.first, run_pair.second))
         for index, a, b in zip(run_pair.first[0][1].ids, first, second, strict=True):
             differences.setdefault((fold, index), []).append(factor * (a - b))
@@ -247,15 +248,15 @@ def _compare_means(condition: Condition, run_pairs: Sequence[_RunPair]) -> Examp
 
 
 def _mean_scores(runs: Sequence[tuple[ResultRow, _Predictions]]) -> list[float]:
-    """Return the score of each example, averaged over repetitions of a run."""
+    """Return the score of each example, averaged over the repetitions of a run."""
     return [fmean(scores) for scores in zip(*(predictions.scores or () for _, predictions in runs), strict=True)]
 
 
 def _percent_factor(condition: Condition, runs: Sequence[tuple[ResultRow, _Predictions]]) -> int:
-    """Return the factor from the mean score per example to the recorded metric: 1, or 100 for a metric in percent.
+    """Return the recorded metric divided by the mean score per example: 1, or 100 for a metric in percent.
 
     Raises:
-        InputError: The metric is not the mean of the scores per example. Macro F1, for example, is not.
+        InputError: The recorded metric is not the mean of the scores per example. An example is macro F1.
     """
     means = [(fmean(predictions.scores or (math.nan,)), _recorded_score(condition, row)) for row, predictions in runs]
     for factor in (1, 100):
@@ -272,7 +273,7 @@ def _compare_corpus_scores(condition: Condition, run_pairs: Sequence[_RunPair]) 
         fold = run_pair.unit if condition.unit == "fold" else 0
         ids = run_pair.first[0][1].ids
         if examples.setdefault(fold, ids) != ids:
-            raise InputError("its test examples are not those of the other seeds")
+            raise InputError("its test examples differ from those of the other seeds")
         if len(run_pair.runs) > 2:
             raise InputError("repeated runs of one seed have no mean corpus score")
         (first, scorer), (second, _) = (_corpus_statistics(condition, *run) for run in run_pair.runs)
@@ -284,14 +285,14 @@ def _compare_corpus_scores(condition: Condition, run_pairs: Sequence[_RunPair]) 
 def _corpus_statistics(
     condition: Condition, row: ResultRow, predictions: _Predictions
 ) -> tuple[np.ndarray, Callable[[np.ndarray], float]]:
-    """Return sacreBLEU's sufficient statistics of each example (examples, S), and the score of their sum.
+    """Return sacreBLEU's sufficient statistics of each example (examples, S), and a function that scores their sum.
 
     Raises:
         InputError: sacreBLEU does not reproduce the recorded score from the predictions.
     """
     signature = row["result"].get("signatures", {}).get(f"test/{condition.task}/{condition.metric}", "")
     scorer, prepare = _corpus_scorer(condition.metric, signature)
-    # sacreBLEU's own significance tests use these two methods; it has no public ones for statistics per example.
+    # sacreBLEU has no public methods for the statistics of an example. Its own significance tests use these methods.
     extract: Any = scorer._extract_corpus_statistics  # pyright: ignore[reportPrivateUsage]
     compute: Any = scorer._compute_score_from_stats  # pyright: ignore[reportPrivateUsage]
     statistics = np.array(extract(prepare(predictions.texts), [prepare(predictions.targets)]), dtype=np.float32)
@@ -308,7 +309,7 @@ def _corpus_statistics(
 
 def _corpus_scorer(metric: str, signature: str) -> "tuple[Metric, Callable[[Sequence[str]], Sequence[str]]]":
     """Return sacreBLEU's scorer for a metric's signature, and the function that prepares texts for it."""
-    # Imported late: sacreBLEU is heavy, and only this test needs it.
+    # sacreBLEU is slow to import, and only this function needs it.
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 

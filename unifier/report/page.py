@@ -41,13 +41,13 @@ from unifier.report.tables import (
 from unifier.report.transfer import retained_scores
 
 MAX_PAGE_BYTES = 4_600_000
-"""Maximum size of the pictures and sounds of a page in bytes; with its text, a page stays below 5 MB."""
+"""Maximum size of the pictures and sounds of a page, in bytes. With its text, the page stays below 5 MB."""
 
 NUM_FIRST_SAMPLES = 2
-"""Number of test examples per task directly below the answer."""
+"""Number of test examples per task that a page shows directly below the answer."""
 
 MAX_SAMPLES = 6
-"""Maximum number of test examples per task."""
+"""Maximum number of test examples per task that a page shows."""
 
 GLOSSARY = {
     "task": "a data set, the tokenizer of its inputs, and a head that predicts its targets",
@@ -55,17 +55,17 @@ GLOSSARY = {
     "token": "one vector that a trunk reads, such as a piece of a word, a patch of a picture or a frame of sound",
     "solo": "a task that is trained on a trunk of its own",
     "joint": "several tasks that are trained together on one trunk",
-    "transfer": "a trunk that was trained on one task and is used for another",
+    "transfer": "a trunk that was trained on one task and is used for another task",
     "frozen": "the trunk's weights do not change; only tokenizer and head are trained",
-    "norms trained": "of the trunk, only the normalization layers are trained",
-    "random": "a trunk that no task has trained, as a control",
+    "norms trained": "only the normalization layers of the trunk are trained",
+    "random": "a trunk that starts with random weights, as a control",
     "shuffled": "a trained trunk whose weights were permuted, as a control",
-    "normalized": "a score on a scale on which chance is 0 and a reference result is 100",
-    "95 % interval": "a range that contains the true mean in 95 of 100 repetitions, by Student's t",
+    "normalized": "a score that is rescaled: 0 is chance, and 100 is a reference result",
+    "95 % interval": "a range that contains the true mean in 95 of 100 repetitions of the experiment",
     "CKA": "centered kernel alignment, the similarity of two trunks' outputs for the same examples, from 0 to 1",
     "BLEU": "the overlap of a translation with a reference translation, from 0 to 100",
 }
-"""Explanations of the report's terms. A page explains the terms that it uses."""
+"""Explanations of the report's terms. A page explains only the terms in its text."""
 
 TEMPLATES = Environment(
     loader=PackageLoader("unifier", "report"),
@@ -87,13 +87,13 @@ class PageFigure(NamedTuple):
 
 @final
 class PageBudget:
-    """The space that is left for a page's pictures and sounds, and the number of those that did not fit."""
+    """The remaining space for a page's pictures and sounds, and the number of files that did not fit."""
 
     def __init__(self) -> None:
         self.bytes_left, self.num_refused = MAX_PAGE_BYTES, 0
 
     def take(self, data: str) -> str:
-        """Return the data if it fits on the page, and an empty text otherwise."""
+        """Return the data if it fits on the page, or an empty text otherwise."""
         if len(data) > self.bytes_left:
             self.num_refused += 1
             return ""
@@ -101,16 +101,17 @@ class PageBudget:
         return data
 
     def take_svg(self, svg: str) -> str:
-        """Return an SVG as a data URL. Two inlined figures could share the id of a clip path, but two images cannot."""
+        """Return an SVG as a data URL, or an empty text if it does not fit.
+
+        Inlined SVG elements would share the ids of their clip paths, so figures are embedded as images.
+        """
         return self.take("data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode())
 
     def problems(self) -> list[str]:
         """Return a line about the pictures and sounds that did not fit, if there are any."""
         if not self.num_refused:
             return []
-        return [
-            f"{self.num_refused} of the pictures and sounds left out to keep this page small; see the runs' folders"
-        ]
+        return [f"{self.num_refused} of the pictures and sounds did not fit on this page; see the folders of the runs"]
 
 
 def write_report(folder: Path, content: Mapping[str, Any]) -> Path:
@@ -118,13 +119,13 @@ def write_report(folder: Path, content: Mapping[str, Any]) -> Path:
 
     Args:
         folder: The folder of the run or the comparison.
-        content: The content of its JSON file, which need not be written yet.
+        content: The content of the JSON file. The file itself may not exist yet.
     """
     return _write_page(folder, collect_results(folder, content))
 
 
 def report_on(folder: Path) -> tuple[Path, list[str]]:
-    """Write the report of a folder of one or more runs and comparisons.
+    """Write the report of a folder that contains runs or comparisons.
 
     Returns:
         The page's path, and a line for each run that is left out or incomplete.
@@ -137,7 +138,7 @@ def report_on(folder: Path) -> tuple[Path, list[str]]:
 
 
 def draw_figures(results: Results, folder: Path) -> list[SavedFigure]:
-    """Draw every figure that the results allow, and write it with its numbers below the folder."""
+    """Draw every figure that the results allow, and write each figure and its numbers below the folder."""
     conditions = group_conditions(results.rows)
     if not conditions:
         return []
@@ -166,7 +167,7 @@ def _write_page(folder: Path, results: Results) -> Path:
     }
     labels |= {id(row): row["experiment"].replace("_", " ") for row in results.showcase}
     budget = PageBudget()
-    # The page's space goes to the samples at its top first, then to the figures, then to the other samples.
+    # If space is short, the samples at the top come first, then the figures, and then the other samples.
     first = slice(NUM_FIRST_SAMPLES)
     samples = {task: rows for task, row in sample_rows.items() if (rows := _read_samples(row, task, first, budget))}
     figures: dict[str, list[PageFigure]] = defaultdict(list)
@@ -215,7 +216,7 @@ def _write_page(folder: Path, results: Results) -> Path:
 
 
 def _bind_numbers(text: str) -> str:
-    """Replace the spaces of "0.5 ± 0.1" and "95 %", at which no line should break, by non-breaking ones."""
+    """Replace the spaces in "0.5 ± 0.1" and "95 %" by non-breaking spaces."""
     return re.sub(r" ± | (?=%)", lambda match: match[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
 
 
@@ -226,30 +227,30 @@ def _glossary(page: str) -> dict[str, str]:
 
 
 def _legend(conditions: Sequence[Condition]) -> str:
-    """Explain the columns that the tables of scores have."""
+    """Return the legend of the score tables, with notes only on the columns that exist."""
     notes = {
-        "Normalized: 0 is chance, 100 the reference named below.": any(
+        "Normalized: 0 is chance, and 100 is the reference named below.": any(
             condition.normalized_score for condition in conditions
         ),
-        "± is half the width of a 95 % confidence interval over seeds, or over folds in cross-validation. Scores that "
-        "are all equal have none.": any(condition.score.half_width is not None for condition in conditions),
+        "± is half the width of a 95 % confidence interval over seeds, or over folds in cross-validation. Equal scores "
+        "have no interval.": any(condition.score.half_width is not None for condition in conditions),
     }
     return " ".join(note for note, applies in notes.items() if applies)
 
 
 def _left_out(data: Mapping[str, Any]) -> str:
-    """Return the numbers of a data set's unreadable and dropped examples, by reason."""
+    """List the number of examples that a data set leaves out for each reason: unreadable or dropped."""
     counts = {"unreadable": sum(data.get("skipped", {}).values()), **data.get("dropped", {})}
     return ", ".join(f"{count:,} ({reason})" for reason, count in counts.items() if count)
 
 
 def _is_numeric(table: ReportTable, name: str) -> bool:
-    """Return True if a column holds numbers, which are aligned right; a number may have an interval and a unit."""
+    """Return True if a column holds only numbers; each number may have an interval and a unit."""
     return all(re.fullmatch(r"[+−]?[\d.,]*(–[\d.,]*)?( ± [\d.,]+)?( [\w%]+)?", line[name]) for line in table)
 
 
 def _is_correct(sample: Mapping[str, str]) -> bool:
-    """Return True if a prediction equals its target, apart from its probability."""
+    """Return True if a prediction without its probability equals its target."""
     return re.sub(r" \(\d+%\)$", "", sample["prediction"]) == sample["target"]
 
 
@@ -260,14 +261,14 @@ def _strongest_transfer(conditions: Sequence[Condition]) -> tuple[str, str] | No
 
 
 def _similarity_table(figure: SavedFigure) -> ReportTable:
-    """Return the table of a similarity figure with the layer names of its drawing."""
+    """Format the numbers of a similarity figure as a table with readable layer names."""
     return similarity_table([{**line, "layer": layer_name(line["layer"])} for line in figure.table])
 
 
 def _sample_rows(conditions: Sequence[Condition]) -> dict[str, ResultRow]:
-    """Return the run of each task whose samples and attention are shown.
+    """Choose the run of each task whose samples and attention are shown.
 
-    Solo runs come first, then those of the condition that is best on validation. The first seed is taken.
+    The run is the first seed of solo, or else of the condition with the best validation score.
     """
     rows: dict[str, ResultRow] = {}
     for condition in by_priority(conditions):
@@ -278,7 +279,14 @@ def _sample_rows(conditions: Sequence[Condition]) -> dict[str, ResultRow]:
 
 
 def _read_samples(row: ResultRow, task: str, part: slice, budget: PageBudget) -> list[dict[str, str]]:
-    """Read some of a run's test examples with their predictions; pictures and sounds count against the budget."""
+    """Read some of a run's test examples with their predictions.
+
+    Args:
+        row: The run.
+        task: The task of the examples.
+        part: The positions of the examples in the run's samples.json.
+        budget: The remaining space for pictures and sounds.
+    """
     path = row["folder"] / "samples.json"
     samples: Iterable[Mapping[str, str]] = read_json(path).get(task, [])[part] if path.exists() else ()
     return [
@@ -290,7 +298,7 @@ def _read_samples(row: ResultRow, task: str, part: slice, budget: PageBudget) ->
 def _attention_figures(
     conditions: Sequence[Condition], sample_rows: Mapping[str, ResultRow], budget: PageBudget
 ) -> list[PageFigure]:
-    """Return the attention maps of each task's sample run, and one map of each condition that aligns words."""
+    """Return the attention maps of each task's sample run, and one map per condition with an alignment error rate."""
     aligned = {(line["task"], line["trunk"]) for line in alignment_table(conditions)}
     figures: list[PageFigure] = []
     for condition in conditions:
@@ -309,7 +317,7 @@ def _attention_figures(
 
 
 def _size(rows: Sequence[ResultRow]) -> str:
-    """Return the number of tasks, runs, seeds and folds."""
+    """Return the number of tasks, runs, seeds and folds as text."""
     counts = {
         "task": len({row["task"] for row in rows}),
         "run": len({str(row["folder"] or id(row)) for row in rows}),
@@ -321,13 +329,13 @@ def _size(rows: Sequence[ResultRow]) -> str:
 
 
 def _draw_name(row: ResultRow) -> str:
-    """Return a row's seed, after its fold if it has one."""
+    """Return the fold and the seed of a row as text; without folds, return only the seed."""
     seed = f"seed {row['seed']}"
     return f"fold {row['fold']}, {seed}" if "fold" in row else seed
 
 
 def _settings(rows: Sequence[ResultRow]) -> dict[str, dict[str, str]]:
-    """Return each experiment's settings; the values of a setting that differs between runs are joined."""
+    """Return the settings of each experiment as text. If a setting differs between runs, list all its values."""
     values: dict[str, dict[str, dict[str, None]]] = {}
     for row in rows:
         of_experiment = values.setdefault(row["experiment"], {})
@@ -337,7 +345,7 @@ def _settings(rows: Sequence[ResultRow]) -> dict[str, dict[str, str]]:
 
 
 def _origins(rows: Sequence[ResultRow]) -> dict[str, list[str]]:
-    """Return the metrics' signatures, score ranges, versions, commits and machines of all runs, each once."""
+    """Return the metric signatures, score ranges, versions, commits and machines of all runs without repetitions."""
     results = [row["result"] for row in rows]
     texts = {
         "metrics": [f"{name}: {text}" for result in results for name, text in result.get("signatures", {}).items()],
@@ -361,11 +369,11 @@ def _describe_range(row: ResultRow, limits: Mapping[str, Any]) -> str:
 def _command(recipe: str, settings: Mapping[str, Any]) -> str:
     """Return the command that runs a recipe FILE:name again from any folder.
 
-    An installed recipe is called by its name, and any other by the absolute path of its file.
+    An installed recipe is called by its name. Any other recipe is called by the absolute path of its file.
     """
     text, _, name = recipe.rpartition(":")
     file, package = Path(text), Path(__file__).resolve().parents[1]
-    # In a checkout the recipes lie beside the package, in an installation inside it.
+    # In a checkout, the recipes are beside the package. In an installation, they are inside the package.
     installed = file.parent in (package / "experiments", package.parent / "experiments")
     target = file.stem if installed else str(file.absolute())
     arguments = [target if name == file.stem else f"{target}:{name}"]

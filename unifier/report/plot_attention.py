@@ -24,7 +24,7 @@ COLOR_SETTINGS = ("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edge
 ATTENTION_STYLE: dict[Any, Any] = FIGURE_STYLE | {"axes.grid": False} | dict.fromkeys(COLOR_SETTINGS, GRAY)
 
 MAX_FRAMES = 256
-"""Maximum number of drawn frames. More frames are averaged, which keeps the file small."""
+"""Maximum number of drawn frames. The frames of a longer sound are averaged, so the file stays small."""
 
 
 def draw_alignment(
@@ -38,10 +38,10 @@ def draw_alignment(
 
     Args:
         path: The SVG file to write.
-        source: The words that are attended to.
-        target: The words that attend.
+        source: The words that receive attention, one per column.
+        target: The words whose attention is drawn, one per row.
         attention: Weights (target words, source words) from 0 to 1.
-        gold: The cells (source, target) of the true alignment, which are outlined.
+        gold: The cells (source, target) of the true alignment, which get an outline.
     """
     cell = 0.3
     with _drawing(path, 1.5 + cell * len(source), 1.5 + cell * len(target)) as figure:
@@ -67,7 +67,7 @@ def draw_over_image(
     box: tuple[float, float, float, float],
     title: str,
 ) -> None:
-    """Draw an image, and beside it the attention that its patches receive.
+    """Draw two panels: an image, and the attention that each of its patches receives.
 
     Args:
         path: The SVG file to write.
@@ -83,9 +83,8 @@ def draw_over_image(
         extent = (0, width, height, 0)
         left.imshow(image if image.shape[2] == 3 else gray, cmap="gray", vmin=0, vmax=255, extent=extent)
         left.set_title(title)
-        right.imshow(
-            gray, cmap="gray", vmin=-255, vmax=255, extent=extent
-        )  # Lift gray values, so that color shows on black.
+        # With vmin=-255, black pixels become gray, so the color of the attention is visible on them.
+        right.imshow(gray, cmap="gray", vmin=-255, vmax=255, extent=extent)
         heat = right.imshow(
             received, cmap=_transparent_colors(ORANGE, 0.9), vmin=0, extent=box, interpolation="nearest"
         )
@@ -105,7 +104,7 @@ def draw_over_audio(
     received: NDArray[np.floating],
     title: str,
 ) -> None:
-    """Draw a spectrogram, and below it the attention that each time receives.
+    """Draw two panels: a spectrogram, and the attention that each of its tokens receives.
 
     Args:
         path: The SVG file to write.
@@ -131,7 +130,7 @@ def draw_over_audio(
 
 @contextmanager
 def _drawing(path: Path, width: float, height: float) -> Generator[Figure]:
-    """Provide a figure of a size in inches, and save it as SVG on a transparent background."""
+    """Provide a figure of this width and height in inches, and save it as SVG on a transparent background."""
     with plot_style(ATTENTION_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure

@@ -24,20 +24,20 @@ from unifier.report.plot_style import (
 )
 
 COST_AXES = {"tokens": "tokens read", "flops": "FLOPs", "seconds": "seconds of training"}
-"""The costs that a score is drawn over, and their axis labels."""
+"""The label of the horizontal axis for each cost."""
 
 MAX_CURVES = 4
 """Maximum number of curves in a panel."""
 
 LINE_STYLES = ("-", ":", "-.")
-"""The line styles of a task's conditions in turn; dashes are reserved for joint training."""
+"""The line styles that distinguish a task's conditions. Dashes are reserved for joint training."""
 
 Logs = Mapping[Path, Sequence[Mapping[str, str]]]
-"""The rows of each run's metrics.csv, by the run's folder."""
+"""A mapping from the folder of a run to the rows of its metrics.csv."""
 
 
 class Curve(NamedTuple):
-    """A metric over its cost: the mean, minimum and maximum over runs."""
+    """A metric as a function of the cost `x`: the mean, minimum and maximum over runs."""
 
     x: NDArray[np.float64]
     mean: NDArray[np.float64]
@@ -48,7 +48,7 @@ class Curve(NamedTuple):
 def draw_curves(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
     """Draw validation scores, one panel per task and cost.
 
-    If every task has a single condition, all tasks share a panel, and the training losses get a panel too.
+    If every task has a single condition, one panel shows all tasks, and another panel shows the training losses.
     """
     tasks = list(dict.fromkeys(condition.task for condition in conditions))
     single = len(tasks) == len(conditions)
@@ -68,14 +68,14 @@ def draw_curves(conditions: Sequence[Condition], writer: FigureWriter) -> list[S
 
 
 def select_conditions(conditions: Sequence[Condition], limit: int) -> list[Condition]:
-    """Select the conditions of a task to draw: its references, then the best on validation, `limit` in all."""
+    """Select at most `limit` conditions to draw: first solo and joint, then the highest validation scores."""
     ranked = sorted(conditions, key=lambda condition: -condition.validation_score)
     selected = list(dict.fromkeys([*_references(conditions), *ranked]))[:limit]
     return [condition for condition in conditions if condition in selected]
 
 
 def describe_selection(drawn: Sequence[Condition], conditions: Sequence[Condition]) -> str:
-    """Describe which conditions a figure shows; empty if it shows all of them."""
+    """Describe the conditions that a figure shows; return "" if it shows all of them."""
     if len(drawn) == len(conditions):
         return ""
     tasks = dict.fromkeys(condition.task for condition in conditions)
@@ -93,10 +93,10 @@ def describe_selection(drawn: Sequence[Condition], conditions: Sequence[Conditio
 
 
 def line_styles(conditions: Sequence[Condition], writer: FigureWriter) -> dict[Condition, tuple[str, str]]:
-    """Return the color and line style of each of a task's conditions, equal in every figure.
+    """Return the color and line style of each condition of a task, which are the same in every figure.
 
-    With several tasks, a condition has a shade of its task's color. With a single task, all colors are free to
-    distinguish its conditions.
+    With several tasks, a condition has a shade of its task's color. With a single task, conditions have different
+    colors.
     """
     joint = [condition for condition in conditions if condition.has(mode="joint")]
     separate = [condition for condition in conditions if not condition.has(mode="joint")]
@@ -116,14 +116,14 @@ def read_curve(
 ) -> Curve | None:
     """Return a condition's curve over the costs that all its logged runs reached.
 
-    A joint run logs one cost for all its tasks. The share of this task is assumed to grow evenly.
+    A joint run logs only the total cost of its tasks. The task's share of this cost is assumed to be constant.
 
     Args:
         condition: The condition whose runs are averaged.
-        logs: The rows of each run's metrics.csv.
+        logs: A mapping from the folder of a run to the rows of its metrics.csv.
         axis: A key of `COST_AXES`.
         column: The column of metrics.csv; the condition's validation metric by default.
-        normalized: Scale the values so that chance is 0 and the reference 100.
+        normalized: Rescale the values from 0 at chance to 100 at the reference.
 
     Returns:
         The curve, or None if no run logged the column or no cost is common to all runs.
@@ -151,14 +151,14 @@ def read_curve(
 
 
 def _references(conditions: Sequence[Condition]) -> list[Condition]:
-    """Return the first of a task's conditions, usually solo, and its joint ones."""
+    """Return a task's first condition, usually solo, and its joint conditions."""
     return [*conditions[:1], *(condition for condition in conditions[1:] if condition.has(mode="joint"))]
 
 
 def _draw_scores(
     task: str, conditions: Sequence[Condition], logs: Logs, axis: str, writer: FigureWriter
 ) -> list[SavedFigure]:
-    """Draw one panel of scores, or none if nothing was logged; an empty `task` puts all tasks in it."""
+    """Draw one panel of scores, or no panel if nothing was logged. If `task` is empty, the panel shows all tasks."""
     selected = select_conditions(conditions, MAX_CURVES) if task else conditions
     normalized = not task and all(condition.normalized_score for condition in conditions)
     curves = {
@@ -197,7 +197,7 @@ def _draw_scores(
 
 
 def _draw_loss(conditions: Sequence[Condition], logs: Logs, writer: FigureWriter) -> list[SavedFigure]:
-    """Draw one panel of training losses, or none if nothing was logged."""
+    """Draw one panel of training losses, or no panel if nothing was logged."""
     curves = {
         condition.task: curve
         for condition in conditions

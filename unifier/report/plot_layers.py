@@ -26,23 +26,23 @@ from unifier.report.plot_style import (
 SIMILARITY_MEASURES = {"cka": "linear CKA", "neighbors": "shared neighbors"}
 
 MAX_PAIRS = 4
-"""Maximum number of pairs of trunks in a figure; its table has all pairs."""
+"""Maximum number of pairs of trunks in a figure. The table of the figure has all pairs."""
 
 MAX_LAYERS = 4
-"""Maximum number of layers whose gradients are drawn; interference.csv of each run has all layers."""
+"""Maximum number of layers whose gradients are drawn. The file interference.csv of each run has all layers."""
 
 
 class TrunkPair(NamedTuple):
-    """Two compared trunks."""
+    """Names of two trunks that are compared."""
 
     first: str
     second: str
     shuffled: bool
-    """True if the weights of either were shuffled."""
+    """True if the weights of at least one of the two trunks were shuffled."""
 
     @property
     def name(self) -> str:
-        """Both trunks' names."""
+        """The names of both trunks."""
         return f"{self.first} and {self.second}"
 
 
@@ -51,25 +51,25 @@ class PairLayer(NamedTuple):
 
     pair: TrunkPair
     cells: Mapping[str, Any]
-    """The line of the table: trunks, layer, raw, chance, calibrated and p."""
+    """The cells of a table row: trunks, layer, raw, chance, calibrated and p."""
 
 
 GradientCosines = Mapping[tuple[str, str], Sequence[tuple[float, float]]]
-"""Points (tokens, cosine) of each pair of tasks in one layer."""
+"""A mapping from a pair of tasks to its points (tokens, cosine) in one layer."""
 
 
 def layer_name(layer: str) -> str:
-    """Return a layer's name in the report: "blocks.0" is "block 1", and "columns", the input, is "in"."""
+    """Return a layer's name in the report: "block 1" for "blocks.0", and "in" for "columns", the trunk's input."""
     part, _, number = layer.partition(".")
     return f"block {int(number) + 1}" if number.isdigit() else "in" if part == "columns" else layer
 
 
 def draw_representation(comparisons: Sequence[Mapping[str, Any]], writer: FigureWriter) -> list[SavedFigure]:
-    """Draw the similarity of trunks by layer, calibrated so that 0 is chance and 1 identity.
+    """Draw the calibrated similarity of trunks in each layer: 0 is chance level, and 1 means identical.
 
     Args:
-        comparisons: Measured pairs of trunks, "a" and "b", of one task, seed and layer.
-        writer: Saves one figure per task and measure.
+        comparisons: Measurements of two trunks "a" and "b", each for one task, seed and layer.
+        writer: The writer that saves the figures, one per task and measure.
     """
     figures: list[SavedFigure] = []
     for task in dict.fromkeys(comparison["task"] for comparison in comparisons):
@@ -82,7 +82,7 @@ def draw_representation(comparisons: Sequence[Mapping[str, Any]], writer: Figure
 
 def _draw_similarity(task: str, measure: str, lines: Sequence[PairLayer], writer: FigureWriter) -> SavedFigure:
     layers = list(dict.fromkeys(line.cells["layer"] for line in lines))
-    # Pairs with shuffled weights are controls, and are left out first.
+    # Pairs with shuffled weights are controls, so they are the first pairs to be left out.
     all_pairs = sorted(dict.fromkeys(line.pair for line in lines), key=lambda pair: pair.shuffled)
     pairs = all_pairs[:MAX_PAIRS]
     figure, axes = create_panel()
@@ -101,18 +101,18 @@ def _draw_similarity(task: str, measure: str, lines: Sequence[PairLayer], writer
     axes.set(title=f"{task}: {SIMILARITY_MEASURES[measure]}", xlabel="block", ylabel="calibrated")
     axes.set_ylim(min(-0.05, axes.get_ylim()[0]), 1)
     label_ends(axes, ends)
-    note = "Hollow: not above chance (permutation test, p > 0.05)"
+    note = "Hollow dots: not above chance (permutation test, p > 0.05)"
     if len(all_pairs) > MAX_PAIRS:
         note += f". {len(all_pairs) - MAX_PAIRS} more pairs of trunks are in the table"
     if all(pair.first == "solo" for pair in pairs):
-        note = f"Each against solo. {note}"
+        note = f"Each trunk is compared with solo. {note}"
     alt = f"{SIMILARITY_MEASURES[measure]} by layer, calibrated, {task}"
     table = [line.cells for line in lines]
     return writer.save(figure, f"representation-{task}-{measure}", "representation", alt, table, note)
 
 
 def _mean_similarity(comparisons: Sequence[Mapping[str, Any]], measure: str) -> list[PairLayer]:
-    """Average a similarity measure over seeds, for each pair of trunks and layer."""
+    """Average a similarity measure over seeds, for each layer of each pair of trunks."""
     experiments: dict[str, set[str]] = defaultdict(set)
     for comparison in comparisons:
         for trunk in (comparison["a"], comparison["b"]):
@@ -145,7 +145,7 @@ def _mean_similarity(comparisons: Sequence[Mapping[str, Any]], measure: str) -> 
 def draw_gradients(rows: Sequence[ResultRow], writer: FigureWriter) -> list[SavedFigure]:
     """Draw cosines between the gradients of two tasks over tokens, for a few layers of each joint condition.
 
-    Two batches of the same task are drawn as the ceiling of two tasks.
+    The cosine between two batches of the same task is drawn too, as an upper limit for two tasks.
     """
     folders: dict[tuple[str, str], dict[Path, None]] = defaultdict(dict)
     for row in rows:
@@ -157,14 +157,14 @@ def draw_gradients(rows: Sequence[ResultRow], writer: FigureWriter) -> list[Save
     for (experiment, label), cosines in measured.items():
         name = "" if len(measured) == 1 else label_with_experiment(label, experiment, alone=num_experiments == 1)
         layers = list(cosines)
-        if len(layers) > MAX_LAYERS:  # Take the first, the last, and layers evenly spaced between them.
+        if len(layers) > MAX_LAYERS:  # Take evenly spaced layers, including the first and the last one.
             layers = [layers[round(k * (len(layers) - 1) / (MAX_LAYERS - 1))] for k in range(MAX_LAYERS)]
         figures += [_draw_cosines(layer, cosines[layer], name, writer) for layer in layers]
     return figures
 
 
 def _read_cosines(folders: Iterable[Path]) -> dict[str, GradientCosines]:
-    """Read interference.csv of some runs, by layer, and average over the runs."""
+    """Read the cosines of each layer from the interference.csv of some runs, and average them over the runs."""
     runs: dict[str, dict[tuple[str, str], list[list[tuple[float, float]]]]] = defaultdict(lambda: defaultdict(list))
     for path in filter(Path.exists, (folder / "interference.csv" for folder in folders)):
         run: dict[tuple[str, tuple[str, str]], list[tuple[float, float]]] = defaultdict(list)
@@ -172,7 +172,7 @@ def _read_cosines(folders: Iterable[Path]) -> dict[str, GradientCosines]:
             run[line["layer"], (line["task_a"], line["task_b"])].append((float(line["tokens"]), float(line["cosine"])))
         for (layer, pair), points in run.items():
             runs[layer][pair].append(points)
-    # Tokens of one measurement differ slightly between seeds, so measurements are paired by their order.
+    # The token counts of a measurement differ slightly between seeds, so measurements are matched by their order.
     return {layer: {pair: _mean_points(points) for pair, points in pairs.items()} for layer, pairs in runs.items()}
 
 
@@ -194,7 +194,7 @@ def _draw_cosines(layer: str, cosines: GradientCosines, condition: str, writer: 
             axes.plot(x, y, color=first, marker=point_marker(x), linewidth=1, linestyle=":", alpha=0.8)
             ends.append(LineEnd(y[-1], f"{a}, two batches", first))
         else:
-            # The line alternates between both tasks' colors, and its label has a line in each color.
+            # The drawn line alternates between the colors of both tasks. The label has a text line in each color.
             axes.plot(x, y, color=first, marker=point_marker(x), linestyle=(0, (4, 4)), gapcolor=second)
             ends += [LineEnd(y[-1], b, second), LineEnd(y[-1], f"{a} and", first)]
     axes.axhline(0, color=MUTED, linewidth=1)
@@ -208,7 +208,7 @@ def _draw_cosines(layer: str, cosines: GradientCosines, condition: str, writer: 
         for (a, b), points in cosines.items()
         for tokens, cosine in points
     ]
-    note = "Dotted: two batches of the same task, as a ceiling for two tasks"
+    note = "Dotted: two batches of the same task, an upper limit for two tasks"
     alt = f"cosine between tasks' gradients over tokens, {title}"
     name = join_nonempty("gradients", layer, condition, between="-")
     return writer.save(figure, name, "interference", alt, table, note)

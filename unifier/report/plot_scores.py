@@ -32,16 +32,16 @@ from unifier.report.tables import describe_matching
 from unifier.report.transfer import TransferGrid, setting_grid, transfer_grids
 
 MAX_CONDITIONS = 18
-"""Maximum number of a task's conditions in a figure; a transfer with all its controls has fewer."""
+"""Maximum number of conditions per task in a figure."""
 
 MAX_NUMBERED_CLASSES = 20
-"""Confusion matrices of more classes have no numbers in their cells."""
+"""Maximum number of classes of a confusion matrix with numbers in its cells."""
 
 MAX_CLASSES = 60
-"""Confusion matrices of more classes are not drawn."""
+"""Maximum number of classes of a confusion matrix that is drawn."""
 
 MAJORITY_FACTOR = 1.5
-"""A note gives the majority baseline if the largest class exceeds its even share by this factor."""
+"""A note gives the share of the largest class if this class exceeds the mean class size by this factor."""
 
 LETTER_WIDTH = 0.075
 """Mean width of a letter, in inches."""
@@ -50,7 +50,8 @@ LETTER_WIDTH = 0.075
 def score_limits(condition: Condition, *, normalized: bool = False) -> tuple[float, float]:
     """Return the lowest and the highest possible score of a condition's metric.
 
-    Both are infinite if the highest score is unknown. A metric with scores below 0, such as R2, has no lowest score.
+    Both limits are infinite if the highest score is unknown. If the condition has scores below 0, the lowest score is
+    -inf.
     """
     highest = condition.max_score
     if highest is None:
@@ -109,7 +110,7 @@ def draw_scores(conditions: Sequence[Condition], writer: FigureWriter) -> list[S
     drawn = [condition for group in groups for condition in group]
     unit = " or ".join(dict.fromkeys(f"{condition.unit}s" for condition in conditions))
     several = any(condition.score.half_width is not None for condition in conditions)
-    bar = f"Bar: 95 % interval over {unit}, within the possible scores" if several else f"No interval over {unit}"
+    bar = f"Bar: 95 % interval over {unit}, cut at the possible scores" if several else f"No interval over {unit}"
     note = join_nonempty(bar, describe_selection(drawn, conditions), _matching_note(conditions), between=". ")
     every = "every condition" if len(drawn) == len(conditions) else f"{len(drawn)} of {len(conditions)} conditions"
     alt = f"{'normalized' if normalized else 'raw'} scores of {every} with their intervals"
@@ -117,7 +118,7 @@ def draw_scores(conditions: Sequence[Condition], writer: FigureWriter) -> list[S
 
 
 def draw_joint(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
-    """Draw joint minus solo scores of each task, one figure per joint trunk."""
+    """Draw the gain of joint over solo for each task, in one figure per joint trunk."""
     compared = [condition for condition in conditions if condition.has(start=None, trainable="all")]
     return [_draw_joint(effect, _matching_note(compared), writer) for effect in joint_effect(conditions)]
 
@@ -144,7 +145,7 @@ def _draw_joint(effect: JointEffect, matching: str, writer: FigureWriter) -> Sav
 
 
 def draw_grids(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
-    """Draw the transfer matrices on one color scale, and a matrix of settings by tasks."""
+    """Draw all transfer grids with the same color scale, and the grid of settings and tasks."""
     grids = transfer_grids(conditions)
     limits = _limits(grids)
     figures = [_draw_grid(grid, f"transfer-{grid.title}", "transfer", limits, writer) for grid in grids]
@@ -154,7 +155,7 @@ def draw_grids(conditions: Sequence[Condition], writer: FigureWriter) -> list[Sa
 
 
 def _limits(grids: Sequence[TransferGrid]) -> tuple[float, float]:
-    """Return the lowest and the highest value of some matrices."""
+    """Return the lowest and the highest value in some grids."""
     values = [cell for grid in grids for row in grid.cells for cell in row if cell is not None]
     return min(values, default=0.0), max(values, default=0.0)
 
@@ -162,7 +163,7 @@ def _limits(grids: Sequence[TransferGrid]) -> tuple[float, float]:
 def _draw_grid(
     grid: TransferGrid, name: str, section: str, limits: tuple[float, float], writer: FigureWriter
 ) -> SavedFigure:
-    # Columns are wide enough for their names to stand beside each other.
+    # The width of a column depends on the longest name, because the names must not overlap.
     column_width = max(0.65, 0.09 * max(map(len, grid.columns)))
     width = 0.4 + LETTER_WIDTH * max(map(len, grid.rows)) + column_width * len(grid.columns)
     title, _, settings = grid.title.partition(", ")
@@ -187,7 +188,7 @@ def _draw_grid(
 def draw_confusions(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
     """Draw a confusion matrix per classification task, summed over the runs of one condition.
 
-    It is the first condition, by priority, whose runs have confusions.
+    The first condition in the order of `by_priority` that has a confusion matrix is drawn.
     """
     figures: list[SavedFigure] = []
     for task in dict.fromkeys(condition.task for condition in conditions):
@@ -202,7 +203,7 @@ def draw_confusions(conditions: Sequence[Condition], writer: FigureWriter) -> li
 
 
 def _read_confusions(condition: Condition) -> tuple[list[str], NDArray[np.int64]] | None:
-    """Return the labels and the counts (true, predicted) summed over runs; None if no run has any."""
+    """Return the labels and the counts (true, predicted) summed over runs, or None if no run has counts."""
     runs = _read_artifacts(condition, "confusions.json")
     if not runs:
         return None
@@ -237,7 +238,7 @@ def _draw_confusion(
 
 
 def draw_lengths(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
-    """Draw BLEU over input length, a panel per text task and a line per condition."""
+    """Draw BLEU over input length, in one panel per text task with one line per condition."""
     figures: list[SavedFigure] = []
     for task in dict.fromkeys(condition.task for condition in conditions):
         of_task = [condition for condition in conditions if condition.task == task]
@@ -276,19 +277,19 @@ def _draw_lengths(
 def _mean_buckets(condition: Condition) -> list[dict[str, float]]:
     """Return the length buckets of the test split with BLEU averaged over runs."""
     runs = _read_artifacts(condition, "lengths.json")
-    # Another fold has other test examples, and so other buckets.
+    # Other folds have other test examples and therefore other buckets, so they are left out.
     runs = [run for run in runs if [bucket["to"] for bucket in run] == [bucket["to"] for bucket in runs[0]]]
     return [{**group[0], "bleu": fmean(bucket["bleu"] for bucket in group)} for group in zip(*runs, strict=False)]
 
 
 def _read_artifacts(condition: Condition, name: str) -> list[Any]:
-    """Read a condition's part of a JSON file from the folders of its runs, skipping runs without it."""
+    """Read a JSON file from the folder of each run that has it, and return the content for the condition's task."""
     paths = [row["folder"] / name for row in condition.rows if row["folder"]]
     return [content for path in paths if path.exists() and (content := read_json(path).get(condition.task))]
 
 
 def _matching_note(conditions: Sequence[Condition]) -> str:
-    """Describe the matched costs in one line: once if they are equal for all tasks, else per task."""
+    """Describe the matched costs in one line. If the tasks differ in matched costs, describe each task."""
     by_task = describe_matching(conditions)
     if len(set(by_task.values())) == 1:
         return next(iter(by_task.values()))
@@ -298,7 +299,7 @@ def _matching_note(conditions: Sequence[Condition]) -> str:
 def _draw_interval(
     axes: Axes, estimate: Estimate, limits: tuple[float, float], height: float, color: str, text: str
 ) -> None:
-    """Draw a dot with its interval, and a text to the right of the panel."""
+    """Draw a dot with its interval, and write a text to the right of the panel."""
     plot_intervals(axes, estimate.mean, height, color, xerr=np.transpose([bar_lengths(estimate, limits)]))
     axes.annotate(
         text, (1.03, height), xycoords=("axes fraction", "data"), va="center", color=MUTED, fontsize=LABEL_SIZE
@@ -306,7 +307,12 @@ def _draw_interval(
 
 
 def _set_names(axes: Axes, ticks: Sequence[tuple[float, str, str]]) -> None:
-    """Write a name at each height of a panel without a vertical axis; a name in a task's color is a heading."""
+    """Write a name at each height of a panel, and hide the vertical axis. Names in color are headings in bold.
+
+    Args:
+        axes: The panel.
+        ticks: The height, name and color of each line.
+    """
     axes.set_yticks([height for height, _, _ in ticks], [text for _, text, _ in ticks])
     for label, (_, _, color) in zip(axes.get_yticklabels(), ticks, strict=True):
         label.set_color(color)
@@ -318,6 +324,6 @@ def _set_names(axes: Axes, ticks: Sequence[tuple[float, str, str]]) -> None:
 
 
 def _interval_cells(estimate: Estimate, name: str) -> dict[str, float | int | str]:
-    """Return a table's cells of an estimate: the mean, both ends of its interval, and the number of seeds or folds."""
+    """Return the table cells of an estimate: the mean, both ends of the interval, and the number of seeds or folds."""
     low, high = ("" if end is None else end for end in (estimate.low, estimate.high))
     return {name: estimate.mean, f"{name} low": low, f"{name} high": high, f"{estimate.unit}s": estimate.num_values}

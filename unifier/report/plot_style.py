@@ -1,4 +1,4 @@
-"""The look of all figures: colors, fonts and labels, and the SVG and CSV files that hold them."""
+"""The style of all figures (colors, fonts, labels), and the writer of their SVG and CSV files."""
 
 import io
 import itertools
@@ -28,13 +28,13 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#b3589a", "#b07c00", "#3d95c9")
 """The Okabe-Ito palette, safe for color-blind readers, with its light colors darkened for a white page."""
 
 DARK_COLORS = {INK: "#e3e6ea", MUTED: "#a9b2bc", "#0072b2": "#4aa8e8", "#d55e00": "#ff8a3d", "#009e73": "#2bc79a"}
-"""The replacement of each color under a dark color scheme."""
+"""A mapping from each color to its replacement under a dark color scheme."""
 
 HEAT_MAP_COLORS = LinearSegmentedColormap.from_list("shades", ["#e8eff6", "#7fb2d9", "#0b5a94"])
 
 FIGURE_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # Text stays text, so that it can be searched and read aloud.
-    "svg.hashsalt": "unifier",  # Equal figures give equal files.
+    "svg.fonttype": "none",  # Letters are stored as text, which can be searched and read aloud.
+    "svg.hashsalt": "unifier",  # With a constant salt, equal figures have equal files.
     "font.family": "sans-serif",
     "font.sans-serif": ["Helvetica", "Arial", "DejaVu Sans"],
     "font.size": 10,
@@ -57,7 +57,7 @@ FIGURE_STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.8,
     "lines.solid_capstyle": "round",
     "savefig.transparent": True,
-    "text.parse_math": False,  # Names that users choose may contain a dollar sign.
+    "text.parse_math": False,  # The names of tasks and settings may contain a dollar sign.
 }
 
 LABEL_SIZE = 9
@@ -69,7 +69,10 @@ NOTE_SIZE, NOTE_LINE = 9, 12.5
 
 @contextmanager
 def plot_style(style: Mapping[Any, Any] = FIGURE_STYLE) -> Generator[None]:
-    """Draw and save figures in this style. Missing glyphs give no warning, since the reader's fonts draw them."""
+    """Apply a style to figures that are drawn and saved in this context.
+
+    Warnings about missing glyphs are silenced, because the fonts of the reader's browser draw the text.
+    """
     with mpl.rc_context(dict(style)), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
@@ -81,12 +84,13 @@ class SavedFigure:
     """A figure on disk."""
 
     section: str
-    """The section of the page that shows it."""
+    """The section of the page that shows the figure."""
     path: Path
+    """The path of the SVG file."""
     alt: str
-    """A description for readers who cannot see it."""
+    """A description for readers who cannot see the figure."""
     table: Sequence[Mapping[str, Any]]
-    """The numbers that it shows."""
+    """The numbers in the figure."""
     note: str = ""
     """An explanation: a caption on the page, and text below the drawing in the SVG file."""
     svg: str = ""
@@ -108,14 +112,14 @@ class FigureWriter:
     def save(
         self, figure: Figure, name: str, section: str, alt: str, table: Sequence[Mapping[str, Any]], note: str = ""
     ) -> SavedFigure:
-        """Write figures/NAME.svg, and figures/NAME.csv with its numbers.
+        """Write the figure to figures/NAME.svg, and its numbers to figures/NAME.csv.
 
         Args:
             figure: The drawing.
-            name: The file name without suffix; unsafe characters become dashes, and a used name gets a number.
+            name: The file name without suffix. Unsafe characters become dashes, and a used name gets a number.
             section: The section of the page that shows the figure.
-            alt: A description for readers who cannot see it.
-            table: The numbers that it shows.
+            alt: A description for readers who cannot see the figure.
+            table: The numbers in the figure.
             note: An explanation, written below the drawing.
         """
         folder = self.folder / "figures"
@@ -129,7 +133,7 @@ class FigureWriter:
         return SavedFigure(section, path, alt, table, note, svg)
 
     def _unused(self, name: str) -> str:
-        """Reserve a file name; settings are part of names and may hold any character."""
+        """Return a file name that is not used yet, and mark the name as used."""
         stem = re.sub(r"[^\w.]+", "-", name)
         names = (stem if k == 1 else f"{stem}-{k}" for k in itertools.count(1))
         unused = next(name for name in names if name not in self.used_names)
@@ -143,25 +147,25 @@ def task_colors(tasks: Sequence[str]) -> dict[str, str]:
 
 
 def create_panel(width: float = 4.2, height: float = 2.6) -> tuple[Figure, Axes]:
-    """Create a figure with one panel, its size in inches. A page arranges such figures in rows."""
+    """Create a figure with one panel. Its width and height are in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
 
 
 def fade(color: str, share: float) -> str:
-    """Mix a color with gray, half of it at share 1, so that small text stays readable."""
+    """Mix a color with gray; half of the mix is gray if share=1, and nothing if share=0. Text stays readable."""
     channels = zip(to_rgb(color), to_rgb("#a8b0b9"), strict=True)
     red, green, blue = (channel + 0.5 * share * (gray - channel) for channel, gray in channels)
     return to_hex((red, green, blue))
 
 
 def point_marker(points: Sized) -> str:
-    """Return a dot as the marker of a line with a single point, which would otherwise be invisible."""
+    """Return "o" for a line with a single point, which would be invisible without a marker, else ""."""
     return "o" if len(points) == 1 else ""
 
 
 def plot_intervals(axes: Axes, x: ArrayLike, y: ArrayLike, color: str, **halves: Any) -> None:
-    """Plot dots with interval bars; `xerr` or `yerr` gives the bars' lengths as in `Axes.errorbar`."""
+    """Plot dots with interval bars. The lengths of the bars are given as `xerr` or `yerr` of `Axes.errorbar`."""
     axes.errorbar(x, y, fmt="o", color=color, markersize=5, ecolor=(color, 0.45), elinewidth=3, **halves)
 
 
@@ -183,7 +187,7 @@ def plot_heat_map(
         texts: The text of each cell.
         rows: The name of each row.
         columns: The name of each column.
-        size: The texts' font size in points.
+        size: The font size of the texts in points.
     """
     low, high = limits
     axes.imshow(cells, cmap=HEAT_MAP_COLORS, vmin=low, vmax=high, aspect="auto")
@@ -203,11 +207,14 @@ class LineEnd(NamedTuple):
     """The end of a plotted line and its label."""
 
     height: float
-    """The end's y value."""
+    """The y value of the end."""
     text: str
     color: str
     x: float | None = None
-    """The end's x value if it is not at the right edge; a thin line then connects it with its label."""
+    """The x value of the end, or None at the right edge of the panel.
+
+    If there is an x value, a thin line connects the end with its label.
+    """
 
 
 MAX_LABEL_LETTERS = 22
@@ -217,11 +224,11 @@ LABEL_LINE = 0.17
 """Line height of a label, in inches."""
 
 FRAME_HEIGHT = 0.8
-"""Height that a figure's title and horizontal axis take, in inches."""
+"""Height of the title and the horizontal axis of a figure, in inches."""
 
 
 def label_ends(axes: Axes, ends: Sequence[LineEnd]) -> None:
-    """Write each line's label beside its end, as near as the other labels permit.
+    """Write the label of each line as near as possible to the end of the line, without overlapping labels.
 
     The vertical axis must be linear. A figure that is too low for all labels is made higher.
     """
@@ -233,8 +240,8 @@ def label_ends(axes: Axes, ends: Sequence[LineEnd]) -> None:
     figure.set_figheight(max(figure.get_figheight(), FRAME_HEIGHT + 2 * halves.sum()))
     low, high = axes.get_ylim()
     inch = (high - low) / (figure.get_figheight() - FRAME_HEIGHT)
-    # Without the space that lower labels take, heights must only be in ascending order. The nearest ascending values
-    # are an isotonic regression.
+    # Subtract from each height the space of all lower labels. Labels do not overlap if the differences ascend.
+    # Isotonic regression finds the nearest ascending differences.
     space = inch * np.cumsum([0.0, *(halves[1:] + halves[:-1])])
     bottom = low + inch * (halves[0] - LABEL_LINE / 4)
     top = high - inch * (halves[-1] - LABEL_LINE / 4) - space[-1]
@@ -265,7 +272,7 @@ def _dark_rules() -> str:
 
 
 def _add_note(svg: str, lines: Sequence[str]) -> str:
-    """Make an SVG higher and write a note's lines below the drawing."""
+    """Make an SVG higher, and write the lines of a note below the drawing."""
     size = re.search(r'height="([\d.]+)pt" viewBox="0 0 ([\d.]+) [\d.]+"', svg)
     if size is None or not lines:
         return svg

@@ -12,10 +12,10 @@ from unifier.report.conditions import ResultRow, data_of, metric_of, metrics_of,
 from unifier_tokenizers import InputError
 
 DEFAULT_FACTS = {"mode": "solo", "start": None, "shuffled": False, "trainable": "all", "varied": {}}
-"""Default values of keys that a row lacks if its run belongs to no comparison."""
+"""Default values of the keys that only the rows of a comparison have."""
 
 COMPARISON_TERMS = ("budget_unit", "budget", "sampling_temperature", "loss_weighting")
-"""The terms that a comparison sets for all its tasks. The settings of a run may lack them."""
+"""The terms that a comparison sets for all its tasks. The settings of a run may lack these terms."""
 
 REQUIRED_RESULT_KEYS = {
     "name": str,
@@ -41,7 +41,7 @@ class Results:
     rows: list[ResultRow]
     """Rows of finished runs. Their "folder" is the path of an existing folder, or None."""
     showcase: list[ResultRow] = field(default_factory=list[ResultRow])
-    """Rows of the experiment that the comparison shows first; they are compared with nothing."""
+    """Rows of the experiment that the comparison shows first. These rows are not compared with other rows."""
     question: str = ""
     status: str = "finished"
     problems: list[str] = field(default_factory=list[str])
@@ -49,11 +49,11 @@ class Results:
     representation: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
     """Similarities of pairs of trunks; each trunk is described by the keys of a row."""
     recipes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list[tuple[str, Mapping[str, Any]]])
-    """Each recipe or comparison to run again: FILE:name and its settings."""
+    """The recipes that repeat the runs, each as FILE:name with its settings."""
 
 
 class _Source(NamedTuple):
-    """One comparison, or one run outside comparisons."""
+    """One comparison, or one run that belongs to no comparison."""
 
     settings: Mapping[str, Any]
     rows: list[ResultRow]
@@ -102,7 +102,7 @@ def collect_results(folder: Path, content: Mapping[str, Any]) -> Results:
 
 
 def _split_showcase(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], list[ResultRow]]:
-    """Return the rows of a comparison's showcase, as those of a single run, and the rows of its trials."""
+    """Return the rows of a comparison's showcase with the mode "solo", and the rows of its trials."""
     showcase: list[ResultRow] = [{**row, "mode": "solo"} for row in rows if row["mode"] == "showcase"]
     return showcase, [row for row in rows if row["mode"] != "showcase"]
 
@@ -112,7 +112,7 @@ def run_folder(text: str, base: Path) -> Path | None:
 
     Args:
         text: The path in the row; it may be empty.
-        base: The folder of the comparison. The run is also looked for beside it, because all folders may have moved.
+        base: The folder of the comparison. If all folders were moved together, the run is beside this folder.
 
     Returns:
         The path of the existing folder, or None.
@@ -125,7 +125,7 @@ def run_folder(text: str, base: Path) -> Path | None:
 
 
 def find_changed_data(rows: Iterable[ResultRow]) -> list[str]:
-    """Return one line for each task whose data differ between runs under the same settings."""
+    """Return one line for each task whose data differ between runs with the same settings."""
     hashes: dict[tuple[str, str, str], set[str]] = {}
     for row in rows:
         if "share" not in row["varied"]:  # Each seed draws its own share of the examples.
@@ -164,12 +164,14 @@ def _read_all_below(folder: Path) -> Results:
     rows = _usable_rows(_drop_copies([row for source in sources for row in source.rows], problems), problems)
     if not rows:
         reason = f"; {problems[0]}" if problems else ""
-        raise InputError(f"{folder}: holds no comparison.json and no finished result.json{reason}; give a run's folder")
+        raise InputError(
+            f"{folder}: holds no comparison.json and no finished result.json{reason}; give the folder of a run"
+        )
     return Results(folder.resolve().name, rows, problems=problems, representation=pairs, recipes=recipes)
 
 
 def _read_run(run: Path, recipes: list[tuple[str, Mapping[str, Any]]]) -> _Source:
-    """Return the source of a run that no comparison in the folder holds, and append its recipe to `recipes`."""
+    """Return the source of a run that belongs to no comparison, and append the run's recipe to `recipes`."""
     result, settings = read_json(run / "result.json", **REQUIRED_RESULT_KEYS), _run_settings(run)
     terms = {"comparison": settings.get("comparison") or "none", **_comparison_terms(settings.get("trial") or {})}
     rows = _rows_of_run(run, result, settings)
@@ -178,35 +180,38 @@ def _read_run(run: Path, recipes: list[tuple[str, Mapping[str, Any]]]) -> _Sourc
 
 
 def _comparison_terms(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `COMPARISON_TERMS` that a file has; files of older versions lack some."""
+    """Return the `COMPARISON_TERMS` of a file. Files of older versions lack some terms."""
     return {name: content[name] for name in COMPARISON_TERMS if name in content}
 
 
 def _recipes(content: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the recipe that a comparison.json or a settings.json names, with its settings, or an empty list."""
-    study = content.get("study")  # The joint run of a comparison has a list here.
+    """Return the recipe in a comparison.json or settings.json with its settings. The list is empty without a recipe."""
+    study = content.get("study")  # For the joint run of a comparison, this is a list of recipes.
     return [(study, content.get("settings", {}))] if study and isinstance(study, str) else []
 
 
 def _recipes_of_run(settings: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the recipe of a run with its seed; a run of a comparison has none, since no command repeats it alone."""
+    """Return the recipe of a run with its seed.
+
+    The list is empty for a run of a comparison, because no command repeats a single run of a comparison.
+    """
     if settings.get("comparison"):
         return []
     return [(study, {**given, "seed": settings["seed"]}) for study, given in _recipes(settings)]
 
 
 def _run_settings(folder: Path) -> dict[str, Any]:
-    """Return the content of a run's settings.json, or {} without such a file.
+    """Return the content of a run's settings.json, or {} if the run has no such file.
 
     Raises:
-        InputError: The run belongs to a comparison, but the file lacks its trial.
+        InputError: The run belongs to a comparison, but the file has no key "trial".
     """
     path = folder / "settings.json"
     settings = read_json(path, settings=dict, seed=int) if path.exists() else {}
     if (name := settings.get("comparison")) and not settings.get("trial"):
         raise InputError(
             f'{folder.parent}: settings.json of runs of the comparison "{name}" lacks their "trial": '
-            f"report {folder.parent.parent / name}"
+            f"run `unifier report {folder.parent.parent / name}` instead"
         )
     return settings
 
@@ -220,7 +225,7 @@ def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _trunk_pairs(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the pairs of trunks in a comparison.json, with folds apart from settings as in rows."""
+    """Return the pairs of trunks in a comparison.json; the fold of a trunk is moved out of its varied settings."""
     return [
         {**pair, **{side: _extract_fold(pair[side]) for side in "ab"}} for pair in content.get("representation", ())
     ]
@@ -241,10 +246,9 @@ def _locate_runs(rows: Iterable[ResultRow], base: Path) -> list[ResultRow]:
 
 
 def _add_distinguishing_settings(sources: Sequence[_Source]) -> list[_Source]:
-    """Add to each row's varied settings those whose values differ between sources of the same task.
+    """Add settings to the varied settings of each row if their values differ between sources of the same task.
 
-    The name and the terms of a comparison count as settings, because the budget of a comparison is not among the
-    settings of its runs.
+    The name and the terms of a comparison count as settings. The settings of its runs lack the budget, for example.
     """
     sources = [source._replace(settings=_constant_settings(source.settings, source.rows)) for source in sources]
     values: dict[tuple[str, str], dict[str, set[str]]] = {}
@@ -264,7 +268,7 @@ def _add_distinguishing_settings(sources: Sequence[_Source]) -> list[_Source]:
 
 
 def _experiments(row: ResultRow) -> list[str]:
-    """Return the experiments that the row's task may belong to: its own, and all that a joint run holds."""
+    """Return the experiments that the row's task may belong to: the row's experiment, and all parts of a joint run."""
     settings = (row.get("result") or {}).get("settings", {})
     return [row["experiment"], *(name for name, value in settings.items() if isinstance(value, Mapping))]
 
@@ -274,15 +278,15 @@ def _add_varied(row: ResultRow, settings: Mapping[str, Any]) -> ResultRow:
 
 
 def _constant_settings(settings: Mapping[str, Any], rows: Iterable[ResultRow]) -> dict[str, Any]:
-    """Return the settings that have one value in all rows."""
+    """Return the settings that have the same value in all rows."""
     varied = {"seeds"}.union(*(row["varied"] for row in rows))
     return {name: value for name, value in settings.items() if name not in varied}
 
 
 def _drop_copies(rows: list[ResultRow], problems: list[str]) -> list[ResultRow]:
-    """Drop the rows of copied runs, which would count twice, and name the copies in `problems`.
+    """Drop the rows of copied runs, which would count twice, and add a line for each copy to `problems`.
 
-    Two folders with the same name, the run id, hold the same run.
+    The name of a run's folder is its run id. Two folders with the same name therefore hold the same run.
     """
     first: dict[str, Path] = {}
     unique: list[ResultRow] = []
@@ -296,9 +300,7 @@ def _drop_copies(rows: list[ResultRow], problems: list[str]) -> list[ResultRow]:
         if (path, row["task"]) in seen:
             continue  # Two comparisons share this run.
         seen.add((path, row["task"]))
-        problem = (
-            f"{folder}: the same run id as {first.setdefault(folder.name, path)}; left out, or it would count twice"
-        )
+        problem = f"{folder}: left out, because it has the same run id as {first.setdefault(folder.name, path)}"
         if first[folder.name] == path:
             unique.append(row)
         elif problem not in problems:
@@ -307,7 +309,7 @@ def _drop_copies(rows: list[ResultRow], problems: list[str]) -> list[ResultRow]:
 
 
 def _usable_rows(rows: Iterable[ResultRow], problems: list[str]) -> list[ResultRow]:
-    """Return the rows that have a score, and append one line to `problems` for each other run and each caveat."""
+    """Return the rows that have a score. Add a line to `problems` for each run without a score and for each caveat."""
     usable: list[ResultRow] = []
     named: set[str] = set()
     for row in rows:
@@ -324,7 +326,7 @@ def _usable_rows(rows: Iterable[ResultRow], problems: list[str]) -> list[ResultR
             problem = f"{name}: a score is not a number; left out"
         else:
             usable.append(_extract_fold(_null_to_nan(row)))
-            problem = "" if row["folder"] else f"{name}: its folder is gone, and with it curves and samples"
+            problem = "" if row["folder"] else f"{name}: its folder is gone, so its curves and samples are missing"
         if problem and problem not in named and not (run_id and any(run_id in line for line in problems)):
             named.add(problem)
             problems.append(problem + (f" ({run_id})" if run_id else ""))
@@ -334,35 +336,35 @@ def _usable_rows(rows: Iterable[ResultRow], problems: list[str]) -> list[ResultR
 
 
 def _deciding_scores(row: ResultRow) -> list[float | None]:
-    """Return the scores that the task is judged by: on the test split, and on the validation split if there is one."""
+    """Return the scores that judge the task: on the test split, and on the validation split if there is one."""
     scores, metric = row["result"]["metrics"], metric_of(row)
     names = [f"{split}/{row['task']}/{metric}" for split in ("val", "test")]
     return [scores[name] for name in names if name in scores]
 
 
 def _null_to_nan(row: ResultRow) -> ResultRow:
-    """Return the row with NaN for each null score; only metrics that do not judge the task may be null here."""
+    """Return the row with NaN in place of each null score. The scores that judge the task are never null here."""
     scores = {name: math.nan if score is None else score for name, score in row["result"]["metrics"].items()}
     return {**row, "result": {**row["result"], "metrics": scores}}
 
 
 def _caveats(row: ResultRow) -> Iterator[str]:
-    """Yield reasons to mistrust a score: test examples in the training split, or a score range of another metric."""
+    """Yield reasons to mistrust a score: test examples in the training split, or a score range for another metric."""
     data = data_of(row)
     if copies := data.get("copies"):
         yield (
-            f"{data['name']}: {copies:,} examples of val and test are also in train, byte for byte, "
-            "and flatter its scores"
+            f"{data['name']}: {copies:,} examples of val and test are exact copies of examples of train, "
+            "so its scores are too high"
         )
     if (score_range := task_score_range(row)) and not row_score_range(row):
         yield (
-            f"{row['experiment']}, {row['task']}: its score range is of {score_range['metric']}, "
-            f"but it is scored by {', '.join(metrics_of(row))}: no normalized score"
+            f"{row['experiment']}, {row['task']}: no normalized score, because its score range is for "
+            f"{score_range['metric']}, but its metrics are {', '.join(metrics_of(row))}"
         )
 
 
 def _extract_fold(row: ResultRow) -> ResultRow:
-    """Move an integer "fold" from the varied settings into the row, because folds are averaged over as seeds are."""
+    """Move an integer "fold" from the varied settings into the row, because scores are averaged over folds."""
     if not isinstance(fold := row["varied"].get("fold"), int):
         return row
     return {**row, "varied": {name: value for name, value in row["varied"].items() if name != "fold"}, "fold": fold}

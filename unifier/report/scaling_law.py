@@ -1,4 +1,4 @@
-"""Power laws of the error over the share of training examples, and the cost and score of each setting of a sweep."""
+"""Power laws of the error over the share of training examples, and the cost and the score of each sweep setting."""
 
 import warnings
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from unifier.report.conditions import Condition, condition_label
 from unifier.report.estimates import Estimate, estimate, join_nonempty
 
 MIN_POINTS = 4
-"""The fewest points for a fit: three parameters and one degree of freedom."""
+"""The minimum number of points for a fit: three parameters and one degree of freedom."""
 
 
 class ScalingLaw(NamedTuple):
-    """Power law error = a n^-b + c."""
+    """The power law error = a n^-b + c, with n the share of the examples."""
 
     a: float
     b: float
@@ -42,16 +42,17 @@ class DataEfficiency:
 
     task: str
     name: str
-    """The task, and the way of training if the task has several curves."""
+    """The task, with the way of training if it is not solo."""
     unit: str
-    """The metric that errors are measured in."""
+    """The metric of the errors."""
     max_score: float
-    """The score of error 0, in that metric."""
+    """The score that has the error 0."""
     shares: Sequence[float]
-    """Shares of the training split in ascending order, from 0 to 1."""
+    """The shares of the training split in ascending order, between 0 and 1."""
     errors: Sequence[Estimate]
+    """The error at each share."""
     law: ScalingLaw | None
-    """None with fewer than four shares, or if the points do not determine the curve."""
+    """The fitted law, or None if there are too few shares or the fit does not determine the exponent."""
 
 
 class SweepPoint(NamedTuple):
@@ -66,7 +67,7 @@ class SweepPoint(NamedTuple):
 def efficiencies(conditions: Sequence[Condition]) -> list[DataEfficiency]:
     """Return one curve for each task and way of training that has several shares of the examples.
 
-    A task with neither a reference nor a known highest score has no error, and so no curve.
+    A task without a reference and without a known maximum score has no curve, because its error is undefined.
     """
     groups: dict[tuple[str, str, str], list[tuple[float, Condition]]] = {}
     for condition in conditions:
@@ -87,9 +88,9 @@ def efficiencies(conditions: Sequence[Condition]) -> list[DataEfficiency]:
 def fit_law(n: Sequence[float], errors: Sequence[float]) -> ScalingLaw | None:
     """Fit a n^-b + c with a, b, c >= 0 by least squares; return None if the points do not determine b.
 
-    The interval of b is that of the model linearized at the best fit (Seber and Wild 1989, Nonlinear Regression,
-    section 5.1). The columns of the Jacobian are scaled to unit length first. Without that, rounding would lose the
-    interval of a steep law, and its b would be reported as certain.
+    The interval of b comes from the model linearized at the best fit (Seber and Wild 1989, Nonlinear Regression,
+    section 5.1). The columns of the Jacobian are scaled to unit length first. Without this scaling, rounding errors
+    would remove the interval of a steep law.
 
     Args:
         n: Shares of the examples.
@@ -115,9 +116,9 @@ def fit_law(n: Sequence[float], errors: Sequence[float]) -> ScalingLaw | None:
 
 
 def sweep_points(conditions: Sequence[Condition]) -> dict[str, list[SweepPoint]]:
-    """Return the settings of each task with several settings, sorted by tokens per example.
+    """Map each task that has several settings to its settings, sorted by tokens per example.
 
-    Conditions that vary the share of the examples are left out, because their curve is that of `efficiencies`.
+    Conditions that vary the share of the examples are left out, because `efficiencies` returns their curve.
     """
     groups: dict[str, list[SweepPoint]] = {}
     for condition in conditions:
@@ -136,7 +137,7 @@ def _efficiency(task: str, name: str, points: Sequence[tuple[float, Condition]])
     points = sorted(points, key=lambda point: point[0])
     shares = [share for share, _ in points]
     normalized = [condition.normalized_scores for _, condition in points]
-    # A score above the reference has no error relative to it, so the error is then relative to the highest score.
+    # The error is the distance to the reference if all scores are below it, else the distance to the maximum score.
     if all(scores is not None and max(scores.values()) < 100 for scores in normalized):
         unit, max_score = "the normalized score", 100.0
         scores = [list(each.values()) for each in normalized if each is not None]
@@ -145,7 +146,7 @@ def _efficiency(task: str, name: str, points: Sequence[tuple[float, Condition]])
         scores = [list(condition.scores.values()) for _, condition in points]
     if max_score is None:
         return None
-    # Rounding may put a score above the highest one, so errors are clipped at 0.
+    # Rounding may put a score above the maximum score, so errors are clipped at 0.
     errors = [estimate(max(max_score - score, 0.0) for score in of_share) for of_share in scores]
     law = fit_law(shares, [error.mean for error in errors]) if len(set(shares)) >= MIN_POINTS else None
     return DataEfficiency(task, name, unit, max_score, shares, errors, law)

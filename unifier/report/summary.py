@@ -1,6 +1,6 @@
 """The answer of a report in a few sentences that are composed from the numbers.
 
-One sentence compares two conditions. It gives the uncertainty over seeds or folds, and over test examples if known.
+Each comparison of two conditions is one sentence with the uncertainty over seeds or folds, and over test examples.
 """
 
 import math
@@ -44,10 +44,10 @@ PERCENT_METRICS = ("accuracy", "macro_f1")
 """The metrics that are percentages if their maximum is 100."""
 
 MAX_NAMED_RUNS = 3
-"""The most runs that a problem lists by name."""
+"""The maximum number of runs that a problem lists by name."""
 
 ExcludedRuns = dict[str, dict[str, None]]
-"""The folder names of runs that tests over examples exclude, for each reason; the inner dict is an ordered set."""
+"""A mapping from a reason to the ids of the runs that are not tested over examples. The inner dict is a set."""
 
 
 class Answer(NamedTuple):
@@ -56,14 +56,14 @@ class Answer(NamedTuple):
     sentences: list[str]
     """The first sentence is the main result."""
     problems: list[str]
-    """One line for each reason why runs are not tested over test examples."""
+    """One line for each reason to leave runs out of the tests over test examples."""
 
 
 class JointEffect(NamedTuple):
     """Gain of one shared trunk over separate trunks, paired by seed or fold."""
 
     mean_gain: Estimate | None
-    """The mean gain over tasks; None if the tasks have no common scale or no common seed."""
+    """The mean gain over tasks, or None if the tasks have no common scale or no common seed."""
     task_gains: Mapping[str, Estimate]
     """The gain of each task."""
     best_minus_worst: Estimate | None
@@ -75,15 +75,15 @@ class JointEffect(NamedTuple):
     tasks_without_solo: Sequence[str]
     """Tasks of the shared trunk without a solo run on the same data, settings and seeds."""
     missing_units: Sequence[int]
-    """Seeds or folds that are left out because a joint or solo run of a task has no score."""
+    """Seeds or folds that are left out, because a joint run or a solo run has no score."""
     pairs: Mapping[str, Contrast]
-    """The contrast of each task, joint minus solo."""
+    """The contrast between joint and solo of each task."""
     units: Collection[int]
-    """The seeds or folds that all tasks have, possibly none."""
+    """The seeds or folds that all tasks have. The collection may be empty."""
 
 
 class _Wording(NamedTuple):
-    """Phrases for the difference of two conditions; {} stands for the amount."""
+    """Phrases for the difference of two conditions. The amount replaces {}."""
 
     higher: str
     """The phrase for a significant positive difference."""
@@ -150,13 +150,13 @@ def _difference_with_metric(difference: str, condition: Condition) -> str:
 
 
 def _tokens_per_task(rows: Sequence[ResultRow]) -> str:
-    """Return the mean number of training tokens of a task, rounded to thousands."""
+    """Return the number of training tokens per task as text, averaged over rows and rounded to thousands."""
     tokens = [row["result"]["task_budgets"][row["task"]]["tokens"] for row in rows]
     return f"{round(sum(tokens) / len(tokens), -3):,.0f}"
 
 
 def joint_effect(conditions: Sequence[Condition]) -> list[JointEffect]:
-    """Return joint minus solo for each shared trunk, in normalized scores if every task has a reference."""
+    """Return the gain of each shared trunk over solo, in normalized scores if every task has a reference."""
     trunks: dict[tuple[str, str], dict[str, Contrast]] = {}
     for pair in contrasts(conditions):
         condition = pair.condition
@@ -206,7 +206,7 @@ def _joint_effect_of(pairs: Mapping[str, Contrast], settings: str, tasks_without
 
 
 def _with_settings(settings: str, sentences: Sequence[str]) -> list[str]:
-    """Return the sentences; the first one begins with the settings that they hold for."""
+    """Put the settings of a comparison in front of its first sentence."""
     if not settings or not sentences:
         return [*sentences]
     return [f"With {settings}: {sentences[0][0].lower()}{sentences[0][1:]}", *sentences[1:]]
@@ -226,7 +226,7 @@ def _mean_effect(effect: JointEffect) -> list[str]:
     if mean is None:
         return ["The tasks have no scale or no seed in common, so joint minus solo has no mean over tasks."]
     if count == 1:
-        return []  # The sentence on the task has the same content.
+        return []  # The mean equals the gain of the only task, which has its own sentence.
     trunk = f"One trunk for {'both' if count == 2 else f'all {count}'} tasks"
     size = magnitude(mean)
     points = f"{format_number(size.mean, num_decimals(size))} {effect.unit}"
@@ -250,7 +250,7 @@ def _mean_effect(effect: JointEffect) -> list[str]:
 
 
 def _task_effects(effect: JointEffect, excluded: ExcludedRuns) -> Iterator[str]:
-    """Yield one sentence per task on joint minus solo, in the task's own metric."""
+    """Yield one sentence per task on the gain of joint over solo, in the task's own metric."""
     for task, pair in effect.pairs.items():
         gain = estimate([pair.gains[unit] for unit in effect.units or pair.gains], pair.condition.unit)
         if len(effect.pairs) == 1:
@@ -289,7 +289,7 @@ def _left_out(effect: JointEffect) -> list[str]:
 
 
 def _describe_difference(wording: _Wording, condition: Condition, gain: Estimate, test: ExampleTest | None) -> str:
-    """Return one sentence on a difference with its uncertainty over runs and over test examples.
+    """Describe a difference in one sentence with its uncertainty over runs and over test examples.
 
     Args:
         wording: The phrases for each outcome.
@@ -339,13 +339,13 @@ def _count(estimate: Estimate) -> str:
 def _test_examples(
     pair: Contrast, units: Collection[int] | None, choices: int, excluded: ExcludedRuns
 ) -> ExampleTest | None:
-    """Return the test of a contrast over test examples, Bonferroni-adjusted for the choice of the contrast.
+    """Test a contrast over test examples, with Bonferroni's correction for the choice of the contrast.
 
     Args:
         pair: The contrast.
-        units: The seeds or folds to use; None uses all.
+        units: The seeds or folds to use, or None for all of them.
         choices: The number of contrasts that this contrast was chosen from.
-        excluded: The runs that the test excludes are added to this mapping.
+        excluded: A mapping to update with the runs that cannot be tested.
     """
     comparison = compare_examples(pair, units)
     for run_id, reason in comparison.problems.items():
@@ -378,7 +378,10 @@ def _describe_transfer(conditions: Sequence[Condition], excluded: ExcludedRuns) 
 def _best_retained(
     retained: Sequence[RetainedScore], conditions: Sequence[Condition], excluded: ExcludedRuns
 ) -> list[str]:
-    """Return sentences on the share that the best pair retains and on its controls, adjusted for choosing that pair."""
+    """Describe the share that the best pair retains, and its controls.
+
+    All intervals have Bonferroni's correction for the choice of this pair.
+    """
     best, choices = retained[0], sum(score.share is not None for score in retained)
     if best.share is None:
         return []
@@ -412,7 +415,7 @@ def _best_retained(
 
 
 def _dropped_shares(retained: Sequence[RetainedScore]) -> list[str]:
-    """Return a sentence on the seeds or folds of each pair that have no share, if there are any."""
+    """Return a sentence on the seeds or folds without a share, or an empty list if all have a share."""
     dropped = [
         f"{display_name(score.start)} to {score.task}, {score.frozen.unit} {join_words(list(map(str, score.dropped)))}"
         for score in retained
@@ -438,7 +441,7 @@ def _describe_shares(conditions: Sequence[Condition]) -> list[str]:
         else:
             ends = (curve.errors[0], curve.errors[-1])
             first, last = (format_number(error.mean, num_decimals(error)) for error in ends)
-            caveat = f"; its power law's {exponent} is not distinguishable from 0" if exponent else ""
+            caveat = f"; the {exponent} of its power law is not distinguishable from 0" if exponent else ""
             sentences.append(
                 f"{curve.name}: from {100 * curve.shares[0]:g} % to {100 * curve.shares[-1]:g} % of the examples "
                 f"the error goes from {first} to {last}{caveat}."
@@ -447,7 +450,7 @@ def _describe_shares(conditions: Sequence[Condition]) -> list[str]:
 
 
 def _describe_best(conditions: Sequence[Condition], excluded: ExcludedRuns) -> list[str]:
-    """Return sentences on the test score of the condition with the best validation score, for each task.
+    """Describe the test score of the condition with the best validation score, for each task.
 
     A condition with fewer scores than others is not chosen, because its missing runs may have diverged.
     """

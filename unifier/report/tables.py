@@ -1,4 +1,4 @@
-"""Tables of a report as lists of rows of text, and the statement of which costs are matched."""
+"""Tables of a report as lists of rows of text, and sentences on the costs that are equal."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
@@ -18,7 +18,7 @@ from unifier.report.estimates import (
 )
 
 MATCH_TOLERANCE = 0.02
-"""Costs are equal if their spread is at most this share of the largest, which allows for one batch."""
+"""Costs count as equal if their range is at most this share of the largest cost. One batch may thus differ."""
 
 BUDGET_MEASURES = {
     "tokens": "tokens",
@@ -27,19 +27,19 @@ BUDGET_MEASURES = {
     "seconds": "seconds",
     "parameters": "parameters",
 }
-"""The keys of compared costs, with their names in prose."""
+"""A mapping from each compared cost to its name in a sentence."""
 
 SIMILARITY_DECIMALS = {"raw": 2, "chance": 2, "calibrated": 2, "p": 3}
-"""Digits after the point in the columns of a similarity table."""
+"""The number of digits after the decimal point in each column of a similarity table."""
 
 EMPTY_CELL = "–"
 
 ReportTable = list[dict[str, str]]
-"""A table; each row maps the names of all columns to text."""
+"""The rows of a table. Each row maps every column name to the text of a cell."""
 
 
 class Unmatched(NamedTuple):
-    """A cost that differs between rows, from its lowest to its highest value."""
+    """A cost that differs between rows, with its lowest and its highest value."""
 
     measure: str
     low: float
@@ -58,7 +58,7 @@ def unmatched(rows: Iterable[ResultRow]) -> list[Unmatched]:
 
 
 def matching_sentence(rows: Iterable[ResultRow]) -> str:
-    """Return one line on which costs of the rows are equal and which differ, or "" for a single row."""
+    """Return one line on the equal and the different costs of the rows, or "" for a single row."""
     rows = list(rows)
     if len(rows) < 2:
         return ""
@@ -76,7 +76,7 @@ def matching_sentence(rows: Iterable[ResultRow]) -> str:
 
 
 def describe_matching(conditions: Sequence[Condition]) -> dict[str, str]:
-    """Return the capitalized `matching_sentence` of each task with several conditions."""
+    """Map each task with several conditions to its capitalized `matching_sentence`."""
     tasks = [condition.task for condition in conditions]
     return {
         task: f"{sentence[0].upper()}{sentence[1:]}"
@@ -91,9 +91,10 @@ def describe_matching(conditions: Sequence[Condition]) -> dict[str, str]:
 
 
 def score_tables(conditions: Sequence[Condition]) -> dict[str, ReportTable]:
-    """Return one table per task with one row per condition, or a single table "" if no task has two conditions.
+    """Map each task to a table with one row per condition.
 
-    The columns are the raw and the normalized score, the gain over solo, and each cost that is not matched.
+    If no task has two conditions, all rows form one table with the key "". The columns are the raw and the normalized
+    score, the gain over solo, and each cost that differs.
     """
     different = [cost.measure for cost in unmatched(row for condition in conditions for row in condition.rows)]
     any_normalized = any(condition.normalized_score for condition in conditions)
@@ -120,7 +121,7 @@ def score_tables(conditions: Sequence[Condition]) -> dict[str, ReportTable]:
 
 
 def control_table(conditions: Sequence[Condition]) -> ReportTable:
-    """Return the gains of trained trunks over a random trunk, and over the same weights shuffled."""
+    """Return the gains of trained trunks over their controls: a random trunk, and a trunk with shuffled weights."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for pair in contrasts(conditions):
         condition = pair.condition
@@ -133,7 +134,7 @@ def control_table(conditions: Sequence[Condition]) -> ReportTable:
 
 
 def attention_table(conditions: Sequence[Condition]) -> ReportTable:
-    """Return attention statistics by layer, for the first condition of each task and for its joint one.
+    """Return the attention statistics of each layer, for the first and the joint condition of each task.
 
     The numbers are means over the runs that have an attention.json.
     """
@@ -177,7 +178,7 @@ def alignment_table(conditions: Sequence[Condition]) -> ReportTable:
 
 
 def similarity_table(rows: Sequence[Mapping[str, Any]]) -> ReportTable:
-    """Format the similarity of two trunks by layer: raw, by chance, calibrated, and p."""
+    """Format the numbers of a similarity table: raw, chance, calibrated and p."""
     return [
         {
             name: value
@@ -193,8 +194,8 @@ def run_table(rows: Sequence[ResultRow], labels: Mapping[int, str]) -> ReportTab
     """Return one row per run: its condition, its cost and the name of its folder.
 
     Args:
-        rows: Rows of runs; a joint run has several.
-        labels: The label of each row's condition, by `id(row)`.
+        rows: The rows of the runs. A joint run has one row per task.
+        labels: A mapping from `id(row)` to the label of the row's condition.
     """
     has_folds = any("fold" in row for row in rows)
     table: dict[str, dict[str, str]] = {}
@@ -219,7 +220,7 @@ def run_table(rows: Sequence[ResultRow], labels: Mapping[int, str]) -> ReportTab
 
 
 def _other_metrics(condition: Condition) -> str:
-    """Return the metrics that do not judge the task, each averaged over the runs that have it."""
+    """List the scores in the metrics that do not judge the task, averaged over runs."""
     prefix = f"test/{condition.task}/"
     scores: dict[str, list[float]] = {}
     for row in condition.rows:
@@ -230,7 +231,7 @@ def _other_metrics(condition: Condition) -> str:
 
 
 def _fill_columns(rows: Collection[Mapping[str, str]]) -> ReportTable:
-    """Return the rows with all columns that any of them has."""
+    """Add the columns that a row lacks, so all rows have the same columns."""
     columns = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name, EMPTY_CELL) for name in columns} for row in rows]
 
@@ -240,14 +241,14 @@ def _is_over_solo(pair: Contrast) -> bool:
 
 
 def _gain_column(name: str, condition: Condition) -> str:
-    """Return the name of a column of gains, which are normalized if the condition has a reference."""
+    """Return the name of a column of gains; the gains are normalized if the condition has a reference."""
     return f"{name}, normalized" if condition.normalized_score else name
 
 
 def _format_gain(pair: Contrast, conditions: Sequence[Condition]) -> str:
-    """Format a gain with at most as many decimals as the task's scores have, but at least one.
+    """Format a gain with no more decimals than the task's scores have, or with one decimal if they have none.
 
-    Paired gains may be precise to a tenth even if scores differ by tens between seeds.
+    Paired gains may have narrow intervals even if the scores differ by tens between seeds.
     """
     scores = [condition.display_score for condition in conditions if condition.task == pair.condition.task]
     return plus_minus(pair.display_gain, max(1, *(num_decimals(score) for score in scores)), signed=True)
@@ -256,7 +257,7 @@ def _format_gain(pair: Contrast, conditions: Sequence[Condition]) -> str:
 def _mean_cell(
     layers: Sequence[Mapping[str, float | None]], name: str, places: int, unit: str = "", empty: str = EMPTY_CELL
 ) -> str:
-    """Return the mean over the layers that have this statistic, or `empty` if none has it.
+    """Format the mean of a statistic over runs, or return `empty` if no run has a value.
 
     A single token has no entropy, and a single head has no agreement.
     """

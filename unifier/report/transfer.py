@@ -24,7 +24,7 @@ RAW_UNIT = "score, each in its own metric"
 @final
 @dataclass(frozen=True)
 class TransferGrid:
-    """Grid of numbers, with None for cells that were not measured."""
+    """Grid of numbers. Cells that were not measured are None."""
 
     title: str
     rows: Sequence[str]
@@ -32,17 +32,17 @@ class TransferGrid:
     cells: Sequence[Sequence[float | None]]
     unit: str
     controls: Sequence[str] = ()
-    """The rows that serve as controls."""
+    """The names of the rows that are controls."""
 
 
 class RetainedScore(NamedTuple):
-    """The percentage of a fully trained trunk's score that the same trunk retains when it is frozen."""
+    """The score of a frozen trunk, as a percentage of its score when all weights are trained."""
 
     frozen: Condition
     reference: Condition
     """The condition whose score counts as 100 %."""
     share: Estimate | None
-    """The percentage over seeds or folds; None if all of them are dropped."""
+    """The mean percentage over seeds or folds, or None if all of them are dropped."""
     dropped: Sequence[int]
     """Seeds or folds without a share, because the reference's score is not significantly above 0."""
 
@@ -58,11 +58,11 @@ class RetainedScore(NamedTuple):
 
 
 def transfer_grids(conditions: Sequence[Condition]) -> list[TransferGrid]:
-    """Return one grid for each trained part of the trunk and each combination of varied settings.
+    """Return one grid for each value of `trainable` and each combination of varied settings.
 
-    A row is the origin of the trunk, with controls at the bottom; a column is the task. Cells are normalized scores if
-    every task has a reference, else percentages of solo's score. If a solo score is not above 0, cells are raw scores.
-    A cell is the mean over the runs that all conditions of its column have.
+    Each row is an origin of the trunk, and the controls are the last rows. Each column is a task. Cells are normalized
+    scores if every task has a reference, else percentages of solo's score. If a solo score is not above 0, cells are
+    raw scores. A cell is the mean over the folds and seeds that all conditions of the column have.
     """
     moved = [condition for condition in conditions if not condition.has(start=None)]
     reached = {condition.experiment_task for condition in moved}
@@ -110,10 +110,10 @@ def transfer_grids(conditions: Sequence[Condition]) -> list[TransferGrid]:
 
 
 def retained_scores(conditions: Sequence[Condition]) -> list[RetainedScore]:
-    """Return the retained score of each frozen trunk that was trained elsewhere, highest share first.
+    """Return the retained score of each frozen trunk that another experiment trained, sorted from the highest share.
 
-    The reference is the same trunk with all weights trained, or solo if that was never run. A reference score near 0
-    gives no share, because the quotient would be arbitrary.
+    The reference is the same trunk with all weights trained, or solo if no such run exists. If the score of the
+    reference is near 0, there is no share, because the quotient would be arbitrary.
     """
     retained: list[RetainedScore] = []
     for frozen in conditions:
@@ -134,7 +134,7 @@ def retained_scores(conditions: Sequence[Condition]) -> list[RetainedScore]:
 
 
 def setting_grid(conditions: Sequence[Condition]) -> TransferGrid | None:
-    """Return a grid of settings by tasks, or None unless several tasks share two settings or more."""
+    """Return a grid with a row per setting and a column per task, or None if tasks share fewer than two settings."""
     swept = [condition for condition in conditions if condition.varied and "share" not in condition.varied]
     tasks = list(dict.fromkeys(condition.task for condition in swept))
     labels = list(dict.fromkeys(condition.label for condition in swept))
@@ -153,7 +153,7 @@ def setting_grid(conditions: Sequence[Condition]) -> TransferGrid | None:
 
 
 def _grid_rows(starts: Sequence[str], trainable: str, label: str) -> Iterator[tuple[str, bool, dict[str, object]]]:
-    """Yield the name of each row of a grid, True for a control, and the facts of the row's conditions."""
+    """Yield the name of each grid row, True if it is a control, and the facts that select its conditions."""
     for shuffled, name in ((False, "from {}"), (True, "{}, shuffled")):
         for start in starts:
             yield name.format(start), shuffled, {"start": start, "shuffled": shuffled, "trainable": trainable}
@@ -163,7 +163,7 @@ def _grid_rows(starts: Sequence[str], trainable: str, label: str) -> Iterator[tu
 
 
 def _mean_of_shared_runs(scores: RunScores, column: Sequence[Condition]) -> float:
-    """Return the mean over the runs that the whole column has, or over all runs if the column shares none."""
+    """Return the mean over the runs that all conditions of the column have, or else over all runs."""
     shared = {run: score for run, score in scores.items() if all(run in condition.run_scores for condition in column)}
     return fmean(mean_by_unit(shared or scores).values())
 
