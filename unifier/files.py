@@ -1,4 +1,4 @@
-"""Functions that read and write a run's files and print status messages. No file is written only in part."""
+"""Functions that read and write a run's files and print status messages. Files are written completely or not at all."""
 
 import csv
 import errno
@@ -22,7 +22,7 @@ RECOVERABLE_ERRORS = {
     errno.EROFS,
     errno.ENAMETOOLONG,
 }
-"""Numbers of errors whose cause a user can remove: no space or permission, a read-only disk, or a too long name."""
+"""Numbers of errors whose cause a user can remove: no space, no permission, a read-only disk, or a long name."""
 
 
 def is_recoverable(error: BaseException) -> bool:
@@ -128,3 +128,11 @@ def print_status(line: str, file: TextIO | None = None) -> None:
     """
     with suppress(OSError):
         print(line, file=file, flush=True)
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration in words, such as "40 s", "12 min" or "2 h 05 min"."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"

@@ -114,8 +114,8 @@ def audio_tta(
         num_crops: Number of evenly spaced crops. 1 means the complete sound. If a sound is shorter than a crop, each of
             its crops is the complete sound.
         crop: Length of a crop in seconds.
-        freq_shift: Largest frequency shift in training. Each crop has two more views: it is shifted up and down by half
-            of this value, rounded up.
+        freq_shift: Largest frequency shift in training. Each crop has two more views, shifted up and down by half of
+            this value (rounded up).
 
     Raises:
         InputError: Several crops are requested, but the length of a crop is not given.
@@ -159,7 +159,8 @@ def audio_tta(
 def shift_bands(plane: Tensor, shift: Tensor | int) -> Tensor:
     """Shift planes (B, frames, bands) along the bands.
 
-    Band i of the result is band i + `shift` (B, 1) of the plane. If there is no such band, it is the outermost band.
+    Band i of the result is band i + `shift` (B, 1) of the plane. If the plane has no such band, its outermost band is
+    used.
     """
     bands = (torch.arange(plane.shape[2], device=plane.device) + shift).clamp(0, plane.shape[2] - 1)
     return plane.gather(2, bands.expand(len(plane), -1)[:, None].expand_as(plane))
@@ -183,13 +184,13 @@ def crop_batch(batch: Batch, crop: Crop) -> Batch:
 class RandomAudioTransform(Augmentation):
     """Random changes of the spectrograms or waveforms in a batch of tokens. Each example has its own random changes.
 
-    An example never gets more tokens. If its speed is reduced, its end is cut off. The tokens of a crop keep their
-    positions in the complete example, so the model is trained on all positions of a complete example.
+    An example never gets more tokens: if the speed is reduced, the end of the example is cut off. The tokens of a crop
+    keep their positions in the complete example, so the model is trained on all positions.
     """
 
     tiles: Tiles
     mean: Tensor
-    """Values that replace masked bands: 0 for waveforms, and for spectrograms the tokenizer's mean of each band.
+    """Values that replace masked bands: 0 for waveforms, or the tokenizer's mean of each band for spectrograms.
 
     The model reads a masked band as 0, because the tokenizer subtracts the mean.
     """
@@ -215,7 +216,7 @@ class RandomAudioTransform(Augmentation):
         return None if self.crop_frames is None else self.tiles.num_steps(self.crop_frames) * self.tiles.tiles_per_step
 
     def crop(self, lengths: Tensor, generator: torch.Generator) -> Crop | None:
-        """Draw a window of each example. It is long enough for a complete crop even at the highest speed."""
+        """Draw a window of each example, long enough for a complete crop even at the highest speed."""
         if self.crop_frames is None:
             return None
         tiles = self.tiles
@@ -293,7 +294,8 @@ def stretch_and_crop(
         generator: Source of the random numbers.
 
     Returns:
-        The changed planes, their lengths (B,), and for each plane the original frame that it starts with (B,).
+        The changed planes, the number of frames of each plane (B,), and the original frame at which each plane starts
+        (B,).
     """
     speed = torch.exp(
         (2 * torch.rand(len(lengths), dtype=torch.float64, generator=generator) - 1) * math.log1p(speed_perturb)

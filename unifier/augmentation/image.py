@@ -45,7 +45,7 @@ def augment_images(
         randaugment: Magnitude of RandAugment, from 1 to 9. 0 means no RandAugment.
         random_erasing: Share of the images in which a rectangle is replaced by noise.
         mixup: Alpha of mixup. 0 means no mixup.
-        cutmix: Alpha of cutmix. 0 means no cutmix. If mixup is also on, either mixup or cutmix is applied to a batch.
+        cutmix: Alpha of cutmix. 0 means no cutmix. If mixup is also on, each batch gets either mixup or cutmix.
 
     Raises:
         InputError: A number is out of its range.
@@ -78,8 +78,8 @@ def image_tta(
 ) -> TestTimeAugmentation | None:
     """Return the test-time augmentation of images, or None if the only view would be the image itself.
 
-    Further views are mirrored, or shifted to one of the four corners, or both. The shift is half of the largest shift
-    in training.
+    In further views, the image is mirrored, shifted towards one of its four corners, or both. The shift is half of the
+    largest shift in training.
 
     Args:
         tokenizer: Tokenizer of the images.
@@ -157,7 +157,7 @@ def shift_and_flip(images: ImageBatch, generator: torch.Generator, *, crop: int 
 def max_shift(sizes: Tensor, crop: int | None) -> Tensor:
     """Return the largest shifts (B, 2) of images with the given `sizes` (B, 2), vertical and horizontal, in pixels.
 
-    The largest shift is `crop`, or half of the image's side if that is smaller. With None, the largest shift is an
+    The largest shift is the smaller value of `crop` and half of the image's side. With None, the largest shift is an
     eighth of the side.
     """
     return sizes // 8 if crop is None else (sizes // 2).clamp(max=crop)
@@ -186,7 +186,7 @@ def shift_images(images: ImageBatch, shift: Tensor, flipped: Tensor) -> ImageBat
 def erase_rectangle(images: ImageBatch, generator: torch.Generator, *, share: float) -> ImageBatch:
     """In a `share` of the images, replace a rectangle by noise (random erasing: Zhong et al. 2020, section 3.1).
 
-    The rectangle has 2 to 33 percent of the image's area. Its longer side is at most 3.3 times as long as the shorter.
+    The rectangle has 2 to 33 percent of the image's area. One side is at most 3.3 times as long as the other side.
     """
     chosen = (torch.rand(len(images.sizes), generator=generator) < share).nonzero()[:, 0]
     pixels, sizes = images.pixels[chosen], images.sizes[chosen]
@@ -203,7 +203,7 @@ def draw_rectangles(pixels: Tensor, sides: Tensor, sizes: Tensor, generator: tor
 
     Args:
         pixels: Images (B, C, H, W).
-        sides: Height and width (B, 2) of the rectangles. Both are rounded, and limited to the image's size.
+        sides: Height and width (B, 2) of the rectangles, which are rounded and limited to the image's size.
         sizes: Height and width (B, 2) of the images.
         generator: Source of the random numbers.
 

@@ -1,4 +1,4 @@
-"""Mixup of examples, and augmentations that consist of several augmentations."""
+"""Mixup of examples, and two classes that combine several augmentations."""
 
 import math
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Compose(Augmentation):
 
 @final
 class RandomChoice(Augmentation):
-    """Several augmentations. One of them is chosen for each batch, all with equal probability."""
+    """Several augmentations. For each batch, one augmentation is chosen, all with equal probability."""
 
     def __init__(self, *augmentations: Augmentation) -> None:
         self.augmentations = augmentations
@@ -91,7 +91,7 @@ class Mixup(Augmentation):
         """Mix each example with a random partner from the batch.
 
         Raises:
-            InputError: The values cannot be averaged, for example because they are token ids or from a `Mixture`.
+            InputError: The values cannot be averaged. Examples are token ids and the values of a `Mixture`.
         """
         if batch.values.ndim != 3 or not (batch.values.dtype == torch.uint8 or batch.values.is_floating_point()):
             raise InputError(
@@ -145,7 +145,7 @@ def mix_targets(target: Tensor, partners: Tensor, weights: Tensor, classes: int)
     Args:
         target: Labels (B,), tags (B, C) or mixed labels (B, C, 1). Labels become distributions (B, C, 1).
         partners: The index of each example's partner (B,).
-        weights: The weight of each example (B,). Its partner has the remaining weight.
+        weights: The weight of each example (B,). The example's partner has the remaining weight.
         classes: Number of classes C.
 
     Raises:

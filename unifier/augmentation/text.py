@@ -25,7 +25,7 @@ GROWTH_SAMPLES = 512
 """Number of examples that are used to estimate how much longer BPE-dropout makes texts, in tokens."""
 
 MAX_SEGMENTATIONS = 16
-"""Number of segmentations that are drawn for each word. When a text is read, one of them is chosen for each word."""
+"""Number of segmentations that are drawn for each word. When a text is read, one segmentation per word is chosen."""
 
 SPACE_MARK = "Ġ"
 """Character that byte-level vocabularies use for the space before a word."""
@@ -35,7 +35,7 @@ SPACE_MARK = "Ġ"
 class BpeDropout(Augmentation):
     """Byte-pair encoding that skips each possible merge with a fixed probability (Provilkov et al. 2020, section 3).
 
-    Inputs and targets are texts with a shared vocabulary. Both are split into other subwords each time they are read.
+    Inputs and targets are texts with a shared vocabulary. Each time a text is read, it is split into other subwords.
     Several segmentations of each word are drawn once and stored, which saves time. Hugging Face's dropout is not used,
     because its random numbers cannot be seeded.
     """
@@ -74,7 +74,7 @@ class BpeDropout(Augmentation):
         return Batch(_pad(values, PAD), positions, mask, _pad(targets, IGNORE_INDEX), batch.example_indices)
 
     def expected_growth(self, split: EncodedSplit) -> tuple[float, float]:
-        """Estimate the factors by which the token counts N and target lengths L grow, from a sample of the split."""
+        """Estimate, from a sample of the split, the factors by which token counts N and target lengths L grow."""
         rows = np.linspace(0, len(split) - 1, min(len(split), GROWTH_SAMPLES)).astype(np.int64)
         before = collate(split, rows)
         after = self(before, torch.Generator().manual_seed(0))

@@ -49,7 +49,7 @@ MAX_CACHE_BYTES = 20 * 2**30
 newest entry is always kept."""
 
 DRAFT_PREFIX = "draft-"
-"""Prefix of the name of an unfinished entry (a draft): a run is writing the folder, or was stopped while writing."""
+"""Prefix of the folder name of an unfinished entry, which is called a draft."""
 
 DRAFT_SECONDS = 24 * 60 * 60
 """Age in seconds after which an unfinished entry may be deleted, because its writer was probably stopped."""
@@ -61,7 +61,7 @@ INDEX_FILE = "index.json"
 """Name of the file with the row of each example, the failures, and the data types and shapes of the arrays."""
 
 STATISTICS_FILE = "buffers.safetensors"
-"""Name of the file with the statistics that a tokenizer computed from training examples (its buffers)."""
+"""Name of the file with a tokenizer's buffers, which contain statistics of training examples."""
 
 CODE_FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "datasets", Path(unifier_tokenizers.__file__).parent)
 """Folders of the code that reads and encodes examples. If any file in these folders changes, no old entry is used."""
@@ -76,7 +76,7 @@ FIT_SAMPLES = 50
 def cache_folder() -> Path | None:
     """Return the folder of all entries: a folder in $UNIFIER_CACHE, or in the user's cache if the variable is not set.
 
-    Returns None if $UNIFIER_CACHE is "off". Also returns None if it is not set and the user has no home folder.
+    Returns None if $UNIFIER_CACHE is "off". Without the variable, returns None for a user without a home folder.
     """
     given = os.environ.get("UNIFIER_CACHE") or user_cache()
     return None if given is None or given == "off" else Path(given) / "encoded"
@@ -122,7 +122,7 @@ def open_for_write(root: Path, key: str) -> Generator[Path]:
 
 @final
 class EncodedCache:
-    """The units (values and positions) of all examples of a source, for any assignment of the examples to splits.
+    """The units (values and positions) of all examples of a source. `split` selects the examples of one split.
 
     Args:
         values: Values of all examples.
@@ -240,8 +240,7 @@ def fit_once(tokenizer: AudioTokenizer, source: Source, *, bad_examples: BadExam
     inputs = (example.input for example in samples)
     if (first := next(inputs, None)) is None:
         raise InputError(
-            f"{name_of(source)}: none of its training examples can be read: check the data set's files, which the "
-            "tokenizer's mean and standard deviation are computed from"
+            f"{name_of(source)}: none of its training examples can be read: check the files of the data set"
         )
     tokenizer.fit(chain([first], inputs))
     if root is not None and key is not None:
@@ -308,7 +307,7 @@ def _key(source: Source, tokenizer: Tokenizer, content: Sequence[str]) -> str | 
     """Return the key of an entry: everything that determines the content of the entry, as JSON.
 
     The key covers the data, the tokenizer's settings, the code and the library versions. Returns None if the tokenizer
-    has no key, if the source has no hash, or if one of their classes is not defined in a file.
+    has no key, the source has no hash, or the class of the tokenizer or the source is not defined in a file.
     """
     settings = tokenizer.encoding_key()
     if settings is None or (data := getattr(source, "sha256", None)) is None:

@@ -31,13 +31,13 @@ BudgetUnit = Literal["tokens", "flops", "steps", "epochs"]
 Item = TypeVar("Item")
 
 BUCKET_BATCHES = 100
-"""Approximate size, in batches, of the groups of shuffled examples that are sorted by length."""
+"""Approximate number of batches in a group of shuffled examples. The examples of a group are sorted by length."""
 
 LIST_ROWS = 1 << 16
 """Number of lengths that are converted to Python numbers at a time. Converting all at a time would take more memory."""
 
 MIN_SHARE = 1e-9
-"""Lower bound of a task's share of the budget, relative to the task with the most examples, whose share is 1."""
+"""Lower bound of a task's share of the budget. The task with the most examples has the share 1."""
 
 
 class _Parts(NamedTuple):
@@ -50,7 +50,7 @@ class _Parts(NamedTuple):
     target: Tensor
     """(B,) or (B, ..., L), padded with `IGNORE_INDEX`."""
     example_indices: Tensor
-    """(B,) int64: the index of each example in its split. Predictions are stored with this index."""
+    """(B,) int64: the index of each example in its split. Predictions are stored with these indices."""
 
 
 @final
@@ -80,8 +80,8 @@ class Batch(_Parts):
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on a device. The copy to "cuda" is asynchronous.
 
-        A mask without padding becomes an expanded view, and so do positions that are equal in all examples. Code on the
-        device can then detect both properties from the strides, without reading values.
+        A mask without padding, and positions that are equal in all examples, become expanded views. From the strides of
+        an expanded view, code on the device can see that all entries are equal, without reading values.
         """
         # On devices other than CUDA, pinned memory may be freed before its content is copied (pytorch issue 189690).
         pinned = device.type == "cuda"
@@ -97,8 +97,9 @@ class Batch(_Parts):
 class Augmentation(ABC):
     """Random change of training batches, made after encoding and before embedding.
 
-    Subclasses implement `__call__`. A subclass that shortens, lengthens or crops examples also overrides the other
-    methods. The data loader uses those methods to plan batches, and to read only the necessary part of an example.
+    Subclasses implement `__call__`. A subclass that shortens, lengthens or crops examples also overrides `max_length`,
+    `expected_growth` or `crop`. With these methods, the data loader plans batches and reads only the necessary part of
+    each example.
     """
 
     @abstractmethod
@@ -123,7 +124,7 @@ class Augmentation(ABC):
     def crop(self, lengths: Tensor, generator: torch.Generator) -> Crop | None:
         """Draw the window of each example that `__call__` needs, or return None if `__call__` needs complete examples.
 
-        The data loader calls this method before it collates a batch. Then it passes only the windows to `__call__`.
+        The data loader calls this method before it collates a batch, and passes only the windows to `__call__`.
 
         Args:
             lengths: Token counts (B,) of the complete examples, int64.
@@ -135,7 +136,7 @@ class Augmentation(ABC):
 TestTimeAugmentation = Callable[[Batch], Iterable[Batch]]
 """Function that returns several changed versions (views) of an evaluation batch, with some or all of its examples.
 
-The predictions of an example are averaged over its views. They must be tensors, such as probabilities.
+The predictions of an example are averaged over its views. Predictions must be tensors, such as probabilities.
 """
 
 
@@ -158,7 +159,7 @@ def trained_lengths(split: EncodedSplit, augment: Augmentation | None) -> Length
 
 
 def planned_lengths(split: EncodedSplit, augment: Augmentation | None) -> Lengths:
-    """Return N and L of each example, multiplied by the average factors by which the augmentation changes them."""
+    """Return N and L of each example, multiplied by the `expected_growth` of the augmentation."""
     lengths = trained_lengths(split, augment)
     if augment is None:
         return lengths
@@ -192,9 +193,9 @@ def batch_by_tokens(order: NDArray[np.int64], lengths: Lengths, max_tokens: int)
 def sort_by_length(lengths: Lengths) -> NDArray[np.int64]:
     """Return an order of examples in which neighbors have similar N and similar L.
 
-    Examples are sorted by N // 2. Examples with equal N // 2 are sorted by L, in alternately ascending and descending
-    order, so neighbors always have similar L. On Multi30k, 5 to 8 percent of the batches' tokens and target tokens are
-    padding. Sorting by N and then by L would add 20 percent of padding to the targets.
+    Examples are sorted by N // 2. Examples with equal N // 2 are sorted by L, in turns in ascending and descending
+    order. Neighbors therefore always have similar L. On Multi30k, 5 to 8 percent of the batches' tokens and target
+    tokens are padding. Sorting by N and then by L would add 20 percent of padding to the targets.
     """
     n, length = lengths.T
     return np.lexsort([np.where(n // 2 % 2, length, -length), n // 2])
@@ -213,7 +214,7 @@ def epoch_batches(lengths: Lengths, max_tokens: int, generator: torch.Generator)
 
 
 def endless_epochs(lengths: Lengths, max_tokens: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the batches of one epoch after another, without end. With equal seeds, all batches are equal."""
+    """Yield the batches of one epoch after another, without end. Equal seeds give equal batches."""
     generator = torch.Generator().manual_seed(seed)
     while True:
         yield from epoch_batches(lengths, max_tokens, generator)
@@ -234,8 +235,7 @@ class TrainDataLoader:
 
     Each task has a share of the budget. The next batch comes from the task that has used the smallest part of its share
     so far, in the budget's unit. By default all shares are equal. With a finite temperature T, a task with n examples
-    has a share proportional to n ** (1 / T) (Arivazhagan et al. 2019, section 4.2). With equal seeds, all batches are
-    equal.
+    has a share proportional to n ** (1 / T) (Arivazhagan et al. 2019, section 4.2). Equal seeds give equal batches.
     """
 
     def __init__(
@@ -256,10 +256,11 @@ class TrainDataLoader:
             splits: The train split of each task.
             max_tokens: Upper bound of the number of tokens in a batch; see `batch_by_tokens`.
             seed: Seed of the order of examples and of the augmentations.
-            budget: Limits for the sum over all tasks. The run ends at the first limit. A run without limits never ends.
-            costs: Cost function of each task, which a budget in FLOPs or seconds needs.
-            temperature: The temperature T of the shares; see the class.
-            augment: Augmentation of each task that has one. Budgets count the expected lengths after augmentation.
+            budget: Limits for all tasks together. The run ends at the first limit. A run without limits never ends.
+            costs: Cost function of each task, needed for a budget in FLOPs or seconds.
+            temperature: Temperature T of the tasks' shares. Infinity gives equal shares.
+            augment: Mapping from a task to its augmentation. A budget in tokens counts the expected number of tokens
+                after augmentation.
             grad_accumulation: Batches per optimizer step. The total number of batches is a multiple of this number.
         """
         self.splits = splits
@@ -277,7 +278,7 @@ class TrainDataLoader:
         self.wait_seconds = 0.0
         """Time in seconds that training has waited for batches."""
         self.num_tokens = self.num_padded_tokens = 0
-        """Number of tokens in all batches so far, without padding and with padding. Target tokens count too."""
+        """Number of tokens in all batches so far, without padding and with padding. Target tokens are included."""
         self.num_batches = sum(1 for _ in self._plan()) if budget else None
         """Number of batches of the complete run, or None if the run has no budget."""
 

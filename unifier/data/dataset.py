@@ -51,8 +51,9 @@ class Examples(Sequence[Example], Generic[EntryT]):
             entries: One entry per example.
             read: Returns an entry's example.
             locate: Returns an entry's file and line, for error messages.
-            target: Returns an entry's target without reading the input; None if the input must be read.
-            origin: Returns the part of an entry that determines the input; None if the complete entry does.
+            target: Returns an entry's target without reading the input. With None, the target is read with the input.
+            origin: Returns the part of an entry that determines the input. None means that the complete entry
+                determines the input.
         """
         self._entries, self._read, self._locate, self._target, self._origin = entries, read, locate, target, origin
 
@@ -75,9 +76,9 @@ class Examples(Sequence[Example], Generic[EntryT]):
     def identities(self) -> list[str] | None:
         """Return one hash per example. If two examples have equal hashes and equal files, they have equal inputs.
 
-        The hash covers the part of the entry that determines the input, and the code that reads the entry. It does not
-        cover the contents of files. Returns None if a target can only be read together with the input, or if an entry
-        or the `read` function cannot be pickled.
+        The hash covers the part of the entry that determines the input, and the code that reads the entry. The hash
+        does not cover the contents of files. Returns None if a target can only be read together with the input, or if
+        an entry or the function `read` cannot be pickled.
         """
         if self._target is None:
             return None
@@ -118,7 +119,7 @@ class LabeledFile(NamedTuple):
 
 
 def from_files(files: Sequence[LabeledFile], read: Callable[[Path], Any]) -> Examples[LabeledFile]:
-    """Return one example for each file. The function `read` returns the input in a file."""
+    """Return one example for each file. The function `read` reads the input from a file."""
     return Examples(files, partial(_read_file, read), _file_path, _file_target, _file_path)
 
 
@@ -134,8 +135,7 @@ class Subset:
     A seeded permutation of the train examples is drawn, and its first examples are kept. A larger share therefore
     contains all examples of a smaller share. At least one example is kept, and the examples keep their order.
 
-    A subset has no attribute `copies`, because examples of test that are copied in the full train split may not be
-    copied in the share.
+    A subset has no attribute `copies`, because the copies that the full source counts may not be in the share.
 
     Args:
         source: The full source.
@@ -174,19 +174,19 @@ class Subset:
 
     @property
     def dropped(self) -> dict[str, int] | None:
-        """The reasons for which the full source left out examples, with the number of examples for each reason."""
+        """The number of examples that the full source left out for each reason."""
         return getattr(self.full, "dropped", None)
 
     @property
     def sha256(self) -> str | None:
-        """A hash of the full source's hash, the share and the seed, or None if the full source has no hash."""
+        """The hash of the full source's hash, the share and the seed, or None if the full source has no hash."""
         digest = getattr(self.full, "sha256", None)
         return digest and hashlib.sha256(f"{digest} {self._share} {self._seed}".encode()).hexdigest()
 
 
 @final
 class _ExampleView(Sequence[Example]):
-    """A view of a map-style data set that converts each item to an Example. Other attributes are the data set's own."""
+    """A view of a map-style data set that converts each item to an Example. It also has the data set's attributes."""
 
     def __init__(self, items: Split) -> None:
         self._items = items
@@ -205,7 +205,7 @@ class _ExampleView(Sequence[Example]):
         return example_of(self._items[index])
 
     def __getattr__(self, name: str) -> Any:
-        # While the view is unpickled, `_items` does not exist yet, and looking it up would call this method again.
+        # While the view is unpickled, `_items` does not exist yet. Reading `_items` would call this method again.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._items, name)

@@ -1,4 +1,4 @@
-"""Download of data sets with a check of their hashes, and a reader of MNIST's idx files."""
+"""Functions that download data sets and check their hashes, and a reader of MNIST's idx files."""
 
 import math
 import os
@@ -40,7 +40,7 @@ class RemoteFile(NamedTuple):
 
 
 def ensure_files(name: str, base_url: str, files: Mapping[str, RemoteFile], data: str | Path | None = None) -> Path:
-    """Return the folder of a data set. Before, download missing files, if the folder is in the user's cache.
+    """Return the folder of a data set. If the folder is in the user's cache, first download missing files.
 
     Args:
         name: Name of the data set.
@@ -49,7 +49,7 @@ def ensure_files(name: str, base_url: str, files: Mapping[str, RemoteFile], data
         data: Folder that the user gave. Nothing is downloaded into this folder, or into the folder of `--data`.
 
     Raises:
-        InputError: Files are missing and cannot be downloaded. The message contains their names and the folder.
+        InputError: Files are missing and cannot be downloaded. The message contains the files' names and the folder.
     """
     folder = data_folder(name, data)
     if not (missing := [file for file in files if not (folder / file).is_file()]):
@@ -57,7 +57,7 @@ def ensure_files(name: str, base_url: str, files: Mapping[str, RemoteFile], data
     if data is not None or os.environ.get("UNIFIER_DATA"):
         raise InputError(
             f"{folder} has no {', '.join(missing)}: put {'it' if len(missing) == 1 else 'them'} there "
-            f"from {base_url}, or give no data folder, and {name} is downloaded"
+            f"from {base_url}, or give no data folder to download {name}"
         )
     for file in missing:
         try:

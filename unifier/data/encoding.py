@@ -63,7 +63,7 @@ class EncodedSplit:
         """Append the target of an example without its units.
 
         Raises InputError if some targets are scalars and others are not. Also raises InputError if targets differ in
-        length, but their data type has no negative numbers and so no padding value.
+        length, but cannot be padded because their data type has no negative numbers.
         """
         if len(self) and self.scalar_targets != (target.ndim == 0):
             raise InputError("some targets are one number, and others are not: encode all targets alike")
@@ -143,8 +143,8 @@ def encode_split(
         The encoded split, and the reason for each skipped example.
 
     Raises:
-        InputError: An example cannot be read and bad_examples is "stop". Or no example can be read. Or the examples'
-            tensors have different data types or shapes.
+        InputError: An example cannot be read and bad_examples is "stop", no example can be read, or the examples'
+            tensors differ in data type or shape.
     """
     encoded = EncodedSplit()
     skipped: dict[int, str] = {}
@@ -172,13 +172,13 @@ def ordered_map(
     num_workers: int | None = None,
     desc: str = "examples",
 ) -> Iterator[tuple[Tensor, ...] | str]:
-    """Yield for each example, in order, its encoded tensors or the reason why it could not be encoded.
+    """Yield for each example, in order, its encoded tensors or the reason why the example could not be encoded.
 
     Args:
         examples: The split.
         encode: Encodes one example.
-        num_workers: Number of worker processes. With None, the time for the first examples is measured. If the other
-            examples would take long, as many processes are started as torch has threads.
+        num_workers: Number of worker processes. With None, the total time is estimated from the first examples. If the
+            estimate is long, one process per torch thread is started.
         desc: Description of the split for the progress bar.
     """
     encoding = _EncodingDataset(examples, encode)
@@ -192,7 +192,7 @@ def ordered_map(
     expected = (time.perf_counter() - start) * remaining / CHUNK_EXAMPLES
     if num_workers is None:
         num_workers = torch.get_num_threads() if expected > MIN_SECONDS_FOR_WORKERS else 0
-    # If this variable is not set, Hugging Face's tokenizers print a warning for every new process.
+    # If TOKENIZERS_PARALLELISM is not set, Hugging Face's tokenizers print a warning for every new process.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     loader = DataLoader(
         encoding,
@@ -200,7 +200,7 @@ def ordered_map(
         sampler=range(CHUNK_EXAMPLES, len(examples)),
         num_workers=num_workers,
         collate_fn=list,
-        # Without this argument, the loader would draw from torch's global generator. A run that reads cached units
+        # Without its own generator, the loader would draw from torch's global generator. A run that reads cached units
         # would then draw other random numbers than a run that encodes.
         generator=torch.Generator(),
     )

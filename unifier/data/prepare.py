@@ -1,4 +1,4 @@
-"""Preparation of a task's data: encode the splits or load them from the cache, check them, and describe them."""
+"""Preparation of a task's data: encode the splits or load them from the cache, and check the splits."""
 
 import hashlib
 import io
@@ -36,10 +36,10 @@ NUM_CHECKED = 32
 """Number of examples per split that are read twice, to check that the targets are equal both times."""
 
 MAX_COMPARED: Mapping[SplitName, int] = {"train": 20_000, "val": 2_000, "test": 2_000}
-"""Maximum number of inputs of each split that are compared to find examples of val and test that are also in train."""
+"""Maximum number of inputs that are read from each split, to find inputs of val and test that are also in train."""
 
 COMPARE_SECONDS: Mapping[SplitName, float] = {"train": 0.4, "val": 0.2, "test": 0.2}
-"""Time limit for reading the inputs of a split for this comparison, in seconds."""
+"""Time limit, in seconds, for reading the inputs of a split that are compared with train."""
 
 
 @final
@@ -64,8 +64,8 @@ def prepare_task(
         num_workers: Number of worker processes; see `ordered_map`.
 
     Raises:
-        InputError: An example cannot be encoded. Or the tensors of two splits have different data types or shapes. Or
-            the source returns other examples if a split is opened a second time.
+        InputError: An example cannot be encoded, the tensors of two splits differ in data type or shape, or the source
+            returns other examples if a split is opened a second time.
     """
     splits: dict[SplitName, EncodedSplit] = {}
     skipped: dict[str, int] = {}
@@ -97,9 +97,8 @@ def warn_of_overlap(source: Source) -> None:
     """Print a warning to standard error if inputs of val or test are also in train.
 
     Inputs are compared by a hash of their content. At most 20,000 inputs of train, 2,000 of val and 2,000 of test are
-    read. They are evenly spaced, and reading stops after `COMPARE_SECONDS`. If a split has more inputs, the warning may
-    report too few copies, or may be missing. Inputs that cannot be read or pickled are left out. The warning does not
-    affect any result.
+    read. The inputs are evenly spaced, and reading stops after `COMPARE_SECONDS`. In a larger split, some inputs are
+    therefore not compared. Inputs that cannot be read or pickled are left out. The warning does not affect any result.
     """
     hashes = {split: _input_hashes(open_split(source, split), split) for split in SPLITS}
     train = set(hashes["train"])
@@ -111,7 +110,7 @@ def warn_of_overlap(source: Source) -> None:
 
 
 def _input_hashes(examples: Sequence[Example], split: SplitName) -> list[bytes]:
-    """Return the hashes of a split's inputs, within the limits of their number and of the time.
+    """Return the hashes of a split's inputs, up to the limits `MAX_COMPARED` and `COMPARE_SECONDS`.
 
     Inputs that cannot be read or pickled are left out.
     """
@@ -142,7 +141,7 @@ def _check_layout(desc: str, encoded: EncodedSplit, train: EncodedSplit) -> None
 def _check_repeatable(source: Source, head: Head, split: SplitName, encoded: EncodedSplit) -> None:
     """Raise InputError if a source returns other examples each time a split is opened.
 
-    Otherwise a prediction would be compared with the target of another example.
+    In such a source, a prediction would be compared with the target of another example.
     """
     reopened = open_split(source, split)
     for row in range(0, len(encoded), max(len(encoded) // NUM_CHECKED, 1)):
@@ -161,8 +160,8 @@ def _check_repeatable(source: Source, head: Head, split: SplitName, encoded: Enc
 def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
     """Return a source's name, hash, split sizes and score range, and the number of skipped examples of each split.
 
-    If the source left out examples, the result also has their numbers as `dropped`. If examples of val and test are
-    also in train, the result also has their number as `copies`.
+    If the source left out examples, the entry `dropped` has their numbers. If examples of val and test are also in
+    train, the entry `copies` has the number of these examples.
     """
     sizes = {split: len(open_split(source, split)) for split in SPLITS}
     score_range = score_range_of(source)

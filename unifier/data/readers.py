@@ -26,7 +26,10 @@ from unifier_tokenizers.errors import one_line
 from unifier_tokenizers.image import flatten_alpha
 
 Archive = Mapping[Path, bytes]
-"""Contents of the files in an archive. The key of a file is the archive's path / the file's name in the archive."""
+"""Contents of the files in an archive.
+
+A file's key is the archive's path, joined with the file's name in the archive.
+"""
 
 PixelArray = NDArray[np.uint8]
 
@@ -52,7 +55,7 @@ MAX_AMPLITUDE = 2.0**31
 def read_archive(path: Path) -> dict[Path, bytes]:
     """Return the contents of all files in a .zip archive or a (compressed) tar archive.
 
-    The key of a file is `path` / the file's name in the archive. Raises InputError if the archive cannot be read.
+    A file's key is `path`, joined with the file's name in the archive. Raises InputError if the archive cannot be read.
     """
     try:
         if path.suffix == ".zip":
@@ -133,12 +136,15 @@ def read_groups(rows: Sequence[TableRow]) -> list[str] | None:
     """
     if not rows or "group" not in rows[0].cells:
         return None
-    # An empty cell is replaced by a name that begins with a space. A stripped cell never does, so all names are unique.
+    # A name that replaces an empty cell begins with a space. It cannot be equal to a cell, because cells are stripped.
     return [row.cells["group"].strip() or f" {row.line}" for row in rows]
 
 
 def parse_number(cell: str, location: str) -> float:
-    """Return a cell as a finite number. Raises InputError if that fails, with `location` (the cell's file and line)."""
+    """Return a cell as a finite number.
+
+    Raises InputError if the cell is not a finite number. The message begins with `location`, the cell's file and line.
+    """
     try:
         number = float(cell)
     except ValueError:
@@ -149,7 +155,10 @@ def parse_number(cell: str, location: str) -> float:
 
 
 def parse_integer(cell: str, location: str) -> int:
-    """Return a cell as an integer. Raises InputError if that fails, with `location` (the cell's file and line)."""
+    """Return a cell as an integer.
+
+    Raises InputError if the cell is not an integer. The message begins with `location`, the cell's file and line.
+    """
     number = parse_number(cell, location)
     if number != int(number):
         raise InputError(f"{location}: a whole number is expected, not {cell!r}")
@@ -285,10 +294,10 @@ _RATES = (44100, 48000, 32000)
 """Sample rates of MPEG-1 in Hz. MPEG-2 has half of these rates, and MPEG-2.5 has a quarter of these rates."""
 
 _LENGTH_TAGS = (b"Xing", b"Info", b"VBRI")
-"""Tags of a first frame that contains the number of frames."""
+"""Tags in the first frame of a file, if this frame contains the number of frames."""
 
 _TRAILING_TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"ID3")
-"""Starts of the tags that may follow the last frame."""
+"""First bytes of the tags that may follow the last frame."""
 
 
 def add_mp3_length(data: bytes) -> bytes:
@@ -306,8 +315,8 @@ def add_mp3_length(data: bytes) -> bytes:
     first = data[start : start + 64]
     if not frames or any(tag in first for tag in _LENGTH_TAGS) or (rest and not rest.startswith(_TRAILING_TAGS)):
         return data
-    # The new frame has the header of the first frame, but no checksum. Its bit rate is the largest one, because then
-    # the frame is large enough for the tag.
+    # The new frame has the header of the first frame, but no checksum. The new frame has the largest bit rate, because
+    # it must be large enough for the tag.
     header = int.from_bytes(first[:4]) & ~(15 << 12) | 14 << 12 | 1 << 16
     mpeg1, mono = header >> 19 & 3 == 3, header >> 6 & 3 == 3
     side_info = bytes((17 if mono else 32) if mpeg1 else (9 if mono else 17))
@@ -318,7 +327,7 @@ def add_mp3_length(data: bytes) -> bytes:
 def _tag_size(data: bytes) -> int:
     """Return the size in bytes of the ID3v2 tag at the start of an MP3, or 0 if there is no such tag.
 
-    The tag stores its size in four bytes, of which each has seven bits.
+    The tag stores this size in four bytes, with seven bits in each byte.
     """
     if data[:3] != b"ID3" or len(data) < 10:
         return 0

@@ -1,4 +1,4 @@
-"""The contract of a data set: it has the splits train, val and test. An example has an input and a target."""
+"""The contract of a data set, which has the splits train, val and test. An example has an input and a target."""
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -17,8 +17,8 @@ BadExamples = Literal["stop", "skip"]
 """Policy for an example that cannot be read: "stop" raises an error, and "skip" leaves out the example."""
 
 UNREADABLE_MARK = "unreadable"
-"""Value used as the hash of a file that cannot be read. A data set with such a file therefore still has a hash.
-`bad_examples` decides later if the file causes an error."""
+"""Value used as the hash of a file that cannot be read. A data set with an unreadable file therefore has a hash too.
+The setting `bad_examples` decides later if an unreadable file causes an error."""
 
 NO_SCORE_RANGE = "no reference is known"
 """The `origin` of a score range that has no reference score."""
@@ -70,7 +70,7 @@ class Split(Protocol):
 @final
 @dataclass(frozen=True)
 class ScoreRange:
-    """The chance score and the reference score of a data set. Scores are normalized with them.
+    """The chance score and the reference score of a data set, which are used to normalize scores.
 
     A normalized score is (score - chance) / (reference - chance). Normalized scores of several data sets can be drawn
     on one axis. Raises InputError if the reference is not above chance.
@@ -81,7 +81,7 @@ class ScoreRange:
     chance: float
     """Score of a system that guesses."""
     reference: float | None
-    """Score of a known system, or the best possible score if it is known. If None, scores are not normalized."""
+    """Score of a known system, or the best possible score if it is known. With None, scores are not normalized."""
     origin: str
     """Name of the reference system, its conditions, and the paper or page with its score."""
 
@@ -96,8 +96,8 @@ class ScoreRange:
 def accuracy_range(labels: Sequence[str], reference: float | None, origin: str) -> ScoreRange:
     """Return the score range of a classification data set, in percent.
 
-    Chance is the expected accuracy if each class is guessed with equal probability. It depends only on the number of
-    classes.
+    Chance is the expected accuracy if each class is guessed with equal probability. Chance depends only on the number
+    of classes.
     """
     return ScoreRange("accuracy", 100 / len(labels), reference, origin)
 
@@ -107,8 +107,8 @@ class Source(Protocol):
     """A data set with the splits "train", "val" and "test".
 
     Any map-style data set can be a split, for example a data set of torch or Hugging Face. A split needs a length and
-    indexing by integers. Its items are Examples, pairs (input, target), or rows with the keys "input" and "target".
-    `open_split` converts the items to Examples.
+    indexing by integers. The items of a split are Examples, pairs (input, target), or rows with the keys "input" and
+    "target". `open_split` converts the items to Examples.
 
     A split may also have these methods:
 
@@ -117,7 +117,7 @@ class Source(Protocol):
 
     A source may also have these attributes:
 
-    - `name` is used in messages and results. The default is the name of the class.
+    - `name` is used in messages and results. If there is no `name`, the name of the class is used.
     - `score_range` is a `ScoreRange`.
     - `folds` has the numbers of the cross-validation folds, such as (1, 2, 3).
     - `seconds` is the length of the sounds in seconds, if all sounds have the same length.
@@ -143,7 +143,7 @@ class LabeledSource(Source, Protocol):
 
 
 def name_of(source: Source) -> str:
-    """Return the source's `name`. If it has none, return the `__name__` of the source or of its class."""
+    """Return the source's `name`. If there is no `name`, return the `__name__` of the source or of its class."""
     return getattr(source, "name", None) or getattr(source, "__name__", type(source).__name__)
 
 
@@ -160,7 +160,7 @@ def score_range_of(source: Source) -> ScoreRange | None:
 
 
 def describe_example(examples: Sequence[Example], index: int) -> str:
-    """Return an example's name for an error message, such as its file and line. By default the name is its number."""
+    """Return an example's name for an error message: its file and line, or its number if the file is not known."""
     example_id = optional_method(examples, "example_id")
     return example_id(index) if example_id else f"example {index}"
 
@@ -174,7 +174,7 @@ def target_of(examples: Sequence[Example], index: int) -> Any:
 def optional_method(examples: Sequence[Example], name: str) -> Callable[[int], Any] | None:
     """Return a split's optional method, or None if it has no such method.
 
-    An attribute with this name that is not a method is ignored. For example, a data set may store its targets in an
+    An attribute with this name is ignored if it cannot be called. For example, a data set may store its targets in an
     attribute `target`.
     """
     method = getattr(examples, name, None)
@@ -213,7 +213,8 @@ def data_folder(name: str, data: str | Path | None = None) -> Path:
             the user's cache, and missing files are downloaded there.
 
     Raises:
-        InputError: The folder `$UNIFIER_DATA` does not exist, or it is not set and the user has no home folder.
+        InputError: The folder in `$UNIFIER_DATA` does not exist, or the variable is not set and the user has no home
+            folder.
     """
     if data is not None:
         return Path(data)

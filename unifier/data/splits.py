@@ -75,7 +75,7 @@ def hold_out_rows(
     max_rows: int | None = None,
     unique: NDArray[np.bool_] | None = None,
 ) -> dict[SplitName, NDArray[np.int32]]:
-    """Draw the rows of each split at random with a fixed seed, in a few bytes of memory per example.
+    """Draw the rows of each split at random, with a fixed seed. The draw takes a few bytes of memory per example.
 
     Args:
         name: Name of the data in error messages.
@@ -118,7 +118,9 @@ def rotate_folds(
     unit: str = "group",
     labels: Sequence[str] | None = None,
 ) -> list[SplitName]:
-    """Assign each example to a split by its fold: one fold is test, the next fold is val, the other folds are train.
+    """Assign each example to a split by its fold.
+
+    One fold is the test split, the next fold is the val split, and the other folds are the train split.
 
     Args:
         name: Name of the data in error messages.
@@ -179,7 +181,8 @@ def _by_label(labels: Sequence[str], parts: Sequence[SplitName], one_in: int) ->
     members: defaultdict[str, list[int]] = defaultdict(list)
     for index, label in enumerate(labels):
         members[label].append(index)
-    # NumPy guarantees that RandomState draws the same numbers in all versions. Newer generators have no such guarantee.
+    # NumPy guarantees that RandomState draws the same numbers in all versions. NumPy's newer generators may draw other
+    # numbers in a later version.
     random = np.random.RandomState(0)
     splits: list[SplitName] = ["train"] * len(labels)
     rare = sum(len(indices) <= len(parts) for indices in members.values())

@@ -1,4 +1,4 @@
-"""Typical and largest sizes of a data set's examples. All folds of a cross-validation have equal results."""
+"""Typical and largest sizes of a data set's examples. The sizes are equal for all folds of a cross-validation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +14,10 @@ from unifier.data.readers import UNKNOWN_FRAMES, open_audio
 from unifier.data.source import SPLITS, Example, Source, SplitName, describe_example
 
 Measure = Callable[[Sequence[Example], int], float]
-"""Function that measures one example, given a split and an index. It raises ValueError or OSError for bad examples."""
+"""Function that measures one example, given a split and an index.
+
+The function raises ValueError or OSError if the example cannot be read.
+"""
 
 Splits = Mapping[SplitName, Sequence[Example]]
 

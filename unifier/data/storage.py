@@ -21,7 +21,7 @@ class Crop(NamedTuple):
     start: Tensor
     """First index of each crop (B,)."""
     length: int
-    """Length of all crops. If a tensor ends earlier, its crop is shorter."""
+    """Length of each crop. If a tensor ends before the end of its crop, the crop is shorter."""
 
 
 @final
@@ -32,13 +32,13 @@ class RaggedArray:
     first axis in the file. The values of one token are therefore adjacent, and batches can be read token by token.
 
     Args:
-        file: The file to write. None is a temporary file that is deleted with this object.
+        file: The file to write. With None, a temporary file is used, which is deleted with this object.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
         self._written: tuple[MemmapArray, MemmapArray] | None = None
-        """Two arrays: all tensors, concatenated along n; and the offset of each tensor, with the total length last."""
+        """The concatenated tensors, and the offset of each tensor. The last offset is the total length."""
         self._view: _View | None = None
 
     @staticmethod
@@ -64,7 +64,8 @@ class RaggedArray:
     def append(self, tensor: Tensor) -> None:
         """Append a tensor (..., n). After the first read, nothing can be appended.
 
-        Raises InputError if the tensor and the first tensor differ in data type, or in the length of an axis except n.
+        Raises InputError if the tensor and the first tensor differ in data type, or in the size of an axis other than
+        n.
         """
         array = tensor.movedim(-1, 0).contiguous().numpy()
         if self._written is None:
@@ -102,7 +103,7 @@ class RaggedArray:
         Args:
             indices: Indices of the B tensors.
             pad_value: Value of the padding.
-            crop: Crop of each tensor. If given, only the crops are read.
+            crop: Crop of each tensor. If `crop` is given, only the crops are read.
 
         Returns:
             The tensors (B, ..., n) and a mask (B, n), True for entries that are not padding.
@@ -137,7 +138,7 @@ class MemmapArray:
     Args:
         dtype: Data type of the rows.
         row_shape: Shape of one row.
-        file: The file to write. None is a temporary file that is deleted with this object.
+        file: The file to write. With None, a temporary file is used, which is deleted with this object.
     """
 
     def __init__(self, dtype: DTypeLike, row_shape: tuple[int, ...] = (), file: Path | None = None) -> None:

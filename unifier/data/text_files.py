@@ -25,7 +25,7 @@ INDEX_BLOCK = 1 << 20
 """Number of bytes that are read at a time to find the ends of lines."""
 
 CODE_ELEMENTS = frozenset({"bpt", "ept", "it", "ph", "ut"})
-"""TMX elements with formatting codes. They may occur inside a text, but are not part of the text."""
+"""TMX elements with formatting codes. Such elements may occur inside a text, but are not part of the text."""
 
 SPACES = re.compile(r"[ \t\r\n]+")
 """White space that only formats the XML file. No-break spaces are not included, because they are part of the text."""
@@ -142,7 +142,7 @@ def read_tmx(path: Path, languages: tuple[str, str]) -> TranslationMemory:
                         target.write(f"{pair[1]}\n".encode())
                         unit_numbers.append(np.array([number]))
                     body.clear()  # Otherwise the complete XML tree would stay in memory.
-        except (ElementTree.ParseError, LookupError, ValueError) as error:  # An unknown encoding is a LookupError.
+        except (ElementTree.ParseError, LookupError, ValueError) as error:  # An unknown encoding raises LookupError.
             raise InputError(f"{path}: the file is not a valid translation memory ({error})") from error
         if not len(unit_numbers):
             raise InputError(
@@ -197,9 +197,9 @@ def _is_length_outlier(source: bytes, target: bytes, ratio: float) -> bool:
 def duplicate_pairs(pairs: Iterable[tuple[bytes, bytes]], *, first_too: bool = False) -> NDArray[np.bool_]:
     """Return True for each pair that also occurs earlier.
 
-    Pairs are compared by a 64-bit hash. The hashes take eight bytes per pair in a memory-mapped array, and sorting them
-    takes about twenty bytes of memory per pair. With ten million different pairs, two different pairs have equal hashes
-    with a probability of 3 in a million.
+    Pairs are compared by a 64-bit hash. The hashes take eight bytes per pair in a memory-mapped array. Sorting the
+    hashes takes about twenty bytes of memory per pair. With ten million different pairs, two different pairs have equal
+    hashes with a probability of 3 in a million.
 
     Args:
         pairs: Source and target of each pair.

@@ -28,22 +28,22 @@ from unifier_tokenizers.errors import check_choice
 class AudioFolder:
     """Sounds that are listed in a CSV table with the columns file and label, or are in one folder per class.
 
-    The input is an `Audio` with a float32 waveform (samples,) or (channels, samples). It has the sample rate of the
-    file. The target is the label, or a tuple of tags. File names in the table are relative to the table's folder.
+    The input is an `Audio` with a float32 waveform (samples,) or (channels, samples), at the sample rate of the file.
+    The target is the label, or a tuple of tags. File names in the table are relative to the table's folder.
 
     A folder has the same layout as for `ImageFolder`: either train/<class>/, val/<class>/ and test/<class>/, or only
-    <class>/. It may also contain folds.csv. Files that are not sounds are left out with a warning. Hidden files are
-    left out without a warning.
+    <class>/. The folder may also contain folds.csv. Files that are not sounds are left out with a warning. Hidden files
+    are left out without a warning.
 
     A table may have three more columns:
 
     - split: train, val or test.
-    - fold: an integer. One fold is test, the next fold is val, and the other folds are train. This column is used if
-      the argument `fold` is given, or if the table has no column split.
+    - fold: an integer. One fold is the test split, the next fold is the val split, and the other folds are the train
+      split. The column fold is used if the argument `fold` is given, or if the table has no column split.
     - group: for example the speaker or the artist. All sounds of a group must be in the same split and the same fold.
 
-    If no sound is assigned to val or test, a tenth of the train sounds is held out for it. This random draw is
-    stratified by label, and always gives the same result. If val or test has a label, train must have it too.
+    If val or test has no sounds, a tenth of the train sounds is held out for this split. The random draw is stratified
+    by label, and always gives the same result. Every label of val and test must also occur in train.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class AudioFolder:
 
     @property
     def score_range(self) -> ScoreRange:
-        """The score range. It has the score of guessing, but no reference score."""
+        """The score range, with the score of guessing and without a reference score."""
         if self.target == "tags":
             return ScoreRange("macro_auc", 0.5, None, NO_SCORE_RANGE)
         return accuracy_range(self.labels, None, NO_SCORE_RANGE)
@@ -95,7 +95,7 @@ class AudioFolder:
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of all readable sounds, and of the table if there is one."""
+        """The hash of all readable sounds, and of the table if there is one."""
         table = hash_each({"table": self._table}) if self._table.exists() else {}
         return hash_all(table | self._hashes)
 
@@ -160,7 +160,7 @@ class AudioFolder:
 
     @property
     def _strata(self) -> list[str]:
-        """The label of each row, by which random draws are stratified.
+        """The label of each row, which is used to stratify random draws.
 
         Rows with tags all have the same empty label, because few sounds have exactly the same tags.
         """
@@ -193,7 +193,7 @@ class AudioFolder:
         return self._hold_out_missing(["train"] * len(self._sounds))
 
     def _given_parts(self) -> list[SplitName]:
-        """Return the split of each row in the column split. If val or test has no rows, hold out rows of train."""
+        """Return the split of each row, read from the column split. If val or test is missing, hold out train rows."""
         parts: list[SplitName] = [
             check_choice(f"split ({self._table}, line {row.line})", row.cells["split"], SPLITS) for row in self._rows
         ]
@@ -205,7 +205,7 @@ class AudioFolder:
         return self._hold_out_missing(parts)
 
     def _hold_out_missing(self, parts: list[SplitName]) -> list[SplitName]:
-        """Return the split of each row. If val or test has no rows, hold out rows of train for it."""
+        """Return the split of each row. If val or test has no rows, hold out rows of train for this split."""
         missing: list[SplitName] = [part for part in SPLITS if part not in parts]
         if not missing:
             return parts

@@ -49,7 +49,7 @@ class CIFAR10:
             jpeg: If True, read "cifar10_jpg", a version whose images were compressed as JPEG. Scores on both versions
                 are similar, but not equal. The archives train.tar.xz and test.tar.xz contain
                 <split>/<class>/<number>.jpg.
-            data: The folder of the files.
+            data: The folder with the files of the data set. None means the default folder; see `data_folder`.
         """
         self.name = "cifar10_jpg" if jpeg else "cifar10"
         self._jpeg, self._data = jpeg, data
@@ -62,7 +62,7 @@ class CIFAR10:
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of the archives."""
+        """The hash of the archives."""
         return hash_files({file: self._folder / file for file in (CIFAR10_JPEG_FILES if self._jpeg else CIFAR10_FILES)})
 
     def _jpeg_split(self, official: str, name: SplitName) -> Examples[LabeledFile]:

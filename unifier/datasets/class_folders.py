@@ -76,7 +76,7 @@ def files_by_class(
 def split_folders(folder: Path, files: Mapping[SplitName, list[LabeledFile]]) -> list[SplitName]:
     """Return the split of each file, in the order of `files`.
 
-    If val or test has no folder, a tenth of every class of train is held out for it.
+    If val or test has no folder, a tenth of every class of train is held out for this split.
 
     Raises:
         InputError: Val or test has examples of a class, but train has no examples of this class.
@@ -140,7 +140,7 @@ def _labeled_files(folder: Path, suffixes: Collection[str], unit: str) -> list[L
         left_out.update(path.suffix.lower() or path.name for path in paths if path.suffix.lower() not in suffixes)
     if left_out:
         counts = ", ".join(f"{count} {suffix}" for suffix, count in left_out.most_common(5))
-        warnings.warn(f"{folder}: left out files without a suffix for {unit} ({counts})", stacklevel=2)
+        warnings.warn(f"{folder}: left out files whose format cannot be read as {unit} ({counts})", stacklevel=2)
     return labeled
 
 

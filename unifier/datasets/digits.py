@@ -15,7 +15,7 @@ NUM_DIGITS = 1797
 """Number of images."""
 
 INK_LEVELS = 16
-"""Largest pixel value in scikit-learn's copy, because each pixel counts the dots of ink in 4 x 4 dots."""
+"""Largest pixel value in scikit-learn's copy. A pixel is the number of black dots in a block of 4 x 4 dots."""
 
 
 @final
@@ -29,7 +29,7 @@ class Digits:
     name = "digits"
     labels = tuple("0123456789")
     score_range = accuracy_range(
-        labels, 97.0, "support vector machine on pixels, half of the digits tested, scikit-learn's documentation"
+        labels, 97.0, "support vector machine on pixels, tested on half of the digits, scikit-learn's documentation"
     )
 
     def __init__(self, *, val: int = 200, test: int = 300, seed: int = 0) -> None:
@@ -57,7 +57,7 @@ class Digits:
 
     @property
     def sha256(self) -> str:
-        """A hash of the images and labels of all splits, in order."""
+        """The hash of the images and labels of all splits, in order."""
         digest = hashlib.sha256()
         for name, examples in self._splits.items():
             digest.update(name.encode())

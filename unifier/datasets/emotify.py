@@ -35,7 +35,7 @@ EMOTIFY_SCORE_RANGES = {
     "genre": accuracy_range(
         EMOTIFY_GENRES,
         63.0,
-        "support vector machine on statistics of MFCCs, mean of these folds, measured by the maintainers of this copy",
+        "support vector machine on statistics of MFCCs, mean of five folds, measured by the maintainers of this copy",
     ),
     "tags": ScoreRange(
         "macro_auc",
@@ -77,8 +77,9 @@ class Emotify:
 
         Args:
             target: "genre" for the genres, or "tags" for the emotions.
-            fold: The fold to test on. The next fold is val (0 follows 4), and the other three folds are train.
-            data: The folder of the files.
+            fold: The fold to test on. The next fold is the val split (0 follows 4), and the other three folds are the
+                train split.
+            data: The folder with the files of the data set. None means the default folder; see `data_folder`.
         """
         self.target = check_choice("target", target, ("genre", "tags"))
         self.fold = check_choice("fold", fold, EMOTIFY_FOLDS)
@@ -94,7 +95,7 @@ class Emotify:
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of both tables and of all sounds."""
+        """The hash of both tables and of all sounds."""
         paths = [self._folder / "tracks.csv", self._folder / "emotions.csv", *(clip.sound.path for clip in self._clips)]
         return hash_files({path.relative_to(self._folder).as_posix(): path for path in paths})
 

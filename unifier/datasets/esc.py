@@ -65,8 +65,9 @@ class ESC:
 
         Args:
             name: "esc10" or "esc50".
-            fold: The fold to test on, 1 to 5. The next fold is val (1 follows 5), and the other three folds are train.
-            data: The folder of the files.
+            fold: The fold to test on, 1 to 5. The next fold is the val split (1 follows 5), and the other three folds
+                are the train split.
+            data: The folder with the files of the data set. None means the default folder; see `data_folder`.
         """
         self.name: str = check_choice("set", name, ("esc10", "esc50"))
         self.fold = check_choice("fold", fold, ESC_FOLDS)
@@ -92,7 +93,7 @@ class ESC:
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of all clips, and of the table if there is one."""
+        """The hash of all clips, and of the table if there is one."""
         paths = [path for path in (self._table, *(clip.sound.path for clip in self._clips)) if path.exists()]
         return hash_files({path.relative_to(self._folder).as_posix(): path for path in paths})
 

@@ -45,8 +45,7 @@ def create_image_dataset(data: str, *, fold: int | None = None, size: int | None
         size: Maximum length in pixels of the longer side. Larger images of your own folder are reduced.
 
     Raises:
-        InputError: `data` is not a name and not an existing path. Or a fold, or a size smaller than the images, is
-            given for a name.
+        InputError: `data` is neither a name nor an existing path, or `fold` or `size` does not apply to the data set.
     """
     if data not in IMAGE_DATASETS:
         return ImageFolder(_existing_path(data, IMAGE_DATASETS), fold=fold, size=size)
@@ -72,7 +71,7 @@ def create_audio_dataset(
             split.
 
     Raises:
-        InputError: `data` is not a name and not an existing path. Or the data set has no tags or no folds.
+        InputError: `data` is neither a name nor an existing path, or the data set does not have tags or folds.
     """
     if target == "tags" and data in ("gtzan", "fsdd", "esc10", "esc50"):
         raise InputError(f"target=tags: {data} has one label per sound; give target=genre, or data=emotify")
@@ -103,7 +102,7 @@ def create_text_dataset(data: str, *, text: str | None = None, label: str | None
         label: Name of the column with the labels in your own file. None means "label".
 
     Raises:
-        InputError: `data` is not a name and not an existing path. Or a column is given for a name.
+        InputError: `data` is neither a name nor an existing path, or a column is given but `data` is a name.
     """
     if data not in TEXT_DATASETS:
         return TextTable(_existing_path(data, TEXT_DATASETS), text=text or "text", label=label or "label")

@@ -23,7 +23,7 @@ SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
 RECORDING = re.compile(r"(?P<digit>\d)_(?P<speaker>[a-z]+)_(?P<number>\d+)\.wav")
 
 TEST_END, VAL_END = 5, 10
-"""Each speaker recorded each digit fifty times. Recordings 0 to 4 are the official test set, and 5 to 9 are val."""
+"""Each speaker recorded each digit fifty times. Recordings 0 to 4 are the official test set, and 5 to 9 are for val."""
 
 
 class Recording(NamedTuple):
@@ -54,13 +54,13 @@ class FSDD:
         """Choose the split.
 
         Args:
-            speaker: One of `SPEAKERS`. This speaker is test, the next speaker is val, and the other four speakers are
-                train. None means the official split.
-            data: The folder of the files.
+            speaker: The speaker to test on, one of `SPEAKERS`. The next speaker is the val split, and the other four
+                speakers are the train split. None means the official split.
+            data: The folder with the files of the data set. None means the default folder; see `data_folder`.
         """
         self.speaker = speaker if speaker is None else check_choice("speaker", speaker, SPEAKERS)
         self._data = data
-        reference = (99.3, "GLaSS-CNN, 2025, by its abstract") if speaker is None else (60.0, FSDD_REFERENCE)
+        reference = (99.3, "GLaSS-CNN, 2025, score in its abstract") if speaker is None else (60.0, FSDD_REFERENCE)
         self.score_range = accuracy_range(self.labels, *reference)
 
     def split(self, name: SplitName) -> Examples[LabeledFile]:
@@ -70,7 +70,7 @@ class FSDD:
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of the archive, or of all recordings in the folder."""
+        """The hash of the archive, or of all recordings in the folder."""
         if self._archive:
             return hash_files({self._archive_path.name: self._archive_path})
         return hash_files({recording.sound.path.name: recording.sound.path for recording in self._recordings})

@@ -3,9 +3,9 @@
 A derivation writes both sentences in parallel (syntax-directed transduction: Lewis & Stearns, 1968). Each word has the
 names of its links. A link connects an English word to the French word that translates it.
 
-French words agree in gender and number. Most French adjectives follow the noun, a negation has a word before and a word
-after the verb, and some words lose their last vowel before a vowel (elision). A translation is therefore not word for
-word. Still, each sentence has exactly one translation in either direction.
+French words agree in gender and number. Most French adjectives follow the noun. A French negation has one word before
+and one word after the verb. Some French words lose their last vowel before a vowel (elision). A translation is
+therefore not word for word. Still, each sentence has exactly one translation in either direction.
 
 No French word of the lexicon begins with an aspirated h. The first letter of a word therefore decides if the previous
 word is elided.
@@ -25,7 +25,7 @@ from unifier_tokenizers.errors import check_choice
 
 
 class Noun(NamedTuple):
-    """A noun. `english` and `french` contain its singular and its plural."""
+    """A noun. `english` and `french` contain the singular and the plural."""
 
     english: list[str]
     french: list[str]
@@ -34,7 +34,7 @@ class Noun(NamedTuple):
 
 
 class Adjective(NamedTuple):
-    """An adjective. `french` has its masculine and feminine singular, and then its masculine and feminine plural."""
+    """An adjective. `french` has the masculine and feminine singular, and then the masculine and feminine plural."""
 
     english: str
     french: list[str]
@@ -45,7 +45,7 @@ class Adjective(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """A verb. `english` has its base form and third person, and `french` its forms for je, il, nous, vous, ils.
+    """A verb. `english` has the base form and the third person. `french` has the forms for je, il, nous, vous, ils.
 
     For the verb "to be", `english` has the forms for the same persons as `french`.
     """
@@ -54,13 +54,13 @@ class Verb(NamedTuple):
     french: list[str]
     subjects: list[str]
     objects: list[str]
-    """The kinds of nouns that can be the verb's direct object. Empty if the verb has no object."""
+    """The kinds of nouns that can be the verb's direct object. The list is empty if the verb has no object."""
 
 
 class Determiner(NamedTuple):
-    """A determiner. `english` has its singular and plural, and `french` its masculine, feminine and plural.
+    """A determiner. `english` has the singular and plural. `french` has the masculine, feminine and plural.
 
-    If a form does not exist, it is "-".
+    A missing form is written as "-".
     """
 
     english: list[str]
@@ -202,7 +202,7 @@ THIRD_PERSON = (1, 4)
 """The grammatical person of a singular noun and of a plural noun, as indices of (je, il, nous, vous, ils)."""
 
 VOWELS = {"en": "aeiou", "fr": "aeiouéêhœ"}
-"""First letters of a word that change the form of the previous word. An initial h is silent only in French."""
+"""First letters of a word that change the form of the previous word. In this lexicon, h is silent only in French."""
 
 BEFORE_VOWEL = {
     "en": {"a": "an"},
@@ -405,8 +405,8 @@ class SentencePairs(Sequence[Example]):
 class GrammarPairs:
     """Sentence pairs of a small English-French grammar, in either direction.
 
-    The input is a sentence, and the target is its translation. No sentence occurs twice, in all splits together. Every
-    word of val and test also occurs in train.
+    The input is a sentence, and the target is its translation. No sentence occurs twice in the three splits. Every word
+    of val and test also occurs in train.
     """
 
     name = "grammar"
@@ -447,7 +447,7 @@ class GrammarPairs:
 
     @property
     def sha256(self) -> str:
-        """A hash of the sentences of all splits, in order."""
+        """The hash of the sentences of all splits, in order."""
         content = [(name, *example) for name, examples in self._splits.items() for example in examples]
         return hashlib.sha256(repr(content).encode()).hexdigest()
 

@@ -32,15 +32,16 @@ class GTZAN:
     """GTZAN: 1,000 music clips of 30 seconds, 100 clips of each genre.
 
     The input is an `Audio` (samples,) at 22,050 Hz. The target is the genre. The folder contains
-    genres_original/<genre>/<genre>.<number>.wav. Its name may also be genres, and the suffix may also be .au.
+    genres_original/<genre>/<genre>.<number>.wav. The folder genres_original may also be named genres, and the suffix
+    may also be .au.
 
-    If the folder also contains train_filtered.txt, valid_filtered.txt and test_filtered.txt, these lists of Kereliuk
-    define the splits. No artist is in two splits, and the lists leave out repeated and distorted clips.
+    If train_filtered.txt, valid_filtered.txt and test_filtered.txt exist in the folder, these lists by Kereliuk define
+    the splits. No artist is in two splits, and the lists leave out repeated and distorted clips.
 
-    Without the lists, the clips 0 to 79 of every genre are train, 80 to 89 are val, and 90 to 99 are test. In this
-    case, train and test have artists and recordings in common, and test scores are too high. A warning reports this.
+    Without the lists, train has the clips 0 to 79 of every genre, val has 80 to 89, and test has 90 to 99. Train and
+    test then have artists and recordings in common. A warning is given, because test scores are too high.
 
-    In most copies, the clip jazz.00054 of train_filtered.txt is damaged. With `bad_examples=skip` it is left out.
+    In most copies, the clip jazz.00054 of train_filtered.txt is damaged. `bad_examples=skip` leaves out such clips.
 
     Source: Tzanetakis and Cook, "Musical Genre Classification of Audio Signals", 2002; the lists: Kereliuk, Sturm and
     Larsen, "Deep Learning and Music Adversaries", 2015; the faults: Sturm, "The GTZAN dataset", 2013.
@@ -60,7 +61,7 @@ class GTZAN:
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of the clips of all splits, in order."""
+        """The hash of the clips of all splits, in order."""
         clips = [(name, clip.path) for name in SPLITS for clip in select_part(*self._clips_and_parts, name)]
         return hash_files({f"{name}/{path.name}": path for name, path in clips})
 

@@ -17,13 +17,13 @@ class ImageFolder:
     """Images of a folder: in train/<class>/, val/<class>/ and test/<class>/, or only in <class>/.
 
     The input is an image (H, W, C) uint8. The target is the name of its class folder. Images may be in subfolders of
-    the class folder. If val or test has no folder, a tenth of every class of train is held out for it. The choice of
-    images is always the same.
+    the class folder. If val or test has no folder, a tenth of every class of train is held out for this split. The
+    choice of images is always the same.
 
-    Instead of folders for splits, the folder may contain a table folds.csv with one row per image. Its columns are file
-    (relative to the folder) and fold (an integer). One fold is test, the next fold is val, and the other folds are
-    train. The table may have a column group. All images of a group must be in the same fold. An image with an empty
-    cell forms a group by itself.
+    Instead of folders for splits, the folder may contain a table folds.csv with one row per image. The columns of the
+    table are file (relative to the folder) and fold (an integer). One fold is the test split, the next fold is the val
+    split, and the other folds are the train split. The table may have a column group. All images of a group must be in
+    the same fold. An image whose group is empty forms a group by itself.
 
     Files that are not images are left out with a warning. Hidden files are left out without a warning. Every class must
     have images, and a class of val or test must also have images in train.
@@ -62,7 +62,7 @@ class ImageFolder:
 
     @property
     def score_range(self) -> ScoreRange:
-        """The score range. It has the accuracy of guessing, but no reference score."""
+        """The score range, with the accuracy of guessing and without a reference score."""
         return accuracy_range(self.labels, None, NO_SCORE_RANGE)
 
     def split(self, name: SplitName) -> Examples[LabeledFile]:
@@ -77,7 +77,7 @@ class ImageFolder:
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of all readable images, of their paths in the folder, and of folds.csv if it exists."""
+        """The hash of all readable images, of their paths in the folder, and of folds.csv if it exists."""
         table = {} if self._rows is None else hash_each({self._table.name: self._table})
         return hash_all(table | self._hashes)
 

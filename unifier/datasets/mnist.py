@@ -51,7 +51,7 @@ FASHION_MNIST_LABELS = (
     "Ankle boot",
 )
 
-FASHION_MNIST_REFERENCE = "two convolutions of fewer than 100,000 parameters, among the benchmarks that come with it"
+FASHION_MNIST_REFERENCE = "two convolutions with fewer than 100,000 parameters, benchmarks published with the data set"
 
 MNIST_VAL_ONE_IN = 12
 """One in this many official training images goes to val: 5,000 of 60,000 images."""
@@ -61,7 +61,7 @@ MNIST_VAL_ONE_IN = 12
 class MNIST:
     """MNIST ("mnist") or Fashion-MNIST ("fashion_mnist").
 
-    About 55,000 images are train, 5,000 are val, and the official 10,000 test images are test. The input is an image
+    Train has about 55,000 images, val has 5,000, and test has the official 10,000 test images. The input is an image
     (28, 28) uint8 with 0 for the background. The target is the digit, "0" to "9", or the name of the class. The images
     of val are a twelfth of each class of the official training set, and they are always the same.
 
@@ -91,7 +91,7 @@ class MNIST:
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of the four files."""
+        """The hash of the four files."""
         return hash_files({file: self._folder / file for file in self._files})
 
     @cached_property

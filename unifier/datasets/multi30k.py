@@ -70,7 +70,7 @@ class Multi30k:
             source: Language of the input: en, de, fr or cs.
             target: Language of the target.
             test: Year of the Flickr test set, 2016 or 2017. The test set of 2017 has no Czech texts.
-            data: The folder of the files.
+            data: The folder with the files of the data set. None means the default folder; see `data_folder`.
         """
         self.source_language = check_choice("language", source, MULTI30K_LANGUAGES)
         self.target_language = check_choice("language", target, MULTI30K_LANGUAGES)
@@ -88,7 +88,7 @@ class Multi30k:
 
     @property
     def sha256(self) -> str:
-        """A hash of the six files: train, val and test in both languages."""
+        """The hash of the six files: train, val and test in both languages."""
         return self._texts.sha256
 
     @cached_property

@@ -47,11 +47,11 @@ class ParallelText:
     """Sentence pairs from UTF-8 text files, which may be compressed (.gz).
 
     The input is a text, and the target is its translation. If `val` or `test` is not given, a tenth of the pairs of
-    `train` is held out for it, at most 2,000 pairs. The choice of pairs is always the same. No pair that remains in
-    train is equal to a held-out pair.
+    `train` is held out for this split, at most 2,000 pairs. The choice of pairs is always the same. No pair that
+    remains in train is equal to a held-out pair.
 
-    A pair is read from disk when it is indexed, and takes only a few bytes of memory. If one of its texts is empty or
-    not valid UTF-8, reading it raises an InputError. With `bad_examples=skip`, such pairs are left out.
+    A pair is read from disk when it is indexed, and takes only a few bytes of memory. If a text is empty or not valid
+    UTF-8, reading its pair raises an InputError. With `bad_examples=skip`, such pairs are left out.
     """
 
     score_range = ScoreRange("bleu", 0.0, None, NO_SCORE_RANGE)
@@ -76,7 +76,7 @@ class ParallelText:
             name: Name of the data set.
             languages: Languages of input and target. Translation memories need this argument.
             length_ratio: Drop a pair of `train` if one text is more than this many times as long as the other, in
-                characters. None drops no pair for its length.
+                characters. None means that pairs of all lengths are kept.
             duplicates: "drop" removes a pair of `train` that also occurs earlier. Pairs are dropped first and held out
                 afterwards.
         """
@@ -110,7 +110,7 @@ class ParallelText:
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of the files in the order train, val, test."""
+        """The hash of the files in the order train, val, test."""
         return hash_files({f"{part}/{k}": file for part, files in self._files.items() for k, file in enumerate(files)})
 
     @property
@@ -159,7 +159,7 @@ class ParallelText:
 
 @final
 class _PairReader:
-    """Reader of the pair in any row of a file, or of two parallel files. Worker processes can unpickle it."""
+    """Reader of sentence pairs from one file, or from two parallel files. It can be pickled for worker processes."""
 
     def __init__(self, files: tuple[Path, ...], languages: tuple[str, str] | None) -> None:
         self.files, self.languages = files, languages
@@ -242,7 +242,7 @@ class WithExtraPairs:
 
     @property
     def sha256(self) -> str | None:
-        """A hash of both sources, or None if the first source has no hash."""
+        """The hash of both sources, or None if the first source has no hash."""
         digest = getattr(self._source, "sha256", None)
         return digest and hashlib.sha256(f"{digest} {self._extra.sha256}".encode()).hexdigest()
 

@@ -51,7 +51,7 @@ class Genre(NamedTuple):
     beats: int
     chords: tuple[float, ...]
     length: float
-    """Mean length of a chord in beats. The chords of a piece may all be up to two fifths shorter or longer."""
+    """Mean length of a chord in beats. In each piece, chords are shorter or longer by up to two fifths."""
     bass: tuple[float, ...]
     kick: tuple[float, ...]
     snare: tuple[float, ...]
@@ -295,7 +295,7 @@ class SyntheticMusic:
 
     @property
     def sha256(self) -> str:
-        """A hash of the samples and targets of all splits, in order."""
+        """The hash of the samples and targets of all splits, in order."""
         digest = hashlib.sha256()
         for name in SPLITS:
             digest.update(name.encode())

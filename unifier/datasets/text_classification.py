@@ -46,8 +46,8 @@ class TextTable:
     """Your own texts from CSV or TSV files with a header line.
 
     The input is a text, and the target is its label. If `val` or `test` is not given, a tenth of the rows of `train` is
-    held out for it, stratified by label. The choice of rows is always the same. A TSV file has one row per line, and
-    quotation marks have no special meaning in it. Reading an empty text raises an InputError. With
+    held out for this split, stratified by label. The choice of rows is always the same. In a TSV file, each line is one
+    row, and quotation marks have no special meaning. Reading an empty text raises an InputError. With
     `bad_examples=skip`, empty texts are left out.
     """
 
@@ -63,7 +63,7 @@ class TextTable:
         """Store the paths of the files. The files are read later.
 
         Args:
-            train: File with the texts of train, with the suffix .csv or .tsv. It may be compressed (.gz).
+            train: File with the texts of train, with the suffix .csv or .tsv, or compressed (.gz).
             val: File with the texts of val. With None, rows of `train` are held out.
             test: File with the texts of test. With None, rows of `train` are held out.
             text: Name of the column with the texts.
@@ -81,21 +81,21 @@ class TextTable:
 
     @property
     def score_range(self) -> ScoreRange:
-        """The score range. It has the accuracy of guessing, but no reference score."""
+        """The score range, with the accuracy of guessing and without a reference score."""
         return accuracy_range(self.labels, None, NO_SCORE_RANGE)
 
     def split(self, name: SplitName) -> Examples[LabeledText]:
         """Return the texts of one split in the order of the file.
 
         Raises:
-            InputError: A file cannot be read, a column is missing, a label is empty, or train has no text with a label
-                that val or test has.
+            InputError: A file cannot be read, a column is missing, a label is empty, or a label of val or test does not
+                occur in train.
         """
         return _examples(select_part(self._rows, self._parts, name))
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of the files."""
+        """The hash of the files."""
         return hash_files({str(part): file for part, file in self._files.items()})
 
     @property
@@ -151,7 +151,7 @@ class SST2:
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of the three files."""
+        """The hash of the three files."""
         return hash_files({file: self._folder / file for file in SST2_FILES})
 
     @cached_property
@@ -163,7 +163,7 @@ class SST2:
 class TREC:
     """TREC-6: questions with the type of their answer, such as a number or a location.
 
-    About 4,900 questions are train, 545 are val, and the official 500 test questions are test. The input is the
+    Train has about 4,900 questions, val has 545, and test has the official 500 test questions. The input is the
     question. The questions of val are a tenth of each class of the official training set, and always the same.
 
     Source: Li and Roth, "Learning Question Classifiers", 2002, as prepared by github.com/harvardnlp/sent-conv-torch.
@@ -187,7 +187,7 @@ class TREC:
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of the two files."""
+        """The hash of the two files."""
         return hash_files({file: self._folder / file for file in TREC_FILES})
 
     @cached_property
