@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # A terminal without Unicode must not end a run.
-    # Each command imports only the modules that it needs, so the commands help and list start fast.
+    # Each command imports only the modules that it needs, so `unifier list` and `--help` start fast.
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _print_warning
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report_error(error: BaseException) -> int:
-    """Print an error and the folder of the run, and return the exit status. Raise an unexpected error again."""
+    """Print an error and the folder of the run, and return the exit status. An unexpected error is raised again."""
     from unifier.files import is_recoverable
     from unifier_tokenizers.errors import InputError
 
@@ -113,7 +113,7 @@ def _print_line(line: object = "") -> bool:
 
 
 def _print_folder(error: BaseException) -> None:
-    """Print the folder in an error's last note. It is the folder of the outermost run or comparison."""
+    """Print the folder in an error's last note. The last note names the folder of the outermost run or comparison."""
     for folder in getattr(error, "__notes__", [])[-1:]:
         _print_line(folder)
 

@@ -14,17 +14,17 @@ from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import check_choice
 
 Mode = Literal["solo", "joint", "transfer"]
-"""The trunk of an experiment: its own ("solo"), one for all ("joint"), or a trained trunk of another ("transfer")."""
+"""An experiment has its own trunk ("solo"), a shared trunk ("joint"), or another experiment's trunk ("transfer")."""
 
 TrialMode = Literal["solo", "joint", "transfer", "showcase"]
-"""The mode of a trial. "showcase" is the mode of the only run of `Comparison.showcase`."""
+"""The mode of a trial. The run of `Comparison.showcase` has the mode "showcase"."""
 
 MatchUnit = Literal["tokens", "flops", "steps", "seconds", "epochs"]
 
 ExperimentFn = Callable[..., Experiment]
 
 TrialRow = Mapping[str, Any]
-"""A row of comparison.json. It describes one task of one trial."""
+"""A row of comparison.json. Each row describes one task of one trial."""
 
 TRIAL_KEYS = ("experiment", "seed", "mode", "start", "shuffled", "trainable", "varied")
 """The keys of a row that identify its trial within the comparison."""
@@ -43,16 +43,16 @@ class Comparison:
 
     name: str
     experiments: Sequence[ExperimentFn]
-    """Functions whose keyword arguments are the settings. Their names must differ, because rows are found by name."""
+    """The functions that build the experiments. The functions must have different names, because rows hold the name."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """A mapping from a setting, or a group of settings, to its value. An experiment uses only settings that it has."""
+    """Values of settings or groups of settings, for all experiments. Each experiment uses only the settings it has."""
     seeds: Sequence[int] = (0,)
     modes: Sequence[Mode] = ("solo",)
-    """"joint" trains all experiments on one trunk. They need trunks of one shape, and equal training except budgets.
+    """"joint" trains all experiments on one trunk. The trunks need one shape, and training may differ only in budgets.
 
     "transfer" trains each experiment on the trained trunk of every other experiment, once for each value of
-    `trainable`. Two controls are added: the same trunk with the entries of each tensor permuted, and a random trunk. If
-    the whole trunk trains, the solo run is the control with a random trunk.
+    `trainable`. Two controls are added: the trained trunk with the entries of each tensor permuted, and a random trunk.
+    If the whole trunk is trained, the solo run is the control with a random trunk.
     """
     sampling_temperature: float = math.inf
     """The sampling temperature of joint training (see `Training`). Infinity means that all tasks get equal shares."""
@@ -61,11 +61,11 @@ class Comparison:
     trainable: Sequence[Trainable] = ("none", "norms", "all")
     """The parts of a transferred trunk that are trained. Each value is one condition of the comparison."""
     transfers: Sequence[tuple[ExperimentFn, ExperimentFn]] | None = None
-    """The pairs of the mode "transfer": (experiment that trains the trunk, experiment that reuses it); None is all."""
+    """Pairs of (experiment that trains the trunk, experiment that starts from the trunk). None means all pairs."""
     showcase: ExperimentFn | None = None
     """An experiment that is trained first, with its own settings, its own budget and the first seed.
 
-    The report begins with the scores and examples of this experiment, but does not compare it with other experiments.
+    The report begins with the scores and examples of the showcase. The showcase is not compared with other experiments.
     """
     budget_unit: MatchUnit = "tokens"
     """The unit of the budget after which the training of a task stops."""
@@ -74,13 +74,13 @@ class Comparison:
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
     """The values to try for each setting, in all combinations. Each experiment varies only the settings that it has.
 
-    The key "share" varies the share of the training split. Smaller shares are parts of larger shares. Vocabularies and
-    normalization still use the whole training split.
+    The key "share" varies the share of the training split that is used. A smaller share is always a part of a larger
+    share. Vocabularies and normalization still use the whole training split.
     """
     search: int | None = None
     """The number of combinations of `grid` to try per experiment, chosen by Optuna. None means all combinations."""
     question: str = ""
-    """The question that the comparison answers, in a sentence for the report."""
+    """The question that the comparison answers. The report shows this sentence."""
 
     def __post_init__(self) -> None:
         check_name(self.name)

@@ -46,13 +46,13 @@ def run(
         track: The mode of Weights & Biases. The default is $WANDB_MODE, else online if an API key is known, else
             offline.
         tensorboard: True to write event files for TensorBoard.
-        resume: The folder of an interrupted run or comparison. It resumes in this folder, with its own settings and
-            seed.
-        settings: The keyword arguments of the function. With `folds=5`, a comparison tests on each of five folds, once
-            for each of `seeds`.
+        resume: The folder of an interrupted run or comparison. The run or comparison resumes in this folder, with its
+            earlier settings and seed.
+        settings: The keyword arguments of the function. With `folds=5`, the experiment is trained and tested once for
+            each of five folds and each of `seeds`.
 
     Raises:
-        InputError: The input is wrong. The message describes the correction.
+        InputError: The input is wrong. The error message describes how to correct the input.
         Interrupted: The user pressed Ctrl-C.
         RunFailed: Training failed for another reason.
     """
@@ -72,7 +72,7 @@ def run_in_folder(
     tensorboard: bool,
     resume: str | Path | None,
 ) -> tuple[list[Result], Path]:
-    """Run an experiment or a comparison like `run`. Return the results, and the folder that holds them."""
+    """Run an experiment or a comparison like `run`. Return the results, and the folder that holds the results."""
     if not inspect.isfunction(experiment):
         raise InputError(f"{experiment!r} is not a function: give a function that returns an Experiment")
     signature = inspect.signature(experiment, eval_str=True)
@@ -115,7 +115,7 @@ def _read_earlier(folder: Path, name: str) -> dict[str, Any]:
     """Read settings.json of a run, or comparison.json of a comparison.
 
     Raises:
-        InputError: The folder belongs to another experiment than `name`, or to one run of a comparison.
+        InputError: The folder does not belong to the experiment `name`, or is the folder of a run in a comparison.
     """
     is_comparison = (folder / "comparison.json").exists()
     earlier = read_json(folder / ("comparison.json" if is_comparison else "settings.json"), settings=dict)

@@ -21,7 +21,7 @@ from unifier_tokenizers import InputError
 @final
 @dataclass(frozen=True)
 class Model:
-    """A trained network in evaluation mode, and the experiment that it comes from."""
+    """Trained network in evaluation mode, and the experiment whose training produced the network."""
 
     network: Network
     experiment: Experiment
@@ -31,7 +31,7 @@ class Model:
 
         Args:
             raws: Raw inputs of the task's tokenizer, such as texts, pictures or `Audio`.
-            task: The task's name. It is required if the model has several tasks.
+            task: The task's name. The name is required if the model has several tasks.
 
         Raises:
             InputError: The task is unknown, the required task is missing, or an input cannot be encoded.
@@ -52,8 +52,8 @@ def load(folder: str | Path, reference: str | None = None) -> Model:
 
     Args:
         folder: A run's folder.
-        reference: FILE or FILE:name of the experiment, if its file was moved. For a joint run, the file of all its
-            experiments.
+        reference: FILE or FILE:name of the experiment, if the file was moved since the run. For a joint run, the file
+            that defines all experiments of the run.
 
     Raises:
         InputError: A file is missing or broken, or the experiment has changed since the run.
@@ -69,7 +69,7 @@ def load(folder: str | Path, reference: str | None = None) -> Model:
             experiment, source = merge_experiments(parts), " and ".join(origin)
         elif source := reference or origin:
             experiment = _load_experiment(folder, source, stored["settings"])
-            if load_experiment(source).__name__ == stored["name"]:  # The name in a comparison is the function's name.
+            if load_experiment(source).__name__ == stored["name"]:  # Comparisons name runs after functions.
                 experiment = replace(experiment, name=stored["name"])
         else:
             raise InputError(f"{folder}: settings.json names no experiment; give its file as --experiment FILE")
@@ -85,7 +85,7 @@ def load(folder: str | Path, reference: str | None = None) -> Model:
 def _load_parts(
     folder: Path, origins: Sequence[str], settings: Mapping[str, Any], reference: str | None
 ) -> list[Experiment]:
-    """Build the experiments of a joint run, each with its own settings. All have a budget of one step."""
+    """Build the experiments of a joint run, each with its own settings. Each experiment has a budget of one step."""
     if reference:
         file = split_reference(reference)[0]
         origins = [f"{file}:{split_reference(origin)[1]}" for origin in origins]
@@ -98,7 +98,7 @@ def _load_experiment(folder: Path, reference: str, settings: Mapping[str, Any]) 
     if not Path(file := split_reference(reference)[0]).is_file():
         raise InputError(f"{folder}: the experiment {file} does not exist; give its new path as --experiment FILE")
     function = load_experiment(reference)
-    # A comparison may vary the share of the training split even if the experiment has no such setting.
+    # A comparison may vary the share of the training split, even if the experiment lacks the setting "share".
     known = list_settings(function)
     given = {name: value for name, value in settings.items() if name != SHARE or name in known}
     return build_described(function, check_settings(function, given), Experiment)

@@ -1,4 +1,4 @@
-"""The command `unifier translate`: it translates lines as they arrive, and writes an HTML page of alignments."""
+"""The command `unifier translate`, which translates lines of text, and the HTML page of alignments."""
 
 import gzip
 import sys
@@ -22,7 +22,7 @@ from unifier_tokenizers import InputError, Tokens, Units
 from unifier_tokenizers.errors import check_choice, one_line
 
 LongInput = Literal["translate", "refuse"]
-"""How to treat a line that is longer than any text in training."""
+"""The treatment of a line that is longer than all texts in training."""
 
 BLOCK_BYTES = 1 << 16
 """The number of bytes to read at a time."""
@@ -62,11 +62,11 @@ class DecodingOptions:
     """Options of the translation. None means the value in the run's settings."""
 
     n_best: int | None = None
-    """Number of translations per line, each printed with its line number and score. None prints only the best text."""
+    """Number of translations per line, printed with line number and score. None prints only the best translation."""
     beam: int | None = None
     length_penalty: float | None = None
     sample: bool = False
-    """True to sample texts with the four options below (see `unifier.heads.generation`), instead of searching."""
+    """True to draw random texts instead of searching for the best text (see `unifier.heads.generation`)."""
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
@@ -107,7 +107,7 @@ class DecodingOptions:
             return [hypotheses[:count] for hypotheses in head.search(tokens, width, length_penalty=penalty)]
         samples: list[list[Hypothesis]] = []
         for k in range(count):
-            # Each line has its own seed, so its text does not depend on the other lines in the batch.
+            # Each line has its own seed, so the translation of a line does not depend on other lines in the batch.
             seeds = [np.random.SeedSequence((self.seed or 0, number, k)).generate_state(1)[0] for number in numbers]
             generators = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
             samples.append(head.sample(tokens, generators, length_penalty=penalty, **self.sampling))
@@ -116,10 +116,10 @@ class DecodingOptions:
 
 @final
 class AlignmentPage:
-    """HTML file of alignment matrices. They are written one by one. The file appears when the page is closed."""
+    """HTML file of alignment matrices. The file appears under its final name when the page is closed."""
 
     def __init__(self, path: str | Path) -> None:
-        """Prepare a page at this path. A `with` statement opens and closes the page."""
+        """Prepare a page with the given path. A `with` statement opens and closes the page."""
         self.path = Path(path)
         if self.path.is_dir():
             raise InputError(f"{path} is a folder: give a file in it, such as {self.path / 'alignments.html'}")
@@ -128,7 +128,7 @@ class AlignmentPage:
     def add(
         self, number: int, source: Sequence[str], target: Sequence[str], weights: Sequence[Sequence[float]]
     ) -> None:
-        """Write the matrix of a line. A row is a token of the target, and has one weight per token of the source."""
+        """Write the alignment matrix of a line. Rows are tokens of the target, and columns are tokens of the source."""
         header = "".join(f"<th scope=col>{escape(token)}</th>" for token in source)
         self._file.write(
             f"<div><table><caption>line {number}</caption><thead><tr><td></td>{header}</tr></thead><tbody>\n"
@@ -143,7 +143,7 @@ class AlignmentPage:
         self._file.write("</tbody></table></div>\n")
 
     def __enter__(self) -> "AlignmentPage":
-        """Open the file. Raises InputError if it cannot be written."""
+        """Open the file. Raises InputError if the file cannot be written."""
         try:
             self._file = self._part.open("w", encoding="utf-8")
         except OSError as error:
@@ -161,7 +161,7 @@ class AlignmentPage:
 
 
 def open_input(path: str | None) -> BufferedIOBase:
-    """Open a file. Without a path, open standard input. A file is decompressed if its name ends in .gz."""
+    """Open a file. Without a path, open standard input. A file with the ending .gz is decompressed."""
     if path is None:
         if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  A closed stdin is None in Python.
             raise InputError("there is no standard input: give a file")
@@ -173,9 +173,10 @@ def open_input(path: str | None) -> BufferedIOBase:
 
 
 def read_as_it_arrives(file: BufferedIOBase, name: str) -> Iterator[list[Line]]:
-    """Yield the lines of a file in groups. A group has all lines that have arrived, but at most `MAX_BATCH_LINES`.
+    """Yield the lines of a file in groups. A group has the lines that have arrived, but at most `MAX_BATCH_LINES`.
 
-    Only a line feed ends a line. Byte order marks, and carriage returns before a line feed, are removed.
+    Only a line feed ends a line. A carriage return before a line feed is removed. A byte order mark at the start of the
+    file is also removed.
 
     Args:
         file: The open file.
@@ -216,8 +217,8 @@ def translate(
 ) -> None:
     """Write the translation of each line of a file. An empty line stays empty.
 
-    With `n_best`, each line gives one row per translation, best first. A row holds the line number, a score and a text,
-    separated by tabs. An empty line gives one row with only its number.
+    With `n_best`, each line of input gives one row per translation, and the best translation comes first. A row holds
+    the line number, a score and a text, separated by tabs. An empty line gives one row with only the line number.
 
     Args:
         translator: The translator.
@@ -228,7 +229,7 @@ def translate(
         page: The page that receives the alignments, or None.
 
     Raises:
-        InputError: A line cannot be read, or is too long. Earlier lines are translated before this error is raised.
+        InputError: A line cannot be read, or is too long. All earlier lines are translated before the error is raised.
     """
     for group in read_as_it_arrives(file, name):
         line_error: InputError | None = None

@@ -18,7 +18,7 @@ from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Units, pad_
 from unifier_tokenizers.text import EOS
 
 SearchFn = Callable[[TextGenerationHead, Tokens, Sequence[int]], list[list[Hypothesis]]]
-"""A function of the head, the trunk's tokens and B example indices. It returns each example's texts, best first."""
+"""A function of the head, the trunk's tokens and B example indices that returns the best texts of each example."""
 
 
 class Alignment(NamedTuple):
@@ -31,7 +31,7 @@ class Alignment(NamedTuple):
 
 
 class Translation(NamedTuple):
-    """The translations of one text, best first."""
+    """The translations of one text, sorted from best to worst."""
 
     texts: list[str]
     scores: list[float]
@@ -42,19 +42,19 @@ class Translation(NamedTuple):
 
 @final
 class Translator:
-    """Translation task of a run, in evaluation mode. It runs on the accelerator if there is one."""
+    """Translation task of a run, in evaluation mode. The network is on the accelerator if there is one."""
 
     def __init__(self, folder: str | Path, experiment: str | None = None, *, align: bool = False) -> None:
         """Load the run.
 
         Args:
             folder: The run's folder.
-            experiment: FILE[:name] of the experiment, if its file was moved.
+            experiment: FILE[:name] of the experiment, if the file was moved since the run.
             align: True to compute the alignment of each translation.
 
         Raises:
-            InputError: The folder holds no trained run, or the number of its tasks that translate is not 1. With
-                `align`, also if the decoder has no attention.
+            InputError: The folder holds no trained run, or not exactly one task of the run is a translation. With
+                `align`, the error is also raised if the decoder has no attention.
         """
         model = load(folder, experiment)
         tasks = {
@@ -103,7 +103,13 @@ class Translator:
         return [translations[index] for index in range(len(examples))]
 
     def _align(self, tokens: Tokens, source: Tensor, target: list[int]) -> Alignment:
-        """Return the alignment of one translation, from its tokens (1, D, N), source ids (N,) and target ids."""
+        """Return the alignment of one translation.
+
+        Args:
+            tokens: The trunk's tokens of the source (1, D, N).
+            source: The token ids of the source (N,).
+            target: The token ids of the translation.
+        """
         assert isinstance(self.head, AttentiveTextHead)
         (weights,) = self.head.alignment(tokens, torch.tensor([target], dtype=torch.long, device=self.device))
         real = tokens.mask[0]

@@ -62,12 +62,12 @@ PREDICTION_COLUMNS = ("task", "index", "example_id", "target", "prediction", "sc
 def write_artifacts(
     result: Result, experiment: Experiment, model: UnifierModule, val: Mapping[str, EncodedSplit]
 ) -> None:
-    """Write the files of a finished run. If a file cannot be written, print a warning and write the other files.
+    """Write the files of a finished run. If a file cannot be written, print a warning and write all other files.
 
     Args:
-        result: The result of the run, with its scores.
+        result: The result of the run, which contains the scores.
         experiment: The experiment of the run.
-        model: The trained model, with its test predictions.
+        model: The trained model, which holds the predictions on the test split.
         val: The validation split of each task.
     """
     folder, tasks, predictions = result.folder, experiment.tasks, model.predictions
@@ -104,7 +104,8 @@ def warn_on_error(folder: Path, description: str) -> Generator[None]:
 def prediction_rows(tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[int, Any]]) -> list[dict[str, Any]]:
     """Return a row of predictions.csv for each test example, with the target and the prediction in words.
 
-    The column `score` is 100 for a correct class and 0 for a wrong class. It is empty for other heads.
+    The column `score` is 100 for a correct class and 0 for a wrong class. If the head does not classify, the column is
+    empty.
 
     Args:
         tasks: A mapping from name to task.
@@ -126,7 +127,7 @@ def prediction_rows(tasks: Mapping[str, Task], predictions: Mapping[str, Mapping
 
 
 def example_score(head: Head, prediction: Any, target: Any) -> float | str:
-    """Return 100 for a correct class and 0 for a wrong class. Return "" if the head does not classify."""
+    """Return 100 if the predicted class is correct, else 0. Return "" if the head does not classify."""
     if not isinstance(head, ClassificationHead):
         return ""
     return 100.0 if int(prediction.argmax()) == int(head.encode(target)) else 0.0
@@ -163,9 +164,9 @@ def collect_samples(
 def render_input(raw: Any, tokenizer: Tokenizer) -> dict[str, str]:
     """Return a raw input in a form that the report can show.
 
-    The key is "image" for a picture, "audio" for a sound and "input" for a text. Pictures and sounds are data URLs. For
-    a mixture, the first picture, the first sound and all texts are returned. An array is treated as a picture if the
-    tokenizer reads pictures.
+    The key is "image" for a picture, "audio" for a sound and "input" for a text. Pictures and sounds are returned as
+    data URLs. For a mixture, the first picture, the first sound and all texts are returned. An array is treated as a
+    picture if the tokenizer reads pictures.
     """
     if isinstance(raw, Mapping):
         members = tokenizer.members if isinstance(tokenizer, Mixture) else dict.fromkeys(raw, tokenizer)
@@ -182,7 +183,7 @@ def render_input(raw: Any, tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def describe_input(raw: Any) -> str:
-    """Return a text that shows a text, a number or a collection of them. Return "" for all other types."""
+    """Convert a text, a number, or a collection of texts and numbers to a text. Return "" for all other types."""
     if isinstance(raw, str):
         return raw
     if isinstance(raw, np.ndarray | np.generic | torch.Tensor):
@@ -240,8 +241,8 @@ def confusion_counts(
         predictions: For each task, a mapping from example index to prediction.
 
     Returns:
-        For each task, the "labels" of its C classes and the matrix "counts" (C, C). A row of the matrix is a true
-        class, and a column is a predicted class.
+        For each task, the "labels" of the C classes and the matrix "counts" (C, C). Each row of the matrix belongs to a
+        true class, and each column belongs to a predicted class.
     """
     confusions: dict[str, dict[str, list[Any]]] = {}
     for name, task in tasks.items():
@@ -266,8 +267,8 @@ def scores_by_length(
         predictions: For each task, a mapping from example index to prediction.
 
     Returns:
-        For each task, a list of groups. A group holds the number of "examples" and their "bleu". It also holds the
-        mean ("words"), the smallest ("from") and the largest ("to") number of words in an input.
+        For each task, a list of groups. A group holds the number of "examples" and the "bleu" of these examples. A
+        group also holds the mean ("words"), smallest ("from") and largest ("to") number of words in an input.
     """
     scores: dict[str, list[dict[str, float]]] = {}
     for name, task in tasks.items():

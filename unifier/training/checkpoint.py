@@ -32,7 +32,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 def load_resume_checkpoint(folder: Path) -> dict[str, Any]:
     """Read the checkpoint from which a stopped run continues.
 
-    Raises InputError if the checkpoint is missing or broken. If it refers to best weights, their file is checked too.
+    Raises InputError if the checkpoint is missing or broken. If the checkpoint refers to best weights, the file of the
+    best weights is checked too.
     """
     best, last = (folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last"))
     checkpoint = read_checkpoint(last)

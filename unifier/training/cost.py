@@ -1,7 +1,7 @@
 """The cost of a run and of each of its tasks: parameters, examples, tokens, FLOPs, seconds and memory.
 
-FLOPs are counted on a few examples. A polynomial in the lengths is fitted to these counts. It gives the FLOPs of all
-other examples.
+FLOPs are counted on a few examples. A polynomial in the lengths is fitted to the counts of these examples. The
+polynomial gives the FLOPs of all other examples.
 """
 
 import time
@@ -29,7 +29,7 @@ MAX_COUNTED_LENGTH = 1024
 """FLOPs are counted on at most this many tokens of an input or target, because attention stores N x N weights."""
 
 BLOCK_EXAMPLES = 1 << 16
-"""The lengths of this many examples are compared at a time, to limit the memory."""
+"""Lengths are compared in blocks of this many examples, to limit the memory."""
 
 
 @final
@@ -90,14 +90,14 @@ class CostTracker:
         self.in_step[task] += 1
 
     def step(self) -> None:
-        """Count one optimizer step, for the run and for each task with a batch in this step."""
+        """Count one optimizer step for the run, and for each task that had a batch in this step."""
         self.steps += 1
         for task in self.in_step:
             self.tasks[task].steps += 1
         self.in_step.clear()
 
     def clock(self, *tasks: str) -> None:
-        """Divide the time since the last reading of the clock equally among these tasks."""
+        """Divide the time since the last reading of the clock equally among the given tasks."""
         assert self._last_time is not None, "the clock is not running"
         now = time.perf_counter()
         for task in tasks:
@@ -144,9 +144,9 @@ def flops_of_example(
 ) -> CostFn:
     """Return a function that maps the lengths N and L of an example to its FLOPs.
 
-    The function is a polynomial of degree 2 in N and L, fitted to the counts of a few examples. It is exact for layers
-    that treat all tokens, or all pairs of tokens, alike. Only the beginning of a long example is counted. Some losses
-    cannot read a beginning, for example if the head maps all tokens together. Whole examples are counted then.
+    The function is a polynomial of degree 2 in N and L, fitted to the counts of a few examples. The polynomial is exact
+    for layers that treat all tokens, or all pairs of tokens, alike. Only the beginning of a long example is counted.
+    For a head that maps all tokens together, whole examples are counted.
 
     Args:
         loss: A function that returns the loss of a batch.
@@ -209,7 +209,7 @@ def _fit_cost(
 
 
 def _cut(batch: Batch, num_tokens: int, target_length: int, *, per_token: bool) -> Batch:
-    """Keep only the first tokens of a batch and of a text target. An image is cut at the end of a row."""
+    """Keep only the first tokens of a batch and of a text target. An image is cut at the end of a row of patches."""
     values, positions, mask, target, indices = batch
     if num_tokens < mask.shape[1]:
         num_tokens = int((positions[0, 0, :num_tokens] != positions[0, 0, num_tokens]).sum()) or num_tokens

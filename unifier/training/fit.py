@@ -39,13 +39,13 @@ from unifier.training.trainer import train_and_test, uses_bf16
 from unifier_tokenizers import InputError
 
 EVALUATION_FACTOR = 4
-"""A batch in validation and test is this many times as large as in training, because it stores no gradients."""
+"""Batches in validation and test are this many times as large as in training, because no gradients are stored."""
 
 
 @final
 @dataclass(frozen=True)
 class TrialContext:
-    """Comparison that a run belongs to, and the run's row in this comparison."""
+    """Comparison that contains a run, and the row of the run in the comparison."""
 
     comparison: str
     """The comparison's name."""
@@ -62,7 +62,7 @@ class RunContext:
 
     out: Path
     study: str
-    """The name of the W&B project. It is the name of the file that defines the experiment."""
+    """The name of the W&B project, which is the name of the file that defines the experiment."""
     trial: TrialContext | None = None
     """The comparison of the run. None means that the run belongs to no comparison."""
     job_type: str = "train"
@@ -112,17 +112,17 @@ def fit(
     """Run one experiment.
 
     After the test, a failure in writing samples, figures, the report or tracker data causes only a warning. Ctrl-C
-    after the test marks the run as interrupted. If the run is resumed then, only its evaluation is repeated. The file
-    result.json is written last, after the files of the trackers.
+    after the test marks the run as interrupted. If the interrupted run is resumed, only its evaluation is repeated. The
+    file result.json is written last, after the files of the trackers.
 
     Args:
         build: A function that builds the experiment.
         settings: The settings of the experiment, which are written into the run's files.
         seed: The seed of all random numbers.
         context: The settings that determine where the run is stored, and how it is tracked.
-        resume: The folder of an interrupted run, which continues.
+        resume: The folder of an interrupted run that is resumed.
         encoded_tasks: A mapping from name to task, with the tasks that are already encoded. Newly encoded tasks are
-            added to this mapping.
+            added to the mapping.
         on_start: A function that is called with the result so far, after the run's folder was created.
         train: A function that trains and tests the model.
 
@@ -130,7 +130,7 @@ def fit(
         The result, which is also in result.json.
 
     Raises:
-        InputError: If the experiment cannot start, or a batch cannot be used. An experiment that cannot start writes
+        InputError: If the experiment cannot start, or if a batch cannot be used. An experiment that cannot start writes
             no files.
         Interrupted: After Ctrl-C.
         OSError: If the disk is full or cannot be written.
@@ -216,7 +216,7 @@ def encode_tasks(experiment: Experiment, known: MutableMapping[str, EncodedTask]
     training = experiment.training
     new_tasks = {name: task for name, task in experiment.tasks.items() if name not in known}
     for task in new_tasks.values():
-        score_range_of(task.source)  # This reports an invalid score range before hours of encoding.
+        score_range_of(task.source)  # An invalid range must fail before hours of encoding.
     for name, task in new_tasks.items():
         known[name] = prepare_task(
             task.source, task.tokenizer, task.head, bad_examples=training.bad_examples, num_workers=training.num_workers
@@ -287,7 +287,7 @@ def plan_batches(
 
 
 def budget_in_batches(training: Training) -> dict[BudgetUnit, float]:
-    """Return the budget. If it has a number of steps, the number is converted to batches."""
+    """Return the budget with optimizer steps converted to batches."""
     return {
         unit: amount * (training.grad_accumulation if unit == "steps" else 1)
         for unit, amount in training.budget.items()
@@ -307,7 +307,7 @@ def create_result(
     context: RunContext,
     resume: Path | None,
 ) -> Result:
-    """Create the result of a run that starts or resumes. A new run also gets its folder."""
+    """Create the result of a run that starts or resumes. For a new run, also create the folder."""
     assert experiment.name is not None
     return Result(
         name=experiment.name,
@@ -387,7 +387,7 @@ def start_loggers(
 
 
 def create_speed_monitor(training: Training, batches: TrainDataLoader) -> SpeedMonitor:
-    """Create the speed monitor. Its peak is the machine's highest speed in the precision of the run."""
+    """Create the speed monitor. The peak speed of the machine is measured in the precision of the run."""
     return SpeedMonitor(batches, peak_flops(default_device(), torch.bfloat16 if uses_bf16(training) else torch.float32))
 
 
@@ -455,12 +455,12 @@ def write_success(
 ) -> Result:
     """Write the artifacts of a run with test scores, close the trackers, and write result.json last.
 
-    Raises Interrupted after Ctrl-C. If the run is resumed then, the artifacts are written again.
+    Raises Interrupted after Ctrl-C. If the interrupted run is resumed, the artifacts are written again.
     """
     try:
         write_artifacts(result, experiment, model, val)
         speed = {f"speed/{name}": value for name, value in result.speed.items()}
-        score = {} if experiment.training.refit else {"val/score": model.score}  # A sweep reads this value.
+        score = {} if experiment.training.refit else {"val/score": model.score}  # W&B sweeps read this score.
         loggers.log_artifacts(result.folder, {**result.metrics, **score, **speed})
         loggers.close(failed=False)
     except KeyboardInterrupt:
@@ -470,7 +470,7 @@ def write_success(
     finally:
         try:
             result.write()
-        except OSError as error:  # If the run is resumed with more space on the disk, it is evaluated again.
+        except OSError as error:  # A run that resumes with more disk space evaluates its weights again.
             error.add_note(str(result.folder))
             raise
     return result

@@ -13,10 +13,10 @@ from unifier.files import write_csv
 from unifier.training.lightning_module import UnifierModule
 
 NUM_WINDOWS = 20
-"""A run is divided into this many windows. Cosines are averaged over each window."""
+"""A run is divided into this many windows of steps. Cosines are averaged over each window."""
 
 BATCHES_PER_WINDOW = 4
-"""Number of batches of each task that are compared in a window. More batches would take time for little precision."""
+"""Number of batches of each task that are compared in a window. More batches would add little precision."""
 
 CSV_COLUMNS: tuple[str, ...] = ("step", "tokens", "layer", "task_a", "task_b", "cosine")
 
@@ -38,7 +38,7 @@ class GradientConflict(Callback):
         self.last: dict[str, tuple[int, dict[str, Tensor]]] = {}
         """For each task, the step of its last batch, and the gradient of each layer."""
         self.accumulated: tuple[int, dict[str, Tensor]] = (-1, {})
-        """The last step, and the sum of the gradients of its batches so far."""
+        """The last step, and the sum of the gradients of all batches in this step so far."""
         self.cosines: dict[int, dict[tuple[str, TaskPair], list[float]]] = defaultdict(lambda: defaultdict(list))
         """The cosines in each window, for each layer and each pair of tasks."""
         self.window_starts: dict[int, tuple[int, int]] = {}
@@ -62,7 +62,7 @@ class GradientConflict(Callback):
         )
         self.accumulated = step, total
         for task, (task_step, other) in self.last.items():
-            if step - task_step > 2 * num_tasks:  # This gradient belongs to the previous window.
+            if step - task_step > 2 * num_tasks:  # The gradient belongs to the previous window.
                 continue
             pair = min(task, pl_module.current_task), max(task, pl_module.current_task)
             for layer, gradient in gradients.items():
@@ -108,6 +108,6 @@ def layer_gradients(model: UnifierModule) -> dict[str, Tensor]:
 
 
 def layer_of(name: str) -> str:
-    """Return the layer of a parameter, such as "blocks.0". If no layer number follows, return the first word only."""
+    """Return the layer of a parameter, such as "blocks.0", or the first word of the name if no number follows."""
     first, second, *_ = [*name.split("."), ""]
     return f"{first}.{second}" if second.isdigit() else first

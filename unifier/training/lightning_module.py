@@ -22,7 +22,7 @@ from unifier.training.memory import reset_peak_memory
 from unifier.training.optimizers import create_optimizer, create_schedule
 
 INITIAL_TOTAL_STEPS = 1000
-"""If the budget is in seconds, this number of steps is assumed until the first step has been timed."""
+"""If the budget is in seconds, a run is assumed to have this many steps until the first step has been timed."""
 
 
 @final
@@ -42,13 +42,13 @@ class UnifierModule(Network, pl.LightningModule):
         self.training_loss = self.loss if mode is None else torch.compile(self.loss, mode=mode)
         self.cost_tracker = CostTracker({name: Cost() for name in experiment.tasks})
         self.random_states: list[Tensor] = []
-        """States of the random number generators. A resumed run reads them from its checkpoint."""
+        """States of the random number generators, which a resumed run reads from the checkpoint."""
         self.last_clock_time = 0.0
         """Time at the start of the current forward pass, or at a later reading of the clock."""
         self.seconds_in_steps = 0.0
         """Seconds spent in forward passes, in backward passes and in the optimizer."""
         self.planned_steps = 1
-        """Number of optimizer steps of the run. It is not used if the budget is in seconds."""
+        """Number of optimizer steps of the run. This number is not used if the budget is in seconds."""
         self.costs: dict[str, CostFn] = {}
         """For each task, a function that maps the lengths of an example to its FLOPs."""
         self.losses: dict[str, list[Tensor]] = {name: [] for name in experiment.tasks}
@@ -60,15 +60,15 @@ class UnifierModule(Network, pl.LightningModule):
         self.predictions: dict[str, dict[int, Any]] = {}
         """For each task, a mapping from example index to prediction in the current split."""
         self.targets: dict[tuple[str, SplitName], dict[int, Any]] = {}
-        """For each task and split, a mapping from example index to raw target. It is filled at the first scoring."""
+        """For each task and split, a mapping from example index to raw target. The first scoring fills the mapping."""
         self.scores: dict[str, float] = {}
-        """A mapping from the logged name of a score to its latest value, for all splits."""
+        """A mapping from the logged name of a score to the latest value of the score, for all splits."""
         self.score = 0.0
         """The latest validation score: the mean of the tasks' first metrics, in percent of the best possible value."""
 
     @property
     def total_steps(self) -> int:
-        """The number of optimizer steps of the run. For a budget in seconds, it is estimated from the speed so far."""
+        """The number of optimizer steps. If the budget is in seconds, the number is estimated from the speed so far."""
         seconds = self.training_settings.seconds
         if seconds is None:
             return self.planned_steps
@@ -86,7 +86,7 @@ class UnifierModule(Network, pl.LightningModule):
             buffer.copy_(before)  # Counting is not training, so it must not change the statistics of batch norms.
 
     def weighted_loss(self, task: str, loss: Tensor) -> Tensor:
-        """Multiply a loss by the task's weight, and by its learned factor, if any (Kendall et al. 2018, eq. 7)."""
+        """Multiply a loss by the task's weight. For a learned weight, also apply Kendall et al. 2018, eq. 7."""
         if task in self.log_variances:
             loss = loss * (-self.log_variances[task]).exp() + self.log_variances[task] / 2
         return loss * self.tasks[task].loss_weight
@@ -109,7 +109,7 @@ class UnifierModule(Network, pl.LightningModule):
         task, data = batch
         loss = self.training_loss(task, data)
         assert len(self.lengths[0]) == len(data.mask), "another batch was moved to the device"
-        self.losses[task].append(loss.detach().clone())  # The next run of a CUDA graph overwrites its output.
+        self.losses[task].append(loss.detach().clone())  # A CUDA graph overwrites its output in each run.
         self.current_task = task
         # A hook at the end of the step would run after the callbacks that log and save the cost.
         self.cost_tracker.count(task, self.lengths[0], round(self.costs[task](*self.lengths).sum()))
@@ -122,7 +122,7 @@ class UnifierModule(Network, pl.LightningModule):
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         """Run the passes and the optimizer. Stop the training at the end of the budget."""
         super().optimizer_step(*args, **kwargs)
-        self._clock(*self.cost_tracker.in_step)  # All tasks with a batch in the step share this time.
+        self._clock(*self.cost_tracker.in_step)  # All tasks with a batch in the step share the time.
         self.cost_tracker.step()
         seconds = self.training_settings.seconds
         # Batches beyond the planned steps would never be validated.
@@ -170,7 +170,7 @@ class UnifierModule(Network, pl.LightningModule):
         self.predictions = {}
 
     def on_validation_epoch_end(self) -> None:
-        """Log the validation scores. With `refit`, log them as training scores, because the split is trained on."""
+        """Log the validation scores. With `refit`, the scores are logged as training scores."""
         if self.training_settings.refit:
             self._log_scores("val", prefix="train")
             return
@@ -187,7 +187,7 @@ class UnifierModule(Network, pl.LightningModule):
 
         Args:
             split: The split that was predicted.
-            prefix: The split in the logged names. None means the same split.
+            prefix: The first part of the logged names. With None, the first part is `split`.
 
         Returns:
             The value of each task's first metric.
@@ -211,7 +211,7 @@ class UnifierModule(Network, pl.LightningModule):
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         """Clip the gradient's norm to `grad_clip` times the mean weight of the losses in the step.
 
-        Without this factor, clipping would cancel the loss weight of a task that is alone in a step. Lightning's own
+        With `grad_clip` alone, clipping would cancel the loss weight of a task that is alone in a step. Lightning's own
         clipping does not support a fused optimizer under autocast.
         """
         factors = {task: math.exp(-variance.item()) for task, variance in self.log_variances.items()}

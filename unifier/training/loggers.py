@@ -38,7 +38,7 @@ class RunLogger(Protocol):
         ...
 
     def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
-        """Log the files of a finished run: samples, figures and report, if they exist."""
+        """Log the samples, the figures and the report of a finished run, if these files exist."""
         ...
 
     def close(self, *, failed: bool) -> None:
@@ -48,7 +48,7 @@ class RunLogger(Protocol):
 
 @final
 class RunLoggers(Logger):
-    """Lightning logger that writes to several destinations. It adds the budget used so far to all metrics.
+    """Lightning logger that writes to several destinations, and adds the budget used so far to all metrics.
 
     A destination that fails is removed with a warning, and training continues. Only a failure of metrics.csv, for
     example on a full disk, is an error.
@@ -163,10 +163,10 @@ class TensorBoard:
 
 @final
 class WeightsAndBiases:
-    """W&B run. The x-axis of its charts is the number of tokens."""
+    """W&B run with the number of tokens as x-axis of all charts."""
 
     unreachable = False
-    """True after the server could not be reached. Later runs of this process then start offline."""
+    """True after the server could not be reached. If True, later runs of the process start offline."""
 
     def __init__(
         self,
@@ -182,12 +182,12 @@ class WeightsAndBiases:
         """Start or resume the W&B run. If the server cannot be reached, the run is stored offline.
 
         Args:
-            folder: The run's folder. Its name is the id of the W&B run.
+            folder: The run's folder. The name of the folder is the id of the W&B run.
             project: The name of the W&B project.
-            group: W&B shows the runs of one group together.
+            group: The name of a group of runs, which W&B shows together.
             job_type: "train", "pretrain", "transfer" or "evaluate".
             tags: The modalities and the kinds of tasks of the run.
-            config: The settings of the run, and facts such as its seed and its data sets.
+            config: The settings of the run, and facts such as the seed and the data sets.
             mode: The mode of W&B.
         """
         import wandb
@@ -289,9 +289,9 @@ def wandb_mode(track: TrackMode | None) -> WandbMode:
 
 
 def run_tags(tasks: Iterable[Task]) -> list[str]:
-    """Return tags for the modalities of the tasks and for the kinds of their heads.
+    """Return tags for the modalities and the kinds of heads of the tasks.
 
-    Each member of a mixture has its own tag. The tag of an unknown tokenizer or head is the name of its class.
+    Each member of a mixture has its own tag. The tag of an unknown tokenizer or head is the name of the class.
     """
     tasks = list(tasks)
     modalities = [_tag(member, MODALITY_TAGS) for task in tasks for member in _members(task.tokenizer)]

@@ -10,14 +10,14 @@ import torch
 GIBIBYTE = 1 << 30
 
 HUGE_PAGE_GIBIBYTES = 8
-"""Size of the part of the heap that has huge pages. The system provides the memory only when it is used."""
+"""Size of the part of the heap that has huge pages. Unused pages take no physical memory."""
 
 _retains_freed_memory = False
 """True after `configure_allocator` changed the allocator of this process."""
 
 
 def glibc() -> Any:
-    """Return the C library if it is glibc, else None. On Linux, glibc allocates all CPU tensors."""
+    """Return glibc, or None on systems without glibc. On Linux, glibc allocates all CPU tensors."""
     try:
         library = ctypes.CDLL(None)
         return library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
@@ -29,8 +29,8 @@ def configure_allocator() -> None:
     """Make glibc keep freed memory for the next step, and use huge pages.
 
     By default, glibc returns freed memory to the system, and requests each block above 32 MiB again. The system fills
-    every new page with zeros. This takes a tenth to a third of a small model's training step. The manual page
-    mallopt(3) describes the settings.
+    every new page with zeros. Filling the pages takes a tenth to a third of a small model's training step. The manual
+    page mallopt(3) describes the settings.
     """
     global _retains_freed_memory
     library = glibc()
@@ -44,7 +44,7 @@ def configure_allocator() -> None:
 
 
 def _use_huge_pages(library: Any) -> None:
-    """Use pages of 2 MiB for the next gibibytes of the heap, if Linux supports them (madvise(2)).
+    """Use pages of 2 MiB for the next gibibytes of the heap, if Linux supports huge pages (madvise(2)).
 
     With pages of 4 KiB, address translation took 5 to 8 % of a training step on an Intel Xeon with AMX.
     """
@@ -58,17 +58,17 @@ def _use_huge_pages(library: Any) -> None:
 
 
 def reset_peak_memory(device: str) -> None:
-    """Restart the measurement of a device's peak memory, if the system supports it (Linux, CUDA)."""
+    """Restart the measurement of a device's peak memory. Only Linux and CUDA support a restart."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     library = glibc()
     if library is not None:
-        library.malloc_trim(0)  # Memory that an earlier run has freed must not count in this run.
+        library.malloc_trim(0)  # Memory of an earlier run must not count in the current run.
         if _retains_freed_memory:
             _use_huge_pages(library)
     try:
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:  # The peak then includes earlier runs of this process.
+    except OSError:  # Without a restart, the peak includes earlier runs of the process.
         return
 
 

@@ -57,8 +57,8 @@ def learning_rate_factor(training: Training, step: int, total_steps: int) -> flo
 class Muon(torch.optim.Muon):
     """torch's Muon (Jordan et al. 2024) with the update scale of AdamW (Liu et al. 2025, section 2.2).
 
-    torch orthogonalizes one matrix at a time. This class orthogonalizes all matrices of one shape in one batched
-    product, which takes about half the time for matrices of 128 x 128.
+    torch orthogonalizes one matrix at a time. `Muon` orthogonalizes all matrices of one shape in one batched product.
+    For matrices of 128 x 128, the batched product takes about half the time.
     """
 
     def __init__(self, matrices: Iterable[nn.Parameter], *, lr: float, weight_decay: float) -> None:
@@ -90,13 +90,13 @@ class Muon(torch.optim.Muon):
 def orthogonalize(matrices: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
     """Bring the singular values of matrices close to 1 with the Newton-Schulz iteration.
 
-    The matrix products use bfloat16, as in torch. On devices with slow bfloat16, they use float32.
+    The matrix products use bfloat16, as in torch. On devices with slow bfloat16, the products use float32.
 
     Args:
         matrices: K matrices of one shape (K, A, B).
         coefficients: The coefficients of the polynomial of degree 5.
         steps: Number of iterations.
-        eps: Each matrix is divided by its norm, or by `eps` if its norm is smaller.
+        eps: Each matrix is divided by its norm, or by `eps` if the norm is smaller than `eps`.
 
     Returns:
         The orthogonalized matrices (K, A, B).
@@ -114,14 +114,14 @@ def orthogonalize(matrices: Tensor, coefficients: tuple[float, float, float], st
 
 @final
 class MuonWithAdamW(Optimizer):
-    """Optimizer that combines two optimizers of different parameters, so they share one schedule and checkpoint."""
+    """Optimizer that combines two optimizers of different parameters. Both share one schedule and one checkpoint."""
 
     def __init__(self, *parts: Optimizer) -> None:
         super().__init__([group for part in parts for group in part.param_groups], {})
         self.parts = parts
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Update all parameters. If a closure is given, return its loss."""
+        """Update all parameters. If a closure is given, return the loss that the closure computes."""
         with torch.enable_grad():
             loss = None if closure is None else closure()
         for part in self.parts:

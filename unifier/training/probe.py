@@ -28,26 +28,26 @@ from unifier_tokenizers import NO_POSITION, FrameTokenizer, PatchTokenizer
 from unifier_tokenizers.image import to_array
 
 MAX_EXAMPLES = 256
-"""Largest number of validation examples with representations. The time to compare trunks grows with its square."""
+"""Largest number of validation examples with representations. The time to compare trunks grows with the square."""
 
 MAX_ATTENTION_EXAMPLES = 32
 """Largest number of validation examples whose attention is measured."""
 
 MAX_LENGTH = 4096
-"""Attention is measured on examples of at most this many tokens. It then takes 0.3 GB per layer of 4 heads."""
+"""Attention is measured on examples of at most this many tokens. A layer of 4 heads then takes up to 0.3 GB."""
 
 
 @torch.no_grad()
 def probe(model: Network, splits: Mapping[str, EncodedSplit], folder: Path, *, max_length: int = MAX_LENGTH) -> None:
     """Write representations.npz. If the trunk or a head has attention, also write attention.json and figures.
 
-    The model computes in float32 and in evaluation mode. The model does not change.
+    The model computes in float32 and in evaluation mode. The earlier mode is restored at the end.
 
     Args:
         model: The trained model.
         splits: The validation split of each task.
         folder: The run's folder.
-        max_length: Attention is not measured on examples with more tokens than this.
+        max_length: Attention is measured only on examples with at most this many tokens.
     """
     training = model.training
     model.eval()
@@ -95,7 +95,7 @@ def draw_attention(path: Path, trunk: AttentiveTrunk, task: Task, split: Encoded
     Args:
         path: The path of the figure.
         trunk: The trunk whose attention is drawn.
-        task: The task. No figure is drawn if its inputs are neither pictures nor sounds.
+        task: The task. A figure is drawn only if the inputs of the task are pictures or sounds.
         split: The validation split of the task.
         row: The row of the example in the split.
     """

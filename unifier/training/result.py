@@ -29,17 +29,17 @@ class Result:
     seed: int
     status: Status
     metrics: Mapping[str, float]
-    """A mapping from "<split>/<task>/<metric>" to a score. It is empty until the run is tested."""
+    """A mapping from "<split>/<task>/<metric>" to a score. The mapping is empty until the run is tested."""
     signatures: Mapping[str, str]
-    """For each metric that has variants, the variant that was used, such as sacreBLEU's signature."""
+    """For each metric that has variants, a text that describes the variant, such as sacreBLEU's signature."""
     parameters: Mapping[str, int]
-    """The numbers of parameters of the tokenizers, the trunk and the heads, and the total number."""
+    """The numbers of parameters in the tokenizers, in the trunk and in the heads, and the total number."""
     budget: Mapping[str, float]
     """Cost of the run: steps, examples, tokens, flops, seconds and peak memory."""
     task_budgets: Mapping[str, Mapping[str, float]]
     """All costs of each task except memory."""
     speed: Mapping[str, float]
-    """Speeds and shares of time, measured by `SpeedMonitor`. It is empty until the end of training."""
+    """The measurements of `SpeedMonitor`. The mapping is empty until the end of training."""
     settings: Mapping[str, Any]
     data: Mapping[str, Mapping[str, Any]]
     """Name, hash and sizes of each task's data set."""
@@ -49,7 +49,7 @@ class Result:
     threads: int
     """Number of torch's CPU threads."""
     error: str
-    """The reason of a failure, in one line. It is empty if the run did not fail."""
+    """The reason of a failure, in one line. The text is empty if the run did not fail."""
     folder: Path
 
     def content(self) -> dict[str, Any]:
@@ -76,9 +76,9 @@ class Result:
 
 @final
 class Interrupted(BaseException):
-    """Exception for a stop that the user requested. The last checkpoint is already written.
+    """Exception for a stop that the user requested.
 
-    Handlers of `Exception` do not catch it. Lightning handles KeyboardInterrupt itself, but not this exception.
+    Handlers of `Exception` do not catch `Interrupted`. Lightning catches KeyboardInterrupt, but not `Interrupted`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -94,7 +94,7 @@ class DivergedError(Exception):
 
 @final
 class RunFailed(Exception):  # noqa: N818  The name reads better than RunFailedError.
-    """Exception for a run that failed. Its `__cause__` is the original exception, and its result holds the reason."""
+    """Exception for a run that failed. `__cause__` is the original exception, and `result` holds the reason."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(f"{result.folder}: {result.error}")
@@ -109,8 +109,8 @@ def versions() -> dict[str, str]:
 def source_commit(file: str = "") -> str:
     """Return the git commit of the repository that contains the file.
 
-    Without a file, the repository of the working directory is used. The result ends in "-dirty" if files have changed
-    since the commit. It is empty outside a repository.
+    Without a file, the repository of the working directory is used. The text ends in "-dirty" if files have changed
+    since the commit. The text is empty outside a repository.
     """
     folder = Path(file).parent if Path(file).is_file() else None
     try:
@@ -126,7 +126,7 @@ def source_commit(file: str = "") -> str:
 
 
 def machine() -> str:
-    """Return a description of the processor, its number of cores, and the GPU."""
+    """Return a description of the machine: the processor, the number of cores, and the GPU."""
     parts = [processor(), f"{os.cpu_count()} cores"]
     if torch.cuda.is_available():
         parts.append(torch.cuda.get_device_name())
@@ -134,7 +134,7 @@ def machine() -> str:
 
 
 def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the processor's name, with its family and model if Linux lists them.
+    """Return the name of the processor. On Linux, the family and model of the processor are added.
 
     The name is not enough, because different processors can have the same name in virtual machines.
     """

@@ -40,7 +40,7 @@ def quiet_lightning() -> Generator[None]:
         with warnings.catch_warnings():
             # Lightning itself calls a function that torch 2.11 deprecates.
             warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
-            # A resumed run writes into its folder again. It skips earlier batches through `batches_done`.
+            # A resumed run writes into its folder again, and skips earlier batches through `batches_done`.
             for message in ("Checkpoint directory .* exists", ".*your dataloader is not resumable"):
                 warnings.filterwarnings("ignore", message=message)
             yield
@@ -59,7 +59,7 @@ def train_and_test(
     speed: SpeedMonitor,
     done: int | None,
 ) -> dict[str, float]:
-    """Train a model, then score its best weights on both held-out splits.
+    """Train a model, then compute the scores of the best weights on the validation and test splits.
 
     The best weights have the highest validation score. With `refit`, the last weights are used instead.
 
@@ -111,7 +111,7 @@ def train_and_test(
         trainer.fit(model, batches, held_out["val"], ckpt_path=start)
         model.load_state_dict(read_checkpoint(Path(best.best_model_path))["state_dict"])
         if not training.refit:
-            trainer.loggers = []  # These scores were logged when the weights were first validated.
+            trainer.loggers = []  # The scores of these weights are already logged.
             trainer.validate(model, held_out["val"], verbose=False)
             trainer.loggers = [loggers]
         trainer.test(model, held_out["test"], verbose=False)
@@ -119,7 +119,7 @@ def train_and_test(
 
 
 def validation_interval(training: Training, num_batches: int) -> int:
-    """Return the number of batches between two validations. It is rounded up to whole steps."""
+    """Return the number of batches between two validations. The number is rounded up to whole steps."""
     steps = math.ceil(num_batches / training.grad_accumulation / training.num_validations)
     return steps * training.grad_accumulation
 

@@ -22,7 +22,7 @@ def merge_experiments(parts: Sequence[Experiment]) -> Experiment:
     step of each experiment. If all tasks have equal shares, a task has as many steps as in its own experiment.
 
     Raises:
-        InputError: Two tasks have the same name, or the trunks or the training settings differ.
+        InputError: Two tasks have the same name, the trunks differ, or the training settings differ.
     """
     first, tasks = parts[0], dict[str, Task]()
     for part in parts:
@@ -68,7 +68,7 @@ def _check_same_trunk(first: Experiment, other: Experiment) -> None:
 def trunk_hyperparameters(trunk: Trunk) -> dict[str, Any]:
     """Return the class and the plain attributes of each module of a trunk, such as dropout rates.
 
-    Together with the weights, they determine the computation of the trunk. The keys are paths such as
+    These attributes and the weights determine the computation of the trunk. The keys of the result are paths such as
     `blocks.0.attention.heads`.
     """
     hyperparameters: dict[str, Any] = {}
@@ -84,7 +84,7 @@ def budget_per_task(experiment: Experiment, unit: MatchUnit) -> float:
     """Return the budget of each task in the given unit.
 
     Raises:
-        InputError: The experiment has no budget in this unit.
+        InputError: The experiment has no budget in the given unit.
     """
     amount = getattr(experiment.training, unit)
     if amount is None:
@@ -95,23 +95,23 @@ def budget_per_task(experiment: Experiment, unit: MatchUnit) -> float:
 
 
 def with_budget(experiment: Experiment, unit: MatchUnit, amount: float) -> Experiment:
-    """Return a copy of the experiment in which each task has this budget, and no budget in another unit."""
+    """Return a copy of the experiment whose only budget is `amount` for each task, in the given unit."""
     total = amount * _task_budgets(experiment, unit)
     budget = {**dict.fromkeys(BUDGET_UNITS), unit: round(total) if unit in ("tokens", "steps") else total}
     return replace(experiment, training=replace(experiment.training, **budget))
 
 
 def _task_budgets(experiment: Experiment, unit: MatchUnit) -> float:
-    """Return the ratio of the experiment's budget to one task's budget. Tasks may share the steps of a budget."""
+    """Return the ratio of the experiment's budget to the budget of one task. Tasks may share steps, but not tokens."""
     count = len(experiment.tasks)
     return max(count / experiment.training.grad_accumulation, 1) if unit == "steps" else count
 
 
 def load_trunk(trunk: Trunk, weights: Mapping[str, Tensor], *, start: str) -> None:
-    """Load the weights that the experiment `start` has trained into a trunk.
+    """Load into a trunk the weights that the experiment `start` has trained.
 
     Raises:
-        InputError: The shapes of the weights differ from the shapes in the trunk.
+        InputError: The weights do not have the shapes of the trunk's weights.
     """
     shapes = {name: tensor.shape for name, tensor in trunk.state_dict().items()}
     if shapes != {name: tensor.shape for name, tensor in weights.items()}:

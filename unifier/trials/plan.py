@@ -41,7 +41,7 @@ class Trial:
     varied: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Values of the settings that differ between trials."""
     start: ExperimentFn | None = None
-    """The experiment whose trained trunk this experiment starts from. None means a random trunk."""
+    """The experiment that trains the initial trunk. None means that the initial trunk is random."""
     shuffled: bool = False
     """True if the weights of the initial trunk are permuted within each tensor before training."""
     trainable: Trainable = "all"
@@ -77,7 +77,7 @@ class Trial:
 
 
 def plan_trials(comparison: Comparison) -> Iterator[Trial]:
-    """Yield all trials of a comparison without a search. A trunk is trained before other trials start from it."""
+    """Yield all trials of a comparison without a search. Trials that train a trunk come before trials that reuse it."""
     planned: list[dict[str, Any]] = []
     if comparison.showcase is not None:
         yield Trial(experiments=(comparison.showcase,), seed=comparison.seeds[0], mode="showcase")
@@ -85,7 +85,7 @@ def plan_trials(comparison: Comparison) -> Iterator[Trial]:
         varied = dict(zip(comparison.grid, values, strict=True))
         for seed in comparison.seeds:
             for trial in _trials(comparison, varied, seed):
-                if trial.row() not in planned:  # Without the varied setting, trials would repeat.
+                if trial.row() not in planned:  # An experiment without a varied setting would repeat trials.
                     planned.append(trial.row())
                     yield trial
 
@@ -122,7 +122,7 @@ def _trials(comparison: Comparison, varied: Mapping[str, Any], seed: int) -> Ite
 
 
 def count_trials(comparison: Comparison) -> int:
-    """Return the number of trials in a comparison if no trial fails. The combinations of a search are not listed."""
+    """Return the number of trials in a comparison if no trial fails."""
     if comparison.search is None:
         return sum(1 for _ in plan_trials(comparison))
     sizes = [math.prod(map(len, varied_settings(comparison.grid, make).values())) for make in comparison.experiments]
@@ -135,7 +135,7 @@ def trial_key(row: TrialRow) -> str:
 
 
 def trial_rows(trial: Trial, result: Result) -> list[dict[str, Any]]:
-    """Return a trial's rows for comparison.json, one per task. Their paths are relative to the comparison's folder."""
+    """Return a trial's rows for comparison.json, one per task. Paths are relative to the comparison's folder."""
     common = {"folder": f"{TRIALS_FOLDER}/{result.folder.name}", "result": result.content()}
     return [{**trial.row(), "task": task, **common} for task in result.tasks]
 
@@ -165,7 +165,7 @@ def comparison_terms(comparison: Comparison) -> dict[str, Any]:
 
 
 def varied_settings(varied: Mapping[str, Any], *makes: ExperimentFn) -> dict[str, Any]:
-    """Return the varied settings that at least one of these experiments has."""
+    """Return the varied settings that at least one of the given experiments has."""
     known = {SHARE}.union(*(list_settings(make) for make in makes))
     return {name: value for name, value in varied.items() if name in known}
 
@@ -205,10 +205,10 @@ def cross_validation(make: ExperimentFn, given: Mapping[str, Any], seed: int) ->
         seed: The seed that is used if `seeds` is not given.
 
     Returns:
-        The comparison, and the settings with which it can be repeated.
+        The comparison, and the settings with which the comparison can be repeated.
 
     Raises:
-        InputError: The experiment has no setting `fold`, or its data have other folds.
+        InputError: The experiment has no setting `fold`, or the data have other folds.
     """
     settings = dict(given)
     folds = parse_setting("folds", settings.pop("folds"), int)
@@ -231,7 +231,7 @@ def cross_validation(make: ExperimentFn, given: Mapping[str, Any], seed: int) ->
 
 
 def _fold_numbers(experiment: Experiment, folds: int) -> tuple[int, ...]:
-    """Return the numbers of the folds that all tasks have. Raise InputError if their count differs from `folds`."""
+    """Return the numbers of the folds that all tasks have. Raise InputError if the data do not have `folds` folds."""
     sources = [task.source for task in experiment.tasks.values()]
     for source in sources:
         if not isinstance(value := getattr(source, "folds", ()), Iterable):

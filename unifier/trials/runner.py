@@ -39,17 +39,17 @@ def compare(
 
     Args:
         comparison: The comparison.
-        settings: The settings with which the comparison can be repeated. They are written into comparison.json.
-        context: The context of the runs. It does not contain a trial yet.
+        settings: The settings with which the comparison can be repeated. comparison.json records these settings.
+        context: The context that all runs share. The field `trial` is empty.
         resume: The folder of the comparison if an earlier execution was stopped. Finished trials are not run again. The
-            stopped run resumes from its last checkpoint.
+            stopped run resumes from the last checkpoint.
         fit: The function that trains an experiment.
 
     Returns:
         The results, and the comparison's folder.
 
     Raises:
-        Interrupted: After Ctrl-C, with the comparison's folder.
+        Interrupted: The user pressed Ctrl-C. The exception holds the comparison's folder.
         InputError, OSError: The user must change the input, or free space on the disk.
     """
     runner = TrialRunner(comparison, context, resume, fit)
@@ -109,7 +109,7 @@ def is_finished(row: Mapping[str, Any]) -> bool:
 
 
 def log_comparison(folder: Path, content: Mapping[str, Any], context: RunContext) -> None:
-    """Log a comparison's report to Weights & Biases. It belongs to the same W&B group as the comparison's runs."""
+    """Log a comparison's report to Weights & Biases. The report is in the same W&B group as the comparison's runs."""
     if context.wandb == "off":
         return
     terms = {name: content[name] for name in COMPARISON_TERMS}

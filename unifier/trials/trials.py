@@ -116,7 +116,7 @@ def read_earlier_trials(folder: Path, comparison: Comparison) -> EarlierTrials:
 
 @final
 class TrialRunner:
-    """Runner of a comparison's trials. It stores their results, rows and encoded data for later trials."""
+    """Runner of a comparison's trials, which stores results, rows and encoded data for later trials."""
 
     def __init__(
         self, comparison: Comparison, context: RunContext, resume: Path | None = None, fit: FitFn = fit
@@ -125,7 +125,7 @@ class TrialRunner:
 
         Args:
             comparison: The comparison whose trials are run.
-            context: The context of the runs. It does not contain a trial yet.
+            context: The context that all runs share. The field `trial` is empty.
             resume: The folder of the comparison if an earlier execution was stopped. Finished trials are not run again.
             fit: The function that trains an experiment.
         """
@@ -150,11 +150,11 @@ class TrialRunner:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of `results`, in the same order."""
+        """The rows of the trials in `results`, in the order of `results`."""
         return [row for key in self._results for row in self._rows[key]]
 
     def all_rows(self) -> list[dict[str, Any]]:
-        """Return all rows so far. A trial that has not run again yet has its rows from the earlier execution."""
+        """Return all rows so far, and the rows from an earlier execution for trials that will run later."""
         return [row for rows in (self._earlier.rows | self._rows).values() for row in rows]
 
     def result(self, trial: Trial) -> Result | None:
@@ -173,17 +173,17 @@ class TrialRunner:
                 self.build(trial)
 
     def run(self, trial: Trial, folder: Path, on_start: Callable[[], object] = lambda: None) -> None:
-        """Run a trial if it has not been run. If the run fails in training, the failure is recorded in its rows.
+        """Run a trial if it has not been run. If the run fails in training, the trial's rows record the failure.
 
         Args:
             trial: The trial.
             folder: The comparison's folder.
-            on_start: A function that is called when the rows contain the run's folder. It writes the rows, so a killed
-                run can resume.
+            on_start: A function that is called when the rows contain the run's folder. The function must write the
+                rows, so a killed run can resume.
 
         Raises:
-            InputError: The data differ from the data of earlier trials. This error is raised before training.
-            Interrupted, OSError: `fit` raised this exception.
+            InputError: The data differ from the data of earlier trials. The data are compared before training.
+            Interrupted, OSError: Training was interrupted, or the disk is full.
         """
         if trial.key in self._results:
             return
@@ -224,7 +224,7 @@ class TrialRunner:
             )
         except RunFailed as failure:
             result = failure.result
-        except InputError:  # The user must change the data, so this run cannot resume later.
+        except InputError:  # The user must change the data, so the run cannot resume later.
             self._rows.pop(trial.key, None)
             raise
         except Interrupted as interruption:
@@ -263,7 +263,7 @@ class TrialRunner:
         return replace(experiment, training=replace(experiment.training, trainable=trial.trainable))
 
     def _build_part(self, make: ExperimentFn, trial: Trial) -> Experiment:
-        """Build one experiment with the comparison's budget. Its name is the name in the comparison's rows."""
+        """Build one experiment with the budget of the comparison. The experiment has the name of its function."""
         settings = experiment_settings(self.comparison, make, trial.varied)
         experiment = replace(build_described(make, settings, Experiment), name=make.__name__)
         if "transfer" in self.comparison.modes and experiment.trunk.pretrained:
@@ -281,7 +281,7 @@ class TrialRunner:
         unit, budget = self.comparison.budget_unit, self.comparison.budget
         if budget is None:
             budget = budget_per_task(experiment, unit)
-            # Folds may differ in size, so each fold has its own budget. A varied budget differs too.
+            # Folds may differ in size, so each fold has its own budget. Each value of a varied budget is also separate.
             group = trial.varied.get(unit), trial.varied.get("fold")
             first, expected = self._budgets.setdefault(group, (make.__name__, budget))
             if budget != expected:
@@ -295,7 +295,7 @@ class TrialRunner:
         self._results[trial.key], self._rows[trial.key] = result, trial_rows(trial, result)
 
     def _remaining_time(self) -> str:
-        """Return the estimated remaining time as a text. It is empty if the time is unknown or under one minute."""
+        """Return the remaining time as a text. The text is empty if the time is unknown or under one minute."""
         num_run = len(self._results) - self._num_reused
         if not num_run:
             return ""

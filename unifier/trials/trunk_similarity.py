@@ -25,13 +25,14 @@ TrainedTrunk = tuple[dict[str, Any], dict[str, Tensor]]
 
 
 def compare_representations(base: Path, rows: Sequence[TrialRow]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Measure the similarity of trunks that have the same task, seed and varied settings.
+    """Measure the similarity of the trunks in a comparison, for each layer.
 
-    In each group of such trunks, the first trunk is compared with every other trunk, at each layer that both trunks
-    have. The first trunk is the solo trunk of the task if this trunk exists.
+    Trunks with the same task, seed and varied settings form a group. The first trunk of a group is compared with every
+    other trunk of the group, at each layer that both trunks have. The first trunk is the task's solo trunk, if there is
+    a solo trunk.
 
     Args:
-        base: The comparison's folder. The paths in the rows are relative to this folder.
+        base: The comparison's folder. The paths in the rows are relative to the comparison's folder.
         rows: Rows of comparison.json.
 
     Returns:
@@ -53,7 +54,7 @@ def compare_representations(base: Path, rows: Sequence[TrialRow]) -> tuple[list[
 
 
 def compare_group(group: Sequence[TrainedTrunk]) -> Iterator[dict[str, Any]]:
-    """Yield the similarity of the first trunk to every other trunk, and its chance level, for each common layer."""
+    """Yield the similarity of the first trunk to each other trunk, with the chance level, for each common layer."""
     reference, reference_layers = group[0]
     for layer, representation in reference_layers.items():
         others = [(description, layers[layer]) for description, layers in group[1:] if layer in layers]

@@ -26,7 +26,7 @@ def sweep_configuration(
         given: For each setting, the values to try, separated by commas. `seed` counts as a setting.
         metric: The validation metric to maximize, such as val/score.
         method: The search method: "grid", "random" or "bayes".
-        runs: The maximum number of runs. It may be None only for a grid.
+        runs: The maximum number of runs. None is possible only for a grid.
 
     Raises:
         InputError: `unifier run` would refuse a value, or the options do not fit together.
@@ -68,7 +68,7 @@ def sweep_configuration(
 
 
 def start_sweep(configuration: Mapping[str, Any]) -> str:
-    """Create the sweep at W&B and return its id.
+    """Create the sweep at W&B, and return the id of the sweep.
 
     Raises:
         InputError: No API key is set, or W&B cannot be reached.
