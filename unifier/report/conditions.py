@@ -1,4 +1,4 @@
-"""Conditions, which are groups of rows that differ only in seed or fold, and contrasts between conditions."""
+"""Groups of rows that differ only in seed or fold (conditions), and differences between conditions (contrasts)."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -86,7 +86,7 @@ class Condition:
 
     @property
     def unit(self) -> str:
-        """The unit of averages: "fold" if there are folds, else "seed".
+        """The unit of averages, which is "fold" if there are folds, else "seed".
 
         The seeds of one fold share their test examples, so they are averaged first.
         """

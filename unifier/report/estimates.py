@@ -83,8 +83,8 @@ def estimate(values: Iterable[float], unit: str = "seed") -> Estimate:
 def num_decimals(estimate: Estimate) -> int:
     """Return the number of digits to print after the decimal point of an estimate.
 
-    Scores out of 100 have one such digit, or no digit if half the interval is 10 or more. Small numbers have more: two
-    significant digits of half the interval, or three significant digits of the mean if there is no interval.
+    Scores out of 100 have one such digit, or no digit if half the interval is 10 or more. Small numbers have more
+    digits: two significant digits of half the interval. Without an interval, the mean has three significant digits.
     """
     half_width, mean = estimate.half_width or 0.0, abs(estimate.mean)
     if half_width >= 10:
@@ -104,7 +104,7 @@ def format_number(value: float, places: int = 1, *, signed: bool = False) -> str
 
 
 def plus_minus(estimate: Estimate, max_places: int = MAX_DECIMALS, *, signed: bool = False) -> str:
-    """Format an estimate as 97.2 ± 0.6 with at most `max_places` decimals; without an interval, format the mean."""
+    """Format an estimate as 97.2 ± 0.6 with at most `max_places` decimals. Without an interval, format the mean."""
     places = min(num_decimals(estimate), max_places)
     mean = format_number(estimate.mean, places, signed=signed)
     return mean if estimate.half_width is None else f"{mean} ± {format_number(estimate.half_width, places)}"

@@ -90,8 +90,8 @@ class _RunPair(NamedTuple):
 def compare_examples(pair: Contrast, units: Collection[int] | None = None) -> ExampleComparison:
     """Test the difference between a condition and its baseline over test examples.
 
-    If examples have scores, the scores are averaged over seeds first. `sign_flip_p_value` then computes the p-value,
-    and the interval is Student's. `paired_bootstrap` tests corpus scores such as BLEU. Runs without a folder are
+    The scores of each example are averaged over seeds first. `sign_flip_p_value` then computes the p-value, and
+    Student's t gives the interval. `paired_bootstrap` tests corpus scores such as BLEU. Runs without a folder are
     skipped.
 
     Args:
@@ -256,7 +256,7 @@ def _percent_factor(condition: Condition, runs: Sequence[tuple[ResultRow, _Predi
     """Return the recorded metric divided by the mean score per example: 1, or 100 for a metric in percent.
 
     Raises:
-        InputError: The recorded metric is not the mean of the scores per example. An example is macro F1.
+        InputError: The recorded metric, such as macro F1, is not the mean of the scores per example.
     """
     means = [(fmean(predictions.scores or (math.nan,)), _recorded_score(condition, row)) for row, predictions in runs]
     for factor in (1, 100):
@@ -292,7 +292,7 @@ def _corpus_statistics(
     """
     signature = row["result"].get("signatures", {}).get(f"test/{condition.task}/{condition.metric}", "")
     scorer, prepare = _corpus_scorer(condition.metric, signature)
-    # sacreBLEU has no public methods for the statistics of an example. Its own significance tests use these methods.
+    # sacreBLEU has no public methods for statistics per example. The significance tests of sacreBLEU use these methods.
     extract: Any = scorer._extract_corpus_statistics  # pyright: ignore[reportPrivateUsage]
     compute: Any = scorer._compute_score_from_stats  # pyright: ignore[reportPrivateUsage]
     statistics = np.array(extract(prepare(predictions.texts), [prepare(predictions.targets)]), dtype=np.float32)

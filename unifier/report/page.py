@@ -373,7 +373,7 @@ def _command(recipe: str, settings: Mapping[str, Any]) -> str:
     """
     text, _, name = recipe.rpartition(":")
     file, package = Path(text), Path(__file__).resolve().parents[1]
-    # In a checkout, the recipes are beside the package. In an installation, they are inside the package.
+    # In a checkout, the recipes are beside the package. In an installation, the recipes are inside the package.
     installed = file.parent in (package / "experiments", package.parent / "experiments")
     target = file.stem if installed else str(file.absolute())
     arguments = [target if name == file.stem else f"{target}:{name}"]

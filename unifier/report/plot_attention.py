@@ -41,7 +41,7 @@ def draw_alignment(
         source: The words that receive attention, one per column.
         target: The words whose attention is drawn, one per row.
         attention: Weights (target words, source words) from 0 to 1.
-        gold: The cells (source, target) of the true alignment, which get an outline.
+        gold: The cells (source, target) of the true alignment, to be outlined.
     """
     cell = 0.3
     with _drawing(path, 1.5 + cell * len(source), 1.5 + cell * len(target)) as figure:

@@ -122,7 +122,7 @@ def read_curve(
         condition: The condition whose runs are averaged.
         logs: A mapping from the folder of a run to the rows of its metrics.csv.
         axis: A key of `COST_AXES`.
-        column: The column of metrics.csv; the condition's validation metric by default.
+        column: The column of metrics.csv. The default is the condition's validation metric.
         normalized: Rescale the values from 0 at chance to 100 at the reference.
 
     Returns:

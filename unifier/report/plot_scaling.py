@@ -28,7 +28,7 @@ def draw_efficiency(conditions: Sequence[Condition], writer: FigureWriter) -> li
 
 
 def _draw_efficiency(efficiency: DataEfficiency, condition: Condition, writer: FigureWriter) -> SavedFigure:
-    """Draw one panel. The range of possible scores is that of `condition`, any condition of the task."""
+    """Draw one panel. Any condition of the task gives the range of possible scores."""
     law, shares, errors = efficiency.law, efficiency.shares, efficiency.errors
     figure, axes = create_panel()
     color = writer.colors[efficiency.task]

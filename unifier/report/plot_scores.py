@@ -38,7 +38,7 @@ MAX_NUMBERED_CLASSES = 20
 """Maximum number of classes of a confusion matrix with numbers in its cells."""
 
 MAX_CLASSES = 60
-"""Maximum number of classes of a confusion matrix that is drawn."""
+"""Maximum number of classes of a task whose confusion matrix is drawn."""
 
 MAJORITY_FACTOR = 1.5
 """A note gives the share of the largest class if this class exceeds the mean class size by this factor."""
@@ -307,7 +307,7 @@ def _draw_interval(
 
 
 def _set_names(axes: Axes, ticks: Sequence[tuple[float, str, str]]) -> None:
-    """Write a name at each height of a panel, and hide the vertical axis. Names in color are headings in bold.
+    """Write a name at each height of a panel, and hide the vertical axis. Colored names are headings, so they are bold.
 
     Args:
         axes: The panel.

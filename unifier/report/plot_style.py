@@ -178,11 +178,11 @@ def plot_heat_map(
     columns: Sequence[str],
     size: float = 10,
 ) -> None:
-    """Plot a matrix as colored cells with a text in each.
+    """Plot a matrix as colored cells with a text in each cell.
 
     Args:
         axes: An empty panel.
-        cells: Values (rows, columns); a NaN leaves its cell uncolored.
+        cells: Values (rows, columns). A cell with NaN has no color.
         limits: The values of the lightest and the darkest color.
         texts: The text of each cell.
         rows: The name of each row.

@@ -111,7 +111,7 @@ def run_folder(text: str, base: Path) -> Path | None:
     """Find the folder of a run that a comparison's row names.
 
     Args:
-        text: The path in the row; it may be empty.
+        text: The path in the row, possibly empty.
         base: The folder of the comparison. If all folders were moved together, the run is beside this folder.
 
     Returns:
@@ -180,12 +180,12 @@ def _read_run(run: Path, recipes: list[tuple[str, Mapping[str, Any]]]) -> _Sourc
 
 
 def _comparison_terms(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `COMPARISON_TERMS` of a file. Files of older versions lack some terms."""
+    """Return the values of `COMPARISON_TERMS` in a file. Files of older versions lack some terms."""
     return {name: content[name] for name in COMPARISON_TERMS if name in content}
 
 
 def _recipes(content: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the recipe in a comparison.json or settings.json with its settings. The list is empty without a recipe."""
+    """Return the recipe in a comparison.json or settings.json with its settings, or an empty list without a recipe."""
     study = content.get("study")  # For the joint run of a comparison, this is a list of recipes.
     return [(study, content.get("settings", {}))] if study and isinstance(study, str) else []
 
@@ -225,7 +225,7 @@ def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _trunk_pairs(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the pairs of trunks in a comparison.json; the fold of a trunk is moved out of its varied settings."""
+    """Return the pairs of trunks in a comparison.json. The fold of a trunk is moved out of its varied settings."""
     return [
         {**pair, **{side: _extract_fold(pair[side]) for side in "ab"}} for pair in content.get("representation", ())
     ]

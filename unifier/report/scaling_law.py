@@ -42,9 +42,9 @@ class DataEfficiency:
 
     task: str
     name: str
-    """The task, with the way of training if it is not solo."""
+    """The task, and the way of training if the task was not trained solo."""
     unit: str
-    """The metric of the errors."""
+    """The metric in which errors are measured."""
     max_score: float
     """The score that has the error 0."""
     shares: Sequence[float]

@@ -83,7 +83,7 @@ class JointEffect(NamedTuple):
 
 
 class _Wording(NamedTuple):
-    """Phrases for the difference of two conditions. The amount replaces {}."""
+    """Phrases for the difference of two conditions. Each phrase has {} in place of the amount."""
 
     higher: str
     """The phrase for a significant positive difference."""
@@ -342,7 +342,7 @@ def _test_examples(
     """Test a contrast over test examples, with Bonferroni's correction for the choice of the contrast.
 
     Args:
-        pair: The contrast.
+        pair: The contrast to test.
         units: The seeds or folds to use, or None for all of them.
         choices: The number of contrasts that this contrast was chosen from.
         excluded: A mapping to update with the runs that cannot be tested.
@@ -378,7 +378,7 @@ def _describe_transfer(conditions: Sequence[Condition], excluded: ExcludedRuns) 
 def _best_retained(
     retained: Sequence[RetainedScore], conditions: Sequence[Condition], excluded: ExcludedRuns
 ) -> list[str]:
-    """Describe the share that the best pair retains, and its controls.
+    """Describe the share of the score that the best pair retains, and compare this pair with its controls.
 
     All intervals have Bonferroni's correction for the choice of this pair.
     """

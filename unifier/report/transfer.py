@@ -24,7 +24,7 @@ RAW_UNIT = "score, each in its own metric"
 @final
 @dataclass(frozen=True)
 class TransferGrid:
-    """Grid of numbers. Cells that were not measured are None."""
+    """Grid of numbers, with None in each cell that was not measured."""
 
     title: str
     rows: Sequence[str]
@@ -153,7 +153,7 @@ def setting_grid(conditions: Sequence[Condition]) -> TransferGrid | None:
 
 
 def _grid_rows(starts: Sequence[str], trainable: str, label: str) -> Iterator[tuple[str, bool, dict[str, object]]]:
-    """Yield the name of each grid row, True if it is a control, and the facts that select its conditions."""
+    """Yield the name of each grid row, True if the row is a control, and the facts that select its conditions."""
     for shuffled, name in ((False, "from {}"), (True, "{}, shuffled")):
         for start in starts:
             yield name.format(start), shuffled, {"start": start, "shuffled": shuffled, "trainable": trainable}
