@@ -35,7 +35,7 @@ MAX_CONDITIONS = 18
 """Maximum number of conditions per task in a figure."""
 
 MAX_NUMBERED_CLASSES = 20
-"""Maximum number of classes of a confusion matrix with numbers in its cells."""
+"""Maximum number of classes of a confusion matrix whose cells show numbers."""
 
 MAX_CLASSES = 60
 """Maximum number of classes of a task whose confusion matrix is drawn."""
@@ -277,7 +277,7 @@ def _draw_lengths(
 def _mean_buckets(condition: Condition) -> list[dict[str, float]]:
     """Return the length buckets of the test split with BLEU averaged over runs."""
     runs = _read_artifacts(condition, "lengths.json")
-    # Other folds have other test examples and therefore other buckets, so they are left out.
+    # Runs of other folds have other test examples and therefore other buckets, so these runs are left out.
     runs = [run for run in runs if [bucket["to"] for bucket in run] == [bucket["to"] for bucket in runs[0]]]
     return [{**group[0], "bleu": fmean(bucket["bleu"] for bucket in group)} for group in zip(*runs, strict=False)]
 

@@ -153,7 +153,7 @@ def create_panel(width: float = 4.2, height: float = 2.6) -> tuple[Figure, Axes]
 
 
 def fade(color: str, share: float) -> str:
-    """Mix a color with gray; half of the mix is gray if share=1, and nothing if share=0. Text stays readable."""
+    """Mix a color with gray in the proportion `share` / 2, so at least half of the color remains."""
     channels = zip(to_rgb(color), to_rgb("#a8b0b9"), strict=True)
     red, green, blue = (channel + 0.5 * share * (gray - channel) for channel, gray in channels)
     return to_hex((red, green, blue))

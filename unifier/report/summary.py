@@ -47,7 +47,7 @@ MAX_NAMED_RUNS = 3
 """The maximum number of runs that a problem lists by name."""
 
 ExcludedRuns = dict[str, dict[str, None]]
-"""A mapping from a reason to the ids of the runs that are not tested over examples. The inner dict is a set."""
+"""A mapping from a reason to an ordered set of the runs that are not tested over test examples."""
 
 
 class Answer(NamedTuple):
@@ -79,7 +79,7 @@ class JointEffect(NamedTuple):
     pairs: Mapping[str, Contrast]
     """The contrast between joint and solo of each task."""
     units: Collection[int]
-    """The seeds or folds that all tasks have. The collection may be empty."""
+    """The seeds or folds that all tasks have, or an empty collection."""
 
 
 class _Wording(NamedTuple):
