@@ -107,7 +107,7 @@ def _print_line(line: object = "") -> bool:
     try:
         print(line, flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Otherwise Python would print an error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Otherwise, Python prints an error at exit.
         return False
     return True
 
@@ -404,7 +404,7 @@ def act_translate(options: argparse.Namespace) -> None:
     from unifier.inference.translator import Translator
 
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # The input is UTF-8 too.
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # Input and output are both UTF-8.
     decoding = DecodingOptions(**{field.name: getattr(options, field.name) for field in fields(DecodingOptions)})
     translator = Translator(options.run, options.experiment, align=bool(options.attention))
     page = AlignmentPage(options.attention) if options.attention else nullcontext()

@@ -33,7 +33,7 @@ SHARE = "share"
 """The key in `Comparison.grid` for the share of the training split that is used."""
 
 TRIALS_FOLDER = "trials"
-"""The name of the folder, in a comparison's folder, that holds the folders of the runs."""
+"""The name of the folder that holds all runs of a comparison. This folder lies in the comparison's folder."""
 
 
 @final

@@ -1,4 +1,4 @@
-"""The command `unifier translate`, which translates lines of text, and the HTML page of alignments."""
+"""Translation of a file line by line, and the HTML page that shows the alignments."""
 
 import gzip
 import sys

@@ -62,7 +62,7 @@ PREDICTION_COLUMNS = ("task", "index", "example_id", "target", "prediction", "sc
 def write_artifacts(
     result: Result, experiment: Experiment, model: UnifierModule, val: Mapping[str, EncodedSplit]
 ) -> None:
-    """Write the files of a finished run. If a file cannot be written, print a warning and write all other files.
+    """Write the files of a finished run. If writing a file fails, print a warning, and write all other files.
 
     Args:
         result: The result of the run, which contains the scores.

@@ -225,7 +225,7 @@ def encode_tasks(experiment: Experiment, known: MutableMapping[str, EncodedTask]
 
 
 def check_data_unchanged(hashes: Mapping[str, str], earlier: Mapping[str, str], resume: Path | None) -> None:
-    """Raise InputError if the data of a task have changed since the start of the run that resumes."""
+    """Raise InputError if the data of a task have changed since the run was started."""
     if changed := ", ".join(task for task in hashes if hashes[task] != earlier.get(task)):
         raise InputError(f"{resume}: the run's data have changed ({changed}), so it cannot resume: start a new run")
 
@@ -470,7 +470,7 @@ def write_success(
     finally:
         try:
             result.write()
-        except OSError as error:  # A run that resumes with more disk space evaluates its weights again.
+        except OSError as error:  # With free disk space, a resumed run evaluates its weights again.
             error.add_note(str(result.folder))
             raise
     return result

@@ -211,7 +211,7 @@ class UnifierModule(Network, pl.LightningModule):
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         """Clip the gradient's norm to `grad_clip` times the mean weight of the losses in the step.
 
-        With `grad_clip` alone, clipping would cancel the loss weight of a task that is alone in a step. Lightning's own
+        Clipping to `grad_clip` itself would cancel the loss weight of a task that is alone in a step. Lightning's own
         clipping does not support a fused optimizer under autocast.
         """
         factors = {task: math.exp(-variance.item()) for task, variance in self.log_variances.items()}

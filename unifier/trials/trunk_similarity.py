@@ -54,7 +54,7 @@ def compare_representations(base: Path, rows: Sequence[TrialRow]) -> tuple[list[
 
 
 def compare_group(group: Sequence[TrainedTrunk]) -> Iterator[dict[str, Any]]:
-    """Yield the similarity of the first trunk to each other trunk, with the chance level, for each common layer."""
+    """Yield the similarity of the first trunk to every other trunk, and the chance level, for each common layer."""
     reference, reference_layers = group[0]
     for layer, representation in reference_layers.items():
         others = [(description, layers[layer]) for description, layers in group[1:] if layer in layers]
