@@ -18,7 +18,7 @@ from unifier.report.estimates import (
 )
 
 MATCH_TOLERANCE = 0.02
-"""Costs count as equal if their range is at most this share of the largest cost. This tolerance allows for one batch."""
+"""Costs are equal if their range is at most this share of the largest cost. This tolerance allows for one batch."""
 
 BUDGET_MEASURES = {
     "tokens": "tokens",
