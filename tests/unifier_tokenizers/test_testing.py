@@ -179,7 +179,7 @@ class KeyHoldsTensor(Correct):
 FAULTY_CLASSES: dict[type[Correct], str] = {
     IgnoresState: "other tokens after .*loading",
     UnreadableState: "state_dict",
-    ForgetsOffset: "other units once pickled",
+    ForgetsOffset: "example 0 after pickling",
     KeyHoldsTensor: r"encoding_key .*TypeError",
 }
 FAULTS = {

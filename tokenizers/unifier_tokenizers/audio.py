@@ -1,4 +1,4 @@
-"""Sound as tokens: log-mel frames, spectrogram patches, and learned filters on the waveform."""
+"""Tokenizers for sound: log-mel frames, spectrogram patches, and learned filters on the waveform."""
 
 import math
 from abc import ABC, abstractmethod
@@ -23,34 +23,35 @@ from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import Units
 
 POWER_FLOOR = 1e-6
-"""The power of silence: 60 dB below a band of power 1."""
+"""The smallest power that a band can have, which is 60 dB below a power of 1."""
 
 MAX_RATIO_TERM = 2000
-"""The largest term of an exact resampling ratio; a ratio with a larger term is approximated."""
+"""The largest numerator or denominator of an exact resampling ratio. A ratio with larger terms is approximated."""
 
 RATIO_TOLERANCE = 0.001
-"""The largest relative error of an approximated ratio: a fiftieth of a semitone."""
+"""The largest relative error of an approximated ratio, which is less than a fiftieth of a semitone."""
 
 
 class Audio(NamedTuple):
-    """A waveform and its sample rate: the input of an audio data set."""
+    """Raw input of an audio tokenizer: a waveform and its sample rate."""
 
     waveform: Tensor | NDArray[np.floating]
-    """(samples,) or (channels, samples), in -1 to 1."""
+    """The samples (samples,) or (channels, samples), from -1 to 1."""
     sample_rate: int
-    """Samples per second (Hz)."""
+    """The number of samples per second (Hz)."""
 
 
 @lru_cache(maxsize=64)
 def resampling_ratio(source_rate: int, target_rate: int) -> Fraction:
-    """Return the resampling ratio, or a simpler fraction within 0.1 % of it if a term exceeds 2,000.
+    """Return source_rate / target_rate as a fraction, approximated if numerator or denominator exceeds 2,000.
 
-    The size of a polyphase filter grows with the product of both terms: 2.8 GB from 44,101 to 16,000 Hz. Pitch and
-    length change by the error of the fraction.
+    The approximation changes the pitch and the length of the sound by at most 0.1 %. The exact resampling filter would
+    need too much memory, because its size grows with numerator times denominator. For example, the exact filter from
+    44,101 to 16,000 Hz takes 2.8 GB.
 
     Args:
-        source_rate: The rate of the sound, in Hz.
-        target_rate: The rate to resample to, in Hz.
+        source_rate: The sample rate of the sound, in Hz.
+        target_rate: The sample rate of the resampled sound, in Hz.
     """
     exact, max_term = Fraction(source_rate, target_rate), 64
     simple = max(exact.numerator, exact.denominator) <= MAX_RATIO_TERM
@@ -62,58 +63,64 @@ def resampling_ratio(source_rate: int, target_rate: int) -> Fraction:
 
 
 def resample(audio: Audio, sample_rate: int, min_samples: int) -> Tensor:
-    """Return the waveform (samples,) at another rate, with its channels averaged.
+    """Average the channels of a sound, resample it, and return the waveform (samples,).
 
     Args:
         audio: The sound.
-        sample_rate: The rate of the result, in Hz; `resampling_ratio` may approximate it.
-        min_samples: The samples of one window.
+        sample_rate: The sample rate of the result, in Hz. `resampling_ratio` may approximate this rate.
+        min_samples: The smallest number of samples of the result.
 
     Raises:
-        InputError: If the waveform has a wrong shape, no float dtype or non-finite samples, if the rate is not a
-            positive integer, or if the result is shorter than `min_samples`.
+        InputError: If the shape or the dtype of the waveform is wrong, or if a sample is NaN or infinite. The error is
+            also raised if the sample rate is not a positive integer, or if the result is shorter than `min_samples`.
     """
     from torchaudio.functional import resample as resample_waveform
 
-    # torch accepts neither read-only arrays nor negative strides, so an array is copied.
+    # Arrays are copied, because torch refuses read-only arrays and negative strides.
     waveform = audio.waveform if isinstance(audio.waveform, Tensor) else torch.tensor(np.array(audio.waveform))
-    # soundfile gives (samples, channels), which is refused.
+    # soundfile returns (samples, channels), and this order is refused.
     valid = waveform.ndim == 1 or (waveform.ndim == 2 and len(waveform) <= waveform.shape[1])
     if not valid or not waveform.numel() or audio.sample_rate <= 0 or audio.sample_rate != int(audio.sample_rate):
         raise InputError(
-            f"a waveform (samples,) or (channels, samples) at a whole rate above 0 Hz is expected, "
-            f"not one of shape {tuple(waveform.shape)} at {audio.sample_rate} Hz"
+            f"the waveform has shape {tuple(waveform.shape)} at {audio.sample_rate} Hz: "
+            f"give (samples,) or (channels, samples), at a rate that is a positive integer"
         )
     if not waveform.is_floating_point():
-        raise InputError(f"a waveform holds floats in -1 to 1, not {waveform.dtype}: divide it by its full scale")
+        raise InputError(f"the waveform has dtype {waveform.dtype}: convert the samples to floats from -1 to 1")
     waveform = waveform.float()
     if waveform.ndim == 2:
         waveform = waveform.mean(0)
     if not torch.isfinite(waveform).all():
-        raise InputError("the waveform holds NaN or infinite samples: repair it or leave it out")
+        raise InputError("the waveform has NaN or infinite samples: repair this sound or remove it from the data")
     ratio = resampling_ratio(int(audio.sample_rate), sample_rate)
     waveform = resample_waveform(waveform, ratio.numerator, ratio.denominator)
     if waveform.shape[-1] < min_samples:
         seconds, window = waveform.shape[-1] / sample_rate, min_samples / sample_rate
-        raise InputError(f"a sound of {seconds:.3f} s is shorter than one window ({window:.3f} s): leave it out")
+        raise InputError(f"a sound of {seconds:.3f} s is shorter than one window ({window:.3f} s): remove this sound")
     return waveform
 
 
 def to_samples(win_length: float, hop_length: float, sample_rate: int) -> tuple[int, int]:
-    """Convert a window and a hop from seconds to samples; raise InputError if either is below one sample."""
+    """Convert the length of the window and the hop from seconds to samples.
+
+    Raises:
+        InputError: If the window or the hop is shorter than one sample.
+    """
     window, hop = round(win_length * sample_rate), round(hop_length * sample_rate)
     if window <= 0 or hop <= 0:
         raise InputError(
-            f"win_length={win_length}, hop_length={hop_length}: at sample_rate={sample_rate}, "
-            f"each must be at least one sample"
+            f"win_length={win_length}, hop_length={hop_length}: each must be at least one sample long, "
+            f"which is 1 / sample_rate with sample_rate={sample_rate}"
         )
     return window, hop
 
 
 class AudioTokenizer(Tokenizer, ABC):
-    """Tiles of a plane (frames, bands) as tokens: their normalized log power, through a linear map or a stem.
+    """Base class of the tokenizers for sound.
 
-    `encode` turns a sound into the plane, which is a spectrogram or the waveform itself.
+    `encode` converts a sound to a plane (frames, bands) and cuts the plane into tiles. The plane is a spectrogram, or
+    the waveform. `embed` computes the log power of each tile and normalizes the log power. A linear layer or a stem
+    then maps the log power to a token.
     """
 
     unit = "seconds"
@@ -137,20 +144,22 @@ class AudioTokenizer(Tokenizer, ABC):
 
         Args:
             dim: D, the width of the tokens.
-            tiles: The tiles of the plane.
-            frame_step: Seconds between two frames of the plane.
+            tiles: The grid that cuts the plane into tiles.
+            frame_step: The time between two frames of the plane, in seconds.
             first_center: The center of the first frame, in seconds.
-            norm: The normalization of log power.
-            shape: The (frames, bands) of a token's log power.
-            axes: 2 if the band is a coordinate too, else 1.
-            stem: The layer of a convolutional stem, or None for a linear map.
+            norm: The layer that normalizes log power.
+            shape: The numbers of frames and bands of a token's log power.
+            axes: The number of axes of a position: 1 for time, 2 for time and band.
+            stem: The kind of convolutional stem, or None for a linear layer.
             positions: The kind of positional encoding.
-            length: The most tokens along an axis for positions="learned".
-            dropout: The dropout of the tokens.
+            length: The maximum number of tokens along an axis, for positions="learned" only.
+            dropout: The probability of dropping an entry of a token.
         """
         super().__init__(dim)
         if stem and axes == 2:
-            raise InputError(f"stem={stem} overlaps by itself and reads all bands: give stack in place of patch")
+            raise InputError(
+                f"stem={stem} does not work with patch, because a stem reads all bands: give stack instead"
+            )
         self.tiles, self.frame_step, self.first_center, self.axes = tiles, frame_step, first_center, axes
         self.project = FrameStem(stem, dim, *shape) if stem else LinearProjection(math.prod(shape), dim)
         self.encoding = PositionalEncoding(positions, dim, (length,) * axes)
@@ -159,13 +168,13 @@ class AudioTokenizer(Tokenizer, ABC):
 
     @abstractmethod
     def to_plane(self, audio: Audio) -> Tensor:
-        """Return the plane (frames, bands) that the tiles are cut from."""
+        """Convert a sound to the plane (frames, bands), which `encode` cuts into tiles."""
 
     @abstractmethod
     def log_power(self, tiles: Tensor) -> Tensor:
-        """Return the log power of tiles (B, N, frames, bands) in natural logarithms.
+        """Return the natural logarithm of the power of tiles (B, N, frames, bands).
 
-        The sides of the result are those of a token and may differ from the tiles.
+        The result is (B, N, *shape), with the `shape` of the constructor.
         """
 
     @abstractmethod
@@ -174,9 +183,9 @@ class AudioTokenizer(Tokenizer, ABC):
 
     @final
     def encoding_key(self) -> dict[str, Any]:
-        """Return every setting that does not belong to `embed` alone.
+        """Return all settings except those that only `embed` uses.
 
-        The length of learned positions is included because `encode` refuses longer sounds.
+        The number of learned positions is included, because `encode` refuses sounds with more positions.
         """
         excluded = ("dim", "training")
         settings = {name: value for name, value in vars(self).items() if name[0] != "_" and name not in excluded}
@@ -185,7 +194,7 @@ class AudioTokenizer(Tokenizer, ABC):
 
     @final
     def fit(self, audios: Iterable[Audio]) -> Self:
-        """Measure the mean and standard deviation of log power over sounds; return self."""
+        """Measure the mean and the standard deviation of the log power of sounds, and return self."""
         self.norm.fit(self.spectrogram(audio) for audio in audios)
         return self
 
@@ -209,21 +218,22 @@ class AudioTokenizer(Tokenizer, ABC):
 
     @final
     def position_values(self, units: Units) -> Tensor:
-        """Return the center of each token (1, N), in seconds; bands have another unit."""
+        """Return the time of each token's center (1, N) in seconds. Bands are left out."""
         return self.frame_times(units.positions[:1] * self.tiles.stride[0] + (self.tiles.patch[0] - 1) / 2)
 
     @final
     def frame_times(self, frames: Tensor) -> Tensor:
-        """Return the centers, in seconds, of frames of the plane, counted from 0."""
+        """Convert frame numbers, counted from 0, to the centers of the frames in seconds."""
         return frames * self.frame_step + self.first_center
 
 
 @final
 class FrameTokenizer(AudioTokenizer):
-    """Log-mel frames of a sound, of any sample rate and length, as tokens.
+    """Tokenizer that turns log-mel frames into tokens.
 
-    Without `patch`, a token is a stack of frames: (stack x F, N) at times (1, N). With `patch`, a token is a patch of
-    the spectrogram: (frames x bands of the patch, N) at times and bands (2, N) (Gong et al. 2021, section 2.1).
+    A sound may have any sample rate and length. Without `patch`, a token is a stack of frames, with values (stack x F,
+    N) at times (1, N). With `patch`, a token is a patch of the spectrogram (Gong et al. 2021, section 2.1). The values
+    of patches are (frames x bands, N) at times and bands (2, N).
     """
 
     def __init__(
@@ -247,37 +257,43 @@ class FrameTokenizer(AudioTokenizer):
 
         Args:
             dim: D, the width of the tokens.
-            sample_rate: Hz; sounds of other rates are resampled.
-            win_length: The window, in seconds.
-            hop_length: The step between frames, in seconds.
-            n_mels: F, the mel bands.
-            stack: Frames per token.
-            patch: (frames, bands) per token, in place of `stack`.
-            stride: (frames, bands) between patches; patches overlap if a step is below the patch.
-            stem: "strided" or "pooled" convolutions in place of a linear map.
-            normalize: The scope of the mean of log power.
+            sample_rate: The sample rate in Hz. Sounds with another rate are resampled to this rate.
+            win_length: The length of the window, in seconds.
+            hop_length: The time from one frame to the next, in seconds.
+            n_mels: F, the number of mel bands.
+            stack: The number of frames per token.
+            patch: The size of a token as (frames, bands), which replaces `stack`.
+            stride: The step from one patch to the next as (frames, bands); by default, the size of a patch. Patches
+                overlap if the step is smaller than a patch.
+            stem: The kind of convolutions that replace the linear layer, "strided" or "pooled".
+            normalize: The kind of normalization, which is "whole", "band" or "example".
             positions: The kind of positional encoding.
-            length: The most tokens along an axis for positions="learned".
-            dropout: The dropout of the tokens.
+            length: The maximum number of tokens along an axis, for positions="learned" only.
+            dropout: The probability of dropping an entry of a token.
         """
         self.sample_rate, self.n_mels = sample_rate, n_mels
         self.win_samples, self.hop_samples = to_samples(win_length, hop_length, sample_rate)
         if patch and stack != 1:
-            raise InputError("give stack or patch, not both: a patch already spans several frames")
+            raise InputError("give stack or patch, but not both: a patch already contains several frames")
         if not patch and stride:
-            raise InputError(f"stride={stride} needs a patch: give patch too")
+            raise InputError(f"stride={stride} is given without patch: give patch too, or leave out stride")
         if stack < 1:
-            raise InputError(f"stack={stack}: a column has at least 1 frame")
+            raise InputError(f"stack={stack}: a token needs at least 1 frame")
         if patch and min(patch) < 1:
-            raise InputError(f"patch={patch}: a column has at least 1 frame and 1 band")
+            raise InputError(f"patch={patch}: a token needs at least 1 frame and 1 band")
         if stride and min(stride) < 1:
-            raise InputError(f"stride={stride}: a step has at least 1 frame and 1 band")
+            raise InputError(f"stride={stride}: the stride must be at least 1 frame and 1 band")
         sides = patch or (stack, n_mels)
         steps = stride or sides
         if any(step > side for step, side in zip(steps, sides, strict=True)):
-            raise InputError(f"stride={stride} skips parts of the spectrogram: take at most the patch, {sides}")
+            raise InputError(
+                f"stride={stride} skips parts of the spectrogram: "
+                f"use a stride no larger than the patch, which is {sides}"
+            )
         if not 0 < sides[1] <= n_mels:
-            raise InputError(f"a patch of {sides[1]} bands does not fit a spectrogram of n_mels={n_mels}")
+            raise InputError(
+                f"a patch of {sides[1]} bands does not fit n_mels={n_mels}: use at least 1 and at most n_mels bands"
+            )
         super().__init__(
             dim,
             tiles=Tiles(n_mels, sides, steps, math.log(POWER_FLOOR)),
@@ -295,7 +311,9 @@ class FrameTokenizer(AudioTokenizer):
     def spectrogram(self, audio: Audio) -> Tensor:
         """Return the log-mel spectrogram (F, frames) in natural logarithms.
 
-        The shortest valid sound is one FFT, whose size is a power of 2. It raises InputError as `resample` does.
+        Raises:
+            InputError: If `resample` refuses the sound, or if the sound is shorter than one FFT, whose size is a power
+                of 2.
         """
         waveform = resample(audio, self.sample_rate, _fft_size(self.win_samples))
         mel = _mel_spectrogram(self.sample_rate, self.win_samples, self.hop_samples, self.n_mels)
@@ -306,16 +324,17 @@ class FrameTokenizer(AudioTokenizer):
         return self.spectrogram(audio).T
 
     def log_power(self, tiles: Tensor) -> Tensor:
-        """Return the tiles, which already hold log power."""
+        """Return the tiles unchanged, because they already contain log power."""
         return tiles
 
 
 @final
 class WaveformTokenizer(AudioTokenizer):
-    """Stretches of a waveform as tokens, read by a learned bank of F filters: (samples, N) at times (1, N).
+    """Tokenizer that reads segments of a waveform with F learned filters.
 
-    Each filter is a pair that starts as a Gabor cosine and sine under a Hann window. The sum of their squares is the
-    power of the band, as in LEAF (Zeghidour et al. 2021, section 3.1), but every sample of a filter is learned.
+    The values are segments (samples, N) at times (1, N). Each filter is a pair of kernels, which start as a Gabor
+    cosine and a Gabor sine under a Hann window. As in LEAF (Zeghidour et al. 2021, section 3.1), the power of a band is
+    the sum of the squared outputs of two kernels. Unlike in LEAF, every sample of a kernel is learned.
     """
 
     def __init__(
@@ -337,23 +356,25 @@ class WaveformTokenizer(AudioTokenizer):
 
         Args:
             dim: D, the width of the tokens.
-            sample_rate: Hz; sounds of other rates are resampled.
+            sample_rate: The sample rate in Hz. Sounds with another rate are resampled to this rate.
             win_length: The length of a filter, in seconds.
-            hop_length: The step between frames, in seconds.
+            hop_length: The time from one frame to the next, in seconds.
             n_filters: F, the number of filter pairs.
-            stack: Frames per token.
-            stem: "strided" or "pooled" convolutions in place of a linear map.
-            normalize: The scope of the mean of log power.
+            stack: The number of frames per token.
+            stem: The kind of convolutions that replace the linear layer, "strided" or "pooled".
+            normalize: The kind of normalization, which is "whole", "band" or "example".
             positions: The kind of positional encoding.
-            length: The most tokens for positions="learned".
-            dropout: The dropout of the tokens.
+            length: The maximum number of tokens of a sound, for positions="learned" only.
+            dropout: The probability of dropping an entry of a token.
         """
         self.sample_rate = sample_rate
         self.win_samples, self.hop_samples = to_samples(win_length, hop_length, sample_rate)
         if self.hop_samples > self.win_samples:
-            raise InputError(f"hop_length={hop_length} skips samples between windows: take at most {win_length}")
+            raise InputError(
+                f"hop_length={hop_length} skips samples between windows: use at most win_length={win_length}"
+            )
         if stack < 1 or n_filters < 1:
-            raise InputError(f"stack={stack}, n_filters={n_filters}: at least 1 of each is needed")
+            raise InputError(f"stack={stack}, n_filters={n_filters}: each must be at least 1")
         span = self.win_samples + (stack - 1) * self.hop_samples
         super().__init__(
             dim,
@@ -374,31 +395,31 @@ class WaveformTokenizer(AudioTokenizer):
         return resample(audio, self.sample_rate, self.win_samples)[:, None]
 
     def log_power(self, tiles: Tensor) -> Tensor:
-        """Return the log power (B, N, stack, F) of stretches (B, N, samples, 1)."""
+        """Return the log power (B, N, stack, F) of segments (B, N, samples, 1)."""
         frames = tiles.squeeze(3).unfold(2, self.win_samples, self.hop_samples)  # B, N, stack, window
-        # `fit` measures its statistics in float32, so the power is computed in float32 too.
+        # `fit` measures the statistics of the power in float32, so `embed` must also compute the power in float32.
         with torch.autocast(tiles.device.type, enabled=False):
             cosine, sine = (frames.float() @ self.bank).chunk(2, dim=-1)
             return (cosine**2 + sine**2 + POWER_FLOOR).log()
 
     @torch.no_grad()
     def spectrogram(self, audio: Audio) -> Tensor:
-        """Return the log power (F, frames) under the current filters."""
+        """Return the log power (F, frames) of a sound, computed with the current filters."""
         return self.log_power(self.tiles.cut(self.to_plane(audio)).mT[None, ..., None])[0].flatten(0, 1).T
 
 
 def gabor_filters(sample_rate: int, win_samples: int, n_filters: int) -> Tensor:
-    """Return cosines, then sines, of rising pitch under a Hann window: (window, 2 x filters).
+    """Return Gabor filters (window, 2 x filters) under a Hann window: first all cosines, then all sines.
 
-    The pitches are evenly spaced on the mel scale between 0 and half the sample rate, like the peaks of a mel filter
-    bank.
+    The pitches of the filters rise. They are evenly spaced on the mel scale between 0 and half the sample rate, like
+    the peaks of a mel filter bank.
 
     Args:
-        sample_rate: Hz.
+        sample_rate: The sample rate in Hz.
         win_samples: The length of a filter, in samples.
-        n_filters: The number of pairs.
+        n_filters: The number of pairs of a cosine and a sine.
     """
-    # mel = 2595 log10(1 + f / 700). Only its shape matters here, so the factor is left out.
+    # The mel scale is 2595 log10(1 + f / 700). The factor 2595 does not matter, because the pitches are evenly spaced.
     max_mel = math.log1p(sample_rate / 2 / 700)
     pitches = 700 * torch.expm1(torch.linspace(0, max_mel, n_filters + 2)[1:-1])
     phase = 2 * math.pi * torch.arange(win_samples)[:, None] * pitches / sample_rate
@@ -407,7 +428,7 @@ def gabor_filters(sample_rate: int, win_samples: int, n_filters: int) -> Tensor:
 
 @lru_cache(maxsize=8)
 def _mel_spectrogram(sample_rate: int, win_samples: int, hop_samples: int, n_mels: int) -> nn.Module:
-    # The module is not part of the tokenizer, because `encode` must not read buffers that move to a device.
+    # This module is not stored in the tokenizer, because `encode` must not read the tokenizer's buffers.
     from torchaudio.transforms import MelSpectrogram
 
     n_fft = _fft_size(win_samples)
@@ -417,5 +438,5 @@ def _mel_spectrogram(sample_rate: int, win_samples: int, hop_samples: int, n_mel
 
 
 def _fft_size(win_samples: int) -> int:
-    """Return the size of the FFT around a window: the next power of 2."""
+    """Return the FFT size for a window: the smallest power of 2 that is at least `win_samples`."""
     return 1 << (win_samples - 1).bit_length()

@@ -1,4 +1,4 @@
-"""Dropout with cheap random numbers on a CPU."""
+"""Dropout that draws fewer random bits than torch on a CPU."""
 
 from typing import final
 
@@ -12,10 +12,11 @@ from unifier_tokenizers.tokens import is_host_readable
 
 @final
 class Dropout(nn.Module):
-    """Dropout (Srivastava et al. 2014): zeroes a fraction p of the entries in training and rescales the rest.
+    """Layer that sets a fraction p of the entries to 0 in training, and divides the rest by 1 - p.
 
-    torch draws 64 random bits per entry on one core, which takes a fifth of a small model's step. Here 16 bits are
-    drawn, which resolve p to multiples of 1/65536.
+    Srivastava et al. 2014 introduced dropout. On a CPU, torch's dropout takes a fifth of the time of a small model's
+    training step, because torch draws 64 random bits per entry on one core. This class draws 16 bits per entry, so p is
+    rounded to a multiple of 1/65536.
     """
 
     def __init__(self, p: float) -> None:
@@ -23,14 +24,14 @@ class Dropout(nn.Module):
         self.p = check_fraction("dropout", p)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x, of any shape, with entries dropped in training."""
+        """Drop entries of x (any shape) in training; return x unchanged in evaluation."""
         if not self.training or self.p == 0:
             return x
-        if not is_host_readable(x):  # The code below is for CPUs only, and torch.compile cannot trace it.
+        if not is_host_readable(x):  # torch.compile cannot trace the code below, which is for CPUs only.
             return functional.dropout(x, self.p)
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         entries = words.view(torch.int16)[: x.numel()].view(x.shape)
-        keep = entries.ge_(round(self.p * 2**16) - 2**15)  # In place, because torch is slow with bool tensors.
+        keep = entries.ge_(round(self.p * 2**16) - 2**15)  # torch is slow with bool tensors, so the mask is int16.
         return x * keep.to(x.dtype).mul_(1 / (1 - self.p))
 
     def extra_repr(self) -> str:

@@ -1,4 +1,4 @@
-"""The error of a user's mistake, and the checks that raise it."""
+"""The error that reports a user's mistake, and checks that raise this error."""
 
 from collections.abc import Sequence
 from typing import TypeVar, final
@@ -8,14 +8,15 @@ Option = TypeVar("Option", bound=str | int)
 
 @final
 class InputError(ValueError):
-    """A user's mistake; the message names the given value, the expected value and the way out.
+    """Error that reports a user's mistake.
 
-    The command line prints the message on one line and exits with status 2. Every other error keeps its traceback.
+    The message contains the given value, the expected value and a remedy. The command line prints only this message, on
+    one line, and exits with status 2. For every other error, the command line prints the traceback.
     """
 
 
 def one_line(error: Exception) -> str:
-    """Return the error's message on one line, or its class name if the message is empty."""
+    """Return the error's message on one line. If the message is empty, return the name of the error's class."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -28,16 +29,16 @@ def check_choice(name: str, value: str | int, options: Sequence[Option]) -> Opti
         options: All valid values.
 
     Raises:
-        InputError: If no option equals the value; the message lists the options.
+        InputError: If no option equals the value. The message lists all options.
     """
     for option in options:
         if option == value:
             return option
-    raise InputError(f"no {name} {value!r}: choose one of {', '.join(map(str, options))}")
+    raise InputError(f"there is no {name} {value!r}: choose one of {', '.join(map(str, options))}")
 
 
 def check_fraction(name: str, value: float) -> float:
-    """Return the value; raise InputError unless it is at least 0 and below 1."""
+    """Return the value if 0 <= value < 1, and raise InputError otherwise."""
     if not 0 <= value < 1:
-        raise InputError(f"{name}={value}: a number from 0 to below 1 is expected")
+        raise InputError(f"{name}={value}: give a number that is at least 0 and less than 1")
     return value

@@ -1,4 +1,4 @@
-"""Pictures as tokens: one patch per token."""
+"""The tokenizer for pictures, which turns each patch into one token."""
 
 from collections.abc import Iterable
 from typing import Self, final
@@ -19,11 +19,11 @@ from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import NO_POSITION, Units
 
 RawImage = Image.Image | NDArray[np.uint8] | NDArray[np.floating] | Tensor
-"""H x W or H x W x C: uint8 in 0 to 255, or float in 0 to 1. Transparent parts of an Image become white."""
+"""A picture H x W or H x W x C: uint8 from 0 to 255, or float from 0 to 1. Transparent parts become white."""
 
 
 def flatten_alpha(image: Image.Image, channels: int) -> Image.Image:
-    """Return a picture of 8 bits per channel, gray (1) or color (3), with its transparent parts on white."""
+    """Convert a picture to gray (1 channel) or color (3 channels), with 8 bits per channel, on a white background."""
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
@@ -31,7 +31,7 @@ def flatten_alpha(image: Image.Image, channels: int) -> Image.Image:
 
 
 def to_array(image: RawImage, channels: int) -> NDArray[np.uint8]:
-    """Return any picture as a uint8 array (H, W, channels).
+    """Convert a picture to a uint8 array (H, W, channels).
 
     Args:
         image: A PIL image, an array or a tensor.
@@ -42,28 +42,34 @@ def to_array(image: RawImage, channels: int) -> NDArray[np.uint8]:
     """
     if isinstance(image, Image.Image):
         if image.mode.startswith(("I", "F")):  # PIL's conversion would clip every value above 255.
-            raise InputError(f"a picture of 8 bits a channel is expected, not of mode {image.mode}: scale it first")
+            raise InputError(
+                f"a picture with 8 bits per channel is expected, not mode {image.mode}: scale the pixels to 0 to 255"
+            )
         image = np.asarray(flatten_alpha(image, channels))
     array = image.numpy(force=True) if isinstance(image, Tensor) else np.asarray(image)
     array = array[:, :, None] if array.ndim == 2 else array
     if array.ndim != 3 or array.shape[2] != channels or 0 in array.shape:
-        raise InputError(f"a picture of H x W x {channels} is expected, not one of shape {tuple(array.shape)}")
+        raise InputError(
+            f"a picture of shape H x W x {channels} is expected, not {tuple(array.shape)}: convert the picture"
+        )
     if np.issubdtype(array.dtype, np.floating):
-        if not (array.min() >= 0 and array.max() <= 1):  # The negation also refuses NaN.
+        if not (array.min() >= 0 and array.max() <= 1):  # A comparison with NaN is False, so NaN is refused too.
             raise InputError(
-                f"a float picture holds 0 to 1, not {array.min():g} to {array.max():g}: scale it, or give uint8"
+                f"the float picture has values from {array.min():g} to {array.max():g}: "
+                f"scale them to the range 0 to 1, or give uint8"
             )
         array = (array * 255).round().astype(np.uint8)
     if array.dtype != np.uint8:
-        raise InputError(f"a picture holds uint8 in 0 to 255 or float in 0 to 1, not {array.dtype}")
-    return np.require(array, np.uint8, ["C", "W"])  # torch refuses arrays that are not writable.
+        raise InputError(f"the picture has dtype {array.dtype}: give uint8 from 0 to 255, or float from 0 to 1")
+    return np.require(array, np.uint8, ["C", "W"])  # torch accepts only writable arrays.
 
 
 @final
 class PatchTokenizer(Tokenizer):
-    """Square patches of a picture as tokens: uint8 (P, N) with P = C x patch x patch, at rows and columns (2, N).
+    """Tokenizer that turns square patches of a picture into tokens.
 
-    Pictures of different sizes may share a batch. A picture that is not a multiple of the patch is padded with black.
+    The values are uint8 (P, N) with P = C x patch x patch, at rows and columns (2, N). A batch may contain pictures of
+    different sizes. If a patch extends beyond the picture, black pixels fill the rest of the patch.
     """
 
     unit = "pixels"
@@ -88,22 +94,28 @@ class PatchTokenizer(Tokenizer):
         Args:
             dim: D, the width of the tokens.
             patch: The side of a patch, in pixels.
-            stride: The step between patches, in pixels; patches overlap if it is below the patch.
+            stride: The step from one patch to the next, in pixels; by default, the side of a patch. Patches overlap if
+                the step is smaller than a patch.
             channels: 1 for gray, 3 for color.
-            stem: Log2(patch) convolutions over the picture, "strided" or "pooled", in place of a linear map.
-            class_token: Put a learned token without position in front.
+            stem: The kind of convolutions that replace the linear layer, "strided" or "pooled". The stem has
+                log2(patch) layers.
+            class_token: Add a learned class token in front of the patches. The class token has no position.
             positions: The kind of positional encoding.
-            length: The most patches along a side for positions="learned".
-            dropout: The dropout of the tokens.
+            length: The maximum number of patches along a side, for positions="learned" only.
+            dropout: The probability of dropping an entry of a token.
         """
         super().__init__(dim)
         self.patch, self.stride, self.channels = patch, stride or patch, channels
         if patch < 1:
             raise InputError(f"patch={patch}: at least 1 pixel is needed")
         if not 0 < self.stride <= patch:
-            raise InputError(f"stride={stride} skips pixels of the picture: take 1 to {patch}, the patch")
+            raise InputError(
+                f"stride={stride} skips pixels of the picture: use a stride from 1 to {patch}, the side of a patch"
+            )
         if stem and self.stride != patch:
-            raise InputError(f"stride={stride}: a convolutional stem overlaps by itself; leave stride at the patch")
+            raise InputError(
+                f"stride={stride} does not work with stem={stem}, because a stem overlaps the patches: leave out stride"
+            )
         self.project = Stem(stem, channels, dim, patch) if stem else LinearProjection(channels * patch * patch, dim)
         self.class_token = nn.Parameter(torch.randn(dim) * 0.02) if class_token else None
         self.encoding = PositionalEncoding(positions, dim, (length, length))
@@ -112,17 +124,19 @@ class PatchTokenizer(Tokenizer):
         self.register_buffer("std", torch.full((channels,), 0.25))
 
     def fit(self, images: Iterable[RawImage]) -> Self:
-        """Measure each channel's mean and standard deviation over pictures, held one at a time; return self.
+        """Measure the mean and the standard deviation of each channel, and return self.
+
+        Only one picture is in memory at a time.
 
         Raises:
             InputError: If no picture is given.
         """
-        counts = np.zeros((self.channels, 256))  # One histogram of pixel values per channel.
+        counts = np.zeros((self.channels, 256))  # Each row is the histogram of one channel.
         for image in images:
             planes = to_array(image, self.channels).reshape(-1, self.channels).T
             counts += [np.bincount(plane, minlength=256) for plane in planes]
         if not counts.any():
-            raise InputError("a mean cannot be taken from no picture: give it at least one")
+            raise InputError("no picture is given, so there is no mean: give at least one picture")
         weights, values = counts / counts.sum(1, keepdims=True), np.arange(256) / 255
         mean = weights @ values
         self.mean.copy_(torch.from_numpy(mean))
@@ -151,17 +165,17 @@ class PatchTokenizer(Tokenizer):
         pixels = values[:, :, first_patch:].unflatten(1, (self.channels, -1)).to(self.mean.dtype) / 255
         pixels = (pixels - self.mean[:, None, None]) / self.std[:, None, None]  # B, C, patch x patch, N
         columns = self.project(pixels.flatten(1, 2).mT, positions[:, :, first_patch:])
-        if self.class_token is not None:  # Each token is contiguous in memory, so tokens are concatenated as rows.
+        if self.class_token is not None:  # A token is contiguous in memory, so tokens are concatenated as rows.
             token = self.class_token.to(columns.dtype).expand(len(columns), 1, -1)
             columns = torch.cat([token, columns.mT], dim=1).mT
         return self.dropout(self.encoding(columns, positions))
 
     def to_images(self, values: Tensor, positions: Tensor) -> ImageBatch:
-        """Put patches (B, P, N) at positions (B, 2, N) together into pictures."""
+        """Join patches (B, P, N) at positions (B, 2, N) into pictures."""
         return patches_to_images(values, positions, self.patch, self.stride)
 
     def to_patches(self, pixels: Tensor, positions: Tensor) -> Tensor:
-        """Cut pictures (B, C, H, W) at positions (B, 2, N) into patches (B, P, N), as `encode` does."""
+        """Cut patches (B, P, N) at positions (B, 2, N) out of pictures (B, C, H, W)."""
         return images_to_patches(pixels, positions, self.patch, self.stride)
 
     def position_values(self, units: Units) -> Tensor:

@@ -1,4 +1,4 @@
-"""Several modalities in one sequence."""
+"""A tokenizer that puts several modalities into one sequence."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, cast, final
@@ -14,49 +14,68 @@ from unifier_tokenizers.tokens import NO_POSITION, Units, units_error
 MIXED_DTYPES = (torch.int64, torch.int32, torch.uint8, torch.float32)
 """The dtypes that a member's values may have.
 
-All values are stored as int32 rows below a header: ids as numbers, floats as their bits. Both arrive exactly, because
-half-precision training rounds only the float tensors of a batch.
+A mixture stores all values as int32, below a header. Ids are stored as numbers, and floats are stored as their bits.
+Half-precision training rounds only the float tensors of a batch, so int32 values stay exact.
 """
 
 HEADER = 4
-"""The rows above a token's values.
+"""The number of header rows above the values of each token.
 
-They hold the member's number (from 1; 0 is padding), the index of its dtype, its rows (0 for ids (N,)) and its axes.
+- Row 0 is the number of the member, from 1, or 0 for padding.
+- Row 1 is the index of the values' dtype in `MIXED_DTYPES`.
+- Row 2 is the number of rows of the member's values, or 0 for ids (N,).
+- Row 3 is the number of axes of the member's positions.
 """
 
 
 @final
 class Mixture(Tokenizer):
-    """Tokens of several tokenizers in one sequence, each with a learned vector of its modality.
+    """Tokenizer that concatenates the tokens of several tokenizers, which are its members.
 
-    A raw example is a mapping with one entry per member. The tokens are in the order of the members. Every member must
-    be present, because examples of a batch must have the same number of rows.
+    The mixture adds a learned vector for the member to each token. A raw example is a mapping with one entry per
+    member. The tokens follow the order of the members. Every example must have all members, because all examples of a
+    batch must have the same number of rows.
     """
 
     def __init__(self, members: Mapping[str, Tokenizer]) -> None:
-        """Create the mixture; raise InputError if there are no members or if they differ in D."""
+        """Create the mixture.
+
+        Raises:
+            InputError: If there are no members, or if the members have different D.
+        """
         dims = {name: member.dim for name, member in members.items()}
         if len(set(dims.values())) != 1:
-            raise InputError(f"a mixture takes tokenizers of one dim, not {dims or 'no tokenizer'}")
+            raise InputError(
+                f"all tokenizers of a mixture must have the same dim, but {dims or 'no tokenizer'} was given"
+            )
         super().__init__(next(iter(dims.values())))
         self.members = cast("Mapping[str, Tokenizer]", nn.ModuleDict(members))
         self.modality = nn.Embedding(len(members), self.dim)
         nn.init.normal_(self.modality.weight, std=0.02)
 
     def encode(self, raw: Any) -> Units:
-        """Encode all members as int32 (rows, N) at positions (A, N), with the most rows and axes of any member.
+        """Encode all members into one sequence: int32 values (rows, N) at positions (A, N).
 
-        A token has coordinate 0 on an axis that its member lacks, or `NO_POSITION` if it has no position.
+        The member with the most rows determines the number of rows. The member with the most axes determines A. If a
+        member has fewer axes, its tokens have coordinate 0 on the other axes. Tokens without a position have
+        `NO_POSITION` on every axis.
 
         Raises:
-            InputError: If a member is missing or unknown, or if its values are not (N,) or (P, N) of `MIXED_DTYPES`.
+            InputError: If a member is missing or unknown. The error is also raised if the values of a member are not
+                (N,) or (P, N), or if the dtype of the values is not in `MIXED_DTYPES`.
         """
         if not isinstance(raw, Mapping):
-            raise InputError(f"a mapping of {_join_names(self.members)} is expected, not {type(raw).__name__}")
+            raise InputError(
+                f"a mapping with the keys {_join_names(self.members)} is expected, not {type(raw).__name__}"
+            )
         if unknown := [name for name in raw if name not in self.members]:
-            raise InputError(f"no member {_join_names(unknown)} in this mixture: it has {_join_names(self.members)}")
+            raise InputError(
+                f"this mixture has no member {_join_names(unknown)}: its members are {_join_names(self.members)}"
+            )
         if missing := [name for name in self.members if name not in raw]:
-            raise InputError(f"an example without {_join_names(missing)}: every one needs {_join_names(self.members)}")
+            raise InputError(
+                f"the example has no {_join_names(missing)}: every example needs {_join_names(self.members)}"
+            )
         units = {name: member.encode(raw[name]) for name, member in self.members.items()}
         for name, encoded in units.items():
             if error := units_error(encoded):
@@ -75,13 +94,13 @@ class Mixture(Tokenizer):
         columns = weight.new_zeros(len(values), self.dim, values.shape[-1])
         for index, member in enumerate(self.members.values()):
             mine = values[:, 0] == index + 1  # B, N
-            if not mine.any():  # The batch is the beginning of a sequence, before this member's first token.
+            if not mine.any():  # A shortened batch may end before this member's first token.
                 continue
             packed, member_positions = _pack_left(values, positions, mine)
-            # `encode` is pure, so the layout of a member's values is stored only in the values themselves.
+            # `encode` must not change the tokenizer, so the header contains the layout of a member's values.
             _, dtype, rows, axes = packed[:, :HEADER].amax((0, 2)).tolist()
             body = packed[:, HEADER : HEADER + rows] if rows else packed[:, HEADER]
-            # Floats take the dtype of the weights, as in every other batch of half-precision training.
+            # Floats are cast to the dtype of the weights, as in every other batch of half-precision training.
             is_float = MIXED_DTYPES[dtype].is_floating_point
             body = body.view(torch.float32).to(weight.dtype) if is_float else body.to(MIXED_DTYPES[dtype])
             embedded = member.embed(body, member_positions[:, :axes]) + weight[index, :, None]
@@ -99,15 +118,15 @@ def _join_names(names: Iterable[object]) -> str:
 
 
 def _pack(name: str, index: int, values: Tensor, positions: Tensor) -> Tensor:
-    """Pack a member's values (N,) or (P, N) as int32 rows (HEADER + P, N), with P = 1 for ids.
+    """Pack the values (P, N) of a member as int32 rows (HEADER + P, N). If the values are ids (N,), P is 1.
 
     Raises:
-        InputError: If the values have another dtype or more dimensions.
+        InputError: If the dtype of the values is not in `MIXED_DTYPES`, or if they have more than two dimensions.
     """
     if values.dtype not in MIXED_DTYPES or values.dim() > 2:
         raise InputError(
             f"member {name!r} has {values.dtype} values of {values.dim()} dimensions: "
-            f"a mixture takes (N,) or (P, N) of {', '.join(map(str, MIXED_DTYPES))}"
+            f"give (N,) or (P, N) with one of the dtypes {', '.join(map(str, MIXED_DTYPES))}"
         )
     rows = len(values) if values.dim() == 2 else 0
     header = torch.tensor([index + 1, MIXED_DTYPES.index(values.dtype), rows, len(positions)], dtype=torch.int32)
@@ -116,13 +135,20 @@ def _pack(name: str, index: int, values: Tensor, positions: Tensor) -> Tensor:
 
 
 def _with_axes(positions: Tensor, axes: int) -> Tensor:
-    """Extend positions (A, N) to (axes, N) with 0, or with `NO_POSITION` for tokens without a position."""
+    """Add axes to positions (A, N), which become (axes, N).
+
+    New coordinates are 0. Tokens without a position get `NO_POSITION` on the new axes.
+    """
     further = positions.new_zeros(axes - len(positions), positions.shape[1])
     return torch.cat([positions, further.masked_fill((positions == NO_POSITION).all(0), NO_POSITION)])
 
 
 def _pack_left(values: Tensor, positions: Tensor, mine: Tensor) -> tuple[Tensor, Tensor]:
-    """Move the tokens with mine (B, N) True to the left and pad: values (B, R, M), positions (B, A, M)."""
+    """Select the tokens for which `mine` (B, N) is True, and pad them on the right.
+
+    Returns:
+        Values (B, R, M) and positions (B, A, M) of the selected tokens.
+    """
     order = mine.int().argsort(dim=-1, descending=True, stable=True)[:, : int(mine.sum(-1).max())]
     padding = ~mine.gather(1, order)[:, None]
     packed, packed_positions = _gather_columns(values, order), _gather_columns(positions, order)
@@ -130,5 +156,5 @@ def _pack_left(values: Tensor, positions: Tensor, mine: Tensor) -> tuple[Tensor,
 
 
 def _gather_columns(matrix: Tensor, order: Tensor) -> Tensor:
-    """Select the columns order (B, M) of matrix (B, R, N): (B, R, M)."""
+    """Return the columns (B, R, M) of `matrix` (B, R, N) that have the indices `order` (B, M)."""
     return matrix.gather(2, order[:, None].expand(-1, matrix.shape[1], -1))

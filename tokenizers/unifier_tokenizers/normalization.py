@@ -11,15 +11,21 @@ from unifier_tokenizers.errors import InputError, check_choice
 from unifier_tokenizers.tokens import NO_POSITION
 
 Normalization = Literal["whole", "band", "example"]
-"""The scope of the mean: all bands of all sounds, each band of all sounds, or each band of the example."""
+"""The kind of normalization, which determines the numbers that share one mean.
+
+- "whole" uses one mean for all bands of all sounds.
+- "band" uses one mean for each band of all sounds.
+- "example" uses one mean for each band of each sound.
+"""
 
 
 @final
 class SpectrogramNorm(nn.Module):
-    """Log power minus its mean, divided by its standard deviation; `fit` measures both.
+    """Layer that subtracts the mean of log power and divides by the standard deviation.
 
-    With "example", the mean is that of a band over the example's tokens, including the silence that fills the last
-    token (cepstral mean subtraction: Atal 1974). `fit` then measures the standard deviation only.
+    `fit` measures the mean and the standard deviation. With "example", a band's mean is taken over the tokens of the
+    example (cepstral mean subtraction: Atal 1974). This mean includes the silence that fills the last token. With
+    "example", `fit` measures only the standard deviation.
     """
 
     index: Tensor
@@ -27,13 +33,14 @@ class SpectrogramNorm(nn.Module):
     std: Tensor
 
     def __init__(self, kind: Normalization, bands: int, height: int, step: int) -> None:
-        """Create the normalization with statistics of speech and music at full scale.
+        """Create the layer. Before `fit`, the statistics are those of speech and music at full scale.
 
         Args:
-            kind: The scope of the mean.
-            bands: F, the bands of the spectrogram; bands above the last count as the last.
-            height: The bands of a tile.
-            step: The bands between two tiles.
+            kind: The kind of normalization, which is "whole", "band" or "example".
+            bands: F, the number of bands of the spectrogram. If a tile extends beyond the last band, the bands outside
+                use the statistics of the last band.
+            height: The number of bands of a tile.
+            step: The number of bands from the start of one tile to the start of the next.
         """
         super().__init__()
         self.kind = check_choice("normalize", kind, get_args(Normalization))
@@ -44,10 +51,10 @@ class SpectrogramNorm(nn.Module):
         self.register_buffer("std", torch.full((bands,), 4.0))
 
     def fit(self, spectrograms: Iterable[Tensor]) -> None:
-        """Measure the mean and standard deviation of log power.
+        """Measure the mean and the standard deviation of log power.
 
         Args:
-            spectrograms: Log power (F, frames) of each sound; one sound is held in memory at a time.
+            spectrograms: The log power (F, frames) of each sound. Only one sound is in memory at a time.
 
         Raises:
             InputError: If no spectrogram is given.
@@ -61,12 +68,12 @@ class SpectrogramNorm(nn.Module):
             squares += power.square().sum(1)
             residual_squares += (power - power.mean(1, keepdim=True)).square().sum(1)
         if not count:
-            raise InputError("a mean cannot be taken from no sound: give it at least one")
+            raise InputError("no sound is given, so there is no mean: give at least one sound")
         self.mean.copy_(total.mean() / count if self.kind == "whole" else total / count)
         std = _std(total.sum(), squares.sum(), count * len(total)).clamp(min=1e-3)
         if self.kind != "whole":
             band = _std(total, squares, count) if self.kind == "band" else _std(0 * total, residual_squares, count)
-            std = band.clamp(min=float(std) / 10)  # A band that is silent in these sounds may be loud in others.
+            std = band.clamp(min=float(std) / 10)  # A band that is silent in these sounds may be loud in new sounds.
         self.std.copy_(std)
 
     def forward(self, power: Tensor, positions: Tensor) -> Tensor:
@@ -74,7 +81,7 @@ class SpectrogramNorm(nn.Module):
 
         Args:
             power: The log power of each tile.
-            positions: (B, A, N); the second axis, if present, is the band.
+            positions: The positions (B, A, N). If A is 2, the second axis is the row of the tile in the grid of tiles.
         """
         mean, std = self.mean[self.index], self.std[self.index]  # rows, height
         row = positions[:, 1].clamp(min=0) if len(mean) > 1 else torch.zeros_like(positions[:, 0])  # B, N

@@ -1,4 +1,4 @@
-"""Patches of spectrograms, waveforms and pictures: cut into columns, and put together again."""
+"""Functions that cut spectrograms, waveforms and pictures into patches, and functions that join patches again."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar, final
@@ -13,7 +13,13 @@ PerAxis = TypeVar("PerAxis", int, Tensor)
 
 
 def num_tiles(side: PerAxis, patch: int, stride: int) -> PerAxis:
-    """Return the number of tiles, one every `stride`, that cover a side; at least 1."""
+    """Return the number of tiles that cover a side of a plane; at least 1.
+
+    Args:
+        side: The length of the side to cover.
+        patch: The length of a tile.
+        stride: The step from one tile to the next.
+    """
     further = -((patch - side) // stride)
     return further * (further > 0) + 1
 
@@ -21,18 +27,19 @@ def num_tiles(side: PerAxis, patch: int, stride: int) -> PerAxis:
 @final
 @dataclass(frozen=True)
 class Tiles:
-    """A grid of tiles on a plane (frames, bands), one tile per column (P, N), ordered by time and then by band.
+    """Grid that cuts a plane (frames, bands) into tiles.
 
-    A waveform is a plane of one band, and its frames are samples.
+    Each tile is one column of a matrix (P, N). Columns are sorted by time, and then by band. A waveform is a plane with
+    one band, whose frames are samples.
     """
 
     bands: int
     patch: tuple[int, int]
-    """The sides of a tile (frames, bands)."""
+    """The size of a tile as (frames, bands)."""
     stride: tuple[int, int]
-    """The steps between tiles (frames, bands); tiles overlap if a step is below the patch."""
+    """The step from one tile to the next as (frames, bands). Tiles overlap if the step is smaller than the tile."""
     pad_value: float
-    """The value beyond the plane, in tiles that exceed it."""
+    """The value that fills the part of a tile outside the plane."""
 
     @property
     def tiles_per_step(self) -> int:
@@ -40,11 +47,11 @@ class Tiles:
         return num_tiles(self.bands, self.patch[1], self.stride[1])
 
     def num_steps(self, frames: PerAxis) -> PerAxis:
-        """Return the number of time steps that cover this number of frames."""
+        """Return the number of time steps that cover `frames` frames."""
         return num_tiles(frames, self.patch[0], self.stride[0])
 
     def num_frames(self, steps: Tensor) -> Tensor:
-        """Return the number of frames that this number of time steps covers."""
+        """Return the number of frames that `steps` time steps cover."""
         return (steps - 1) * self.stride[0] + self.patch[0]
 
     def cut(self, plane: Tensor) -> Tensor:
@@ -62,8 +69,8 @@ class Tiles:
         """Join columns (B, P, N) into planes (B, frames, bands).
 
         Args:
-            values: The columns of padded examples; padding is 0.
-            steps: (B,) the number of time steps of each example.
+            values: The columns of the examples. Padding columns are 0.
+            steps: The number of time steps of each example (B,).
         """
         side, (step, rise) = self.patch[0], self.stride
         tiles = values.unflatten(1, self.patch).unflatten(-1, (-1, self.tiles_per_step)).permute(0, 3, 1, 4, 2)
@@ -74,7 +81,7 @@ class Tiles:
         plane = rows[:, :, :step].flatten(1, 2)
         if side == step:
             return plane
-        # The last tile of an example extends beyond its step, and no later tile covers those frames.
+        # The last tile of an example is longer than a step. No later tile covers the frames that follow this step.
         plane = functional.pad(plane, (0, 0, 0, side - step))
         example = torch.arange(len(values), device=values.device)[:, None]
         beyond, last = torch.arange(side - step, device=values.device), steps[:, None] - 1
@@ -83,7 +90,7 @@ class Tiles:
 
 
 class ImageBatch(NamedTuple):
-    """Pictures of a batch, each in the upper left corner of its canvas."""
+    """Batch of pictures, each in the upper left corner of a canvas H x W."""
 
     pixels: Tensor
     """(B, C, H, W)."""
@@ -92,18 +99,18 @@ class ImageBatch(NamedTuple):
 
 
 def patches_to_images(values: Tensor, positions: Tensor, patch: int, stride: int) -> ImageBatch:
-    """Put patches together into pictures.
+    """Join patches into pictures.
 
-    A picture's size is the area of its patches. It includes the black pixels that filled its last patches.
+    The size of a picture is the area that its patches cover, including black pixels in the last patches.
 
     Args:
-        values: (B, C x patch x patch, N) patches.
-        positions: (B, 2, N) the row and column of each patch.
+        values: The patches (B, C x patch x patch, N).
+        positions: The row and column of each patch (B, 2, N).
         patch: The side of a patch, in pixels.
-        stride: The step between patches, in pixels.
+        stride: The step from one patch to the next, in pixels.
 
     Returns:
-        The pictures, with 0 beyond a picture's own size.
+        The pictures. Canvas pixels outside a picture are 0.
     """
     sizes = positions.amax(2) * stride + patch
     height, width = sizes.amax(0).tolist()
@@ -118,9 +125,9 @@ def images_to_patches(pixels: Tensor, positions: Tensor, patch: int, stride: int
 
     Args:
         pixels: The pictures.
-        positions: (B, 2, N) the row and column of each patch; patches at `NO_POSITION` are 0.
+        positions: The row and column of each patch (B, 2, N). Patches at `NO_POSITION` are 0.
         patch: The side of a patch, in pixels.
-        stride: The step between patches, in pixels.
+        stride: The step from one patch to the next, in pixels.
     """
     index = _pixel_index(positions, patch, stride, *pixels.shape[2:])[:, None].expand(-1, pixels.shape[1], -1)
     values = functional.pad(pixels.flatten(2), (0, 1)).gather(2, index)
@@ -128,9 +135,9 @@ def images_to_patches(pixels: Tensor, positions: Tensor, patch: int, stride: int
 
 
 def _pixel_index(positions: Tensor, patch: int, stride: int, height: int, width: int) -> Tensor:
-    """Return the flat index of each patch's pixels in a height x width picture: (B, patch x patch x N).
+    """Return the indices (B, patch x patch x N) of the patches' pixels in a flattened picture height x width.
 
-    The index of a patch at `NO_POSITION` is one past the picture's last pixel.
+    For a patch at `NO_POSITION`, every index is height x width, which is one past the last pixel.
     """
     offsets = torch.arange(patch, device=positions.device)
     inside = (offsets[:, None] * width + offsets).flatten()

@@ -1,4 +1,4 @@
-"""Positions of tokens as numbers for a model: vectors added to the tokens, or rotary angles."""
+"""Positional encodings: vectors that are added to the tokens, and angles for rotary attention."""
 
 import math
 from functools import reduce
@@ -14,28 +14,33 @@ PositionKind = Literal["none", "sinusoid", "learned"]
 
 
 def sinusoidal_encoding(positions: Tensor, dim: int) -> Tensor:
-    """Return the sines and cosines of each coordinate: positions (B, A, N) -> (B, D, N).
+    """Encode positions (B, A, N) as sines and cosines (B, D, N).
 
-    Each axis has D / A rows: half sines, half cosines, with wavelengths from 2 pi to 20,000 pi (Vaswani et al. 2017,
-    section 3.5, for one axis). Dosovitskiy et al. 2021, appendix D.4, split the rows by axis in this way.
+    Each axis has D / A rows, half of them sines and half of them cosines. The wavelengths go from 2 pi to 20,000 pi
+    (Vaswani et al. 2017, section 3.5, for one axis). The rows are divided between the axes as in Dosovitskiy et al.
+    2021, appendix D.4.
     """
     axes = positions.shape[1]
     if dim % (2 * axes):
-        raise InputError(f"sinusoid positions on {axes} axes need D divisible by {2 * axes}, and D is {dim}")
+        raise InputError(f"sinusoid positions with {axes} axes need a dim divisible by {2 * axes}, but dim is {dim}")
     pairs = dim // (2 * axes)
     frequencies = torch.exp(torch.arange(pairs, device=positions.device) * (-math.log(10000.0) / pairs))
-    angles = positions.mT[..., None] * frequencies  # B, N, A, pairs: each token is contiguous, as the trunk reads it.
+    # The order (B, N, A, pairs) keeps each token contiguous in memory, as the trunk reads tokens.
+    angles = positions.mT[..., None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=3).flatten(2).mT
 
 
 def rope_frequencies(positions: Tensor, depth: int) -> Tensor:
-    """Return the angles by which rotary attention rotates queries and keys: positions (B, A, N) -> (B, N, depth / 2).
+    """Convert positions (B, A, N) to the angles (B, N, depth / 2) of rotary attention.
 
-    The pairs of a head's `depth` rows alternate between the axes (Su et al. 2021, section 3.2.2, for one axis).
+    A head has `depth` rows in depth / 2 pairs. Each angle rotates one pair, and the pairs alternate between the axes
+    (Su et al. 2021, section 3.2.2, for one axis).
     """
     axes, pairs = positions.shape[1], depth // 2
     if depth % 2 or pairs < axes:
-        raise InputError(f"rotary positions on {axes} axes need an even head depth of at least {2 * axes}, not {depth}")
+        raise InputError(
+            f"rotary positions with {axes} axes need an even head depth of at least {2 * axes}, not {depth}"
+        )
     index = torch.arange(pairs, device=positions.device)
     frequencies = torch.exp(torch.div(index, axes, rounding_mode="floor") * (-math.log(10000.0) * axes / pairs))
     return positions[:, index % axes].transpose(1, 2) * frequencies
@@ -43,7 +48,10 @@ def rope_frequencies(positions: Tensor, depth: int) -> Tensor:
 
 @final
 class PositionalEncoding(nn.Module):
-    """Addition of positions to tokens: nothing, fixed sinusoids, or one learned vector per coordinate and axis."""
+    """Layer that adds an encoding of the positions to the tokens.
+
+    The encoding is 0, fixed sinusoids, or one learned vector for each coordinate of each axis.
+    """
 
     def __init__(self, kind: PositionKind, dim: int, lengths: tuple[int, ...]) -> None:
         """Create the encoding.
@@ -51,7 +59,7 @@ class PositionalEncoding(nn.Module):
         Args:
             kind: "none", "sinusoid" or "learned".
             dim: D, the width of the tokens.
-            lengths: The number of learned coordinates on each axis, used by "learned" only.
+            lengths: The number of learned coordinates on each axis, for "learned" only.
         """
         super().__init__()
         self.kind = check_choice("positions", kind, get_args(PositionKind))
@@ -64,25 +72,26 @@ class PositionalEncoding(nn.Module):
             nn.init.normal_(parameter, std=0.5)
 
     def check(self, positions: Tensor) -> None:
-        """Raise InputError if positions (A, N) exceed the learned ones. `encode` calls this on the CPU."""
+        """Raise InputError if positions (A, N) exceed the learned coordinates. `encode` calls this method."""
         if self.kind != "learned":
             return
         for axis, (needed, length) in enumerate(zip((positions.amax(1) + 1).tolist(), self.lengths, strict=False)):
             if needed > length:
                 raise InputError(
-                    f"{needed} positions on axis {axis}, but only {length} learned: "
+                    f"{needed} positions on axis {axis} are needed, but only {length} learned positions exist: "
                     f'give the tokenizer a larger length, or positions="sinusoid"'
                 )
 
     def forward(self, columns: Tensor, positions: Tensor) -> Tensor:
-        """Add positions (B, A, N) to tokens (B, D, N). Positions (1, A, N) are shared by all examples."""
+        """Add the encoding of positions (B, A, N) to tokens (B, D, N). All examples share positions (1, A, N)."""
         if self.kind == "none":
             return columns
-        if is_batch_constant(positions):  # Pictures of one size share their positions, which are encoded once.
+        if is_batch_constant(positions):  # Equal positions of all examples are encoded only once.
             positions = positions[:1]
         if self.kind == "sinusoid":
             encoded = sinusoidal_encoding(positions, self.dim).mT
         else:
             encoded = reduce(torch.add, (table(positions[:, axis] + 1) for axis, table in enumerate(self.tables)))
-        # The sum runs in memory order. Otherwise the gradient of the tables would be summed across that order.
+        # The transposed terms are contiguous in memory. Without this order, the gradient of the tables would be summed
+        # along an axis that is not contiguous, which is slow.
         return (columns.mT + encoded.to(columns.dtype)).mT

@@ -1,4 +1,4 @@
-"""Stems: the maps from patches to tokens, linear per patch or convolutional over the whole input."""
+"""Layers that map patches to tokens: a linear layer for each patch, or convolutions over the whole input."""
 
 import math
 from itertools import pairwise
@@ -13,34 +13,34 @@ from unifier_tokenizers.patches import patches_to_images
 from unifier_tokenizers.tokens import NO_POSITION, is_host_readable
 
 StemKind = Literal["strided", "pooled"]
-"""The layer that halves its input.
+"""The kind of layer that halves its input.
 
-"strided" is a convolution of stride 2 (Xiao et al. 2021, section 4). "pooled" is a convolution of stride 1 and a max
-pooling (compact transformers, Hassani et al. 2021, section 3.3).
+"strided" is a convolution of stride 2 (Xiao et al. 2021, section 4). "pooled" is a convolution of stride 1, followed by
+max pooling (compact transformers, Hassani et al. 2021, section 3.3).
 """
 
 
 @final
 class LinearProjection(nn.Module):
-    """One linear map of all numbers of a patch (the patch embedding of Dosovitskiy et al. 2021, section 3.1)."""
+    """Linear layer that maps all numbers of a patch to a token (Dosovitskiy et al. 2021, section 3.1)."""
 
     def __init__(self, size: int, dim: int) -> None:
-        """Create the map from `size` numbers per patch to D."""
+        """Create a linear layer from the `size` numbers of a patch to D."""
         super().__init__()
         self.out = nn.Linear(size, dim)
 
     def forward(self, patches: Tensor, positions: Tensor) -> Tensor:
-        """Map patches (B, N, ...) to tokens (B, D, N); their positions are not used."""
+        """Map patches (B, N, ...) to tokens (B, D, N). This layer does not use `positions`."""
         return self.out(patches.flatten(2)).mT
 
 
 @final
 class Stem(nn.Module):
-    """3 x 3 convolutions that halve a picture until one pixel remains per patch.
+    """Stack of 3 x 3 convolutions that halve a picture until one pixel per patch remains.
 
-    A token also sees neighbor patches: above and to the left, and with pooling on every side. Pixels outside the
-    picture are 0 before every layer, and halving an even side reads no pixel beyond it. So a picture has equal tokens
-    alone and beside a larger picture.
+    A token also depends on neighbors of its patch. A "strided" stem sees the patches above and to the left. A "pooled"
+    stem sees the patches on every side. Pixels outside a picture are set to 0 before every layer. A picture therefore
+    has the same tokens alone and in a batch with larger pictures.
     """
 
     def __init__(self, kind: StemKind, channels: int, dim: int, patch: int) -> None:
@@ -55,17 +55,17 @@ class Stem(nn.Module):
         columns = grid.shape[3]
         outside = grid.shape[2] * columns
         index = (positions[:, 0] * columns + positions[:, 1]).masked_fill(positions[:, 0] == NO_POSITION, outside)
-        features = functional.pad(grid.flatten(2), (0, 1))  # Patches without a position read zeros.
+        features = functional.pad(grid.flatten(2), (0, 1))  # A patch without a position reads these zeros.
         features = features.gather(2, index[:, None].expand(-1, features.shape[1], -1))
         return self.out(features.mT).mT
 
 
 @final
 class FrameStem(nn.Module):
-    """3 x 3 convolutions that halve a spectrogram until one frame remains per stack, then a linear map of its bands.
+    """Stack of 3 x 3 convolutions that halve a spectrogram until one frame per stack remains.
 
-    Speech transformers read sound in this way (Dong et al. 2018, section 3.3). As in `Stem`, a token sees its
-    neighbors, and a sound has equal tokens alone and beside a longer sound.
+    A linear layer then maps the bands of this frame to a token (Dong et al. 2018, section 3.3). As in `Stem`, a token
+    also depends on its neighbors. A sound has the same tokens alone and in a batch with a longer sound.
     """
 
     def __init__(self, kind: StemKind, dim: int, stack: int, bands: int) -> None:
@@ -79,22 +79,22 @@ class FrameStem(nn.Module):
         stack, bands = power.shape[2:]
         sizes = torch.stack([real.sum(1) * stack, real.new_full((len(real),), bands, dtype=torch.int64)], dim=1)
         grid = self.downsample((power * real[:, :, None, None]).flatten(1, 2)[:, None], sizes)
-        # Channels are last in memory. Reordering the weight to match costs less than reordering all tokens.
+        # The grid has its channels last in memory. Reordering the weight is cheaper than reordering the grid.
         weight = self.out.weight.unflatten(1, (self.downsample.out_channels, -1)).mT.flatten(1)
         return functional.linear(grid.permute(0, 2, 3, 1).flatten(2), weight, self.out.bias).mT
 
 
 @final
 class ConvDownsampler(nn.Module):
-    """3 x 3 convolutions; each layer halves the grid and doubles the channels."""
+    """Stack of 3 x 3 convolutions. Each layer halves the grid and doubles the number of channels."""
 
     def __init__(self, kind: StemKind, channels: int, out_channels: int, side: int) -> None:
         """Create log2(side) layers.
 
         Args:
-            kind: The layer that halves its input.
-            channels: The channels of the input.
-            out_channels: The channels of the last layer.
+            kind: The kind of layer that halves its input.
+            channels: The number of channels of the input.
+            out_channels: The number of channels of the last layer.
             side: The factor by which the grid shrinks, a power of 2.
 
         Raises:
@@ -103,20 +103,22 @@ class ConvDownsampler(nn.Module):
         super().__init__()
         count = side.bit_length() - 1
         if side != 2**count or side == 1:
-            raise InputError(f"a convolutional stem halves what it reads down to one column: {side} is no power of 2")
+            raise InputError(
+                f"a convolutional stem needs a patch or stack that is a power of 2 above 1: {side} is not supported"
+            )
         widths = [channels, *(max(out_channels >> (count - 1 - i), 8) for i in range(count))]
         layer = strided_layer if check_choice("stem", kind, get_args(StemKind)) == "strided" else pooled_layer
         layers = nn.ModuleList(layer(before, after) for before, after in pairwise(widths))
-        # Norms and max pooling are fast on a CPU in channels-last order. torch's stubs lack this argument for modules.
+        # On a CPU, norms and max pooling are fast in channels-last order. torch's type stubs lack `memory_format`.
         self.layers = layers.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.out_channels = widths[-1]
 
     def forward(self, grid: Tensor, sizes: Tensor) -> Tensor:
-        """Shrink a grid (B, C, H, W) to 1 / side of its height and width.
+        """Divide the height and the width of a grid (B, C, H, W) by `side`.
 
         Args:
-            grid: Examples, each in the upper left corner.
-            sizes: (B, 2) the height and width of each example.
+            grid: The examples, each in the upper left corner.
+            sizes: The height and width of each example (B, 2).
         """
         # If every example fills the grid, no pixel needs to be masked.
         full = is_host_readable(sizes) and bool((sizes == torch.tensor(grid.shape[2:])).all())
@@ -141,15 +143,21 @@ def pooled_layer(in_channels: int, out_channels: int) -> nn.Sequential:
 
 @final
 class NormGELU(nn.LayerNorm):
-    """A norm over the channels of each pixel, then GELU, both in channels-last order, in which GELU is faster."""
+    """LayerNorm over the channels of each pixel, followed by GELU.
+
+    The grid is in channels-last order, because GELU is faster in this order.
+    """
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return a grid (B, C, H, W) of the same shape."""
+        """Apply the norm and GELU to a grid (B, C, H, W)."""
         return functional.gelu(super().forward(input.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
 
 
 def _inside_mask(grid: Tensor, sizes: Tensor) -> Tensor:
-    """Return 1 within each picture of height and width `sizes` (B, 2), else 0: (B, 1, H, W) in the grid's dtype."""
+    """Return a mask (B, 1, H, W) in the grid's dtype: 1 inside each picture, 0 outside.
+
+    `sizes` (B, 2) contains the height and width of each picture.
+    """
     rows, columns = (
         torch.arange(side, device=grid.device) < sizes[:, axis, None] for axis, side in enumerate(grid.shape[2:])
     )

@@ -1,4 +1,4 @@
-"""The executable contract of a tokenizer, for the tokenizers of this package and of anyone else."""
+"""Checks that a tokenizer keeps its contract, for tokenizers of this package and of other packages."""
 
 import json
 import pickle
@@ -20,28 +20,33 @@ PADDING = 4
 
 @final
 class ContractError(Exception):
-    """A breach of the contract; the message names the example, the fault and the rule."""
+    """Error for a tokenizer that breaks the contract.
+
+    The message contains the example, the fault and the rule.
+    """
 
 
 def check_tokenizer(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that a tokenizer keeps the contract on raw examples; the tokenizer is not modified.
+    """Check on raw examples that a tokenizer keeps the contract. The tokenizer is not modified.
 
     Args:
         tokenizer: The tokenizer.
-        raws: Raw examples of several lengths, two of them of equal length. Different lengths test padding. Equal
-            lengths test that tokens depend on more than the length.
+        raws: Raw examples of several lengths. At least two examples should have equal lengths. Different lengths test
+            padding. Equal lengths test that tokens do not depend on the length alone.
 
     Raises:
-        ContractError: At the first breach, from the most basic check to the most specific.
-        InputError: If no two examples differ, so that the checks could prove nothing.
+        ContractError: If a check fails. Basic checks run first, and specific checks run later.
+        InputError: If all examples are equal, because the checks would prove nothing.
     """
     if len({pickle.dumps(raw) for raw in raws}) < 2:
-        raise InputError(f"{len(raws)} raw examples of which no two differ: a check needs at least two that do")
+        raise InputError(
+            f"{len(raws)} raw examples are given, but no two are different: give at least two different examples"
+        )
     with torch.random.fork_rng(devices=[]):
         try:
             subject = deepcopy(tokenizer).eval()
         except Exception as error:
-            raise _failure("be copied", error, "every data worker holds a copy") from error
+            raise _failure("be copied", error, "every data worker needs a copy") from error
         check_units(subject, raws)
         check_coordinates(subject, raws)
         check_matrix(subject, raws)
@@ -57,51 +62,54 @@ def check_tokenizer(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
 
 
 def check_units(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that units are values (..., N) and positions (A, N) int64 on the CPU, N >= 1, all of one layout."""
+    """Check that `encode` gives valid units, and the same layout for every example.
+
+    Valid units are values (..., N) and positions (A, N) int64, on the CPU, with N >= 1.
+    """
     layouts: set[tuple[Any, ...]] = set()
     for i, raw in enumerate(raws):
         encoded = tokenizer.encode(raw)
-        _require(not (error := units_error(encoded)), f"{error}, for example {i}")
+        _require(not (error := units_error(encoded)), f"{error} (example {i})")
         values, positions = encoded
         absent = positions == NO_POSITION
         _require(
             bool(((positions >= 0) | absent).all()) and torch.equal(absent.any(0), absent.all(0)),
-            f"encode gives example {i} a token with {NO_POSITION} on some axes only, or below {NO_POSITION}: "
-            f"coordinates count from 0, and {NO_POSITION} is for a token without a position on any axis",
+            f"a token of example {i} has a coordinate below {NO_POSITION}, or {NO_POSITION} on some axes only: "
+            f"coordinates begin at 0, and a token without a position has {NO_POSITION} on all axes",
         )
         layouts.add((values.dtype, *values.shape[:-1], "A =", len(positions)))
     _require(
         len(layouts) == 1,
-        f"encode gives units of several layouts, {layouts}: dtype, rows and axes must be the same for every example",
+        f"encode gives units with different layouts, {layouts}: all examples must have the same dtype, rows and axes",
     )
 
 
 def check_coordinates(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that `position_values` gives floats (A, N), finite for every token with a position."""
+    """Check that `position_values` gives floats (A, N). Tokens with a position must have finite values."""
     for i, raw in enumerate(raws):
         units = tokenizer.encode(raw)
         try:
             coordinates = tokenizer.position_values(units)
         except Exception as error:
-            rule = "attention distances are measured in them"
-            raise _failure(f"give the position_values of example {i}", error, rule) from error
+            rule = "the distances of attention are computed from position_values"
+            raise _failure(f"compute the position_values of example {i}", error, rule) from error
         _require(
             coordinates.dim() == 2 and len(coordinates) > 0 and coordinates.shape[1] == units.values.shape[-1],
-            f"position_values gives {tuple(coordinates.shape)} for example {i}: it must be (A, N) with the example's N",
+            f"position_values has shape {tuple(coordinates.shape)} for example {i}: give (A, N) with the example's N",
         )
         _require(
             coordinates.is_floating_point(),
-            f"position_values gives {coordinates.dtype} for example {i}: it must be float",
+            f"position_values has dtype {coordinates.dtype} for example {i}: give a float dtype",
         )
         _require(
             bool(coordinates[:, units.positions[0] != NO_POSITION].isfinite().all()),
-            f"position_values gives NaN or infinity for example {i}: tokens with a position have finite values",
+            f"position_values gives NaN or infinity for example {i}: give finite values for tokens with a position",
         )
 
 
 @torch.no_grad()
 def check_matrix(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that the matrix of an example is D x N, float and finite."""
+    """Check that the matrix of each example is D x N, float and finite."""
     for i, raw in enumerate(raws):
         values = tokenizer.encode(raw).values
         try:
@@ -111,24 +119,26 @@ def check_matrix(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
         expected = tokenizer.dim, values.shape[-1]
         _require(
             matrix.shape == expected,
-            f"the matrix of example {i} is {tuple(matrix.shape)}: it must be D x N, {expected}",
+            f"the matrix of example {i} has shape {tuple(matrix.shape)}: the shape must be D x N, here {expected}",
         )
-        _require(matrix.is_floating_point(), f"the matrix of example {i} is {matrix.dtype}: it must be float")
-        _require(bool(matrix.isfinite().all()), f"the matrix of example {i} holds NaN or infinity: it must be finite")
+        _require(matrix.is_floating_point(), f"the matrix of example {i} has dtype {matrix.dtype}: give a float dtype")
+        _require(
+            bool(matrix.isfinite().all()), f"the matrix of example {i} contains NaN or infinity: give finite numbers"
+        )
 
 
 @torch.no_grad()
 def check_determinism(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that an example gives the same units and, in evaluation mode, the same tokens, bit for bit."""
+    """Check that `encode` is deterministic, and that `embed` is deterministic in evaluation mode, bit for bit."""
     for i, raw in enumerate(raws):
         units = tokenizer.encode(raw)
         _require(
             _equal(units, tokenizer.encode(raw)),
-            f"encode gives example {i} different units the second time: it must be deterministic",
+            f"the second encode of example {i} gives different units: encode must be deterministic",
         )
         _require(
             torch.equal(_embed(tokenizer, units), _embed(tokenizer, units)),
-            f"embed gives example {i} different tokens the second time: it must be deterministic in evaluation mode",
+            f"the second embed of example {i} gives different tokens: embed must be deterministic in evaluation mode",
         )
 
 
@@ -138,13 +148,13 @@ def check_purity(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
     poisoned = deepcopy(tokenizer)
     for tensor in [*poisoned.parameters(), *poisoned.buffers()]:
         tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor.copy_(tensor == 0)
-    rule = "encode must read neither a parameter nor a buffer"
+    rule = "encode must not read a parameter or a buffer"
     for i, raw in enumerate(raws):
         try:
             equal = _equal(tokenizer.encode(raw), poisoned.encode(raw))
         except Exception as error:
-            raise _failure(f"encode example {i} once its weights are NaN", error, rule) from error
-        _require(equal, f"encode gives example {i} other units once the weights are NaN: {rule}")
+            raise _failure(f"encode example {i} after its weights are set to NaN", error, rule) from error
+        _require(equal, f"encode gives different units for example {i} after the weights are set to NaN: {rule}")
 
 
 @torch.no_grad()
@@ -153,13 +163,13 @@ def check_difference(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
     first, *others = (tokenizer(raw) for raw in raws)
     _require(
         not all(torch.equal(first, other) for other in others),
-        f"all {len(raws)} examples have the same matrix: a changed input must change the output",
+        f"all {len(raws)} examples have the same matrix: different examples must have different matrices",
     )
 
 
 @torch.no_grad()
 def check_padding(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that padding, of value 0 or another float, changes no token of the example."""
+    """Check that padding does not change the tokens of an example. Float padding is tested with 0 and 0.5."""
     for i, raw in enumerate(raws):
         units, matrix = tokenizer.encode(raw), tokenizer(raw)
         positions = torch.nn.functional.pad(units.positions, (0, PADDING), value=NO_POSITION)
@@ -169,13 +179,13 @@ def check_padding(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
                 columns = _embed(tokenizer, padded)
             except Exception as error:
                 rule = f"padding has value 0 at position {NO_POSITION}"
-                raise _failure(f"embed example {i} when padded", error, rule) from error
+                raise _failure(f"embed example {i} with padding", error, rule) from error
             _require_equal_tokens(
                 f"padding of value {fill}",
                 i,
                 columns[:, : matrix.shape[1]],
                 matrix,
-                f"embed must not let real tokens depend on tokens at position {NO_POSITION}",
+                f"real tokens must not depend on padding at position {NO_POSITION}",
             )
 
 
@@ -188,28 +198,28 @@ def check_batch(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
     expected = (len(raws), tokenizer.dim, mask.shape[1])
     _require(
         columns.shape == expected,
-        f"embed gives {tuple(columns.shape)} for a batch: it must be (B, D, N), {expected}",
+        f"embed gives shape {tuple(columns.shape)} for a batch: the shape must be (B, D, N), here {expected}",
     )
     for i, raw in enumerate(raws):
         real = columns[i, :, mask[i].to(device)]
         _require_equal_tokens("a batch", i, real, tokenizer(raw), "embed must treat each example independently")
-    shared = positions[:1].to(device).expand(2, -1, -1)  # In training, pictures of one size share their positions.
+    shared = positions[:1].to(device).expand(2, -1, -1)  # In training, examples share equal positions.
     try:
         tokenizer.embed(values[[0, 0]].to(device), shared)
     except Exception as error:
-        rule = "the positions are one expanded tensor: embed must not write to them, and must use `reshape`, not `view`"
+        rule = "positions may be an expanded tensor, so do not write to them, and use `reshape` in place of `view`"
         raise _failure("embed two examples that share their positions", error, rule) from error
 
 
 @torch.enable_grad()
 def check_gradients(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that the examples together give every parameter that requires a gradient a nonzero one."""
-    # Zero initialization can block a gradient that training would open, so the parameters are perturbed first.
+    """Check that every parameter that requires a gradient gets a nonzero gradient from the examples."""
+    # A parameter that starts at 0 can block other gradients, so noise is added to all parameters.
     perturbed = _perturbed(tokenizer)
     perturbed.zero_grad()
     for raw in raws:
         matrix = perturbed(raw)
-        # The weights are uneven because the plain sum of a normalized token is constant and has no gradient.
+        # The sum is weighted, because the plain sum of a normalized token is constant and has no gradient.
         weights = torch.arange(matrix.numel(), device=matrix.device).cos().view_as(matrix)
         if matrix.requires_grad:
             (matrix * weights).sum().backward()
@@ -217,20 +227,20 @@ def check_gradients(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
         has_gradient = parameter.grad is not None and bool(parameter.grad.count_nonzero())
         _require(
             has_gradient or not parameter.requires_grad,
-            f"no gradient reaches parameter {name!r}: it must change the tokens, or not require gradients",
+            f"parameter {name!r} gets no gradient: use the parameter in embed, or set its requires_grad to False",
         )
 
 
 @torch.no_grad()
 def check_state(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that a tokenizer of other weights gives the same tokens after loading the saved state."""
+    """Check that a tokenizer with other weights gives the same tokens after it loads the saved state."""
     loaded, file = _perturbed(tokenizer), BytesIO()
     try:
         torch.save(tokenizer.state_dict(), file)
         file.seek(0)
         loaded.load_state_dict(torch.load(file, weights_only=True))
     except Exception as error:
-        raise _failure("save and load its state_dict", error, "a checkpoint holds nothing else") from error
+        raise _failure("save and load its state_dict", error, "a checkpoint contains only the state_dict") from error
     for i, raw in enumerate(raws):
         _require(
             torch.equal(loaded(raw), tokenizer(raw)),
@@ -239,15 +249,15 @@ def check_state(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
 
 
 def check_pickle(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that a pickled tokenizer, which a data worker receives, encodes equally."""
+    """Check that pickling does not change the units of `encode`, because data workers receive a pickled tokenizer."""
     try:
         pickled = pickle.loads(pickle.dumps(tokenizer))
     except Exception as error:
-        raise _failure("be pickled", error, "every data worker holds a copy") from error
+        raise _failure("be pickled", error, "every data worker needs a copy") from error
     for i, raw in enumerate(raws):
         _require(
             _equal(tokenizer.encode(raw), pickled.encode(raw)),
-            f"encode gives example {i} other units once pickled: pickling must keep all that encode reads",
+            f"encode gives different units for example {i} after pickling: pickle all attributes that encode reads",
         )
 
 
@@ -256,7 +266,9 @@ def check_key(tokenizer: Tokenizer) -> None:
     try:
         json.dumps(tokenizer.encoding_key())
     except (TypeError, ValueError) as error:
-        raise _failure("serialize its encoding_key as JSON", error, "the key names the cached units") from error
+        raise _failure(
+            "serialize its encoding_key as JSON", error, "the cache uses this key to find encoded examples"
+        ) from error
 
 
 def _require(condition: bool, message: str) -> None:
@@ -265,7 +277,7 @@ def _require(condition: bool, message: str) -> None:
 
 
 def _require_equal_tokens(cause: str, example: int, columns: Tensor, expected: Tensor, rule: str) -> None:
-    """Raise ContractError unless tokens (D, N) equal the expected tokens to half of their dtype's digits."""
+    """Raise ContractError if tokens (D, N) differ from the expected tokens in the first half of their digits."""
     difference = (columns - expected).abs().amax(0)
     n = int(difference.argmax())
     tolerance = torch.finfo(expected.dtype).eps ** 0.5 * expected.abs().max()
@@ -295,7 +307,7 @@ def _embed(tokenizer: Tokenizer, units: Units) -> Tensor:
 
 @torch.no_grad()
 def _perturbed(tokenizer: Tokenizer) -> Tokenizer:
-    """Return a copy with noise added to every parameter."""
+    """Return a copy of the tokenizer with noise added to every float parameter."""
     copy, generator = deepcopy(tokenizer), torch.Generator().manual_seed(0)
     for parameter in copy.parameters():
         if parameter.is_floating_point():

@@ -1,4 +1,4 @@
-"""Text as tokens: vocabularies of subwords, built on Hugging Face tokenizers, and the tokenizer that reads them."""
+"""The tokenizer for text, and vocabularies of subwords, which use Hugging Face's tokenizers."""
 
 import json
 import math
@@ -24,15 +24,15 @@ from unifier_tokenizers.tokens import Units
 Level = Literal["bpe", "word", "character", "byte"]
 
 MIN_VOCABULARY: dict[Level, int] = {"bpe": 260, "byte": 260, "character": 261, "word": 5}
-"""The smallest vocabulary of each level: the special entries, and all bytes or one learned entry."""
+"""The smallest vocabulary size for each level: 4 special entries, plus the 256 bytes, one learned entry, or both."""
 
 PAD, UNK, BOS, EOS = range(4)
 
 SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")
-"""The first entries of every vocabulary. No text can spell them."""
+"""The special entries, which come first in every vocabulary. The text "<pad>" is not encoded as a special entry."""
 
 WORD_START = re.compile(r"\w+'?|[^\w\s]")
-"""Matches one word: texts are cut at spaces, after an apostrophe and around punctuation.
+"""The pattern of a word. Words end at spaces, after an apostrophe, and before and after punctuation.
 
 "Je n'entre." has the words Je, n', entre and the full stop.
 """
@@ -40,12 +40,14 @@ WORD_START = re.compile(r"\w+'?|[^\w\s]")
 
 @final
 class Vocabulary:
-    """The subwords of a set of texts.
+    """Mapping between texts and the ids of their subwords. There are four levels of subwords.
 
-    "bpe" is byte-level byte-pair encoding (Sennrich et al. 2016; on bytes: Radford et al. 2019). "byte" has only the
-    256 bytes. "character" has the characters of the texts, and spells other characters in bytes. "word" has the words
-    and punctuation marks of the texts, and an entry for unknown words. All levels but "word" restore every text
-    exactly; "word" joins its words with spaces.
+    - Level "bpe" is byte-pair encoding (Sennrich et al. 2016) of bytes (Radford et al. 2019).
+    - Level "byte" has only the 256 bytes.
+    - Level "character" has the characters of the texts, and writes other characters as bytes.
+    - Level "word" has the words and punctuation marks of the texts, and one entry for unknown words.
+
+    All levels except "word" restore every text exactly. Level "word" decodes to words with spaces between them.
     """
 
     def __init__(self, codec: hf.Tokenizer) -> None:
@@ -56,19 +58,20 @@ class Vocabulary:
         """Learn a vocabulary.
 
         Args:
-            texts: The texts, read as a stream.
-            size: The most entries, including the four special entries and any bytes.
+            texts: The texts, which need not fit into memory.
+            size: The maximum number of entries, including the four special entries and any bytes.
             level: The kind of subword.
 
         Raises:
-            InputError: If the size is too small for the level, or if every text is empty or one is not Unicode.
+            InputError: If the size is too small for the level, if all texts are empty, or if a text is not valid
+                Unicode.
         """
         if size < (minimum := MIN_VOCABULARY[check_choice("level", level, tuple(MIN_VOCABULARY))]):
-            raise InputError(f'a vocabulary of {size} entries at level "{level}" is too small: at least {minimum}')
-        texts = iter(texts)  # The texts may not fit into memory.
+            raise InputError(f'size={size} is too small for level "{level}": use at least {minimum} entries')
+        texts = iter(texts)  # A list of all texts might not fit into memory.
         first = next(filter(None, texts), None)
         if first is None:
-            raise InputError("a vocabulary cannot be learned from no text: give it at least one sentence")
+            raise InputError("no text has any characters, so no vocabulary can be learned: give at least one sentence")
         texts = map(_check_unicode, chain([first], texts))
         if level == "word":
             return cls(_word_codec(texts, size))
@@ -78,42 +81,43 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a file written by `save`, or any tokenizer.json with `SPECIALS` as its first four entries."""
+        """Read a file from `save`, or a tokenizer.json of Hugging Face whose first four entries are `SPECIALS`."""
         try:
             codec = hf.Tokenizer.from_file(str(path))
-        except Exception as error:  # The library raises plain Exception.
-            raise InputError(f"{path}: not a saved vocabulary ({error})") from error
+        except Exception as error:  # Hugging Face's library raises plain Exception.
+            raise InputError(f"{path} is not a vocabulary ({error}): give a file from Vocabulary.save") from error
         if tuple(map(codec.id_to_token, range(4))) != SPECIALS:
-            raise InputError(f"{path}: its first entries are not {' '.join(SPECIALS)}")
+            raise InputError(f"{path}: the first entries of the vocabulary must be {' '.join(SPECIALS)}")
         return cls(codec)
 
     def save(self, path: str | Path) -> None:
-        """Write one JSON file in Hugging Face's format."""
+        """Write the vocabulary to a JSON file in Hugging Face's format."""
         self.codec.save(str(path))
 
     def __len__(self) -> int:
         return self.codec.get_vocab_size()
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without a begin or end mark."""
+        """Encode a text as ids. No begin mark or end mark is added."""
         try:
             return self.codec.encode(" " + text, add_special_tokens=False).ids
         except TypeError as error:
             raise _unicode_error(text) from error
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids; special entries are left out."""
+        """Decode ids to a text. Special entries are left out."""
         text = self.codec.decode([i for i in ids if i > EOS], skip_special_tokens=False)
         return text.removeprefix(" ")
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Return a readable text for each id, such as for the axes of figures."""
+        """Return a readable text for each id, for example for the axes of a figure."""
         return [self.codec.decode([i]).strip() if i > EOS else SPECIALS[i] for i in ids]
 
     def word_ids(self, ids: Iterable[int]) -> list[int]:
-        """Return the index of each id's word (`WORD_START`) in the text; a special entry is a word of its own.
+        """Return, for each id, the index of its word in the text.
 
-        An id that spans two words belongs to the second word, and a space belongs to the next word.
+        Words are matches of `WORD_START`. A special entry counts as one word. An id that spans two words belongs to the
+        second word, and a space belongs to the next word.
         """
         indices: list[int] = []
         num_words = 0
@@ -124,8 +128,8 @@ class Vocabulary:
                 num_words += len(run)
                 continue
             word_ends = [word.end() for word in WORD_START.finditer(self.decode(run))]
-            # The end of each id. An incomplete character may decode to several characters, so an end is at most the
-            # ends after it.
+            # Each id ends at the length of the text decoded up to this id. An incomplete character can decode to
+            # several characters, so each end is limited to the ends of later ids.
             lengths = [len(self.decode(run[:n])) for n in range(1, len(run) + 1)]
             ends = [*accumulate(reversed(lengths), min)][::-1]
             indices += [num_words + bisect_right(word_ends, end - 1) for end in ends]
@@ -135,9 +139,10 @@ class Vocabulary:
 
 @final
 class SubwordTokenizer(Tokenizer):
-    """Subwords of a text and an end mark as tokens: ids (N,) at positions (1, N).
+    """Tokenizer that turns the subwords of a text and an end mark into tokens.
 
-    A token is its id's embedding times sqrt(D) (Vaswani et al. 2017, section 3.4), plus its position.
+    The values are ids (N,) at positions (1, N). A token is the embedding of its id times sqrt(D) (Vaswani et al. 2017,
+    section 3.4), plus the encoding of its position.
     """
 
     unit = "words"
@@ -155,12 +160,13 @@ class SubwordTokenizer(Tokenizer):
         """Create the tokenizer.
 
         Args:
-            vocabulary: The subwords.
+            vocabulary: The vocabulary of subwords.
             dim: D, the width of the tokens.
             positions: The kind of positional encoding.
-            length: The longest text, in subwords, for positions="learned".
-            dropout: The dropout of the tokens.
-            vectors: (V, E) fixed embeddings in place of learned ones; a linear map E -> D is learned if E is not D.
+            length: The maximum number of subwords of a text, for positions="learned" only.
+            dropout: The probability of dropping an entry of a token.
+            vectors: Fixed embeddings (V, E) that replace the learned embeddings. If E is not D, a linear layer from E
+                to D is learned.
         """
         super().__init__(dim)
         self.vocabulary = vocabulary
@@ -169,7 +175,9 @@ class SubwordTokenizer(Tokenizer):
         self.project = nn.Identity()
         if vectors is not None:
             if vectors.shape[0] != len(vocabulary):
-                raise InputError(f"{vectors.shape[0]} word vectors for a vocabulary of {len(vocabulary)} entries")
+                raise InputError(
+                    f"{vectors.shape[0]} word vectors for a vocabulary of {len(vocabulary)} entries: give one per entry"
+                )
             self.embedding = nn.Embedding.from_pretrained(vectors.float(), freeze=True)
             if vectors.shape[1] != dim:
                 self.project = nn.Linear(vectors.shape[1], dim, bias=False)
@@ -177,11 +185,11 @@ class SubwordTokenizer(Tokenizer):
         self.dropout = Dropout(dropout)
 
     def encode(self, raw: str) -> Units:
-        """Encode a text as ids (N,) with an end mark."""
+        """Encode a text as ids (N,), followed by an end mark."""
         if not isinstance(raw, str):
             raise InputError(f"a text is expected, not {type(raw).__name__}")
         if not raw.strip():
-            raise InputError("an empty text has no tokens")
+            raise InputError("the text is empty and has no tokens: remove this text from the data")
         ids = torch.tensor([*self.vocabulary.encode(raw), EOS])
         positions = torch.arange(len(ids))[None]
         self.encoding.check(positions)
@@ -193,20 +201,21 @@ class SubwordTokenizer(Tokenizer):
         return self.dropout(self.encoding(columns.transpose(1, 2), positions))
 
     def position_values(self, units: Units) -> Tensor:
-        """Return the index of each subword's word (1, N); the end mark has the index after the last word."""
+        """Return, for each subword, the index of its word (1, N). The end mark counts as one word."""
         return torch.tensor(self.vocabulary.word_ids(units.values.tolist())).float()[None]
 
 
 def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:
-    """Read word vectors in the text format of word2vec or GloVe: one word per line, then its E numbers.
+    """Read word vectors from a text file in the format of word2vec or GloVe.
 
-    Entries that are missing in the file are drawn from a normal distribution with the same root mean square.
+    Each line contains a word and its E numbers. Entries of the vocabulary that are missing in the file get random
+    vectors from a normal distribution.
 
     Returns:
-        (V, E) vectors with a root mean square of E**-0.5.
+        The vectors (V, E), scaled to a root mean square of E**-0.5.
 
     Raises:
-        InputError: If a line is malformed, which the message names, or if no word is in the vocabulary.
+        InputError: If a line is malformed, or if no word of the file is in the vocabulary.
     """
     # A subword at the start of a word and the same subword inside a word are two entries with one text.
     entries = defaultdict[str, list[int]](list)
@@ -219,21 +228,25 @@ def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:
             try:
                 word, *numbers = line.decode("utf-8").rstrip().split(" ")
             except UnicodeDecodeError as error:
-                raise InputError(f"{path}, line {number}: not UTF-8; is it word2vec's binary format?") from error
-            if number == 1 and len(numbers) == 1:  # word2vec's header holds the number of words and their width.
+                raise InputError(
+                    f"{path}, line {number}: this line is not UTF-8; save the vectors as text, not as binary"
+                ) from error
+            if number == 1 and len(numbers) == 1:  # This line is word2vec's header: the number of words, and E.
                 continue
             width = width or len(numbers)
-            if len(numbers) > width > 0 and not _is_number(numbers[-width - 1]):  # Some words of GloVe hold spaces.
+            if len(numbers) > width > 0 and not _is_number(numbers[-width - 1]):  # Some words of GloVe contain spaces.
                 continue
             if not numbers or len(numbers) != width:
-                raise InputError(f"{path}, line {number}: {len(numbers)} numbers where {width or 'some'} are expected")
+                raise InputError(f"{path}, line {number}: {len(numbers)} numbers, but {width or 'some'} are expected")
             if word in entries:
                 try:
                     vectors[word] = torch.tensor([float(n) for n in numbers])
                 except ValueError as error:
                     raise InputError(f"{path}, line {number}: {error}") from error
     if not vectors:
-        raise InputError(f"{path}: none of its words is in the vocabulary; is it a file of word vectors?")
+        raise InputError(
+            f"{path}: no word of this file is in the vocabulary: give word vectors for the language of the texts"
+        )
     table = torch.randn(len(vocabulary), width, generator=torch.Generator().manual_seed(0))
     root_mean_square = torch.stack(list(vectors.values())).square().mean().sqrt()
     for word, vector in vectors.items():
@@ -250,8 +263,8 @@ def _is_number(text: str) -> bool:
 
 
 def _unicode_error(text: str) -> InputError:
-    # Broken JSON can leave one half of a surrogate pair.
-    return InputError(f"{text[:50]!r} is not valid Unicode: repair it or leave it out")
+    # A text from broken JSON can contain one half of a surrogate pair.
+    return InputError(f"{text[:50]!r} is not valid Unicode: repair this text or remove it from the data")
 
 
 def _check_unicode(text: str) -> str:
@@ -262,17 +275,17 @@ def _check_unicode(text: str) -> str:
     return text
 
 
-# A trainer's special tokens would be cut out of any text that spells them. So each codec is trained without special
-# tokens. It is then rebuilt with the special entries in front, outside everything that a text can spell.
+# If a trainer had special tokens, their names would be cut out of the texts. So each codec is trained without special
+# tokens. Then the codec is rebuilt with the special entries in front, which keeps their names usable as plain text.
 
 
 def _with_specials(entries: Iterable[str]) -> dict[str, int]:
-    """Return the ids of all entries, after the special entries."""
+    """Map each entry to its id. The special entries get the first ids."""
     return {entry: i for i, entry in enumerate(dict.fromkeys((*SPECIALS, *entries)))}
 
 
 def _byte_codec(texts: Iterable[str], size: int) -> hf.Tokenizer:
-    # Every text gets one leading space, which decode removes, so that a word has one spelling at any position.
+    # Every text gets one leading space, so a word has the same ids anywhere in a text. `decode` removes this space.
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trained = hf.Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -1,4 +1,4 @@
-"""The contract of a tokenizer: raw data in, a D x N matrix out, one column per token."""
+"""The base class of tokenizers, which turn raw data into a D x N matrix with one column per token."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -11,23 +11,23 @@ from unifier_tokenizers.tokens import Units
 
 
 class Tokenizer(nn.Module, ABC):
-    """Converter of one modality's raw data into tokens, in two steps that run in two places.
+    """Module that turns raw data of one modality into tokens. Subclasses implement `encode` and `embed`.
 
-    `encode` runs once per example, in a data worker. It is pure and deterministic, and reads no parameter and no
-    buffer. `embed` runs in every step, on the device, and holds all learned weights. A new modality is a subclass with
-    these two methods. `check_tokenizer` checks the contract.
+    `encode` runs once per example, in a data worker. `encode` must be deterministic, and must not read a parameter or a
+    buffer. `embed` runs in every training step, on the device, and uses the learned weights. `check_tokenizer` tests a
+    subclass.
     """
 
     dim: int
     """D, the width of every token."""
 
     unit = "columns"
-    """The unit of `position_values`, for people: pixels, seconds, words."""
+    """The name of the unit of `position_values` in reports, such as pixels, seconds or words."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         if dim < 1:
-            raise InputError(f"dim={dim}: columns of at least 1 row are needed")
+            raise InputError(f"dim={dim}: dim must be at least 1")
         self.dim = dim
 
     @abstractmethod
@@ -42,21 +42,22 @@ class Tokenizer(nn.Module, ABC):
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
         """Turn values (B, ..., N) at positions (B, A, N) into tokens (B, D, N).
 
-        No token may depend on padding, which has value 0 and position `NO_POSITION`.
+        Real tokens must not depend on padding. Padding has value 0 and position `NO_POSITION`.
         """
 
     def encoding_key(self) -> Mapping[str, Any] | None:
         """Return the JSON-serializable settings that determine the output of `encode` and `fit`.
 
-        They are part of the cache key, beside the hash of the file that defines this class. Include settings, library
-        versions and a hash of other files' code. None, the default, disables caching.
+        The cache key consists of these settings and a hash of the file that defines this class. Include all settings,
+        the versions of libraries, and a hash of any code in other files. By default, return None, which disables
+        caching.
         """
         return None
 
     def position_values(self, units: Units) -> Tensor:
-        """Return each token's position in `unit`: (A, N) float, with only the axes measured in that unit.
+        """Return the positions of the tokens (A, N) as floats, measured in `unit`.
 
-        The values of a token at `NO_POSITION` are never read.
+        Leave out axes that are not measured in `unit`. The values of a token at `NO_POSITION` are never read.
         """
         return units.positions.float()
 
