@@ -18,32 +18,34 @@ from unifier_tokenizers.tokens import has_no_padding
 AttentionMode = Literal["bidirectional", "causal"] | Tensor
 """The tokens that a token may attend to.
 
-"bidirectional" is all tokens (BERT, ViT). "causal" is the token itself and the tokens before it (GPT). Prefix lengths
-(B,) make the first tokens of each example visible to all its tokens, and the rest causal.
+- "bidirectional" allows all tokens (BERT, ViT).
+- "causal" allows the token and all earlier tokens (GPT).
+- Prefix lengths (B,) allow the first tokens of each example, the token, and all earlier tokens.
 """
 
 FUSED_MIN_KEYS = {torch.bfloat16: 1024}
-"""On a CPU, the number of keys for each dtype below which two products and a softmax beat torch's fused kernel.
+"""The number of keys, for each dtype, from which torch's fused kernel is used on a CPU.
 
-`python -m benchmarks.attention` measures it again. In bfloat16 the fused kernel took 1.9 to 3.6 times as long from 32
-to 512 keys (AMD EPYC, torch 2.11). At 1,024 keys it took 1.5 times as long by itself. Yet whole steps were 1.3 times
-as fast with it (`python -m benchmarks.scaling`), because it stores no weights for the backward pass. In float32 it won
-at every size.
+With fewer keys, two matrix products and a softmax are faster than the fused kernel. `python -m benchmarks.attention`
+measures this number again. In bfloat16 with 32 to 512 keys, the fused kernel took 1.9 to 3.6 times as long as the
+products and the softmax (AMD EPYC, torch 2.11). With 1,024 keys, the fused kernel alone took 1.5 times as long. But
+whole training steps were 1.3 times as fast with the fused kernel, because this kernel stores no weights for the
+backward pass (`python -m benchmarks.scaling`). In float32, the fused kernel was faster for every number of keys.
 """
 
 CACHE_STEP = 16
-"""The number of tokens by which a growing cache enlarges its buffer."""
+"""The number of future tokens for which a growing cache reserves memory."""
 
 
 def build_attention_mask(mask: Tensor, mode: AttentionMode) -> Tensor | None:
     """Return the attention mask (B, 1, 1 or N, N): True if a query (row) may attend to a key (column).
 
     Args:
-        mask: (B, N), True on real tokens.
+        mask: (B, N), True for real tokens.
         mode: The attention mode.
 
     Returns:
-        None if every token is known to attend to every token.
+        The mask, or None if every query is known to attend to every key.
     """
     n = mask.shape[1]
     if isinstance(mode, Tensor):
@@ -56,16 +58,16 @@ def build_attention_mask(mask: Tensor, mode: AttentionMode) -> Tensor | None:
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Return scaled dot-product attention, by the kernel that is faster for this dtype and number of keys.
+    """Compute scaled dot-product attention with the faster kernel for this dtype and number of keys.
 
     Args:
-        query: (B, H, N, D/H).
-        key: (B, H, M, D/H).
-        value: (B, H, M, D/H).
-        mask: A boolean that broadcasts to (B, H, N, M), or None.
+        query: The queries (B, H, N, D/H).
+        key: The keys (B, H, M, D/H).
+        value: The values (B, H, M, D/H).
+        mask: A boolean mask that broadcasts to (B, H, N, M), or None.
 
     Returns:
-        (B, H, N, D/H).
+        The output (B, H, N, D/H).
     """
     if query.device.type == "cpu" and key.shape[2] < FUSED_MIN_KEYS.get(query.dtype, 0):
         output: Tensor = PlainAttention.apply(query, key, value, mask)  # pyright: ignore[reportAssignmentType]
@@ -74,19 +76,19 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) ->
 
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return attention as written in Vaswani et al. 2017, section 3.2.1, together with its weights.
+    """Return attention and the attention weights, by the formula of Vaswani et al. 2017, section 3.2.1.
 
     Args:
-        query: (B, H, N, D/H).
-        key: (B, H, M, D/H).
-        value: (B, H, M, D/H).
-        mask: A boolean that broadcasts to (B, H, N, M), or None.
+        query: The queries (B, H, N, D/H).
+        key: The keys (B, H, M, D/H).
+        value: The values (B, H, M, D/H).
+        mask: A boolean mask that broadcasts to (B, H, N, M), or None.
 
     Returns:
         The output (B, H, N, D/H) and the weights (B, H, N, M).
     """
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
-    if mask is not None:  # Adding a broadcast mask is many times as fast as filling the scores.
+    if mask is not None:  # Adding a mask is many times as fast as filling the scores with -inf.
         scores += _additive_mask(mask, scores.dtype)
     weights = scores.softmax(-1)
     return weights.to(value.dtype) @ value, weights
@@ -94,7 +96,7 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
 
 @final
 class PlainAttention(Function):
-    """The output of `plain_attention` in fewer passes over memory, with explicit gradients."""
+    """Autograd function for the output of `plain_attention`, with fewer passes over memory and explicit gradients."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -125,7 +127,7 @@ class PlainAttention(Function):
 def apply_rope(x: Tensor, angles: Tensor) -> Tensor:
     """Rotate queries or keys (B, H, N, D/H) by angles (B, N, D/H/2) (Su et al. 2021, section 3.4.2).
 
-    Row i of the first half of D/H forms a pair with row i of the second half.
+    Row i of the first half of the D/H rows forms a pair with row i of the second half.
     """
     cos, sin = angles.cos()[:, None].to(x.dtype), angles.sin()[:, None].to(x.dtype)
     left, right = x.chunk(2, dim=-1)
@@ -134,22 +136,25 @@ def apply_rope(x: Tensor, angles: Tensor) -> Tensor:
 
 @final
 class KVCache:
-    """The keys and values of one attention layer, so that a decoder computes each token once."""
+    """Cache of the keys and values of one attention layer.
+
+    With this cache, a decoder computes the key and the value of each token only once.
+    """
 
     def __init__(self, *, grows: bool) -> None:
         """Create an empty cache.
 
         Args:
-            grows: True for self-attention, which appends. False for cross-attention, which stores the keys and values
-                of the memory once.
+            grows: True for self-attention, which appends new keys and values. False for cross-attention, which stores
+                the keys and values of the memory once.
         """
         self.grows = grows
         self.length = 0
         self.buffer: Tensor | None = None
-        """(B, 2, H, M, D/H), keys and values; M may exceed the length in a growing cache."""
+        """The keys and values (B, 2, H, M, D/H). In a growing cache, M may be larger than `length`."""
 
     def update(self, key: Tensor, value: Tensor) -> None:
-        """Append keys and values (B, H, M', D/H)."""
+        """Append new keys and values (B, H, M', D/H)."""
         length = self.length + key.shape[2]
         if self.buffer is None or length > self.buffer.shape[3]:
             rows, heads, _, depth = key.shape
@@ -168,30 +173,30 @@ class KVCache:
         return key, value
 
     def reorder(self, rows: Tensor) -> None:
-        """Select examples by index (B',); an index may repeat."""
+        """Keep only the examples with the indices `rows` (B',). An index may occur several times."""
         if self.buffer is not None:
             self.buffer = self.buffer.index_select(0, rows)
 
 
 @final
 class Attention(nn.Module):
-    """Multi-head attention (Vaswani et al. 2017, section 3.2.2) of tokens to themselves or to a memory."""
+    """Multi-head attention of tokens to the same tokens or to a memory (Vaswani et al. 2017, section 3.2.2)."""
 
     def __init__(self, dim: int, heads: int, *, qk_norm: bool = False, projections: bool = True) -> None:
         """Create the layer.
 
         Args:
             dim: D, the width of the tokens.
-            heads: H, the number of heads; it must divide `dim`.
-            qk_norm: Normalize the queries and keys of each head to mean 0 and variance 1, times a learned weight
-                (Henry et al. 2020).
-            projections: Project queries, keys and values; without it they are the tokens themselves.
+            heads: H, the number of heads, which must divide `dim`.
+            qk_norm: Normalize the queries and keys of each head to mean 0 and variance 1, then multiply by a learned
+                weight (Henry et al. 2020).
+            projections: Project queries, keys and values. If False, queries, keys and values are the tokens.
         """
         super().__init__()
         if dim < 1:
-            raise InputError(f"D = {dim}: at least 1 is needed")
+            raise InputError(f"D = {dim}: D must be at least 1")
         if heads < 1 or dim % heads:
-            raise InputError(f"{heads} heads do not divide D = {dim}: take a number of heads that does")
+            raise InputError(f"{heads} heads do not divide D = {dim}: use a positive number of heads that divides D")
         self.heads, self.projections = heads, projections
         if projections:
             self.query = Linear(dim, dim)
@@ -211,18 +216,19 @@ class Attention(nn.Module):
         cache: KVCache | None = None,
         weights: list[Tensor] | None = None,
     ) -> Tensor:
-        """Attend from x to the memory, or to x itself.
+        """Compute the attention of x to the memory, or to x if no memory is given.
 
         Args:
-            x: (B, N, D), the queries.
-            memory: (B, M, D), the keys and values; x by default.
-            mask: A boolean that broadcasts to (B, H, N, M), or None.
-            angles: Rotary angles (B, M, D/H/2) of the memory's tokens; x must be the first of these tokens.
-            cache: The KV cache; new keys and values are appended to it.
-            weights: A list that receives the attention weights (B, H, N, M), computed by `plain_attention`.
+            x: The tokens (B, N, D) that attend.
+            memory: The tokens (B, M, D) to which x attends. By default, the memory is x.
+            mask: A boolean mask that broadcasts to (B, H, N, M), or None.
+            angles: The rotary angles (B, M, D/H/2) of the memory's tokens. The tokens of x must be the first tokens of
+                the memory.
+            cache: The KV cache, to which new keys and values are appended.
+            weights: A list to which the attention weights (B, H, N, M) are appended.
 
         Returns:
-            (B, N, D).
+            The output (B, N, D).
         """
         if cache is not None and cache.length and not cache.grows:
             (query,), (key, value) = self._split_heads(self.query(x) if self.projections else x), cache.read()
@@ -231,7 +237,7 @@ class Attention(nn.Module):
             if not self.projections:
                 (query,), (key,) = self._split_heads(x), self._split_heads(x if memory is None else memory.to(x.dtype))
                 value = key
-            elif memory is None:  # One product of all three weights is faster than two products.
+            elif memory is None:  # One product with the joined weights is faster than two products.
                 weight = torch.cat([self.query.weight, self.key_value.weight])
                 bias = torch.cat([self.query.bias, self.key_value.bias])
                 query, key, value = self._split_heads(linear(x, weight, bias), 3)
@@ -255,16 +261,16 @@ class Attention(nn.Module):
     def _split_heads(self, x: Tensor, parts: int = 1) -> list[Tensor]:
         """Split (B, N, parts * D) into `parts` tensors (B, H, N, D/H).
 
-        The split comes before the transpose, so that one pass joins and transposes the gradients.
+        The split comes before the transpose, so the backward pass joins and transposes the gradients in one operation.
         """
         return [part.transpose(1, 2) for part in x.unflatten(2, (parts * self.heads, -1)).chunk(parts, dim=2)]
 
 
 def _additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return 0 if a query may attend to a key, else minus infinity."""
+    """Return a mask that is added to scores: 0 if a query may attend to a key, else minus infinity."""
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -math.inf)
 
 
 def _scaled_product(left: Tensor, right: Tensor, scale: float) -> Tensor:
-    """Return left (B, N, K) @ right (B, K, M) * scale in one pass."""
+    """Return left (B, N, K) @ right (B, K, M) * scale, in one pass over memory."""
     return torch.baddbmm(left.new_empty(1), left, right, beta=0, alpha=scale)

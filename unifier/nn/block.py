@@ -17,7 +17,7 @@ Activation = Literal["gelu", "relu"]
 
 @final
 class FeedForward(nn.Sequential):
-    """A network D -> ffn_dim -> D that maps each token independently."""
+    """Two linear layers D -> ffn_dim -> D that map each token independently."""
 
     def __init__(self, dim: int, ffn_dim: int, activation: Activation, dropout: float) -> None:
         check_choice("activation", activation, get_args(Activation))
@@ -29,9 +29,9 @@ class FeedForward(nn.Sequential):
 
 @final
 class DropPath(nn.Module):
-    """Stochastic depth (Huang et al. 2016, section 3): drops a residual branch for a fraction p of the examples.
+    """Layer that drops a residual branch for a fraction p of the examples (Huang et al. 2016, section 3).
 
-    In training, the branch of the other examples is scaled to keep the mean.
+    In training, the branches that are not dropped are divided by 1 - p, which keeps the mean.
     """
 
     def __init__(self, p: float) -> None:
@@ -39,7 +39,7 @@ class DropPath(nn.Module):
         self.dropout = Dropout(p)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (B, ...) with all entries of a dropped example set to 0."""
+        """Return x (B, ...) with all entries of a dropped example set to 0."""
         if not self.training or self.dropout.p == 0:
             return x
         return x * self.dropout(x.new_ones(len(x), *[1] * (x.ndim - 1)))
@@ -47,9 +47,10 @@ class DropPath(nn.Module):
 
 @final
 class Block(nn.Module):
-    """Self-attention, optional cross-attention to a memory, and a feed-forward network.
+    """Transformer layer: self-attention, optional cross-attention to a memory, and a feed-forward network.
 
-    A norm comes before each part ("pre", Xiong et al. 2020) or after its residual sum ("post", Vaswani et al. 2017).
+    With norm="pre", a norm comes before each of these parts (Xiong et al. 2020). With norm="post", a norm comes after
+    each residual sum (Vaswani et al. 2017).
     """
 
     def __init__(
@@ -72,12 +73,12 @@ class Block(nn.Module):
             dim: D, the width of the tokens.
             heads: H, the number of attention heads.
             ffn_dim: The width of the feed-forward network.
-            cross: Attend to a memory after self-attention.
+            cross: Add cross-attention to a memory after self-attention.
             norm: "pre" or "post".
             activation: The nonlinearity of the feed-forward network.
-            dropout: The dropout of each part's output and inside the feed-forward network.
+            dropout: The dropout probability at the output of each part, and inside the feed-forward network.
             qk_norm: Normalize queries and keys.
-            drop_path: The fraction of examples for which a part is dropped in training.
+            drop_path: The probability that a part is dropped for an example in training.
             projections: Project queries, keys and values.
         """
         super().__init__()
@@ -108,17 +109,19 @@ class Block(nn.Module):
         """Run the layer.
 
         Args:
-            x: (B, N, D).
+            x: The tokens (B, N, D).
             mask: The self-attention mask, which broadcasts to (B, H, N, N), or None.
-            angles: Rotary angles (B, N, D/H/2) of x.
-            memory: The memory (B / k, M, D) of cross-attention; each row serves k adjacent examples.
+            angles: The rotary angles (B, N, D/H/2) of x.
+            memory: The memory (B / k, M, D) of cross-attention. Groups of k adjacent examples share one entry of the
+                memory.
             memory_mask: The cross-attention mask, or None.
             caches: The KV caches of self-attention and of cross-attention.
-            weights: A list that receives the weights of cross-attention, or of self-attention in a block without it.
-            num_tokens: Compute only the first tokens of the output; all by default.
+            weights: A list to which the weights of cross-attention are appended. If the block has no cross-attention,
+                the weights of self-attention are appended.
+            num_tokens: The number of output tokens to compute, from the first token; by default, all tokens.
 
         Returns:
-            (B, N, D), or (B, num_tokens, D).
+            The output (B, N, D), or (B, num_tokens, D).
         """
         self_cache, cross_cache = caches or (None, None)
         self_weights = None if self.cross else weights
@@ -142,7 +145,7 @@ class Block(nn.Module):
         return self._add_residual(x, self.feed_forward_norm, self.feed_forward)
 
     def residual_projections(self) -> list[nn.Linear]:
-        """Return the linear layers that end the residual branches."""
+        """Return the last linear layer of each residual branch."""
         projections = [part.out for part in (self.attention, self.cross) if part is not None and part.projections]
         last = self.feed_forward[-1]
         assert isinstance(last, nn.Linear)
@@ -158,7 +161,7 @@ class Block(nn.Module):
 
 
 def init_weights(module: nn.Module) -> None:
-    """Give every linear layer and 1D convolution Xavier-uniform weights (Glorot and Bengio 2010) and zero biases."""
+    """Set Xavier-uniform weights (Glorot and Bengio 2010) and zero biases in all linear layers and 1D convolutions."""
     for part in module.modules():
         if isinstance(part, (nn.Linear, nn.Conv1d)):
             nn.init.xavier_uniform_(part.weight)
@@ -167,7 +170,7 @@ def init_weights(module: nn.Module) -> None:
 
 
 def scale_residual_init(blocks: nn.ModuleList) -> None:
-    """Redraw the last weights of each residual branch with Xavier gain 1 / sqrt(number of such weights).
+    """Redraw the last linear layer of each residual branch with Xavier gain 1 / sqrt(number of these layers).
 
     GPT-2 scales its residual layers in this way (Radford et al. 2019, section 2.3).
     """

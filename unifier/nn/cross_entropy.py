@@ -1,4 +1,4 @@
-"""Cross-entropy of a projection to a vocabulary, without the matrix of all logits."""
+"""Cross-entropy after a projection to a vocabulary, computed without storing all logits."""
 
 from typing import Any, final
 
@@ -10,10 +10,10 @@ from torch.autograd.function import once_differentiable
 from unifier.nn.linear import matmul
 
 CHUNK_TOKENS = {"cpu": 1 << 21, "cuda": 1 << 27}
-"""The number of logits in memory at a time; on a CPU 8 MiB of float32, which fit its cache."""
+"""The number of logits in memory at a time, for each device type. On a CPU, they fit into the cache (8 MiB)."""
 
 CHUNKS_PER_PRODUCT = 2
-"""The number of chunks whose gradients are computed by one product."""
+"""The number of chunks whose gradients are computed with one matrix product."""
 
 
 def projected_cross_entropy(
@@ -21,23 +21,23 @@ def projected_cross_entropy(
 ) -> Tensor:
     """Return torch's `cross_entropy(hidden_states @ weight.T, target)`, averaged over rows.
 
-    The gradients are computed chunk by chunk together with the loss, so that no R x V matrix exists in memory.
-    Products use the dtype of the hidden states; everything else is float32.
+    The loss and its gradients are computed together, chunk by chunk, so no R x V matrix is stored. Matrix products use
+    the dtype of the hidden states. All other operations use float32.
 
     Args:
-        hidden_states: (R, D).
-        weight: (V, D).
-        target: (R,) ids.
-        label_smoothing: The probability mass that is spread over the vocabulary.
-        r_drop: The factor alpha of R-Drop (Liang et al. 2021, eq. 4). If it is not 0, the second half of the rows is a
-            second forward pass of the first half. Half of alpha times the mean of both Kullback-Leibler divergences is
-            added.
+        hidden_states: The hidden states (R, D).
+        weight: The weight (V, D) of the projection.
+        target: The target ids (R,).
+        label_smoothing: The probability that is spread evenly over the vocabulary.
+        r_drop: The factor alpha of R-Drop (Liang et al. 2021, eq. 4). The value 0 disables R-Drop. With R-Drop, the
+            second half of the rows must be a second forward pass of the first half. The loss then includes alpha / 2
+            times the mean of the two Kullback-Leibler divergences.
 
     Returns:
-        A scalar in float32.
+        The loss, a scalar in float32.
     """
     if not torch.is_grad_enabled():
-        weight = weight.detach()  # Otherwise, its gradient would still be computed.
+        weight = weight.detach()  # Otherwise, the gradient of the weight would still be computed.
     loss: Tensor = _ProjectedCrossEntropy.apply(hidden_states, weight, target, label_smoothing, r_drop)  # pyright: ignore[reportAssignmentType]
     return loss
 
@@ -53,7 +53,8 @@ class _ProjectedCrossEntropy(Function):
             cast_weight, needs_grad = weight.to(hidden_states.dtype), any(ctx.needs_input_grad)
             mean_weight = weight.float().mean(0)
             loss = torch.zeros((), device=hidden_states.device)
-            grad_weight = weight.new_zeros(weight.T.shape, dtype=torch.float32)  # (D, V) is the faster product.
+            # A product with a result (D, V) is faster than a product with a result (V, D).
+            grad_weight = weight.new_zeros(weight.T.shape, dtype=torch.float32)
             grad_hidden: list[Tensor] = []
             chunk = max(CHUNK_TOKENS.get(hidden_states.device.type, 1 << 24) // len(weight) // passes, 1)
             by_pass = hidden_states.unflatten(0, (passes, -1)), target.unflatten(0, (passes, -1))
@@ -91,20 +92,20 @@ class _ProjectedCrossEntropy(Function):
 def _chunk_loss(
     rows: Tensor, ids: Tensor, weight: Tensor, mean_weight: Tensor, smoothing: float, r_drop: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the summed loss of a chunk and its gradient on the logits.
+    """Return the summed loss of a chunk, and the gradient with respect to the logits.
 
-    The caller adds the part of the gradient by which label smoothing treats all entries equally.
+    The gradient leaves out the number that label smoothing subtracts from every logit. The caller subtracts it.
 
     Args:
-        rows: (passes, r, D) hidden states.
-        ids: (passes, r) targets.
-        weight: (V, D), in the dtype of the rows.
-        mean_weight: (D,), the mean over the vocabulary in float32.
+        rows: The hidden states (passes, r, D).
+        ids: The target ids (passes, r).
+        weight: The weight (V, D), in the dtype of the rows.
+        mean_weight: The mean (D,) of the weight over the vocabulary, in float32.
         smoothing: The label smoothing.
-        r_drop: The factor of R-Drop.
+        r_drop: The factor alpha of R-Drop.
 
     Returns:
-        A scalar, and the gradient (passes * r, V).
+        The loss, a scalar, and the gradient (passes * r, V).
     """
     flat, index = rows.flatten(0, 1), ids.flatten()[:, None]
     logits = matmul(flat, weight.T)
@@ -121,13 +122,14 @@ def _chunk_loss(
 
 
 def _symmetric_divergence(log_probs: Tensor, probs: Tensor, factor: float) -> tuple[Tensor, Tensor]:
-    """Return `factor` times KL(p, q) + KL(q, p), summed over rows, and the sum of its gradient and the probabilities.
+    """Return factor * (KL(p, q) + KL(q, p)), summed over rows, and the gradient of this sum plus `probs`.
 
-    The gradient on the logits of p is p (log p - log q - KL(p, q)) + p - q. That of q has p and q exchanged.
+    With factor 1, the gradient with respect to the logits of p is p (log p - log q - KL(p, q)) + p - q. For the logits
+    of q, exchange p and q in this formula.
 
     Args:
-        log_probs: (2 r, V), the rows of p above the rows of q.
-        probs: (2 r, V), its exponential.
+        log_probs: The log-probabilities (2 r, V), first the rows of p and then the rows of q.
+        probs: The exponential (2 r, V) of `log_probs`.
         factor: The weight of the divergence.
     """
     p, q = probs.chunk(2)

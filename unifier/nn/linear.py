@@ -1,4 +1,4 @@
-"""Linear maps of tokens by the faster library, oneDNN or MKL, in the memory order that suits it."""
+"""Linear layers and matrix products that use the faster library on a CPU, oneDNN or MKL."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -13,44 +13,45 @@ from torch.nn import functional
 from unifier.nn.precision import find_private_op, has_fast_bfloat16, to_compute_dtype
 
 MIN_ROWS = 64
-"""The number of rows for which the memory order of a prepacked weight is best; it works for any number."""
+"""The number of rows for which a prepacked weight is optimized. A prepacked weight works for any number of rows."""
 
 MIN_PRODUCT = {torch.bfloat16: 1 << 20, torch.float32: 1 << 21}
-"""The smallest products for oneDNN; below them, the overhead in Python costs more than oneDNN gains.
+"""The size of the smallest product for which oneDNN is used. Below this size, torch is faster, because Python's
+overhead is large.
 
-In bfloat16 it counts numbers of the result, which must exceed a core's private cache. In float32 it counts
-multiplications.
+In bfloat16, the size is the number of entries of the result, which must exceed a core's private cache. In float32, the
+size is the number of multiplications.
 """
 
 
 @final
 class Linear(nn.Linear):
-    """torch's linear layer, computed by `linear`."""
+    """Linear layer of torch, computed by the function `linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map (..., D) to (..., L)."""
+        """Map tokens (..., D) to (..., L)."""
         return linear(input, self.weight, self.bias)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return torch's `linear`, by oneDNN if that is faster.
+    """Compute torch's `linear`, with oneDNN if oneDNN is faster.
 
-    In float32 on a CPU, torch uses MKL. MKL leaves AVX-512 unused on AMD, and oneDNN takes half the time there. With
-    AVX2 alone, whole steps take 1.03 to 1.09 times as long by oneDNN. On an Intel CPU with AVX-512 they take 1.05 to
-    1.10 times as long. Two EPYCs and a Xeon with torch 2.11 gave these numbers, and `python -m benchmarks.products`
-    measures them again.
+    In float32 on a CPU, torch uses MKL. On AMD, MKL does not use AVX-512, so oneDNN takes half as long as MKL. On a CPU
+    with AVX2 only, whole training steps take 1.03 to 1.09 times as long with oneDNN as with MKL. On an Intel CPU with
+    AVX-512, whole training steps take 1.05 to 1.10 times as long with oneDNN. These numbers were measured on two EPYCs
+    and a Xeon with torch 2.11, and `python -m benchmarks.products` measures them again.
 
-    In bfloat16, torch writes the bias for each token before it adds the product. OneDNN adds the bias within the
-    product. For the gradient of the weight, torch multiplies (L, tokens) by (tokens, D). If L is above D, that takes
-    1.2 times as long as the transposed product. `OneDnnLinear` takes the faster order.
+    In bfloat16, torch first writes the bias of each token, and then adds the product. In contrast, oneDNN adds the bias
+    during the product. For the gradient of the weight, torch multiplies (L, tokens) by (tokens, D). If L is larger than
+    D, this product takes 1.2 times as long as the transposed product. `OneDnnLinear` uses the faster product.
 
     Args:
-        x: (..., D).
-        weight: (L, D).
-        bias: (L,) or None.
+        x: The tokens (..., D).
+        weight: The weight (L, D).
+        bias: The bias (L,), or None.
 
     Returns:
-        (..., L).
+        The output (..., L).
     """
     if _prefers_onednn(x, len(weight)):
         if torch.is_grad_enabled():
@@ -61,19 +62,20 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def matmul(left: Tensor, right: Tensor) -> Tensor:
-    """Return left (R, K) @ right (K, M), by the library that `linear` would choose."""
-    # In bfloat16, torch calls oneDNN itself.
+    """Compute left (R, K) @ right (K, M) with the library that `linear` would choose."""
+    # In bfloat16, torch itself calls oneDNN for this product.
     if left.dtype == torch.float32 and _prefers_onednn(left, right.shape[1]):
         if not (right.is_contiguous() or right.T.is_contiguous()):
-            right = right.contiguous()  # oneDNN is hundreds of times slower if the rows are not adjacent.
+            right = right.contiguous()  # Other memory layouts make oneDNN hundreds of times slower.
         return _onednn_linear(left, right.T)
     return left @ right
 
 
 def prepacked_linear(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return `linear` without bias and gradients, for many x (R, D) and a weight (L, D) that does not change.
+    """Return a function that maps x (R, D) to `linear(x, weight)` without gradients, for a fixed weight (L, D).
 
-    oneDNN reorders the weight for each product. The returned function reuses one reordered copy.
+    oneDNN reorders the weight in memory for each product. The returned function reuses one reordered copy of the
+    weight.
     """
     cast = to_compute_dtype(weight.detach())
     dtype = cast.dtype
@@ -95,14 +97,14 @@ def has_onednn(dtype: torch.dtype) -> bool:
 
 @cache
 def mkl_skips_avx512() -> bool:
-    """Return True if this CPU has AVX-512 but MKL does not use it; MKL uses it on Intel CPUs only."""
+    """Return True if this CPU has AVX-512 but MKL does not use AVX-512. MKL uses AVX-512 only on Intel CPUs."""
     capabilities = torch.cpu.get_capabilities()
     return capabilities.get("avx512_f", False) and not capabilities.get("cpu_name", "").startswith("Intel")
 
 
 @final
 class OneDnnLinear(Function):
-    """A large linear map by oneDNN, with explicit gradients."""
+    """Autograd function that computes a large linear layer and its gradients with oneDNN."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -116,7 +118,7 @@ class OneDnnLinear(Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  The decorator hides the parameter's name.
         ctx: Any, grad: Tensor
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Return the gradients of x, weight and bias, or None for those that need no gradient."""
+        """Return the gradients of x, weight and bias. Return None for a gradient that is not needed."""
         x, weight = ctx.saved_tensors
         inputs, grad = x.flatten(0, -2), grad.flatten(0, -2)
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad

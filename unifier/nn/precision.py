@@ -8,25 +8,26 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 SHORT_ROW = {torch.bfloat16: 32}
-"""On a CPU, the row length for each dtype below which elementary operations beat torch's softmax kernel.
+"""The row length, for each dtype, from which torch's softmax kernel is used on a CPU.
 
-Rows that short do not fill a vector register in torch's kernel. `python -m benchmarks.attention` measures the length
-again. float32 has no entry, because torch's fused attention handles all of its rows.
+For shorter rows, elementary operations are faster, because such rows do not fill a vector register in torch's kernel.
+`python -m benchmarks.attention` measures this length again. float32 has no entry, because torch's fused attention
+accepts rows of any length in float32.
 """
 
 
 def to_compute_dtype(x: Tensor) -> Tensor:
-    """Cast x to the dtype of matrix products: bfloat16 under autocast, else its own dtype.
+    """Cast x to the dtype of autocast, such as bfloat16. Without autocast, return x unchanged.
 
-    The cast happens once, at the first layer of a trunk, so that residual sums and norms read half the memory. The
-    statistics of norms, softmax and the loss stay float32 inside, and so do the parameters.
+    Each trunk casts its input once, so residual sums and norms read half as much memory. The parameters stay in
+    float32. The statistics of norms, the softmax and the loss are computed in float32.
     """
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 def in_float32(layer: nn.Module, x: Tensor) -> Tensor:
-    """Return the layer's output in float32, because scores that rank examples would tie in bfloat16."""
+    """Run a layer in float32. In bfloat16, the scores of different examples would often be equal."""
     with torch.autocast(x.device.type, enabled=False):
         return layer(x.float())
 
@@ -40,8 +41,8 @@ def default_device() -> str:
 def has_fast_bfloat16(device: str) -> bool:
     """Return True if bfloat16 products are fast on this device type.
 
-    A CPU without bfloat16 instructions is many times slower in bfloat16 than in float32. "mps" is not measured and
-    returns False.
+    A CPU without bfloat16 instructions is many times slower in bfloat16 than in float32. For "mps", the speed was not
+    measured, and the result is False.
     """
     if device == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
@@ -52,14 +53,15 @@ def has_fast_bfloat16(device: str) -> bool:
 
 
 def find_private_op(path: str, trial: Callable[[Any], Tensor], expected: Tensor) -> Any | None:
-    """Return one of torch's private operators, or None if it is missing or no longer behaves as expected.
+    """Return a private operator of torch, or None if the operator is missing or gives an unexpected result.
 
-    Private operators may change in any version of torch. Call this at import, and fall back to public functions.
+    Private operators may change in any version of torch. Call this function when a module is imported. If this function
+    returns None, use torch's public functions.
 
     Args:
-        path: The operator below `torch.ops`, such as "aten._softmax_backward_data.out".
-        trial: A small call of the operator.
-        expected: The result of that call.
+        path: The path of the operator below `torch.ops`, such as "aten._softmax_backward_data.out".
+        trial: A function that calls the operator on small tensors.
+        expected: The expected result of `trial`.
     """
     operator: Any = torch.ops
     try:
@@ -73,14 +75,15 @@ def find_private_op(path: str, trial: Callable[[Any], Tensor], expected: Tensor)
 
 @final
 class LayerNorm(nn.LayerNorm):
-    """torch's LayerNorm without the float32 output of autocast on accelerators; its statistics stay float32.
+    """LayerNorm that returns the dtype of its input, also under autocast on accelerators.
 
-    Autocast would cast before and after each norm and double the bytes between both casts: five times the traffic.
-    Here the weight and the bias are rounded instead, like those of a linear layer.
+    For torch's LayerNorm, autocast casts to float32 before each norm and back after each norm. These casts cause five
+    times the memory traffic. This class avoids the casts, and rounds the weight and the bias to the dtype of the input.
+    The statistics are computed in float32.
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize (..., D); the shape and the dtype stay."""
+        """Normalize tokens (..., D). The shape and the dtype do not change."""
         device = input.device.type
         if device == "cpu" or not torch.is_autocast_enabled(device):
             return super().forward(input)
@@ -94,7 +97,8 @@ def softmax_(scores: Tensor, added: Tensor | None = None) -> Tensor:
 
     Args:
         scores: The scores, which are overwritten.
-        added: A tensor that is added to the scores first, such as a mask of 0 and -inf; it broadcasts.
+        added: A tensor that is added to the scores first, such as a mask of 0 and -inf. Its shape must broadcast to the
+            shape of the scores.
     """
     if _is_short_row(scores):
         return softmax_by_parts_(scores, added)
@@ -106,7 +110,7 @@ def softmax_backward_(grad: Tensor, weights: Tensor) -> Tensor:
 
     Args:
         grad: The gradient of the softmax, which is overwritten.
-        weights: The softmax.
+        weights: The output of the softmax.
     """
     if _softmax_backward_out is None or _is_short_row(weights):
         return softmax_backward_by_parts_(grad, weights)
@@ -114,7 +118,7 @@ def softmax_backward_(grad: Tensor, weights: Tensor) -> Tensor:
 
 
 def softmax_by_parts_(scores: Tensor, added: Tensor | None = None) -> Tensor:
-    """Do the same as `softmax_`, by elementary operations."""
+    """Compute the same as `softmax_`, with elementary operations."""
     exponents = scores.float()
     if added is not None:
         exponents += added
@@ -123,14 +127,14 @@ def softmax_by_parts_(scores: Tensor, added: Tensor | None = None) -> Tensor:
 
 
 def softmax_backward_by_parts_(grad: Tensor, weights: Tensor) -> Tensor:
-    """Do the same as `softmax_backward_`, by elementary operations."""
+    """Compute the same as `softmax_backward_`, with elementary operations."""
     exact = weights.float()
     products = grad * exact
     return grad.copy_(products.addcmul_(exact, products.sum(-1, keepdim=True), value=-1))
 
 
 def _is_short_row(rows: Tensor) -> bool:
-    # torch.compile writes its own kernels, so the length must not affect its graph.
+    # torch.compile generates its own kernels, so the compiled graph must not depend on the row length.
     return not torch.compiler.is_compiling() and rows.shape[-1] < SHORT_ROW.get(rows.dtype, 0)
 
 
