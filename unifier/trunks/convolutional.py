@@ -15,18 +15,19 @@ from unifier_tokenizers.errors import check_choice
 
 @final
 class ConvolutionalTrunk(Trunk):
-    """Gated convolutions along the order of the tokens (Gehring et al. 2017, section 3.2), with residual connections.
+    """Trunk of gated convolutions over the sequence of tokens, with residual connections.
 
-    With depth d and kernel size k, a token sees d (k - 1) / 2 tokens to each side, or d (k - 1) tokens of the past. The
+    The convolutions follow Gehring et al. 2017, section 3.2. In mode "bidirectional" with depth d and kernel size k, a
+    token sees d (k - 1) / 2 tokens on each side. In mode "causal", a token sees the d (k - 1) tokens before it. The
     tokens of a picture are in row-major order.
     """
 
     def __init__(self, dim: int, depth: int, *, kernel_size: int = 5, dropout: float = 0.0) -> None:
-        """Build the trunk; `kernel_size` is an odd number of tokens."""
+        """Build the trunk. `kernel_size` is an odd number of tokens."""
         super().__init__()
         check_depth(depth)
         if kernel_size < 1 or kernel_size % 2 == 0:
-            raise InputError(f"kernel_size={kernel_size}: an odd number of tokens is needed, so that there is a middle")
+            raise InputError(f"kernel_size={kernel_size}: kernel_size must be an odd number of at least 1")
         self.dim, self.kernel_size = dim, kernel_size
         with isolated_seed():
             self.layers = nn.ModuleList(nn.Conv1d(dim, 2 * dim, kernel_size) for _ in range(depth))
@@ -38,7 +39,9 @@ class ConvolutionalTrunk(Trunk):
     def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
         check_tokens(tokens, self.dim)
         if isinstance(mode, Tensor):
-            raise InputError("a convolution cannot see a prefix: take mode bidirectional or causal, or another trunk")
+            raise InputError(
+                "a convolutional trunk does not support a prefix: use mode bidirectional or causal, or another trunk"
+            )
         check_choice("mode", mode, ("bidirectional", "causal"))
         reach = self.kernel_size - 1
         padding = (reach // 2, reach // 2) if mode == "bidirectional" else (reach, 0)

@@ -22,23 +22,23 @@ from unifier_tokenizers.positions import PositionKind
 TRUNK_NAMES = ("transformer", "mean_attention", "gru", "lstm", "convolutional", "timm:<model>")
 
 Positions = PositionKind | Literal["rotary"]
-"""The kind of positions: added to the tokens by the tokenizer, or "rotary" in the attention of a transformer."""
+"""The kind of positions. In a transformer, "rotary" rotates queries and keys. Tokenizers add all other kinds."""
 
 TIMM_PARTS = {
-    "blocks.0": (Block, "applies two branches one after the other, each after its norm"),
+    "blocks.0": (Block, "runs attention and then a feed-forward part, each after a norm"),
     "blocks.0.norm1": (nn.LayerNorm, "normalizes by mean and variance"),
-    "blocks.0.attn": (Attention, "takes one softmax per head"),
+    "blocks.0.attn": (Attention, "uses one softmax per head"),
     "blocks.0.attn.q_norm": (nn.Identity, "does not normalize queries and keys"),
     "blocks.0.attn.norm": (nn.Identity, "has no norm inside its attention"),
-    "blocks.0.ls1": (nn.Identity, "adds each branch unscaled"),
+    "blocks.0.ls1": (nn.Identity, "does not scale its residual branches"),
     "blocks.0.mlp": (Mlp, "has two linear layers in its feed-forward part"),
-    "blocks.0.mlp.act": (nn.GELU, "has the exact GELU between them"),
-    "blocks.0.mlp.norm": (nn.Identity, "has no norm between them"),
-    "norm": (nn.LayerNorm, "normalizes each token at the end, not the pooled vector"),
+    "blocks.0.mlp.act": (nn.GELU, "uses the exact GELU in its feed-forward part"),
+    "blocks.0.mlp.norm": (nn.Identity, "has no norm inside its feed-forward part"),
+    "norm": (nn.LayerNorm, "has a final norm for each token, not for the pooled vector"),
 }
-"""For each part of a timm model: the class that `Transformer` can reproduce, and the behavior of `Transformer` there.
+"""A mapping from a part of a timm model to the required class of this part, and to the behavior of `Transformer`.
 
-The parts are checked in this order.
+`check_supported` checks the parts in this order.
 """
 
 TIMM_WEIGHT_NAMES = {
@@ -48,7 +48,7 @@ TIMM_WEIGHT_NAMES = {
     "mlp.fc1": "feed_forward.0",
     "mlp.fc2": "feed_forward.3",
 }
-"""The names of a block's parts in timm, and their names in `Transformer`."""
+"""A mapping from the name of a block's part in timm to its name in `Transformer`."""
 
 
 def create_trunk(
@@ -64,26 +64,28 @@ def create_trunk(
     scaled_residual_init: bool = False,
     drop_path: float = 0.0,
 ) -> Trunk:
-    """Return the trunk with the given name; each trunk uses only the sizes that it has.
+    """Create the trunk with the given name.
 
-    Trunks with equal sizes differ in their number of parameters, and no trunk is widened to match another.
+    A trunk ignores arguments that it does not need. For example, a recurrent trunk ignores `heads`. Trunks with equal
+    sizes can have different numbers of parameters.
 
     Args:
-        name: One of `TRUNK_NAMES`. "timm:NAME" loads the trained weights of a timm model with `load_timm_trunk`, and
-            all sizes are then those of the model.
-        dim: D, the rows of the tokens.
-        depth: Number of layers.
-        heads: Attention heads of a transformer, by default `dim` // 64 and at least 1.
-        ffn_dim: Width of the feed-forward part of a transformer or mean-attention trunk, by default 4 * `dim`.
-        dropout: Dropout probability.
-        positions: "rotary" rotates queries and keys; every other kind is added by the tokenizer.
+        name: One of `TRUNK_NAMES`. "timm:NAME" loads the trained weights of a timm model with `load_timm_trunk`. The
+            timm model then determines all sizes.
+        dim: D, the number of rows of the tokens.
+        depth: The number of layers.
+        heads: The number of attention heads of a transformer. The default is `dim` // 64, and at least 1.
+        ffn_dim: The width of the feed-forward part of a transformer or mean-attention trunk. The default is 4 * `dim`.
+        dropout: The dropout probability.
+        positions: The kind of positions. Only "rotary" affects the trunk, because the tokenizer adds all other kinds.
         qk_norm: See `Transformer`.
         scaled_residual_init: See `Transformer`.
         drop_path: See `Transformer`.
 
     Raises:
-        InputError: If the name is unknown, if a timm model has another D than `dim`, or if rotary positions,
-            `qk_norm`, `scaled_residual_init` or `drop_path` are given for a trunk other than "transformer".
+        InputError: If the name is unknown, or if the D of a timm model is not `dim`. The error is also raised if an
+            option of "transformer" is given for another trunk. These options are rotary positions, `qk_norm`,
+            `scaled_residual_init` and `drop_path`.
     """
     rotary = positions == "rotary"
     transformer_options = {
@@ -94,7 +96,9 @@ def create_trunk(
     }
     for option, value in transformer_options.items():
         if value and name != "transformer":
-            raise InputError(f"{option} needs trunk=transformer, but trunk={name}: leave it out")
+            raise InputError(
+                f"{option} needs trunk=transformer, but trunk={name}: leave out this option, or change the trunk"
+            )
     if name.startswith("timm:"):
         trunk = load_timm_trunk(name.removeprefix("timm:"))
         if trunk.dim != dim:
@@ -122,35 +126,37 @@ def create_trunk(
 
 
 def input_positions(positions: Positions) -> PositionKind:
-    """Return the kind of positions that the tokenizer adds: "none" for rotary positions."""
+    """Return the kind of positions that the tokenizer must add. For rotary positions, the kind is "none"."""
     return "none" if positions == "rotary" else positions
 
 
 def load_timm_trunk(name: str, *, pretrained: bool = True) -> Transformer:
     """Load the blocks and the final norm of timm's vision transformer `name` into a `Transformer`.
 
-    Everything before the blocks is left out: patch embedding, class token, positions, and the norm that CLIP models
-    have there. D is that of the model, such as 192 for vit_tiny_patch16_224. Biases that the model lacks start at 0.
+    The parts before the blocks are not loaded: the patch embedding, the class token, the positions, and the first norm
+    of CLIP models. The model determines D, for example 192 for vit_tiny_patch16_224. Biases that the timm model does
+    not have start at 0.
 
     Args:
-        name: A name of `timm.list_models()`, with or without a pretrained tag.
-        pretrained: Download the trained weights once. Without it, timm's initial weights are drawn from the seed alone.
+        name: A name from `timm.list_models()`, with or without a pretrained tag.
+        pretrained: If True, use the trained weights, which are downloaded once. If False, draw timm's initial weights,
+            which depend only on the seed.
 
     Raises:
-        InputError: If timm has no such model, if a `Transformer` cannot compute the same function, or if the weights
-            cannot be loaded.
+        InputError: If timm has no such model, if `Transformer` cannot compute the same function as the model, or if the
+            weights cannot be loaded.
     """
     known_names = {*timm.list_models(), *timm.list_models(pretrained=True)}
     if name not in known_names:
         close = difflib.get_close_matches(name, sorted(known_names), n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "timm.list_models('*vit*') lists some"
+        hint = f"did you mean {' or '.join(close)}?" if close else "timm.list_models('*vit*') lists valid names"
         raise InputError(f"timm has no model {name!r}; {hint}")
     with torch.device("meta"):
         check_supported(name, timm.create_model(name))
     try:
         with isolated_seed():
             model = cast(Any, timm.create_model(name, pretrained=pretrained))
-    except Exception as error:  # Each source of weights raises its own kind of error.
+    except Exception as error:  # The class of the error depends on the source of the weights.
         raise InputError(f"the weights of timm's {name} cannot be loaded: {one_line(error)}") from error
     block = model.blocks[0]
     trunk = Transformer(model.embed_dim, len(model.blocks), block.attn.num_heads, block.mlp.fc1.out_features)
@@ -159,13 +165,16 @@ def load_timm_trunk(name: str, *, pretrained: bool = True) -> Transformer:
             part.eps = model.norm.eps
     trunk.pretrained = pretrained
     zeros = {key: value for key, value in trunk.state_dict().items() if key.endswith(("query.bias", "key_value.bias"))}
-    # A strict load makes sure that every weight arrives and that none is left over.
+    # A strict load raises an error if a weight is missing or is not used.
     trunk.load_state_dict(zeros | convert_timm_weights(model.state_dict(), trunk.dim))
     return trunk
 
 
 def check_supported(name: str, model: nn.Module) -> None:
-    """Raise InputError, which names the part, if a `Transformer` cannot compute the function of a timm model."""
+    """Raise InputError if `Transformer` cannot compute the function of a timm model.
+
+    The message names the part of the model that is not supported.
+    """
     if not isinstance(model, VisionTransformer):
         raise InputError(f"timm's {name} is a {type(model).__name__}: choose a plain VisionTransformer")
     for path, (supported, behavior) in TIMM_PARTS.items():
@@ -176,7 +185,10 @@ def check_supported(name: str, model: nn.Module) -> None:
 
 
 def convert_timm_weights(state: dict[str, Tensor], dim: int) -> dict[str, Tensor]:
-    """Rename timm's weights of the blocks and the final norm, and split the joint query-key-value projection."""
+    """Convert timm's weights of the blocks and the final norm to the names in `Transformer`.
+
+    The joint projection is split into a projection of queries and a projection of keys and values.
+    """
     converted: dict[str, Tensor] = {}
     for key, weight in state.items():
         if not key.startswith(("blocks.", "norm.")):

@@ -1,4 +1,4 @@
-"""A transformer whose attention is a plain mean."""
+"""A transformer trunk with a plain mean in place of attention."""
 
 from typing import final
 
@@ -13,14 +13,15 @@ from unifier_tokenizers import Dropout, Tokens
 
 @final
 class MeanAttentionTrunk(Trunk):
-    """A transformer with fixed attention: every token takes the plain mean of all tokens that it may see.
+    """Transformer with fixed attention: each token attends equally to all tokens that it may see.
 
-    Compared with a transformer of the same shape, it cannot choose the tokens to attend to. Deep sets (Zaheer et al.
-    2017, section 3) have this form, and its causal form is the average attention of Zhang et al. 2018.
+    Unlike a transformer of the same shape, this trunk cannot choose the tokens to attend to. Deep sets (Zaheer et al.
+    2017, section 3) have the form of this trunk. In mode "causal", this trunk has the average attention of Zhang et al.
+    2018.
     """
 
     def __init__(self, dim: int, depth: int, ffn_dim: int | None = None, *, dropout: float = 0.0) -> None:
-        """Build the trunk; `ffn_dim` is the width of the feed-forward part, by default 4 * `dim`."""
+        """Build the trunk. `ffn_dim` is the width of the feed-forward part, by default 4 * `dim`."""
         super().__init__()
         check_depth(depth)
         self.dim = dim
@@ -44,7 +45,7 @@ class MeanAttentionTrunk(Trunk):
 
 @final
 class _MeanBlock(nn.Module):
-    """A pre-norm transformer block with fixed attention weights."""
+    """Pre-norm transformer block with fixed attention weights."""
 
     def __init__(self, dim: int, ffn_dim: int, dropout: float) -> None:
         super().__init__()
@@ -56,7 +57,10 @@ class _MeanBlock(nn.Module):
         init_weights(self)
 
     def forward(self, x: Tensor, weights: Tensor | None) -> Tensor:
-        """Map x (B, N, D) to (B, N, D) by weights (B, 1 or N, N); None is the mean of all tokens."""
+        """Run the block on x (B, N, D) with attention weights (B, 1 or N, N).
+
+        If no weights are given, every token takes the mean of all tokens.
+        """
         values = self.value(self.mean_norm(x))
         means = values.mean(1, keepdim=True) if weights is None else weights @ values
         x = x + self.dropout(means)

@@ -14,15 +14,15 @@ from unifier_tokenizers.errors import check_choice
 Cell = Literal["lstm", "gru"]
 
 CELLS: dict[Cell, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
-"""Long short-term memory (Hochreiter and Schmidhuber 1997) and gated recurrent units (Cho et al. 2014, section 2.3)."""
+"""The layer for each cell: LSTM (Hochreiter and Schmidhuber 1997) and GRU (Cho et al. 2014, section 2.3)."""
 
 
 @final
 class RecurrentTrunk(Trunk):
-    """LSTM or GRU layers that read the tokens in their order, each with a pre-norm and a residual connection.
+    """Trunk of LSTM or GRU layers, each with a pre-norm and a residual connection.
 
-    If the layers are bidirectional, each direction has D / 2 rows and every token sees all tokens. Otherwise a token
-    sees only the past.
+    A bidirectional layer has D / 2 rows per direction, and every token sees all tokens. In a layer with one direction,
+    a token sees only itself and earlier tokens.
     """
 
     def __init__(
@@ -31,7 +31,9 @@ class RecurrentTrunk(Trunk):
         super().__init__()
         check_depth(depth)
         if bidirectional and dim % 2:
-            raise InputError(f"dim={dim} does not split into two directions: take an even dim or bidirectional=False")
+            raise InputError(
+                f"dim={dim} cannot be divided between two directions: use an even dim or bidirectional=False"
+            )
         self.dim, self.bidirectional = dim, bidirectional
         width = dim // 2 if bidirectional else dim
         with isolated_seed():
@@ -45,9 +47,9 @@ class RecurrentTrunk(Trunk):
         supported = "bidirectional" if self.bidirectional else "causal"
         if isinstance(mode, Tensor) or mode != supported:
             raise InputError(
-                f"this RecurrentTrunk is {supported}, and its head needs mode "
-                f"{'prefix' if isinstance(mode, Tensor) else mode}: set bidirectional=True for bidirectional, "
-                "bidirectional=False for causal, and take another trunk for a prefix"
+                f"this RecurrentTrunk is {supported}, but the head needs mode "
+                f"{'prefix' if isinstance(mode, Tensor) else mode}: set bidirectional=True for mode bidirectional, "
+                "set bidirectional=False for mode causal, or use another trunk for a prefix"
             )
         x = tokens.matrix.transpose(1, 2)
         lengths = tokens.mask.sum(1).cpu()
@@ -63,18 +65,18 @@ class RecurrentTrunk(Trunk):
 def rnn_layers(
     cell: Cell, input_dim: int, dim: int, depth: int = 1, *, bidirectional: bool = False, dropout: float = 0.0
 ) -> nn.LSTM | nn.GRU:
-    """Return `depth` recurrent layers that read (B, L, `input_dim`) and have `dim` rows per direction.
+    """Create `depth` recurrent layers that read (B, L, `input_dim`) and have `dim` rows per direction.
 
-    The forget gates of an LSTM start with a bias of 1 (Jozefowicz et al. 2015, section 2.2). PyTorch adds two
-    biases, so the second one starts at 0 for these gates.
+    The forget gates of an LSTM start with a bias of 1 (Jozefowicz et al. 2015, section 2.2). PyTorch adds two biases
+    for each gate, so the first starts at 1 and the second at 0.
 
     Args:
         cell: One of `CELLS`.
-        input_dim: Rows of the input.
-        dim: Rows of the hidden state in each direction.
-        depth: Number of layers.
+        input_dim: The number of rows of the input.
+        dim: The number of rows of the hidden state in each direction.
+        depth: The number of layers.
         bidirectional: Read in both directions and concatenate the outputs.
-        dropout: Dropout between layers.
+        dropout: The dropout probability between layers.
     """
     rnn_class = CELLS[check_choice("cell", cell, tuple(CELLS))]
     between = dropout if depth > 1 else 0.0
@@ -87,6 +89,6 @@ def rnn_layers(
 
 
 def _run_padded(layer: nn.Module, x: Tensor, lengths: Tensor) -> Tensor:
-    """Run recurrent layers on x (B, N, D) with real lengths (B,); the output is 0 at padding."""
+    """Run recurrent layers on x (B, N, D). `lengths` (B,) counts the real tokens. At padding, the output is 0."""
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     return pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=x.shape[1])[0]

@@ -19,14 +19,14 @@ SIZES: dict[Size, tuple[int, int, int, int]] = {
     "small": (256, 6, 4, 1024),
     "base": (512, 6, 8, 2048),
 }
-"""D, depth, heads and ffn_dim of the presets; "base" has the shape of Vaswani et al. 2017, table 3."""
+"""The D, depth, heads and ffn_dim of each preset. "base" has the sizes of Vaswani et al. 2017, table 3."""
 
 
 @final
 class Transformer(AttentiveTrunk):
-    """A stack of transformer blocks and a final norm; with depth 0, the tokens pass through the final norm alone.
+    """Trunk of transformer blocks and a final norm. With depth 0, the trunk has only the final norm.
 
-    The initial weights depend on the last seed alone, so tasks with the same seed start from equal trunks.
+    The initial weights depend only on the last seed, so experiments with the same seed start from equal trunks.
     """
 
     def __init__(
@@ -48,19 +48,20 @@ class Transformer(AttentiveTrunk):
         """Build the trunk from blocks (see `Block` and `Attention`).
 
         Args:
-            dim: D, the rows of the tokens.
-            depth: Number of blocks.
-            heads: Attention heads; they must divide `dim`. By default, there is one per 64 rows, and at least one.
-            ffn_dim: Width of the feed-forward part, by default 4 * `dim`.
-            norm: "pre" or "post"; only "pre" has a final norm.
+            dim: D, the number of rows of the tokens.
+            depth: The number of blocks.
+            heads: The number of attention heads, which must divide `dim`. By default, there is one head per 64 rows,
+                and at least one.
+            ffn_dim: The width of the feed-forward part. The default is 4 * `dim`.
+            norm: "pre" or "post". Only "pre" has a final norm.
             activation: "gelu" or "relu".
-            dropout: Dropout at the end of each residual branch.
-            drop_path: Probability of skipping each branch of the last block for an example in training. It increases
-                linearly over the blocks (Huang et al. 2016, eq. 4).
+            dropout: The dropout probability at the end of each residual branch.
+            drop_path: In training, the probability that an example skips a residual branch of the last block. The
+                probability increases linearly from block to block (Huang et al. 2016, eq. 4).
             rotary: Rotate queries and keys by the positions of the tokens.
             qk_norm: Normalize queries and keys.
-            projections: Project queries, keys and values; without it, attention has no weights.
-            scaled_residual_init: Scale the initial weights at the end of each residual branch as GPT-2 does.
+            projections: Project queries, keys and values. If False, attention has no weights.
+            scaled_residual_init: Scale the initial weights at the end of each residual branch, as in GPT-2.
         """
         super().__init__()
         check_depth(depth)
@@ -90,14 +91,14 @@ class Transformer(AttentiveTrunk):
 
     @classmethod
     def preset(cls, size: Size, *, norm: Norm = "pre", dropout: float = 0.0, rotary: bool = False) -> "Transformer":
-        """Return a trunk with the shape of one of `SIZES`."""
+        """Create a trunk with the sizes of a preset in `SIZES`."""
         return cls(*SIZES[check_choice("size", size, tuple(SIZES))], norm=norm, dropout=dropout, rotary=rotary)
 
     def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
         return self._run_blocks(tokens, build_attention_mask(tokens.mask, mode))
 
     def forward_first_token(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
-        """Return the first output token alone; the last block then computes no other token."""
+        """Return only the first output token. The last block then computes only this token."""
         return self._run_blocks(tokens, build_attention_mask(tokens.mask, mode), num_outputs=1)
 
     def attention(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> tuple[Tokens, list[Tensor]]:
@@ -108,12 +109,12 @@ class Transformer(AttentiveTrunk):
         return numbered_layers("blocks", [*self.blocks, self.norm][1:])
 
     def forward_cached(self, tokens: Tokens, mask: Tensor, caches: Sequence[KVCache]) -> Tokens:
-        """Run new tokens (B, D, M) against the KV caches, one per block, and append them.
+        """Run new tokens (B, D, M) with the KV caches of earlier tokens, and append the new tokens to the caches.
 
         Args:
-            tokens: The new tokens. Their own mask is not read.
-            mask: Boolean (B, N + M), True for each of the N cached and M new tokens that all new tokens may see.
-            caches: One cache per block, which holds N tokens.
+            tokens: The new tokens. The mask inside `tokens` is not read.
+            mask: (B, N + M), True for every cached or new token that all new tokens may see.
+            caches: One cache per block. Each cache contains N tokens.
         """
         return self._run_blocks(tokens, mask[:, None, None], caches=caches)
 
@@ -132,13 +133,16 @@ class Transformer(AttentiveTrunk):
             num_tokens = num_outputs if block is self.blocks[-1] else None
             block_caches = (caches[i], None) if caches else None
             x = block(x, mask, angles=angles, caches=block_caches, weights=weights, num_tokens=num_tokens)
-        # With depth 0, no block has dropped the other tokens yet.
+        # If the depth is 0, no block has selected the first tokens.
         x = x[:, :num_outputs]
         return Tokens(self.norm(x).transpose(1, 2), tokens.mask[:, :num_outputs], tokens.positions[:, :, :num_outputs])
 
 
 def default_heads(dim: int) -> int:
-    """Return one attention head per 64 rows, at least one, or the next lower number that divides `dim`."""
+    """Return the default number of attention heads: one head per 64 rows, and at least one.
+
+    If this number does not divide `dim`, return the next lower number that divides `dim`.
+    """
     heads = max(1, dim // 64)
     while dim % heads:
         heads -= 1

@@ -1,4 +1,4 @@
-"""The contract of a trunk: it reads D x N tokens of any modality and returns tokens of the same shape."""
+"""The base classes of trunks, which map D x N tokens of any modality to tokens of the same shape."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable
@@ -12,40 +12,43 @@ from unifier_tokenizers import InputError, Tokens
 
 
 class Trunk(nn.Module, ABC):
-    """The shared network of an experiment, which reads a batch of tokens.
+    """Network that all tasks of an experiment share. A trunk maps a batch of tokens to a batch of tokens.
 
-    A trunk knows no modality. It has no order of tokens except the one that the tokens carry or the model defines.
-    Draw parameters inside `isolated_seed`, so that they depend on the seed alone and not on modules built earlier.
+    A trunk does not depend on the modality. In a subclass, create the parameters inside `isolated_seed`. The parameters
+    then depend only on the seed, and not on other modules.
     """
 
     dim: int
     """D, the number of rows of the tokens that the trunk reads and returns."""
 
     pretrained = False
-    """True if the initial weights were trained elsewhere, so that the trunk is no random control for other trunks."""
+    """True if the initial weights are pretrained. Such a trunk cannot be a random control for other trunks."""
 
     @abstractmethod
     def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
-        """Map Tokens (B, D, N) to Tokens (B, D, N) with the same mask and positions; no token may attend to padding."""
+        """Map tokens (B, D, N) to tokens (B, D, N) with the same mask and positions.
+
+        Tokens must not attend to padding.
+        """
 
     def forward_first_token(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
-        """Return the first output token alone, as Tokens (B, D, 1), for a head that reads a class token.
+        """Return only the first output token, as Tokens (B, D, 1). Heads that read a class token call this method.
 
-        Override this method if the trunk can compute the first token at a lower cost than all of them.
+        Override this method if one token is cheaper to compute than all tokens.
         """
         return Tokens(*(part[..., :1] for part in self(tokens, mode)))
 
     def layer_outputs(self) -> dict[str, nn.Module]:
-        """Return, for the name of each layer, the module whose input (B, N, D) is that layer's output.
+        """Return a mapping from the name of each layer to the module that reads the layer's output (B, N, D).
 
-        This module is the next layer or its norm, and for the last layer the trunk's final norm. If the dictionary is
-        empty, the trunk is analyzed as a single layer.
+        This module is the next layer or the norm of the next layer. For the last layer, it is the trunk's final norm.
+        If the mapping is empty, the trunk is analyzed as a single layer.
         """
         return {}
 
 
 class AttentiveTrunk(Trunk):
-    """A trunk that can return its attention weights."""
+    """Trunk that can return its attention weights."""
 
     @abstractmethod
     def attention(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> tuple[Tokens, list[Tensor]]:
@@ -53,7 +56,7 @@ class AttentiveTrunk(Trunk):
 
 
 def numbered_layers(prefix: str, modules: Iterable[nn.Module]) -> dict[str, nn.Module]:
-    """Return `Trunk.layer_outputs` for layers named "prefix.0", "prefix.1" and so on, in the order of `modules`."""
+    """Return a mapping from "prefix.0", "prefix.1" and so on to `modules`, for use in `Trunk.layer_outputs`."""
     return {f"{prefix}.{i}": module for i, module in enumerate(modules)}
 
 
@@ -66,17 +69,19 @@ def check_depth(depth: int, minimum: int = 0) -> None:
 def check_tokens(tokens: Tokens, dim: int) -> None:
     """Raise InputError if the tokens do not have `dim` rows."""
     if tokens.matrix.shape[1] != dim:
-        raise InputError(f"tokens of D = {tokens.matrix.shape[1]} reach a trunk of D = {dim}: both need the same dim")
+        raise InputError(
+            f"tokens of D = {tokens.matrix.shape[1]} do not fit a trunk of D = {dim}: use the same dim for both"
+        )
 
 
 @contextmanager
 def isolated_seed() -> Generator[None]:
-    """Restart the CPU's random stream from the last seed inside this block, and restore the stream afterwards.
+    """Restart the CPU's random generator from the last seed in this context, and restore its state afterwards.
 
-    Without it, the initial weights of a trunk would depend on modules built earlier, such as a larger embedding. A
-    comparison of two tasks would then compare their initializations.
+    Without this context, the initial weights of a trunk would depend on modules that were created earlier, such as an
+    embedding. Two tasks with the same seed would then start from different trunks.
     """
     with torch.random.fork_rng(devices=[]):
-        # The CPU generator is seeded directly, because torch.manual_seed would also reset the accelerator's stream.
+        # The CPU generator is seeded directly, because torch.manual_seed would also reset the accelerator's generator.
         torch.default_generator.manual_seed(torch.initial_seed())
         yield
