@@ -1,4 +1,4 @@
-"""An experiment's trunk, tokenizers and heads as one module: from a batch to a loss, from raw inputs to predictions."""
+"""A module that joins the trunk, tokenizers and heads of an experiment, and computes losses and predictions."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -16,7 +16,7 @@ from unifier_tokenizers.errors import check_choice
 
 
 class Network(nn.Module):
-    """The tasks of an experiment on their shared trunk."""
+    """Module with the shared trunk of an experiment, and the tokenizer and head of each task."""
 
     def __init__(self, experiment: Experiment) -> None:
         super().__init__()
@@ -33,25 +33,27 @@ class Network(nn.Module):
         return self
 
     def forward_features(self, task: str, batch: Batch) -> Tokens:
-        """Return the tokens that the task's head reads: (B, D, N), or (B, D, 1) if it reads the first token alone."""
+        """Return the tokens that the task's head reads: (B, D, N), or (B, D, 1) if it reads only the first token."""
         return self.tasks[task].head.run_trunk(self.trunk, self.tasks[task].embed(batch))
 
     def loss(self, task: str, batch: Batch) -> Tensor:
-        """Return the task's loss on a batch, a scalar."""
+        """Return the scalar loss of a task on a batch."""
         head = self.tasks[task].head
         if self.training and head.num_passes > 1:
             batch = Batch(*(part.expand(head.num_passes, *part.shape).flatten(0, 1) for part in batch))
         loss = head.loss(self.forward_features(task, batch), batch.target)
         if loss.ndim:
             name, shape = type(head).__name__, tuple(loss.shape)
-            raise InputError(f"{name}.loss returned a tensor {shape}: return a scalar, such as the mean")
+            raise InputError(f"{name}.loss returned a tensor of shape {shape}: return a scalar, such as the mean")
         return loss
 
     def predict_batch(self, task: str, batch: Batch) -> dict[int, Any]:
-        """Return the task's prediction for each example index, averaged over the views of test-time augmentation.
+        """Return a mapping from example index to the task's prediction for this example.
+
+        Predictions are averaged over the views of test-time augmentation.
 
         Raises:
-            InputError: If the head does not predict one answer per example.
+            InputError: If the head does not return one prediction per example.
         """
         head, tta = self.tasks[task].head, self.tasks[task].tta
         by_index: dict[int, list[Any]] = {}
@@ -69,7 +71,7 @@ class Network(nn.Module):
     def predict(self, task: str, raws: Sequence[Any]) -> list[Any]:
         """Return the task's predictions for raw examples, computed as one batch on the network's device.
 
-        The network runs in evaluation mode and returns to its previous mode.
+        The network runs in evaluation mode. Afterwards, the previous mode of the network is restored.
 
         Raises:
             InputError: If there is no such task, or if the tokenizer cannot encode an example.

@@ -21,17 +21,20 @@ from unifier_tokenizers import NO_POSITION, SubwordTokenizer, Tokens
 from unifier_tokenizers.text import WORD_START
 
 MAX_BATCH_TOKENS = 2048
-"""The maximum number of tokens of a batch, padding included, because the memory of attention grows with N squared."""
+"""The maximum number of tokens of a batch, including padding, which limits the memory of attention."""
 
 
 def representations(trunk: Trunk, task: Task, split: EncodedSplit, rows: Sequence[int]) -> dict[str, Tensor]:
-    """Return each layer's mean over the real tokens of each example: (rows, D) float32, by layer name.
+    """Return the mean of each layer's output over the real tokens of each example.
 
     Args:
         trunk: A trained trunk.
         task: The task whose tokenizer embeds the examples.
         split: The task's encoded examples.
-        rows: Indices of the examples in the split.
+        rows: The indices of the examples in the split.
+
+    Returns:
+        A mapping from the name of a layer to the means (rows, D) in float32.
     """
     by_layer: dict[str, dict[int, Tensor]] = {}
     for batch_rows, tokens, _ in iterate_batches(task, split, rows):
@@ -44,15 +47,15 @@ def representations(trunk: Trunk, task: Task, split: EncodedSplit, rows: Sequenc
 def collect_attention_statistics(
     trunk: AttentiveTrunk, task: Task, split: EncodedSplit, rows: Sequence[int]
 ) -> list[dict[str, float | None]]:
-    """Return each layer's mean of each of `ATTENTION_STATISTICS` over the tokens of the examples.
+    """Return, for each layer, the mean of every statistic in `ATTENTION_STATISTICS` over the tokens of the examples.
 
-    A statistic without a value for any token gives None.
+    If a statistic is undefined for all tokens, return None as its mean.
 
     Args:
         trunk: A trained trunk.
         task: The task whose tokenizer embeds the examples.
         split: The task's encoded examples.
-        rows: Indices of the examples in the split.
+        rows: The indices of the examples in the split.
     """
     batches: list[list[dict[str, Tensor]]] = []
     mode = task.head.attention_mode
@@ -75,16 +78,16 @@ def last_attention(trunk: AttentiveTrunk, task: Task, split: EncodedSplit, row: 
 
 
 def align_examples(trunk: Trunk, task: Task, split: EncodedSplit, rows: Sequence[int]) -> dict[int, AlignedSentence]:
-    """Return the words and the decoder's attention of translated sentences, by row.
+    """Return a mapping from row to the words and the decoder's attention of a translated sentence.
 
-    The result is empty unless the task reads subwords and its head has attention. A sentence is left out if the
-    vocabulary divides it into other words than `WORD_START`, as the level "word" does with "n'".
+    If the task does not read subwords or its head has no attention, the mapping is empty. A sentence is left out if the
+    vocabulary and `WORD_START` divide it into different words. For example, level "word" divides "n'" into two words.
 
     Args:
         trunk: A trained trunk.
         task: A translation task.
-        split: The encoded split "val" of the task.
-        rows: Indices of the examples in the split.
+        split: The task's encoded split "val".
+        rows: The indices of the examples in the split.
     """
     head, tokenizer = task.head, task.tokenizer
     if not (isinstance(head, AttentiveTextHead) and isinstance(tokenizer, SubwordTokenizer)):
@@ -108,11 +111,11 @@ def align_examples(trunk: Trunk, task: Task, split: EncodedSplit, rows: Sequence
 
 
 def layer_activations(trunk: Trunk, tokens: Tokens, mode: AttentionMode = "bidirectional") -> dict[str, Tensor]:
-    """Return the trunk's input ("columns") and the output of each layer, each (B, N, D).
+    """Return a mapping from name to activations (B, N, D): the trunk's input and the output of each layer.
 
-    Layers have the names of their parameters, such as "blocks.0". A trunk without `layer_outputs` has the single layer
-    "trunk". The hooks record the input of the module after each layer, because a layer's own module may be a residual
-    branch.
+    The input is named "columns". A layer has the name of its module, such as "blocks.0". If a trunk has no
+    `layer_outputs`, its only layer is named "trunk". Each hook records the input of the module after a layer, because
+    the module of the layer itself may be only a residual branch.
     """
     activations = {"columns": tokens.matrix.transpose(1, 2)}
 
@@ -134,7 +137,7 @@ def layer_activations(trunk: Trunk, tokens: Tokens, mode: AttentionMode = "bidir
 
 
 def iterate_batches(task: Task, split: EncodedSplit, rows: Sequence[int]) -> Iterator[tuple[list[int], Tokens, Batch]]:
-    """Yield (rows, tokens, batch) for examples of a split, grouped by similar length, on the device of the head."""
+    """Yield (rows, tokens, batch) for batches of examples with similar lengths, on the device of the task's head."""
     device = next((parameter.device for parameter in task.head.parameters()), torch.device("cpu"))
     lengths = split.lengths()
     order = np.array(rows, np.int64)
@@ -144,12 +147,12 @@ def iterate_batches(task: Task, split: EncodedSplit, rows: Sequence[int]) -> Ite
 
 
 def mean_tokens(activations: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean (B, D) of activations (B, N, D) over the real tokens of mask (B, N)."""
+    """Return the mean (B, D) of activations (B, N, D) over the real tokens, for which `mask` (B, N) is True."""
     return activations.float().masked_fill(~mask[:, :, None], 0).sum(1) / mask.sum(1, keepdim=True)
 
 
 def spread_indices(length: int, max_indices: int) -> list[int]:
-    """Return at most `max_indices` evenly spaced indices of a sequence; equal arguments give equal indices."""
+    """Return at most `max_indices` evenly spaced indices of a sequence with `length` entries."""
     return [i * length // max_indices for i in range(max_indices)] if length > max_indices else list(range(length))
 
 

@@ -16,23 +16,26 @@ ATTENTION_STATISTICS = ("entropy", "distance", "uniform_distance", "agreement")
 def attention_statistics(
     weights: Tensor, mask: Tensor, mode: AttentionMode, coordinates: Tensor, has_position: Tensor
 ) -> dict[str, Tensor]:
-    """Compute statistics of the attention of each real token: one value per token, by the name of the statistic.
+    """Compute statistics of the attention of each real token.
 
-    - entropy: The mean over heads, divided by the logarithm of the number of visible tokens. It is 0 if attention is on
-      one token, and 1 if attention is uniform.
-    - distance: The mean distance of a token to the tokens that it attends to, among tokens with a position.
-    - uniform_distance: The distance that uniform attention would have.
-    - agreement: 1 minus the Jensen-Shannon divergence of the heads (Lin 1991, section 5), divided by the logarithm of
-      their number.
+    - entropy: The mean entropy of the heads, divided by the logarithm of the number of visible tokens. The value is 0
+      if attention is on one token, and 1 if attention is uniform.
+    - distance: The mean distance from a token to the tokens that it attends to. Tokens without a position are ignored.
+    - uniform_distance: The value of `distance` if attention is uniform.
+    - agreement: 1 - J / log(H), with the Jensen-Shannon divergence J of the H attention heads (Lin 1991, section 5).
 
-    A value is NaN if it is not defined: the entropy of a token that sees itself alone, and the agreement of one head.
+    Undefined values are NaN. The entropy is undefined for a token that sees only itself. The agreement is undefined for
+    a single head.
 
     Args:
-        weights: Attention weights (B, H, N, N).
-        mask: Boolean (B, N), True for real tokens.
-        mode: The mode in which the weights were computed.
-        coordinates: Positions (B, A, N) in a unit of length.
-        has_position: Boolean (B, N), True for tokens with a position.
+        weights: The attention weights (B, H, N, N).
+        mask: (B, N), True for real tokens.
+        mode: The attention mode with which the weights were computed.
+        coordinates: The positions (B, A, N) between which distances are measured.
+        has_position: (B, N), True for tokens with a position.
+
+    Returns:
+        A mapping from the name of a statistic to one value per real token.
     """
     n, heads = weights.shape[-1], weights.shape[1]
     attention_mask = build_attention_mask(mask, mode)
@@ -56,12 +59,12 @@ def attention_statistics(
 
 
 def attention_received(weights: Tensor, is_query: Tensor) -> Tensor:
-    """Return the attention that each token receives: (H, N, N) to (N,), with 1 for uniform attention.
+    """Return the mean attention (N,) that each token receives, scaled to 1 for uniform attention.
 
     Args:
-        weights: Attention weights (H, N, N), averaged over heads.
-        is_query: Boolean (N,), True for the tokens whose attention is averaged: all real tokens if the head takes their
-            mean, or the first one if the head reads a class token.
+        weights: The attention weights (H, N, N) of H heads.
+        is_query: (N,), True for the tokens whose attention is averaged. If the head reads a class token, this is the
+            class token. Otherwise, these are all real tokens.
     """
     return weights.float().mean(0)[is_query].mean(0) * weights.shape[-1]
 
@@ -69,40 +72,43 @@ def attention_received(weights: Tensor, is_query: Tensor) -> Tensor:
 def word_attention(attention: Tensor, target_words: Sequence[int], source_words: Sequence[int]) -> Tensor:
     """Convert attention between tokens (L, N) to attention between words (target words, source words).
 
-    The attention to the tokens of a source word is added up. The attention of the tokens of a target word is averaged.
+    The attention to all tokens of a source word is summed. The attention from all tokens of a target word is averaged.
 
     Args:
-        attention: Attention (L, N) of target tokens to source tokens.
-        target_words: For each target token, the index of its word. The last token is the end token and is left out.
-        source_words: For each source token, the index of its word, as in `target_words`.
+        attention: The attention (L, N) from target tokens to source tokens.
+        target_words: The word index of each target token. The last word is the end mark, which is left out.
+        source_words: The word index of each source token. The last word is the end mark, which is left out.
     """
     target, source = (one_hot(torch.tensor(words))[:, :-1].float() for words in (target_words, source_words))
     return (target / target.sum(0).clamp(min=1)).T @ attention.cpu() @ source
 
 
 class AlignedSentence(NamedTuple):
-    """A sentence and its translation, with the attention between their words."""
+    """Sentence and its translation, with the attention between their words."""
 
     source: list[str]
     target: list[str]
     attention: Tensor
-    """Attention (target words, source words)."""
+    """The attention (target words, source words)."""
     gold: AbstractSet[tuple[int, int]]
-    """The true links (source word index, target word index); empty if they are not known."""
+    """The true links as (source word index, target word index). If the true links are not known, this set is empty."""
 
     @property
     def links(self) -> set[tuple[int, int]]:
-        """The predicted links: each target word with the source word that it attends to most."""
+        """The predicted links, which join each target word with the source word that it attends to most."""
         return {(source, target) for target, source in enumerate(self.attention.argmax(1).tolist())}
 
 
 def alignment_error_rate(sentences: Sequence[AlignedSentence]) -> float:
-    """Return the alignment error rate, from 0 to 1, if all gold links are sure links (Och and Ney 2003, section 4)."""
+    """Return the alignment error rate, from 0 to 1 (Och and Ney 2003, section 4).
+
+    All gold links count as sure links.
+    """
     return _error_rate(sentences, sum(len(sentence.links & sentence.gold) for sentence in sentences))
 
 
 def chance_error_rate(sentences: Sequence[AlignedSentence]) -> float:
-    """Return the expected error rate of linking each target word to a random source word."""
+    """Return the expected error rate if each target word is linked to a random source word."""
     return _error_rate(sentences, sum(len(sentence.gold) / len(sentence.source) for sentence in sentences))
 
 

@@ -1,8 +1,8 @@
-"""Similarity of two representations of the same examples, calibrated by chance: CKA and shared nearest neighbors.
+"""Measures of the similarity of two representations, compared with chance: CKA and shared nearest neighbors.
 
-A representation is a matrix (E, D) of E examples. Each measure first computes a similarity matrix (E, E) of norm 1
-within each representation. The measure is the inner product of both matrices. It therefore does not depend on D or on
-the basis.
+A representation is a matrix (E, D) of E examples. A similarity matrix (E, E) compares all pairs of examples in one
+representation, and has norm 1. A measure is the inner product of two similarity matrices. Therefore a measure does not
+depend on D or on the basis.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,14 +17,15 @@ SimilarityFn = Callable[[Tensor], Tensor]
 """A function from a representation (E, D) to a similarity matrix (E, E) of norm 1."""
 
 EPSILON = 1e-6
-"""Relative differences below this count as rounding, because the representations were float32."""
+"""Relative differences below this number are rounding errors, because representations are computed in float32."""
 
 
 def similarity_matrix(x: Tensor) -> Tensor:
-    """Return the inner products (E, E) of the centered examples, with norm 1; 0 if all examples are equal.
+    """Return the inner products (E, E) of the centered examples, scaled to norm 1.
 
-    The measure of these matrices is linear centered kernel alignment, from 0 to 1 (Kornblith et al. 2019, section 3).
-    It is high even for noise if there are few examples and a large D, so it must be compared with chance.
+    If all examples are equal, all entries are 0. The inner product of two such matrices is linear centered kernel
+    alignment (CKA), from 0 to 1 (Kornblith et al. 2019, section 3). With few examples and a large D, CKA is high even
+    for noise. Therefore CKA must be compared with chance.
     """
     x = x.double()
     centered = x - x.mean(0)
@@ -35,13 +36,13 @@ def similarity_matrix(x: Tensor) -> Tensor:
 
 
 def nearest_neighbors(x: Tensor, k: int) -> Tensor:
-    """Return the matrix (E, E), with norm 1, that marks the k nearest examples of each example by cosine similarity.
+    """Return a matrix (E, E) of norm 1 that marks the k nearest examples of each example, by cosine similarity.
 
-    The measure of these matrices is the mean share of an example's k neighbors that are neighbors in the other
-    representation too (Huh et al. 2024, section 2). Examples at equal distance share the remaining places.
+    The inner product of two such matrices is the mean fraction of an example's k neighbors that both representations
+    share (Huh et al. 2024, section 2). Examples that are equally near count as fractions of a neighbor.
     """
     if not 0 < k < len(x):
-        raise InputError(f"k={k}: {len(x)} examples have 1 to {len(x) - 1} neighbors; use more examples or a smaller k")
+        raise InputError(f"k={k}: {len(x)} examples allow k from 1 to {len(x) - 1}; use more examples or another k")
     directions = torch.nn.functional.normalize(x.double())
     cosines = (directions @ directions.T / EPSILON).round_().fill_diagonal_(-torch.inf)
     threshold = cosines.topk(k, dim=1).values[:, -1:]
@@ -51,35 +52,37 @@ def nearest_neighbors(x: Tensor, k: int) -> Tensor:
 
 
 class Calibrated(NamedTuple):
-    """A measure of similarity, and its value by chance."""
+    """Similarity of two representations, compared with chance."""
 
     value: float
     chance: float
-    """The mean over random permutations of one representation's examples."""
+    """The mean similarity after random permutations of one representation's examples."""
     calibrated: float
-    """0 at chance and 1 at equality: (value - chance) / (1 - chance)."""
+    """(value - chance) / (1 - chance), which is 0 at chance and 1 for equal similarity matrices."""
     p: float
-    """The p-value: the share of permutations with at least this value, the actual order included (Phipson and Smyth
-    2010)."""
+    """The p-value: the fraction of permutations with a similarity of at least `value`. The actual order of the examples
+    counts as a permutation (Phipson and Smyth 2010)."""
 
 
 def calibrate(
     similarity: SimilarityFn, x: Tensor, others: Sequence[Tensor], *, permutations: int = 200, seed: int = 0
 ) -> list[Calibrated]:
-    """Compare one representation with several others of the same E examples.
+    """Compare one representation with several other representations of the same E examples.
 
-    Chance is estimated by permuting the examples of `x`; all others use the same permutations.
+    Chance is estimated by random permutations of the examples of `x`. All comparisons use the same permutations.
 
     Args:
         similarity: `similarity_matrix`, or `nearest_neighbors` with a given k.
         x: A representation (E, D).
-        others: Representations (E, D'), where D' may differ.
-        permutations: Number of permutations.
-        seed: Seed of the permutations.
+        others: The other representations (E, D'), with any D'.
+        permutations: The number of permutations.
+        seed: The seed of the permutations.
     """
     sizes = {len(representation) for representation in (x, *others)}
     if len(sizes) > 1:
-        raise InputError(f"representations of {min(sizes)} and {max(sizes)} examples: both must have the same examples")
+        raise InputError(
+            f"representations have {min(sizes)} and {max(sizes)} examples: all must have the same examples"
+        )
     matrix, matrices = similarity(x), torch.stack([similarity(other) for other in others]).flatten(1)
     generator = torch.Generator().manual_seed(seed)
     values = matrices @ matrix.flatten()
