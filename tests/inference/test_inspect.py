@@ -7,7 +7,6 @@ from PIL import Image
 
 from unifier.cli import main
 from unifier.inference import inspect
-from unifier.inference.inspect import format_duration
 
 RECIPES = '''
 """A translation."""
@@ -115,7 +114,3 @@ def test_time_is_estimated_unless_it_takes_long(
     assert "steps of" not in capsys.readouterr().out
     assert main(["show", f"{file}:series"]) == 0
     assert "2.0 h" in capsys.readouterr().out
-
-
-def test_durations_have_suitable_units() -> None:
-    assert [format_duration(seconds) for seconds in (0.1, 40, 600, 9000)] == ["1 s", "40 s", "10 min", "2.5 h"]

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 from torch.utils.data import DataLoader, TensorDataset
 
+from unifier.files import format_duration
 from unifier.training.callbacks import (
     ESTIMATE_STEPS,
     AtomicCheckpointIO,
@@ -31,7 +32,6 @@ from unifier.training.callbacks import (
     TextProgress,
     WeightAveraging,
     create_progress,
-    format_duration,
 )
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.result import DivergedError, Interrupted

@@ -17,6 +17,7 @@ from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
 from unifier.data.source import BadExamples, Example, name_of, readable_examples
 from unifier.experiment import Experiment, Task, Training, check_seed
+from unifier.files import format_duration
 from unifier.network import Network
 from unifier.nn.precision import default_device, has_fast_bfloat16
 from unifier.training.cost import count_parameters
@@ -31,7 +32,7 @@ SMALL_BATCH_DIVISOR = 16
 
 
 def show(reference: str, settings: Mapping[str, Any], *, seed: Any) -> None:
-    """Print the stages of an experiment, or of each experiment of a comparison.
+    """Print shapes, parameters and the estimated time of an experiment, or of each experiment of a comparison.
 
     A comparison is shown with the first value of each varied setting.
 
@@ -56,7 +57,7 @@ def show(reference: str, settings: Mapping[str, Any], *, seed: Any) -> None:
 
 def show_experiment(experiment: Experiment) -> None:
     """Print the shape of the first training example at each stage, the parameters and the estimated time."""
-    network = Network(experiment).eval()  # The constructor raises the same errors as in a run.
+    network = Network(experiment).eval()  # The constructor raises InputError for wrong settings.
     splits: dict[str, EncodedSplit] = {}
     print(f"experiment {experiment.name}")
     for name, task in experiment.tasks.items():
@@ -81,16 +82,16 @@ def show_experiment(experiment: Experiment) -> None:
             print(f"    {stage:26} {text}")
     counts = count_parameters(experiment)
     print("  parameters " + ", ".join(f"{part} {count:,}" for part, count in counts.items()))
-    with suppress(Exception):  # If a step fails, only the estimate is missing. A run reports the error.
+    with suppress(Exception):  # If a training step fails, no estimate is printed.
         if (line := estimate_training(experiment, network, splits)) is not None:
             print(f"  {line}")
 
 
 def first_readable(task: Task, bad_examples: BadExamples) -> tuple[Example, EncodedSplit]:
-    """Return the first training example, raw and encoded. With "skip", unreadable examples before it are skipped.
+    """Return the first readable training example, raw and encoded. With "skip", unreadable examples are skipped.
 
     Raises:
-        InputError: An example is unreadable and must not be skipped, or all examples are unreadable.
+        InputError: `bad_examples` is "stop" and the first example is unreadable, or all examples are unreadable.
     """
     first_error: InputError | None = None
     for example in readable_examples(open_split(task.source, "train"), bad_examples=bad_examples):
@@ -129,7 +130,7 @@ def estimate_training(experiment: Experiment, network: Network, splits: Mapping[
         count = max(training.batch_tokens // lengths[name], 1)
         num_small = math.ceil(count / SMALL_BATCH_DIVISOR)
         single, small, batch = (collate(split, [0] * n).to(device) for n in (1, num_small, count))
-        with FlopCounterMode(display=False) as counter:  # This step also warms up the device.
+        with FlopCounterMode(display=False) as counter:  # The first step also warms up the device.
             _time_step(network, optimizer, name, single, training)
         flops += counter.get_total_flops() * count
         small_seconds = _time_step(network, optimizer, name, small, training)
@@ -145,7 +146,7 @@ def estimate_training(experiment: Experiment, network: Network, splits: Mapping[
 def _time_step(
     network: Network, optimizer: torch.optim.Optimizer, task: str, batch: Batch, training: Training
 ) -> float:
-    """Run one forward pass, one backward pass and one optimizer step, and return the seconds that they take."""
+    """Return the seconds that a forward pass, a backward pass and an optimizer step take together."""
     device = batch.mask.device
     bf16 = training.precision == "bf16" and has_fast_bfloat16(device.type)
     start = time.perf_counter()
@@ -175,20 +176,13 @@ def _count_steps(experiment: Experiment, lengths: Mapping[str, int], flops_per_s
     return math.ceil(min(steps[unit](amount) for unit, amount in training.budget.items()))
 
 
-def format_duration(seconds: float) -> str:
-    """Format a duration in seconds, minutes or hours, such as "40 s", "12 min" or "3.5 h"."""
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
 def format_shape(tensor: torch.Tensor) -> str:
     """Format a tensor's shape and data type, such as "16 x 4 uint8"."""
     return f"{' x '.join(map(str, tensor.shape)) or 'scalar'} {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def _brief(raw: Any) -> str:
-    """Return a short description of a raw value. An array has its shape, and a sound also has its sample rate."""
+    """Return a short description of a raw value. Arrays are described by their shape."""
     if isinstance(raw, str):
         return repr(raw)
     shape = getattr(getattr(raw, "waveform", raw), "shape", None)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from unifier.data.dataloader import TrainDataLoader
-from unifier.files import print_status, write_bytes
+from unifier.files import format_duration, print_status, write_bytes
 from unifier.nn.linear import matmul
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.result import DivergedError, Interrupted
@@ -29,15 +29,15 @@ PRINT_SECONDS = 15.0
 """The time in seconds between two lines of progress."""
 
 ESTIMATE_STEPS = 10
-"""The remaining time is first estimated from this many steps. The first step of the run is slow and does not count."""
+"""The remaining time is estimated after this many steps. The first step of the run is slow, so it is not counted."""
 
 
 @final
 class GracefulStop(Callback):
     """Callback that stops a run on SIGINT or SIGTERM, after the current step and with a complete checkpoint.
 
-    A second signal stops the run immediately. The callback is also a context manager. At its end, it restores the
-    earlier signal handlers.
+    A second signal stops the run immediately. The callback is also a context manager that restores the earlier signal
+    handlers at the end.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -60,7 +60,7 @@ class GracefulStop(Callback):
         for number in self.previous_handlers:
             signal.signal(number, self._request)
 
-    # Lightning sets its own SIGTERM handler at the start of each phase. That handler would mark the run as failed.
+    # At the start of each phase, Lightning sets its own SIGTERM handler, which would mark the run as failed.
     on_train_start = on_validation_start = on_test_start = _install
 
     def _request(self, number: int, frame: Any) -> None:
@@ -74,8 +74,8 @@ class GracefulStop(Callback):
     ) -> None:
         """If a stop was requested, save a checkpoint and stop.
 
-        The end of the previous step would be too early, because a validation may follow it. A resumed run would skip
-        this validation.
+        A stop at the end of the previous step would be too early, because a validation may follow that step. The
+        resumed run would then skip the validation.
         """
         if self.requested and batch_idx % trainer.accumulate_grad_batches == 0:
             trainer.save_checkpoint(self.folder / "checkpoints" / "last.ckpt")
@@ -96,8 +96,8 @@ class GracefulStop(Callback):
 class TimedValidation(Callback):
     """Callback that validates after every period of training time, at the end of a step.
 
-    Lightning's own timer also counts the time of validations. It may start a validation between two batches of one
-    step.
+    Lightning's own timer also counts the time of validations. The timer may also start a validation between two batches
+    of one step.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -106,7 +106,7 @@ class TimedValidation(Callback):
         self.num_validated = 0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Mark the periods before the run was resumed as validated."""
+        """Mark all periods before the resumption of the run as validated."""
         self.num_validated = self._num_due(pl_module)
 
     def on_train_batch_end(
@@ -116,7 +116,7 @@ class TimedValidation(Callback):
         num_batches, num_due = batch_idx + 1, self._num_due(pl_module)
         due = num_due > self.num_validated and num_batches % trainer.accumulate_grad_batches == 0
         self.num_validated = num_due if due else self.num_validated
-        trainer.val_check_batch = num_batches if due else math.inf  # Lightning validates at its multiples.
+        trainer.val_check_batch = num_batches if due else math.inf  # Lightning validates at this batch.
 
     def _num_due(self, model: pl.LightningModule) -> int:
         assert isinstance(model, UnifierModule)
@@ -127,7 +127,7 @@ class TimedValidation(Callback):
 class EarlyStop(Callback):
     """Callback that ends the training if the validation score has not improved in the last `patience` validations.
 
-    If such a run is resumed after its end, Lightning's own EarlyStopping would train it further.
+    If a run that has stopped early is resumed, Lightning's own EarlyStopping would train the run further.
     """
 
     def __init__(self, patience: int) -> None:
@@ -205,7 +205,7 @@ class RemainingTime:
 
     def __init__(self) -> None:
         self._first: tuple[int, float] | None = None
-        """The steps and seconds at the end of the first step, which may be slow because it compiles or allocates."""
+        """The steps and seconds at the end of the first step, which may be slow because of compilation."""
 
     def seconds(self, model: UnifierModule) -> float | None:
         """Return the estimate in seconds, or None during the first steps."""
@@ -221,14 +221,6 @@ class RemainingTime:
         return (cost.seconds - self._first[1]) / steps * max(model.total_steps - cost.steps, 0)
 
 
-def format_duration(seconds: float) -> str:
-    """Return a duration in words, such as "40 s", "12 min" or "2 h 05 min"."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
 @final
 class TextProgress(Callback):
     """Progress in plain lines: a line every few seconds, and in longer runs a line for each validation."""
@@ -240,7 +232,7 @@ class TextProgress(Callback):
         """True after the first estimate of the remaining time was printed."""
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
-        """Print a line every few seconds, and print the remaining time when it is first known."""
+        """Print a line every few seconds. Print the remaining time when the first estimate is available."""
         assert isinstance(pl_module, UnifierModule)
         if not self.announced and (seconds := self.remaining.seconds(pl_module)) is not None:
             self.announced = True
@@ -261,7 +253,7 @@ class TextProgress(Callback):
         self._print(trainer, pl_module, "val/", "validation: " if fitting else "best weights, validation: ")
 
     def _is_short(self, model: UnifierModule) -> bool:
-        """Return True for a run of a few seconds. Such a run prints only its final scores."""
+        """Return True for a run of a few seconds, because such a run prints only the final scores."""
         remaining = self.remaining.seconds(model)
         return remaining is not None and model.cost_tracker.total().seconds + remaining < PRINT_SECONDS
 
@@ -292,7 +284,7 @@ class BarProgress(RichProgressBar):
         return {**latest_metrics(trainer, "train/"), **latest_metrics(trainer, "val/"), **left}
 
     def _get_train_description(self, current_epoch: int) -> str:
-        # Lightning sees each run as a single epoch, so the number of the epoch is not shown.
+        # Each run is a single epoch in Lightning, so the number of the epoch is not shown.
         return f"{'Training':{len(self.validation_description)}}"
 
 
@@ -326,19 +318,19 @@ def peak_flops(device: str, dtype: torch.dtype) -> float:
 
 @final
 class SpeedMonitor(Callback):
-    """Callback that measures the speed of training, and the shares of time lost. Validations are not counted.
+    """Callback that measures the speed of training, and the time lost outside of steps. Validations are not counted.
 
-    An accelerator works asynchronously, so only the total time is exact there.
+    An accelerator works asynchronously, so only the total time is exact on an accelerator.
     """
 
     def __init__(self, batches: TrainDataLoader, peak: float) -> None:
         """Create the monitor for the training batches. `peak` is the machine's highest FLOPs per second."""
         self.batches, self.peak = batches, peak
         self.speed: dict[str, float] = {}
-        """The entry "speed" of result.json. It is empty until the end of training."""
+        """The entry "speed" of result.json, which is empty until the end of training."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Store the cost at the start. For a resumed run, this is the cost of the earlier part."""
+        """Store the cost at the start. A resumed run starts with the cost of its earlier part."""
         assert isinstance(pl_module, UnifierModule)
         self.before = pl_module.cost_tracker.total()
 
@@ -347,7 +339,7 @@ class SpeedMonitor(Callback):
         assert isinstance(pl_module, UnifierModule)
         cost = pl_module.cost_tracker.total()
         seconds = cost.seconds - self.before.seconds
-        if not seconds:  # The run was resumed after its last step.
+        if not seconds:  # A run that resumes after its last step takes no time.
             return
         flops = (cost.flops - self.before.flops) / seconds
         self.speed = {
@@ -366,7 +358,8 @@ class WeightAveraging(Callback):
     """Callback that averages the weights. Validations and checkpoints use the average, but training does not.
 
     The average is exponential, or the mean of the weights at the last few validations (Vaswani et al. 2017, section
-    6.1). Lightning's own callback copies the whole module with its data. This callback copies only trainable weights.
+    6.1). Lightning's own callback copies the whole module with its data. `WeightAveraging` copies only trainable
+    weights.
     """
 
     def __init__(self, *, decay: float = 0.0, num_validations: int = 1) -> None:
@@ -377,7 +370,7 @@ class WeightAveraging(Callback):
         self.history: deque[list[Tensor]] = deque(maxlen=num_validations)
         """The weights at the last validations."""
         self.training_weights: list[Tensor] = []
-        """The weights from which training will continue. They are stored here while the model holds the average."""
+        """The weights of training, which are stored here while the model holds the average."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Move the averages to the model's device, because a checkpoint is read into the memory of the CPU."""
@@ -389,7 +382,7 @@ class WeightAveraging(Callback):
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
         """Restore the training weights after a validation.
 
-        They are restored only now, because the checkpoint is written after the end of the validation.
+        The weights are not restored earlier, because the checkpoint is written after the end of the validation.
         """
         if self.training_weights:
             set_trainable_weights(pl_module, self.training_weights)
@@ -402,18 +395,18 @@ class WeightAveraging(Callback):
         self.steps = trainer.global_step
         if not self.average:
             self.average = clone_weights(trainable_weights(pl_module))
-        # The decay is warmed up. With a fixed decay, the average of a short run would stay near the initial weights.
+        # The decay grows during a run. With a fixed decay, a short run's average would stay near the initial weights.
         decay = min(self.decay, self.steps / (self.steps + 9))
         get_ema_multi_avg_fn(decay)(self.average, trainable_weights(pl_module), self.steps)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Replace the model's weights by their average."""
+        """Replace the model's weights by the average of the weights."""
         if trainer.state.fn != TrainerFn.FITTING:
             return
         self.training_weights = clone_weights(trainable_weights(pl_module))
         if not self.decay:
             self.history.append(self.training_weights)
-        # Before the first step there is no exponential average yet.
+        # Before the first step, the exponential average does not exist yet.
         history = self.history if not self.decay else [self.average or self.training_weights]
         averages = [torch.stack(weights).mean(0) for weights in zip(*history, strict=True)]
         set_trainable_weights(pl_module, averages)
@@ -446,7 +439,7 @@ def clone_weights(weights: list[Tensor]) -> list[Tensor]:
 
 
 def set_trainable_weights(module: nn.Module, weights: list[Tensor]) -> None:
-    """Overwrite the trainable weights of a module. Their order is the order of `trainable_weights`."""
+    """Overwrite the trainable weights of a module. `weights` has the same order as `trainable_weights`."""
     for target, weight in zip(trainable_weights(module), weights, strict=True):
         target.copy_(weight)
 
@@ -465,8 +458,8 @@ class BestOrLastCheckpoint(ModelCheckpoint):
         Args:
             folder: The run's folder.
             name: The file's name without its ending.
-            monitor: A metric. The file keeps the weights with its highest value. With None, it keeps the latest
-                weights.
+            monitor: The name of a metric. The file keeps the weights with the highest value of this metric. With None,
+                the file keeps the latest weights.
         """
         super().__init__(
             folder / "checkpoints",
@@ -480,15 +473,14 @@ class BestOrLastCheckpoint(ModelCheckpoint):
     def check_monitor_top_k(self, trainer: pl.Trainer, current: Tensor | None = None) -> bool:
         """Return True if the weights with this score must be saved.
 
-        If the score equals the best score, the new weights are saved. They have seen more examples, at a lower
-        learning rate.
+        If the score equals the best score, the new weights are saved, because the new weights have seen more examples.
         """
         best = self.best_model_score
         not_worse = current is not None and best is not None and bool(best.isneginf() or current >= best)
         return super().check_monitor_top_k(trainer, current) or not_worse
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state from a checkpoint, but replace its paths by paths in the current folder."""
+        """Restore the state from a checkpoint, but replace the stored paths by paths in the current folder."""
         path = self.format_checkpoint_name({})
         paths = {name: state_dict[name] and path for name in ("best_model_path", "kth_best_model_path")}
         best = {path: state_dict["best_model_score"]} if state_dict["best_k_models"] else {}
@@ -499,8 +491,8 @@ class BestOrLastCheckpoint(ModelCheckpoint):
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Checkpoint writer that replaces the previous file only after the new file is complete.
 
-    Lightning writes to the system's temporary folder. If this folder is on another file system, Lightning copies the
-    file. A full disk or a killed process during the copy would then destroy both the old and the new file.
+    Lightning writes to the system's temporary folder. If the temporary folder is on another file system, Lightning
+    copies the file. A full disk or a killed process during the copy would destroy both the old and the new file.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
