@@ -113,4 +113,4 @@ def test_time_is_estimated_unless_it_takes_long(
     assert main(["show", str(file)]) == 0
     assert "steps of" not in capsys.readouterr().out
     assert main(["show", f"{file}:series"]) == 0
-    assert "2.0 h" in capsys.readouterr().out
+    assert "2 h 00 min" in capsys.readouterr().out
