@@ -16,11 +16,11 @@ def genres_and_moods(
     augmentation: AudioAugmentationConfig = AUGMENTATION,
     training: uf.Training = TRAINING,
 ) -> uf.Experiment:
-    """Classify the genre of each sound, and tag the moods of the same sound.
+    """Classify the genre of each sound, and tag its moods.
 
     Args:
         data: A data set with both kinds of labels: embedded or emotify.
-        fold: The test fold, 0 to 4 in emotify.
+        fold: The fold that is tested, from 0 to 4, for emotify.
     """
 
     def labeled(name: str, target: str) -> uf.Experiment:

@@ -22,7 +22,7 @@ Rung = Literal[
     "transformer",
     "prefix",
 ]
-"""The kinds of translator, in the order of the ladder.
+"""The thirteen kinds of translator, from the oldest kind to the newest kind.
 
 "gru" and "lstm" read only the last state of an RNN. "additive" is Bahdanau's attention. "dot", "general", "concat" and
 "local" are kinds of Luong's attention. "hard" attends to a single token. "convolutional" consists of convolutions.
@@ -44,14 +44,16 @@ def one_rung(
     decoder: DecoderConfig = DECODER,
     training: uf.Training = TRAINING,
 ) -> uf.Experiment:
-    """Translate with the encoder and the decoder of one rung. Data, budget and scores are those of `translation`.
+    """Translate with the encoder and the decoder of one rung.
 
-    `depth` and `decoder_depth` are the numbers of layers in encoder and decoder. The prefix model has all of these
-    layers in one stack. `heads` applies only to the transformer and the prefix model.
+    The data, the budget and the scores are the same as in `translation`.
+
+    `depth` and `decoder_depth` are the numbers of layers in encoder and decoder. The prefix model has
+    `depth` + `decoder_depth` layers in one stack. `heads` applies only to the transformer and the prefix model.
 
     Args:
         rung: The kind of encoder and decoder.
-        vocabulary: Number of subwords.
+        vocabulary: Number of subwords in the vocabulary.
     """
     index = RUNGS.index(uf.check_choice("rung", rung, RUNGS))
     # RNNs need no positional encoding. The trunk and the head of `base` are replaced below.
@@ -123,7 +125,7 @@ def build_rung(
 
 
 def ladder(*, rungs: tuple[Rung, ...] = RUNGS, seeds: tuple[int, ...] = (0,)) -> uf.Comparison:
-    """Compare all rungs on the same pairs, subwords and budget. The settings of `one_rung` are settings here, too.
+    """Compare all rungs on the same pairs, subwords and budget. The settings of `one_rung` can also be given here.
 
     Args:
         rungs: The rungs to compare.

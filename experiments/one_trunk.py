@@ -10,7 +10,7 @@ TRAINING = uf.Training(tokens=600_000, batch_tokens=2048, optimizer="muon", lear
 
 
 def one_trunk(*, trunk: TrunkConfig = replace(TRUNK, depth=3), training: uf.Training = TRAINING) -> uf.Experiment:
-    """Train three modalities jointly. The budget `tokens` is the number of tokens of each modality."""
+    """Train three modalities jointly. `tokens` is the budget of each modality."""
     parts = [build(trunk=trunk, training=training) for build in (grammar, digits, music)]
     return replace(uf.merge_experiments(parts), name="one_trunk")
 

@@ -1,4 +1,4 @@
-"""Comparison of solo, joint and transfer on captions, clothes and music, with controls."""
+"""Comparison of solo, joint and transfer training on captions, pictures of clothes, and music."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ TRAINING = uf.Training(
 def multi30k(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
     """Translate captions from English into German.
 
-    Few subwords and a single decoder layer leave most of the work to the trunk.
+    A small vocabulary and a single decoder layer leave most of the work to the trunk.
     """
     pairs = ParallelTextConfig("multi30k", "en", "de")
     return translation(

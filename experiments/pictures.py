@@ -23,7 +23,7 @@ def pictures(
 
     Args:
         data: embedded (8 x 8 digits), mnist, fashion_mnist, cifar10, cifar10_jpg, or a folder of class folders.
-        fold: The test fold, if the folder contains a file folds.csv.
+        fold: The fold that is tested, if the folder contains a file folds.csv.
     """
     source = create_image_dataset(data, fold=fold, size=frontend.size)
     tokenizer = frontend.build(source, trunk, head.pooling, training.bad_examples)

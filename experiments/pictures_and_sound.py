@@ -23,7 +23,10 @@ def photographs(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING)
 
 
 def noises(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
-    """Classify the noises of ESC-10 in square patches of the spectrogram (AST, Gong et al. 2021). Fold 1 is tested."""
+    """Classify the noises of ESC-10 in square patches of the spectrogram (AST, Gong et al. 2021).
+
+    Fold 1 is the test split.
+    """
     return genres(
         data="esc10",
         fold=1,
@@ -37,7 +40,7 @@ def noises(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> u
 def pictures_and_sound(
     *, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING, seeds: tuple[int, ...] = (0, 1, 2)
 ) -> uf.Comparison:
-    """Transfer a trunk between pictures and sounds. The trunk is frozen, trains its norms, or trains completely.
+    """Transfer a trunk between pictures and sounds. Train no part of it, only its norms, or all of it.
 
     Args:
         seeds: Random seeds; each condition is trained once per seed.

@@ -24,7 +24,7 @@ def text_classification(
         data: sst2 or trec in the data folder, or a CSV or TSV file with one text per row.
         text: The name of the file's column with the texts; None means "text".
         label: The name of the file's column with the labels; None means "label".
-        vocabulary: Number of subwords.
+        vocabulary: Number of subwords in the vocabulary.
     """
     source = create_text_dataset(data, text=text, label=label)
     subwords = learn_vocabulary(source.name, source, vocabulary, training.bad_examples, targets=False)

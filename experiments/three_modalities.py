@@ -12,7 +12,7 @@ TRUNK = TrunkConfig(depth=2, heads=4, ffn_dim=256)
 TRAINING = uf.Training(
     tokens=40_000, batch_tokens=512, optimizer="muon", learning_rate=2e-2, num_validations=2, precision="bf16"
 )
-"""The batches are small, because a small budget then has more steps."""
+"""Small batches give a small budget more optimizer steps."""
 
 
 def grammar(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
@@ -50,7 +50,7 @@ def one_network(*, trunk: TrunkConfig = TRUNK, tokens: int = 250_000) -> uf.Expe
 def three_modalities(
     *, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING, seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
 ) -> uf.Comparison:
-    """Train one network for all tasks. Then compare solo, joint and one transfer with a small budget.
+    """Train one network for all tasks, and then compare solo, joint and one transfer with a small budget.
 
     Args:
         seeds: Random seeds; each condition is trained once per seed.

@@ -22,8 +22,8 @@ def translation(
     """Translate texts with an encoder and a decoder that share one vocabulary.
 
     Args:
-        vocabulary: Number of subwords.
-        bpe_dropout: Probability that a merge of subwords is skipped in training.
+        vocabulary: Number of subwords in the vocabulary.
+        bpe_dropout: Probability that BPE skips the merge of two subwords, in training only.
     """
     if decoder.r_drop and not trunk.dropout:
         raise uf.InputError(

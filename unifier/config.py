@@ -23,7 +23,7 @@ from unifier_tokenizers.errors import one_line
 
 
 def list_experiments(file: str | Path) -> dict[str, Callable[..., Experiment | Comparison]]:
-    """Return a mapping from names to the functions of a file whose annotation is `-> Experiment` or `-> Comparison`.
+    """Return a mapping from names to the functions of a file that return an Experiment or a Comparison.
 
     Args:
         file: A Python file, or the name of an installed recipe, such as `pictures`.
@@ -108,16 +108,16 @@ DescribedT = TypeVar("DescribedT")
 
 
 RESERVED_NAMES = ("seed", "data_folder", "out", "track", "tensorboard", "resume")
-"""The names of the parameters of `run`. An experiment cannot have a setting with such a name."""
+"""The names of `run`'s own parameters, which an experiment cannot use as names of settings."""
 
 
 def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping from all settings of a function to their values. A setting that is not given has its default.
+    """Return a mapping from all settings of a function to their values. A missing setting has its default.
 
     Args:
         function: The function of an experiment or a comparison.
-        given: A mapping from settings to values, and from parameters to whole setting groups. A text from the command
-            line is converted to the type of the setting.
+        given: A mapping from settings to values. The name of a parameter may map to a whole setting group. A text from
+            the command line is converted to the type of the setting.
 
     Raises:
         InputError: A name is unknown or reserved, a value has the wrong type, or a required setting is missing.
@@ -156,7 +156,7 @@ def unknown_setting(name: str, known: Mapping[str, Sequence[str]]) -> InputError
 def build_comparison(function: Callable[..., Any], given: Mapping[str, Any]) -> tuple[Comparison, dict[str, Any]]:
     """Build a comparison. Return the comparison, and a mapping from its settings to their values.
 
-    If the comparison's own function does not have a setting, the value is passed to the experiments with this setting.
+    A setting that the comparison's own function does not have is passed to the experiments that have this setting.
     """
     own_names = {*list_settings(function), *inspect.signature(function).parameters}
     own = check_settings(function, {name: value for name, value in given.items() if name in own_names})
@@ -229,7 +229,7 @@ def parse_setting(name: str, value: Any, kind: Any) -> Any:
 
 
 def _reason(error: ValidationError) -> str:
-    """Return a text that lists the expected types. A union has several expected types."""
+    """Return a text with the expected type, or with all expected types if the type is a union."""
     first, *others = dict.fromkeys(detail["msg"] for detail in error.errors())
     reason = ", or ".join([first, *(other.removeprefix("Input should be ") for other in others)])
     return f"{reason[0].lower()}{reason[1:]}"

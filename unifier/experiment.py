@@ -34,8 +34,8 @@ LossWeighting = Literal["fixed", "uncertainty"]
 ModelPart = Literal["norms", "attention", "feed_forward", "positions", "tokenizer", "head"]
 """A part of the model that the setting `frozen` may contain.
 
-The trunk consists of "norms", "feed_forward" and "attention". "attention" is the rest of the trunk besides "norms" and
-"feed_forward", for example recurrent cells or convolution kernels. "positions" are the positional encodings.
+The trunk consists of "norms", "feed_forward" and "attention". All parameters that are not in "norms" or "feed_forward"
+belong to "attention", including recurrent cells and convolution kernels. "positions" are the positional encodings.
 "tokenizer" and "head" are the whole modules.
 """
 MODEL_PARTS: tuple[ModelPart, ...] = get_args(ModelPart)
@@ -78,13 +78,13 @@ class Training:
     warmup_ratio: float = 0.1
     """Share of the budget during which the learning rate increases from 0 to its highest value."""
     schedule: Schedule = "cosine"
-    """Learning rate after the warm-up: "cosine" decay to 0, 1 / sqrt(step) ("inverse_sqrt"), or "constant"."""
+    """Learning rate after the warm-up: a "cosine" that ends at 0, "inverse_sqrt" (1 / sqrt(step)), or "constant"."""
     weight_decay: float = 0.01
     """Weight decay, which is applied only to parameters that are matrices."""
     grad_clip: float = 1.0
     """Largest norm of the gradient for losses of weight 1; the loss weights of a step scale this limit."""
     ema_decay: float = 0.0
-    """Decay per step of an exponential moving average of the weights, which is validated and saved; 0 turns it off."""
+    """Decay per step of an exponential moving average of the weights, which is validated and saved; 0 means none."""
     average_last: int = 1
     """Number of recent validations whose weights are averaged; the average is validated and saved."""
     precision: Precision = "float32"
@@ -172,12 +172,12 @@ class Training:
 
     @property
     def budget(self) -> dict[BudgetUnit, float]:
-        """The amount of the budget in each given unit. The mapping is empty if the budget is given in seconds."""
+        """The amount of the budget in each given unit. For a budget in seconds, the mapping is empty."""
         amounts: dict[BudgetUnit, float | None] = {unit: getattr(self, unit) for unit in get_args(BudgetUnit)}
         return {unit: amount for unit, amount in amounts.items() if amount is not None}
 
     def sized_for(self, source: Source, name: str, *, minimum: float = 30.0, batch_examples: float = 0.0) -> "Training":
-        """Return these settings. If they have no budget, add the budget of `sufficient_epochs`.
+        """Return these settings. If the settings have no budget, add the budget of `sufficient_epochs`.
 
         Args:
             source: The data set.
@@ -202,7 +202,7 @@ def sufficient_epochs(source: Source, *, minimum: float = 30.0, batch_examples: 
     Args:
         source: The data set.
         minimum: The smallest number of epochs.
-        batch_examples: The number of examples per step. With 0, the number of steps is not considered.
+        batch_examples: The number of examples per step. With 0, the number of steps has no minimum.
     """
     count = max(len(source.split("train")), 1)
     return max(minimum, max(50_000, 1_500 * min(batch_examples, count)) / count)
@@ -217,13 +217,13 @@ class Task:
     tokenizer: Tokenizer
     head: Head
     loss_weight: float = 1.0
-    """The loss of this task is multiplied by this factor in joint training."""
+    """The factor by which the loss of this task is multiplied."""
     augmentation: Augmentation | None = None
     """Random changes of the training batches. New random numbers are drawn for each batch."""
     tta: TestTimeAugmentation | None = None
     """Test-time augmentation: validation and test average the predictions for several views of an example.
 
-    None means that only the example itself is used.
+    With None, validation and test use only the example itself.
     """
 
     def __post_init__(self) -> None:
@@ -249,7 +249,7 @@ class Experiment:
     tasks: Mapping[str, Task]
     training: Training
     name: str | None = None
-    """The name of the folder for the runs. None means the name of the function that returns the experiment."""
+    """The name of the folder that contains the runs. None means the name of the experiment's function."""
 
     def __post_init__(self) -> None:
         if not self.tasks:
@@ -295,7 +295,7 @@ class Experiment:
 
 
 def check_name(name: str) -> None:
-    """Raise InputError if the name is not valid for the folder of an experiment or a value."""
+    """Raise InputError if the name cannot be used as the name of a folder."""
     if not re.fullmatch(r"[\w-][\w.-]*", name):
         raise InputError(
             f'"{name}" is not a valid name of a folder: use letters, digits, "_", "-" and ".", but no "." at the start'
@@ -323,7 +323,7 @@ def trunk_parts(trunk: Trunk) -> dict[ModelPart, list[nn.Parameter]]:
 def freeze(training: Training, trunk: Trunk, tokenizers: Iterable[nn.Module], heads: Iterable[nn.Module]) -> None:
     """Turn off the gradients of the parts that `frozen` and `trainable` exclude from training.
 
-    If a parameter belongs to two parts, it is frozen as soon as one of the parts is frozen.
+    A parameter that belongs to two parts is frozen if at least one of the parts is frozen.
 
     Raises:
         InputError: If a part in `frozen` has no parameters, or if no parameter is left to train.
@@ -406,9 +406,9 @@ def fitted(name: str, fit: Callable[[], FittedT]) -> FittedT:
 
 @contextmanager
 def recording_fitted(run: Path | None = None) -> Generator[dict[str, Fitted]]:
-    """Record the values that `fitted` returns while an experiment is built. Yield a mapping from names to values.
+    """Record the values that `fitted` returns while an experiment is built. Yield a mapping from names to these values.
 
-    If `run` is given, `fitted` returns the values that are stored in this folder of a run.
+    If `run` is the folder of a run, `fitted` returns the values that are stored in this folder.
     """
     files = (run / VOCABULARY_FOLDER).glob("*.json") if run else ()
     numbers: dict[str, float] = read_json(run / NUMBERS_FILE) if run and (run / NUMBERS_FILE).exists() else {}

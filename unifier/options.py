@@ -33,7 +33,7 @@ from unifier_tokenizers.stems import StemKind
 MAX_VOCABULARY_TEXTS = 1_000_000
 """The largest number of examples from which a vocabulary is learned.
 
-The examples are evenly spaced in the split. More examples would take time and hardly change the vocabulary.
+The selected examples are evenly spaced in the split. More examples would take time and hardly change the vocabulary.
 """
 MAX_FITTED_IMAGES = 2000
 """The largest number of pictures from which mean and standard deviation are computed, evenly spaced in the split."""
@@ -44,7 +44,7 @@ CROP_SECONDS, NUM_CROPS = 6.0, 5
 OUTLIER_FACTOR = 3
 """Training also uses random crops if the longest clip is more than this many times as long as a crop."""
 MIN_CLIP = 0.2
-"""The smallest median duration in seconds. A shorter median duration is replaced by this value."""
+"""The smallest median duration in seconds, which replaces a shorter median duration."""
 FRAME_SECONDS = 0.01
 
 
@@ -81,7 +81,7 @@ class TrunkConfig:
 
     def build(self) -> Trunk:
         """Create the trunk, or raise InputError if the architecture does not support an option."""
-        # These two options also apply to the decoder, so they are not passed to a trunk that is not a transformer.
+        # Only a transformer trunk gets these two options. With other trunks, they apply only to the decoder.
         transformer = self.trunk == "transformer"
         return create_trunk(
             self.trunk,
@@ -227,7 +227,7 @@ class AudioFrontend:
     stem: StemKind | Literal["auto"] | None = "auto"
     """Convolutions on the spectrogram: strided, pooled or none; auto means strided for frames and none for patches."""
     normalize: Normalization = "band"
-    """Unit of normalization: whole (all bands), band (each band), or example (for new voices or microphones)."""
+    """Normalization: whole (over all bands), band (per band), or example (per band and example, for new voices)."""
 
     def build(
         self, source: LabeledSource, trunk: TrunkConfig, clips: "ClipStatistics", bad_examples: BadExamples
@@ -389,11 +389,11 @@ class ParallelTextConfig:
     target: str = "fr"
     """Language of the output, which also selects the rules of the scores."""
     val: str | None = None
-    """Validation pairs, in a format of `data`; None means pairs that are held out from `data`."""
+    """Validation pairs, in one of the formats of `data`; None means that pairs of `data` are held out."""
     test: str | None = None
-    """Test pairs, in a format of `data`, or multi30k's year 2016 or 2017; None means pairs held out from `data`."""
+    """Test pairs, or the year of multi30k's test pairs (2016, 2017); None means that pairs of `data` are held out."""
     extra: str | None = None
-    """File with additional training pairs, in a format of `data`."""
+    """File with additional training pairs, in one of the formats of `data`."""
     length_ratio: float | None = None
     """Drop a training pair of your own files if the lengths of its texts differ by more than this factor."""
     duplicates: Duplicates = "keep"
@@ -451,7 +451,7 @@ class DecoderConfig:
     decoder_depth: int = 4
     """Number of layers of the decoder."""
     tied: Literal["all", "source", "target", "none"] = "all"
-    """Embeddings that share weights: all, source (encoder, decoder), target (decoder, output), or none."""
+    """Embeddings with shared weights: all, source (encoder and decoder), target (decoder and output), or none."""
     label_smoothing: float = 0.1
     """Share of the target probability that is spread over the vocabulary in training."""
     r_drop: float = 0.0

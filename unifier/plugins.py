@@ -23,7 +23,7 @@ def load_plugins(kind: PluginKind) -> dict[str, Any]:
 def plugin_names(kind: PluginKind) -> list[str]:
     """Return the sorted names of the plug-ins that `load_plugins` returns.
 
-    unifier's own plug-ins are not loaded for this, because loading takes seconds.
+    This function does not load unifier's own plug-ins, because loading takes seconds.
     """
     return sorted(entry.name for entry in _entries(kind) if _is_own(entry) or _load_entry(entry) is not None)
 
@@ -45,7 +45,7 @@ def _load_entry(entry: EntryPoint) -> Any:
     """Load an entry point, or return None with a warning if the entry point is broken."""
     try:
         return entry.load()
-    except Exception as error:  # Another package's module may raise anything when it is imported.
+    except Exception as error:  # Another package's module may raise any exception when it is imported.
         warnings.warn(f"the plug-in '{entry.name}' ({entry.value}) is broken: {error!r}", stacklevel=3)
         return None
 
@@ -57,7 +57,7 @@ def _is_own(entry: EntryPoint) -> bool:
 def list_recipes() -> dict[str, Path]:
     """Return a mapping from the names of the installed recipes to the recipes' files."""
     here = Path(__file__).parent
-    # In a checkout, the recipes are beside the package. In an installation, they are inside the package.
+    # The recipes are beside the package in a checkout, and inside the package in an installation.
     folder = next((path for path in (here / "experiments", here.parent / "experiments") if path.is_dir()), None)
     return {} if folder is None else {path.stem: path for path in sorted(folder.glob("*.py"))}
 

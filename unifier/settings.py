@@ -1,7 +1,7 @@
 """The settings of a recipe: its keyword arguments, and the fields of its setting groups.
 
 A parameter whose type is a dataclass is a setting group. Each field of the dataclass is a setting of the recipe. For
-example, `dim=64` on the command line sets the field `dim` of the parameter `trunk: TrunkConfig`.
+example, `dim=64` on the command line sets the field `dim` of the parameter `trunk`.
 """
 
 import ast
@@ -17,7 +17,7 @@ from typing import Any, final, get_type_hints
 from unifier_tokenizers import InputError
 
 REQUIRED: Any = inspect.Parameter.empty
-"""The default of a setting that has no default value and must be given."""
+"""The value of `Setting.default` for a setting that has no default and must be given."""
 
 
 @final
@@ -29,7 +29,7 @@ class Setting:
     parameter: str
     """The parameter of the recipe's function that receives the value."""
     field: str | None
-    """The field that receives the value, if the parameter is a setting group. Otherwise, None."""
+    """The field of the setting group that receives the value. None if the parameter is not a setting group."""
     type: Any
     default: Any
     """The default value, or `REQUIRED` if the setting has no default value."""
@@ -40,7 +40,7 @@ class Setting:
 def list_settings(function: Callable[..., Any]) -> dict[str, Setting]:
     """Return a mapping from the names of a recipe's settings to the settings, in the order of the signature.
 
-    The name of a field is `parameter.field` if another setting has the same name. Otherwise, it is the field's name.
+    A field is named `parameter.field` if another setting has the same name. Other fields keep their own names.
 
     Raises:
         InputError: A parameter cannot be passed as a keyword argument.
@@ -70,7 +70,7 @@ def list_settings(function: Callable[..., Any]) -> dict[str, Setting]:
 
 
 def flatten(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace each setting group among the given values by its fields. A field that is also given takes precedence."""
+    """Replace each setting group among the given values by its fields. A field that is given itself has priority."""
     fields_of_groups = [setting for setting in list_settings(function).values() if setting.field]
     whole = {each.parameter for each in fields_of_groups if is_dataclass(given.get(each.parameter))}
     flat = {

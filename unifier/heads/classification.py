@@ -20,8 +20,8 @@ Pooling = Literal["mean", "cls", "attention"]
 class ClassificationHead(Head):
     """A linear classifier on the pooled tokens.
 
-    A target is a label or the index of a label, as in the data sets of torchvision and Hugging Face. Indices start at
-    0. A prediction is a tensor of C probabilities.
+    A target is a label or the index of a label, as in the data sets of torchvision and Hugging Face. A prediction is a
+    tensor of C probabilities.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ClassificationHead(Head):
 
     def metrics(self, predictions: Sequence[Tensor], targets: Sequence[str | SupportsIndex]) -> dict[str, float]:
         """Return the accuracy and the macro F1 score (the mean F1 score of the classes), in percent."""
-        # The import takes 250 MB of memory, and only the metrics need it.
+        # This import takes 250 MB of memory, so it is done only if metrics are computed.
         from torchmetrics.functional.classification import multiclass_f1_score
 
         predicted = torch.stack([*predictions]).argmax(-1)
@@ -136,7 +136,7 @@ class TaggingHead(Head):
         Both metrics are means over the tags that occur in some targets, but not in all targets. At chance level,
         ROC-AUC is 0.5, and the average precision of a tag is the share of examples with this tag.
         """
-        # The import takes 250 MB of memory, and only the metrics need it.
+        # This import takes 250 MB of memory, so it is done only if metrics are computed.
         from torchmetrics.functional.classification import binary_auroc, binary_average_precision
 
         scores = torch.stack([*predictions])

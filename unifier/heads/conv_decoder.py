@@ -18,7 +18,7 @@ from unifier_tokenizers import Dropout, InputError, PositionalEncoding, Tokens, 
 class ConvDecoderHead(AttentiveIncrementalHead):
     """The decoder of Gehring et al. 2017, sections 3.2 and 3.3.
 
-    Each layer consists of a gated convolution and an attention. Three details differ from the paper. Each layer
+    Each layer consists of a gated convolution and an attention layer. Three details differ from the paper. Each layer
     normalizes its input, as in `ConvolutionalTrunk`. The attention scores are scaled by 1 / sqrt(D). The input
     embeddings are not added to the attention's values, because the trunk's output already contains the embeddings.
     """

@@ -12,18 +12,18 @@ from unifier_tokenizers import InputError
 from unifier_tokenizers.text import BOS, EOS
 
 TOPK_STRIPE = 64
-"""The number of scores in a stripe. `topk` first computes the maximum of each stripe."""
+"""The number of neighboring scores that form a stripe. `topk` first computes the maximum of each stripe."""
 
 
 class Decoder(Protocol):
     """An incremental decoder of R partial texts, which stores the state of each text."""
 
     def step(self, ids: Tensor) -> Tensor:
-        """Append one id of ids (R,) to each text. Return the log-probabilities (R, V) of the next token."""
+        """Append ids (R,) to the R texts. Return the log-probabilities (R, V) of the next token."""
         ...
 
     def reorder(self, rows: Tensor) -> None:
-        """Select the texts with the indices rows (R',). An index may occur several times."""
+        """Keep only the texts with the indices rows (R',). An index may occur several times."""
         ...
 
 
@@ -40,7 +40,7 @@ TokenPicker = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """A function that picks the next token of each row.
 
 The arguments are the log-probabilities (R, V) and the example index (R,) of each row. The results are the
-log-probabilities (R,) of the picked tokens, and the ids (R,) of the picked tokens.
+log-probabilities (R,) and the ids (R,) of the picked tokens.
 """
 
 
@@ -101,9 +101,9 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Return the `beam_width` texts with the highest scores for each example, best first.
 
-    The search extends `beam_width` partial texts per example. The search of an example ends if `beam_width` texts are
-    finished and each of these texts scores at least as high as every partial text. The search also ends at the maximum
-    length. The partial texts then count as finished texts.
+    The search extends `beam_width` partial texts per example. A search ends if `beam_width` texts are finished and
+    no partial text has a higher score than the worst finished text. A search also ends at the maximum length. The
+    partial texts then count as finished texts.
 
     Args:
         decoder: The incremental decoder of R empty texts.
@@ -233,7 +233,7 @@ def topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def check_length_penalty(power: float) -> float:
-    """Return the exponent of the length penalty, or raise InputError if it is not from 0 to 10."""
+    """Return the exponent of the length penalty, or raise InputError if the exponent is not from 0 to 10."""
     if not 0 <= power <= 10:
         raise InputError(
             f"length_penalty={power}: an exponent from 0 (no penalty) to 10 is needed; 1 gives the mean over the tokens"

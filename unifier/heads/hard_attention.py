@@ -14,7 +14,7 @@ from unifier.trunks.recurrent import Cell
 from unifier_tokenizers import Dropout, InputError, Tokens, Vocabulary
 
 NUM_ATTENTION_SAMPLES = 2
-"""The number of trunk tokens that training samples per step.
+"""The number of trunk tokens that are sampled per step in training.
 
 At least two samples are needed, because the loss of each sample is the baseline of another sample (see `reinforce`).
 """

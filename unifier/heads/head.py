@@ -1,4 +1,4 @@
-"""The contract of a head, which turns the trunk's tokens into a loss, predictions and metrics."""
+"""The base class of heads, which turn the trunk's tokens into a loss, predictions and metrics."""
 
 import math
 from abc import ABC, abstractmethod
@@ -35,12 +35,12 @@ class Head(nn.Module, ABC):
     max_score: float | None = 100.0
     """The best possible value of the first metric, a number above 0.
 
-    Joint training divides each task's score by this value and averages the results. None means that no such value
-    exists, for example for a negated error. A task with None cannot be trained jointly with other tasks.
+    Joint training averages the scores of the tasks, each divided by its best possible value. None means that the metric
+    has no best value above 0, for example a negated error. A task without a best value cannot be trained jointly.
     """
 
     num_passes: int = 1
-    """The loss needs this number of copies of a training batch, concatenated along B. R-Drop needs 2."""
+    """The loss needs this number of copies of a training batch, concatenated along B. R-Drop needs two copies."""
 
     @abstractmethod
     def encode(self, target: Any) -> Tensor:
@@ -160,7 +160,7 @@ def check_predictions(head: Head, predictions: object, num_examples: int) -> Non
 
 
 def check_metrics(head: Head, metrics: object) -> dict[str, float]:
-    """Return `metrics` with Python floats as values. Raise InputError if it is not a mapping from names to numbers."""
+    """Return `metrics` with Python floats as values, or raise InputError if `metrics` is not a mapping to numbers."""
     name = f"{type(head).__name__}.metrics"
     if not isinstance(metrics, Mapping):
         raise InputError(
@@ -182,7 +182,7 @@ def mean_score_percent(scores: Iterable[tuple[float, float | None]]) -> float:
     """Return the mean score of the tasks, in percent of the best possible scores.
 
     A score that is NaN is skipped. For example, ROC-AUC is NaN if all targets are equal. If a task has no best possible
-    score, its score counts as a percentage.
+    score, its score is not changed.
 
     Args:
         scores: The value of the first metric and the head's `max_score`, for each task.

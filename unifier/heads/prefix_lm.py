@@ -31,7 +31,7 @@ class PrefixHead(AttentiveTextHead):
         self.segment = nn.Parameter(torch.zeros(dim))
         """This embedding is added to all text tokens, because text and input have the same positions."""
         self.dropout = Dropout(dropout)
-        # In a list, the trunk is hidden from nn.Module, so the trunk's parameters are not registered as the head's.
+        # nn.Module does not look into lists, so the trunk's parameters are not registered as the head's.
         self._attached: list[Transformer] = []
 
     def attach_trunk(self, trunk: Trunk) -> None:

@@ -257,7 +257,7 @@ class LuongHead(AttentiveIncrementalHead):
             score: See `AttentionScore`.
             span: "global" or "local".
             window: Local attention sees this number of tokens on each side of the predicted position, at least 1. The
-                weights decrease with the distance as a Gaussian. Its standard deviation is half the window.
+                weights decrease as a Gaussian whose standard deviation is half the window.
             dropout: Dropout probability.
             options: See `TextGenerationOptions`.
         """
@@ -289,4 +289,4 @@ class LuongHead(AttentiveIncrementalHead):
         center = mask.sum(-1, keepdim=True) * self.center(states).float().sigmoid()  # This is eq. 9 in section 3.2.
         distance = torch.arange(keys.shape[1], device=keys.device) - center
         weights = self.score(states, keys, mask & (distance.abs() <= self.window))
-        return weights * (-2 * (distance / self.window).square()).exp()  # This is eq. 10.
+        return weights * (-2 * (distance / self.window).square()).exp()  # This is eq. 10 in section 3.2.

@@ -32,9 +32,9 @@ class TextGenerationOptions(TypedDict, total=False):
     length_penalty: float
     """The exponent p: a text's score is its log-probability divided by length ** p."""
     r_drop: float
-    """The weight of the R-Drop loss, the difference between two passes with dropout (alpha in Liang et al. 2021)."""
+    """The weight alpha of the R-Drop loss, which compares two passes with different dropout (Liang et al. 2021)."""
     embedding: nn.Embedding | None
-    """The embedding of the tokenizer, if tokenizer and head share their vocabulary and their embedding."""
+    """The embedding of a tokenizer with the same vocabulary, which the head shares. None creates a new embedding."""
     tied: bool
     """Use the transposed embedding as the output projection (Press and Wolf 2017)."""
     language: str
@@ -116,7 +116,7 @@ class TextGenerationHead(Head):
         """Return a function that maps hidden states (R, D) to log-probabilities (R, V) of the next token.
 
         Padding and the begin token get probability 0. The function computes no gradients. A search calls this method
-        once, because the function prepares the present weights for fast products.
+        once, because the function stores a copy of the weights in a layout for fast products.
         """
         project = prepacked_linear(self.output.weight)
 
@@ -135,7 +135,7 @@ class TextGenerationHead(Head):
         With R-Drop, the second half of the batch repeats the first half. The loss then also contains alpha / 2 times
         the divergence between the outputs for the two halves.
         """
-        # Only real tokens are projected to V. Their indices are computed once, because this synchronizes a GPU.
+        # Only real tokens are projected to V. Computing their indices synchronizes a GPU, so it is done once.
         indices = (target.flatten() != IGNORE_INDEX).nonzero()[:, 0]
         hidden = to_compute_dtype(self.hidden_states(tokens, shift_right(target))).flatten(0, 1)
         hidden, labels = hidden.index_select(0, indices), target.take(indices)
@@ -215,8 +215,8 @@ class AttentiveTextHead(TextGenerationHead):
     def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
         """Return the attention (B, L, N) that predicts the next token after each of ids (B, L).
 
-        The attention is in float32, and each row sums to 1. The attention is the mean over all layers and heads. If the
-        layer with the lowest alignment error were selected instead, this error would be biased.
+        The attention is in float32, and each row sums to 1. The attention is the mean over all layers and heads. To
+        select the layer with the lowest alignment error would bias the alignment error.
         """
 
     def alignment(self, tokens: Tokens, ids: Tensor) -> Tensor:

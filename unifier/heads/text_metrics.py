@@ -31,8 +31,8 @@ class TextScore(NamedTuple):
 def text_scores(predictions: Sequence[str], references: Sequence[str], language: str) -> dict[str, TextScore]:
     """Compute BLEU (Papineni et al. 2002) and chrF (Popović 2015) with sacreBLEU, with one reference per text.
 
-    If all references have fewer than four tokens, BLEU counts only shorter n-grams. The signature of BLEU then contains
-    "eff:yes".
+    If all references have fewer than four tokens, BLEU counts only shorter n-grams. In this case, the signature of
+    BLEU contains "eff:yes".
 
     Args:
         predictions: The generated texts.

@@ -16,7 +16,7 @@ from unifier_tokenizers import Dropout, PositionalEncoding, Tokens, Vocabulary
 
 @final
 class TranslationHead(AttentiveTextHead):
-    """The decoder of Vaswani et al. 2017. Its blocks attend to the text so far and to the trunk's tokens."""
+    """The decoder of Vaswani et al. 2017, whose blocks attend to the text so far and to the trunk's tokens."""
 
     def __init__(
         self,
