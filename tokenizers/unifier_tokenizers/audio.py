@@ -101,7 +101,7 @@ def resample(audio: Audio, sample_rate: int, min_samples: int) -> Tensor:
 
 
 def to_samples(win_length: float, hop_length: float, sample_rate: int) -> tuple[int, int]:
-    """Convert the length of the window and the hop from seconds to samples.
+    """Convert the lengths of the window and of the hop from seconds to samples.
 
     Raises:
         InputError: If the window or the hop is shorter than one sample.
@@ -109,8 +109,8 @@ def to_samples(win_length: float, hop_length: float, sample_rate: int) -> tuple[
     window, hop = round(win_length * sample_rate), round(hop_length * sample_rate)
     if window <= 0 or hop <= 0:
         raise InputError(
-            f"win_length={win_length}, hop_length={hop_length}: each must be at least one sample long, "
-            f"which is 1 / sample_rate with sample_rate={sample_rate}"
+            f"win_length={win_length}, hop_length={hop_length}: "
+            f"each must be at least one sample long at sample_rate={sample_rate}"
         )
     return window, hop
 
@@ -411,8 +411,8 @@ class WaveformTokenizer(AudioTokenizer):
 def gabor_filters(sample_rate: int, win_samples: int, n_filters: int) -> Tensor:
     """Return Gabor filters (window, 2 x filters) under a Hann window: first all cosines, then all sines.
 
-    The pitches of the filters rise. They are evenly spaced on the mel scale between 0 and half the sample rate, like
-    the peaks of a mel filter bank.
+    The rising pitches of the filters are evenly spaced on the mel scale between 0 and half the sample rate, like the
+    peaks of a mel filter bank.
 
     Args:
         sample_rate: The sample rate in Hz.

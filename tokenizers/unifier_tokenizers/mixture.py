@@ -121,7 +121,7 @@ def _pack(name: str, index: int, values: Tensor, positions: Tensor) -> Tensor:
     """Pack the values (P, N) of a member as int32 rows (HEADER + P, N). If the values are ids (N,), P is 1.
 
     Raises:
-        InputError: If the dtype of the values is not in `MIXED_DTYPES`, or if they have more than two dimensions.
+        InputError: If the dtype of the values is not in `MIXED_DTYPES`, or if the values have more than two dimensions.
     """
     if values.dtype not in MIXED_DTYPES or values.dim() > 2:
         raise InputError(

@@ -73,7 +73,8 @@ class SpectrogramNorm(nn.Module):
         std = _std(total.sum(), squares.sum(), count * len(total)).clamp(min=1e-3)
         if self.kind != "whole":
             band = _std(total, squares, count) if self.kind == "band" else _std(0 * total, residual_squares, count)
-            std = band.clamp(min=float(std) / 10)  # A band that is silent in these sounds may be loud in new sounds.
+            # A band that is silent in these sounds may be loud in new sounds, so its std has a minimum.
+            std = band.clamp(min=float(std) / 10)
         self.std.copy_(std)
 
     def forward(self, power: Tensor, positions: Tensor) -> Tensor:

@@ -93,9 +93,9 @@ class ImageBatch(NamedTuple):
     """Batch of pictures, each in the upper left corner of a canvas H x W."""
 
     pixels: Tensor
-    """(B, C, H, W)."""
+    """The pixels (B, C, H, W)."""
     sizes: Tensor
-    """(B, 2) int64: the height and width of each picture, in pixels."""
+    """The height and width of each picture in pixels (B, 2), in int64."""
 
 
 def patches_to_images(values: Tensor, positions: Tensor, patch: int, stride: int) -> ImageBatch:

@@ -169,7 +169,7 @@ def check_difference(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
 
 @torch.no_grad()
 def check_padding(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that padding does not change the tokens of an example. Float padding is tested with 0 and 0.5."""
+    """Check that padding with 0, or with 0.5 in float values, does not change the tokens of an example."""
     for i, raw in enumerate(raws):
         units, matrix = tokenizer.encode(raw), tokenizer(raw)
         positions = torch.nn.functional.pad(units.positions, (0, PADDING), value=NO_POSITION)
@@ -277,7 +277,7 @@ def _require(condition: bool, message: str) -> None:
 
 
 def _require_equal_tokens(cause: str, example: int, columns: Tensor, expected: Tensor, rule: str) -> None:
-    """Raise ContractError if tokens (D, N) differ from the expected tokens in the first half of their digits."""
+    """Raise ContractError if tokens (D, N) differ from the expected tokens by more than rounding errors."""
     difference = (columns - expected).abs().amax(0)
     n = int(difference.argmax())
     tolerance = torch.finfo(expected.dtype).eps ** 0.5 * expected.abs().max()

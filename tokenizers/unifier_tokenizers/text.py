@@ -128,7 +128,7 @@ class Vocabulary:
                 num_words += len(run)
                 continue
             word_ends = [word.end() for word in WORD_START.finditer(self.decode(run))]
-            # Each id ends at the length of the text decoded up to this id. An incomplete character can decode to
+            # The end of an id is the length of the text decoded up to this id. An incomplete character can decode to
             # several characters, so each end is limited to the ends of later ids.
             lengths = [len(self.decode(run[:n])) for n in range(1, len(run) + 1)]
             ends = [*accumulate(reversed(lengths), min)][::-1]
@@ -217,7 +217,7 @@ def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:
     Raises:
         InputError: If a line is malformed, or if no word of the file is in the vocabulary.
     """
-    # A subword at the start of a word and the same subword inside a word are two entries with one text.
+    # A subword at the start of a word and the same subword inside a word are two entries with the same text.
     entries = defaultdict[str, list[int]](list)
     for i, token in enumerate(vocabulary.tokens(range(len(vocabulary)))):
         entries[token].append(i)

@@ -43,11 +43,11 @@ class Tokens(NamedTuple):
     """Batch of tokens. Token n of example b is `matrix[b, :, n]`."""
 
     matrix: Tensor
-    """(B, D, N) float."""
+    """The tokens (B, D, N), in a float dtype."""
     mask: Tensor
-    """(B, N) bool: True for real tokens, False for padding."""
+    """(B, N) bool, True for real tokens and False for padding."""
     positions: Tensor
-    """(B, A, N) int64."""
+    """The positions of the tokens (B, A, N), in int64."""
 
 
 def units_error(encoded: object) -> str:
@@ -97,8 +97,8 @@ def pad_columns(examples: Sequence[Units]) -> tuple[Tensor, Tensor, Tensor]:
 def is_host_readable(x: Tensor) -> bool:
     """Return True if reading the tensor's values is free: on the CPU and outside torch.compile.
 
-    On an accelerator, reading would force a synchronization. For this reason, the CPU marks equal entries of a batch
-    with strides. A stride of 0 means that all entries along this axis are equal.
+    On an accelerator, reading would force a synchronization. To avoid a synchronization, the CPU marks equal entries of
+    a batch with strides. A stride of 0 means that all entries along this axis are equal.
     """
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
@@ -111,5 +111,5 @@ def is_batch_constant(x: Tensor) -> bool:
 def has_no_padding(mask: Tensor) -> bool:
     """Return True if a mask (B, N) is known to contain no padding."""
     constant = all(stride == 0 or side == 1 for stride, side in zip(mask.stride(), mask.shape, strict=True))
-    # Every example has a real token, so a mask with only equal entries is True everywhere.
+    # Every example has a real token. So if all entries of the mask are equal, they are True.
     return constant or (is_host_readable(mask) and bool(mask.all()))

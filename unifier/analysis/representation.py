@@ -1,4 +1,4 @@
-"""Measures of the similarity of two representations, compared with chance: CKA and shared nearest neighbors.
+"""Measures of the similarity of two representations (CKA and shared nearest neighbors), compared with chance.
 
 A representation is a matrix (E, D) of E examples. A similarity matrix (E, E) compares all pairs of examples in one
 representation, and has norm 1. A measure is the inner product of two similarity matrices. Therefore a measure does not
@@ -39,7 +39,8 @@ def nearest_neighbors(x: Tensor, k: int) -> Tensor:
     """Return a matrix (E, E) of norm 1 that marks the k nearest examples of each example, by cosine similarity.
 
     The inner product of two such matrices is the mean fraction of an example's k neighbors that both representations
-    share (Huh et al. 2024, section 2). Examples that are equally near count as fractions of a neighbor.
+    share (Huh et al. 2024, section 2). If several examples are equally near, they share the remaining places among the
+    k neighbors.
     """
     if not 0 < k < len(x):
         raise InputError(f"k={k}: {len(x)} examples allow k from 1 to {len(x) - 1}; use more examples or another k")

@@ -19,17 +19,17 @@ AttentionMode = Literal["bidirectional", "causal"] | Tensor
 """The tokens that a token may attend to.
 
 - "bidirectional" allows all tokens (BERT, ViT).
-- "causal" allows the token and all earlier tokens (GPT).
-- Prefix lengths (B,) allow the first tokens of each example, the token, and all earlier tokens.
+- "causal" allows the token itself and all earlier tokens (GPT).
+- Prefix lengths (B,) allow the first tokens of each example, the token itself, and all earlier tokens.
 """
 
 FUSED_MIN_KEYS = {torch.bfloat16: 1024}
-"""The number of keys, for each dtype, from which torch's fused kernel is used on a CPU.
+"""The smallest number of keys for which a CPU uses torch's fused kernel. There is one number per dtype.
 
 With fewer keys, two matrix products and a softmax are faster than the fused kernel. `python -m benchmarks.attention`
-measures this number again. In bfloat16 with 32 to 512 keys, the fused kernel took 1.9 to 3.6 times as long as the
-products and the softmax (AMD EPYC, torch 2.11). With 1,024 keys, the fused kernel alone took 1.5 times as long. But
-whole training steps were 1.3 times as fast with the fused kernel, because this kernel stores no weights for the
+measures this number again. In bfloat16 with 32 to 512 keys, the fused kernel took 1.9 to 3.6 times as long as these
+operations (AMD EPYC, torch 2.11). With 1,024 keys, the fused kernel alone took 1.5 times as long as these operations.
+But whole training steps were 1.3 times as fast with the fused kernel, because this kernel stores no weights for the
 backward pass (`python -m benchmarks.scaling`). In float32, the fused kernel was faster for every number of keys.
 """
 

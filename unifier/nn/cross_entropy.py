@@ -34,7 +34,7 @@ def projected_cross_entropy(
             times the mean of the two Kullback-Leibler divergences.
 
     Returns:
-        The loss, a scalar in float32.
+        The scalar loss in float32.
     """
     if not torch.is_grad_enabled():
         weight = weight.detach()  # Otherwise, the gradient of the weight would still be computed.
@@ -94,7 +94,7 @@ def _chunk_loss(
 ) -> tuple[Tensor, Tensor]:
     """Return the summed loss of a chunk, and the gradient with respect to the logits.
 
-    The gradient leaves out the number that label smoothing subtracts from every logit. The caller subtracts it.
+    Label smoothing also changes the gradient of every logit by -smoothing / V. The caller applies this change.
 
     Args:
         rows: The hidden states (passes, r, D).
@@ -105,7 +105,7 @@ def _chunk_loss(
         r_drop: The factor alpha of R-Drop.
 
     Returns:
-        The loss, a scalar, and the gradient (passes * r, V).
+        The scalar loss, and the gradient (passes * r, V).
     """
     flat, index = rows.flatten(0, 1), ids.flatten()[:, None]
     logits = matmul(flat, weight.T)
@@ -122,7 +122,7 @@ def _chunk_loss(
 
 
 def _symmetric_divergence(log_probs: Tensor, probs: Tensor, factor: float) -> tuple[Tensor, Tensor]:
-    """Return factor * (KL(p, q) + KL(q, p)), summed over rows, and the gradient of this sum plus `probs`.
+    """Return factor * (KL(p, q) + KL(q, p)), summed over rows, and `probs` plus the gradient of this sum.
 
     With factor 1, the gradient with respect to the logits of p is p (log p - log q - KL(p, q)) + p - q. For the logits
     of q, exchange p and q in this formula.

@@ -16,8 +16,8 @@ MIN_ROWS = 64
 """The number of rows for which a prepacked weight is optimized. A prepacked weight works for any number of rows."""
 
 MIN_PRODUCT = {torch.bfloat16: 1 << 20, torch.float32: 1 << 21}
-"""The size of the smallest product for which oneDNN is used. Below this size, torch is faster, because Python's
-overhead is large.
+"""The size of the smallest product for which oneDNN is used. Below this size, the overhead in Python costs more time
+than oneDNN saves.
 
 In bfloat16, the size is the number of entries of the result, which must exceed a core's private cache. In float32, the
 size is the number of multiplications.
@@ -66,7 +66,7 @@ def matmul(left: Tensor, right: Tensor) -> Tensor:
     # In bfloat16, torch itself calls oneDNN for this product.
     if left.dtype == torch.float32 and _prefers_onednn(left, right.shape[1]):
         if not (right.is_contiguous() or right.T.is_contiguous()):
-            right = right.contiguous()  # Other memory layouts make oneDNN hundreds of times slower.
+            right = right.contiguous()  # Otherwise, oneDNN would be hundreds of times slower.
         return _onednn_linear(left, right.T)
     return left @ right
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 SHORT_ROW = {torch.bfloat16: 32}
-"""The row length, for each dtype, from which torch's softmax kernel is used on a CPU.
+"""The smallest row length for which a CPU uses torch's softmax kernel. There is one length per dtype.
 
 For shorter rows, elementary operations are faster, because such rows do not fill a vector register in torch's kernel.
 `python -m benchmarks.attention` measures this length again. float32 has no entry, because torch's fused attention

@@ -156,7 +156,7 @@ def load_timm_trunk(name: str, *, pretrained: bool = True) -> Transformer:
     try:
         with isolated_seed():
             model = cast(Any, timm.create_model(name, pretrained=pretrained))
-    except Exception as error:  # The class of the error depends on the source of the weights.
+    except Exception as error:  # Sources of weights raise errors of different classes.
         raise InputError(f"the weights of timm's {name} cannot be loaded: {one_line(error)}") from error
     block = model.blocks[0]
     trunk = Transformer(model.embed_dim, len(model.blocks), block.attn.num_heads, block.mlp.fc1.out_features)

@@ -15,8 +15,8 @@ from unifier_tokenizers import Dropout, Tokens
 class MeanAttentionTrunk(Trunk):
     """Transformer with fixed attention: each token attends equally to all tokens that it may see.
 
-    Unlike a transformer of the same shape, this trunk cannot choose the tokens to attend to. Deep sets (Zaheer et al.
-    2017, section 3) have the form of this trunk. In mode "causal", this trunk has the average attention of Zhang et al.
+    Unlike a transformer of the same shape, this trunk cannot choose the tokens to attend to. This trunk has the form of
+    deep sets (Zaheer et al. 2017, section 3). In mode "causal", this trunk has the average attention of Zhang et al.
     2018.
     """
 

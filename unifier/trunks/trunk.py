@@ -41,8 +41,8 @@ class Trunk(nn.Module, ABC):
     def layer_outputs(self) -> dict[str, nn.Module]:
         """Return a mapping from the name of each layer to the module that reads the layer's output (B, N, D).
 
-        This module is the next layer or the norm of the next layer. For the last layer, it is the trunk's final norm.
-        If the mapping is empty, the trunk is analyzed as a single layer.
+        This module is the next layer or the norm of the next layer. For the last layer, this module is the trunk's
+        final norm. If the mapping is empty, the trunk is analyzed as a single layer.
         """
         return {}
 
