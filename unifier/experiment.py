@@ -66,7 +66,7 @@ class Training:
     flops: float | None = None
     """Budget in floating-point operations of forward and backward passes, without padding."""
     seconds: float | None = None
-    """Budget in seconds of training, without validation; the seed does not make such a run reproducible."""
+    """Budget in seconds of training, without validation; a run with this budget is not reproducible."""
     batch_tokens: int = 4096
     """Largest number of input tokens in a batch, and largest number of target tokens, including padding."""
     grad_accumulation: int = 1

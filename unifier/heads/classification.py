@@ -103,7 +103,7 @@ class TaggingHead(Head):
         self.labels, self.dim = check_labels(labels), dim
         self.label_index = {label: i for i, label in enumerate(self.labels)}
         if len(self.label_index) != len(self.labels) or not self.labels:
-            raise InputError(f"labels={list(self.labels)}: at least one tag is needed, and all must differ")
+            raise InputError(f"labels={list(self.labels)}: at least one tag is needed, and all tags must differ")
         self.pool = TokenPool(pooling, dim)
         self.trunk_output = "cls" if pooling == "cls" else "sequence"
         self.out = nn.Linear(dim, len(self.labels))

@@ -101,9 +101,9 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Return the `beam_width` texts with the highest scores for each example, best first.
 
-    The search extends `beam_width` partial texts per example. A search ends if `beam_width` texts are finished and
-    no partial text has a higher score than the worst finished text. A search also ends at the maximum length. The
-    partial texts then count as finished texts.
+    The search extends `beam_width` partial texts per example. A search ends if `beam_width` texts are finished and no
+    partial text has a higher score than the worst finished text. A search also ends when its texts have the maximum
+    length. The partial texts then count as finished texts.
 
     Args:
         decoder: The incremental decoder of R empty texts.

@@ -26,8 +26,9 @@ class HardAttentionHead(AttentiveIncrementalHead):
 
     In training, each decoder state samples one token of the trunk and attends to this token only. The attention weights
     are the probabilities of the samples. In inference, each state attends to the token with the highest weight.
-    REINFORCE (Williams 1992) trains the attention weights. The baseline is the loss of another sample of the same state
-    (Kool et al. 2019, eq. 8). `LuongHead` with the score "general" is the variant with soft attention.
+    REINFORCE (Williams 1992) trains the attention weights. The baseline of a sample is the loss of another sample of
+    the same decoder state (Kool et al. 2019, eq. 8). `LuongHead` with the score "general" is the variant with soft
+    attention.
     """
 
     def __init__(

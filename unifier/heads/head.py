@@ -130,7 +130,7 @@ def check_labels(labels: Iterable[str]) -> tuple[str, ...]:
     for label in labels:
         if not isinstance(label, str):
             raise InputError(
-                f"the label {label!r} is not a string: labels must be strings; targets may be indices from 0"
+                f"the label {label!r} is not a string: give strings as labels; a target may be the index of a label"
             )
     return labels
 
@@ -182,7 +182,7 @@ def mean_score_percent(scores: Iterable[tuple[float, float | None]]) -> float:
     """Return the mean score of the tasks, in percent of the best possible scores.
 
     A score that is NaN is skipped. For example, ROC-AUC is NaN if all targets are equal. If a task has no best possible
-    score, its score is not changed.
+    score, its score is not rescaled.
 
     Args:
         scores: The value of the first metric and the head's `max_score`, for each task.

@@ -87,7 +87,7 @@ class RNNDecoder(nn.Module):
     """
 
     def __init__(self, input_dim: int, dim: int, *, cell: Cell, depth: int, dropout: float) -> None:
-        """Build `depth` layers with dropout between the layers. The first layer reads (B, L, `input_dim`)."""
+        """Build `depth` layers with dropout between the layers. The first layer reads inputs (B, L, `input_dim`)."""
         super().__init__()
         check_depth(depth, 1)
         self.dim, self.depth = dim, depth
@@ -116,8 +116,8 @@ class AttentionScore(nn.Module):
     """Layer that computes attention weights from scores of a decoder state h and a token m.
 
     The scores of Luong et al. 2015, section 3.1, are h·m ("dot"), h·Wm ("general") and v·tanh(W[h; m]) ("concat"). The
-    score "concat" is also the score of Bahdanau et al. 2015, appendix A.1.2. Here, the matrix W of "concat" consists of
-    one linear map of the states and one linear map of the tokens.
+    score "concat" is also the score of Bahdanau et al. 2015, appendix A.1.2. This class splits the matrix W of "concat"
+    into one linear map of the states and one linear map of the tokens.
     """
 
     def __init__(self, score: ScoreFunction, dim: int) -> None:
@@ -286,7 +286,7 @@ class LuongHead(AttentiveIncrementalHead):
     def _weights(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         if self.center is None:
             return self.score(states, keys, mask)
-        center = mask.sum(-1, keepdim=True) * self.center(states).float().sigmoid()  # This is eq. 9 in section 3.2.
+        center = mask.sum(-1, keepdim=True) * self.center(states).float().sigmoid()  # This is eq. 9 of Luong et al.
         distance = torch.arange(keys.shape[1], device=keys.device) - center
         weights = self.score(states, keys, mask & (distance.abs() <= self.window))
-        return weights * (-2 * (distance / self.window).square()).exp()  # This is eq. 10 in section 3.2.
+        return weights * (-2 * (distance / self.window).square()).exp()  # This is eq. 10 of Luong et al.
