@@ -303,3 +303,8 @@ def test_chosen_pair_is_adjusted_for_the_choice(tmp_path: Path) -> None:
     _, sentence, note = summarize(group_conditions(rows)).sentences
     assert f"over 40 test examples: {format_ends(adjusted)}" in sentence
     assert "Bonferroni-adjusted for the choice among 2 pairs" in note
+
+
+@pytest.mark.parametrize("differences", [[], [0.0, 0.0], [0.0, 1.0], [-2.0]])
+def test_sign_flips_need_two_differences(differences: list[float]) -> None:
+    assert sign_flip_p_value(differences) == 1.0

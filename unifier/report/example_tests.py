@@ -124,7 +124,7 @@ def sign_flip_p_value(differences: Sequence[float]) -> float:
     this test equals the exact McNemar test.
     """
     nonzero = np.asarray([difference for difference in differences if difference])
-    if not len(nonzero):
+    if len(nonzero) < 2:  # With one difference, both sign patterns are as extreme as the observed one.
         return 1.0
     result = stats.permutation_test(
         (nonzero,),
