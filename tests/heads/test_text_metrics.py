@@ -49,6 +49,13 @@ def test_unspaced_and_short_texts_are_scored(language: str, texts: list[str], si
     assert sentence_bleu(texts, texts, language) == pytest.approx(100)
 
 
+@pytest.mark.parametrize(("reference", "order"), [("Ein Hund rennt", "eff:yes"), ("Ein Hund rennt.", "eff:no")])
+def test_bleu_reference_of_4_tokens_has_4_grams(reference: str, order: str) -> None:
+    scores = text_scores(["Ein Hund schläft."], [reference], "de")
+    assert order in scores["bleu"].signature
+    assert order in scores["bleu_moses_lower"].signature
+
+
 @pytest.mark.parametrize("language", ["zh", "zho", "ja", "jpn", "lao", "khm", "mya"])
 def test_unspaced_languages_have_no_moses_score(language: str) -> None:
     assert list(text_scores(["二匹の犬"], ["二匹の犬が走る"], language)) == ["bleu", "chrf"]

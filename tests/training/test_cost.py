@@ -158,11 +158,11 @@ def long_sounds() -> tuple[Task, list[Example]]:
     return Task(task.source, tokenizer, task.head), examples
 
 
-def large_pictures() -> tuple[Task, list[Example]]:
+def large_pictures(width: int = 26) -> tuple[Task, list[Example]]:
     """Return pictures of one size, with a stem that reads whole rows."""
     source, rng = Digits(), np.random.RandomState(0)
     tokenizer = PatchTokenizer(D, patch=2, channels=1, stem="pooled")
-    examples = [Example(rng.randint(0, 255, (30, 26), np.uint8), "0")] * 2
+    examples = [Example(rng.randint(0, 255, (30, width), np.uint8), "0")] * 2
     return Task(source, tokenizer, ClassificationHead(source.labels, D)), examples
 
 
@@ -180,6 +180,19 @@ def test_long_examples_are_counted_in_parts(make: MakeTask) -> None:
     assert max(read) <= longest < split.lengths().max()
     for row in range(len(split)):
         assert cost(*split.lengths()[row]) == pytest.approx(count_with_torch(model, split, row), rel=1e-9)
+
+
+def test_pictures_are_counted_by_whole_rows() -> None:
+    model, split = build(lambda: large_pictures(width=8))
+    read = list[int]()
+
+    def loss(batch: Batch) -> torch.Tensor:
+        read.append(batch.mask.shape[1])
+        return model.loss("task", batch)
+
+    cost = flops_of_example(loss, split, max_length=31)
+    assert sorted(set(read)) == [4, 12, 28]  # 31, 15 and 7 tokens, without the 3 tokens of a cut row.
+    assert cost(*split.lengths()[0]) == pytest.approx(count_with_torch(model, split, 0), rel=1e-9)
 
 
 @pytest.mark.parametrize(("lengths", "each"), [((40, 40), 0), ((40, 30, 36), 8)], ids=["flat", "labels of columns"])
