@@ -132,8 +132,8 @@ class TextGenerationHead(Head):
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         """Return the label-smoothed cross-entropy of each next token, given the true previous tokens.
 
-        With R-Drop, the second half of the batch repeats the first half. The loss then also contains alpha / 2 times
-        the divergence between the outputs for the two halves.
+        With R-Drop, the second half of the batch repeats the first half. The loss then also
+        contains alpha / 2 times the divergence between the model's outputs for the two halves.
         """
         # Only real tokens are projected to V. Computing their indices synchronizes a GPU, so it is done once.
         indices = (target.flatten() != IGNORE_INDEX).nonzero()[:, 0]
