@@ -24,11 +24,10 @@ At least two samples are needed, because the loss of each sample is the baseline
 class HardAttentionHead(AttentiveIncrementalHead):
     """Luong's decoder with hard attention (Xu et al. 2015, section 4.1).
 
-    In training, each decoder state samples one token of the trunk and attends to this token only. A token's attention weight is its
-    probability to be sampled. In inference, each state attends to the token with the highest weight.
-    REINFORCE (Williams 1992) trains the attention weights. The baseline of a sample is the loss of another sample of
-    the same decoder state (Kool et al. 2019, eq. 8). `LuongHead` with the score "general" is the variant with soft
-    attention.
+    In training, each decoder state samples one token of the trunk and attends to this token only. The probability of a
+    token is its attention weight. In inference, each state attends to the token with the highest weight. REINFORCE
+    (Williams 1992) trains the attention weights. The baseline of a sample is the loss of another sample of the same
+    decoder state (Kool et al. 2019, eq. 8). `LuongHead` with the score "general" is the variant with soft attention.
     """
 
     def __init__(
