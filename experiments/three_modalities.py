@@ -13,6 +13,7 @@ TRAINING = uf.Training(
     tokens=40_000, batch_tokens=512, optimizer="muon", learning_rate=2e-2, num_validations=2, precision="bf16"
 )
 """Small batches give a small budget more optimizer steps."""
+LONGER = replace(TRAINING, tokens=250_000, batch_tokens=1024, learning_rate=1e-2)
 
 
 def grammar(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
@@ -36,13 +37,8 @@ def music(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf
     return genres.genres(frontend=frontend, trunk=trunk, augmentation=genres.PLAIN, training=training)
 
 
-def one_network(*, trunk: TrunkConfig = TRUNK, tokens: int = 250_000) -> uf.Experiment:
-    """Train all three tasks jointly, with a budget that is large enough for good scores.
-
-    Args:
-        tokens: The number of training tokens of each task.
-    """
-    training = replace(TRAINING, tokens=tokens, batch_tokens=1024, learning_rate=1e-2)
+def one_network(*, trunk: TrunkConfig = TRUNK, training: uf.Training = LONGER) -> uf.Experiment:
+    """Train all three tasks jointly, until the scores are good."""
     parts = [build(trunk=trunk, training=training) for build in (grammar, digits, music)]
     return replace(uf.merge_experiments(parts), name="one_network")
 

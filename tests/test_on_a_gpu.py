@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from benchmarks.cases import classification, gpu, ours, peers, translation
 from benchmarks.models.sequences import Size
 from benchmarks.runner.case import Case
-from unifier.config import load_experiment
+from unifier.config import build_described, check_settings, load_experiment
 from unifier.data.dataloader import Batch, collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import EncodedSplit, encode_split
@@ -84,8 +84,8 @@ OnAGpu = tuple[Network, str, Batch, Fake]
 )
 def on_a_gpu(request: pytest.FixtureRequest) -> OnAGpu:
     file, settings = request.param
-    experiment = load_experiment(f"experiments/{file}")(**settings)
-    assert isinstance(experiment, Experiment)
+    recipe = load_experiment(f"experiments/{file}")
+    experiment = build_described(recipe, check_settings(recipe, settings), Experiment)
     ((name, task),) = experiment.tasks.items()
     split, _ = encode_split(open_split(task.source, "train")[:8], task.tokenizer, task.head)
     batch, network = collate(split, range(8)), Network(experiment)

@@ -1,12 +1,10 @@
-"""The ladder: every rung learns to write what it reads, and goes all the way from a command to a translation."""
+"""The ladder: every rung learns, aligns words if it has attention, and translates after a run."""
 
 import importlib
-import inspect
 import io
 import json
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import torch
 
 from unifier.cli import main
 from unifier.comparison import Comparison
-from unifier.config import list_experiments
+from unifier.config import build_comparison, build_described, check_settings, list_experiments
 from unifier.data.dataloader import TrainDataLoader, collate
 from unifier.data.dataset import open_split
 from unifier.data.encoding import encode_split
@@ -38,17 +36,23 @@ def function(name: str) -> Callable[..., Experiment | Comparison]:
     return list_experiments(FILE)[name]
 
 
+def one_rung(**settings: Any) -> Experiment:
+    """Build the experiment of one rung from flat settings."""
+    recipe = function("one_rung")
+    return build_described(recipe, check_settings(recipe, {**SMALL, **settings}), Experiment)
+
+
 def rungs() -> tuple[str, ...]:
     function("ladder")  # which puts the file's folder on the path
     return importlib.import_module("ladder").RUNGS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", rungs())
-def test_every_rung_learns_to_write_what_it_reads(rung: str) -> None:
-    """A few sentences, in a few steps; beside each other's sources they are no longer expected."""
+def test_every_rung_overfits_its_input(rung: str) -> None:
+    """Overfit four sentences; with the inputs exchanged, the loss must rise."""
     torch.manual_seed(0)
-    described = function("one_rung")(rung=rung, dropout=0.0, **SMALL)
-    assert isinstance(described, Experiment)
+    described = one_rung(rung=rung, dropout=0.0)
     ((name, task),) = described.tasks.items()
     split, _ = encode_split(open_split(task.source, "train")[:4], task.tokenizer, task.head)
     model = UnifierModule(described)
@@ -71,9 +75,8 @@ def test_every_rung_learns_to_write_what_it_reads(rung: str) -> None:
 
 
 @pytest.mark.parametrize("rung", rungs())
-def test_a_rung_that_aligns_words_leaves_how_well(rung: str, tmp_path: Path) -> None:
-    described = function("one_rung")(rung=rung, **SMALL)
-    assert isinstance(described, Experiment)
+def test_attentive_rung_records_alignment_error(rung: str, tmp_path: Path) -> None:
+    described = one_rung(rung=rung)
     ((name, task),) = described.tasks.items()
     split, _ = encode_split(open_split(task.source, "val")[:8], task.tokenizer, task.head)
     probe(UnifierModule(described), {name: split}, tmp_path)
@@ -86,28 +89,24 @@ def test_a_rung_that_aligns_words_leaves_how_well(rung: str, tmp_path: Path) -> 
         assert (tmp_path / "figures" / f"attention-{name}-0.svg").exists()
 
 
-def test_rungs_differ_in_nothing_but_encoder_and_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    one_rung: Any = function("one_rung")
-    other = partial(one_rung.__globals__["translation"], label_smoothing=0.2, length_penalty=0.7)
-    monkeypatch.setitem(one_rung.__globals__, "translation", other)
-    told: list[object] = []
+def test_rungs_differ_in_encoder_and_decoder_alone() -> None:
+    shared: list[object] = []
     for rung in rungs():
         torch.manual_seed(0)
-        described = one_rung(rung=rung, beam_width=3, **SMALL)
-        assert isinstance(described, Experiment)
+        described = one_rung(rung=rung, beam_width=3, label_smoothing=0.2, length_penalty=0.7)
         ((name, task),) = described.tasks.items()
         assert isinstance(task.tokenizer, SubwordTokenizer)
         head = task.head
         assert isinstance(head, TextGenerationHead)
         assert head.embedding is task.tokenizer.embedding
         assert (head.label_smoothing, head.beam_width, head.length_penalty, head.language) == (0.2, 3, 0.7, "fr"), rung
-        told.append(
-            (name, getattr(task.source, "sha256", ""), described.training, task.tokenizer.embedding.weight.tolist())
-        )
-    assert all(one == told[0] for one in told)
+        weights = task.tokenizer.embedding.weight.tolist()
+        shared.append((name, getattr(task.source, "sha256", ""), described.training, weights))
+    assert all(each == shared[0] for each in shared)
 
 
-def test_the_comparison_runs_and_each_run_translates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_ladder_runs_and_each_run_translates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = [f"{name}={value}" for name, value in SMALL.items()]
     given = [
         str(FILE),
@@ -123,7 +122,7 @@ def test_the_comparison_runs_and_each_run_translates(tmp_path: Path, capsys: pyt
     assert [row["varied"] for row in rows] == [{"rung": rung} for rung in ("gru", "single_head", "prefix")]
     assert (folder / "figures" / "lengths-en-fr.svg").exists()
     for row in rows:
-        run, aligns = Path(row["folder"]), row["varied"]["rung"] != "gru"
+        run, aligns = folder / row["folder"], row["varied"]["rung"] != "gru"
         assert sum(one["examples"] for one in json.loads((run / "lengths.json").read_text())["en-fr"]) == 300
         assert (run / "attention.json").exists() == aligns
         if aligns:
@@ -143,19 +142,14 @@ def test_the_comparison_runs_and_each_run_translates(tmp_path: Path, capsys: pyt
         assert ("its decoder has no attention that could be shown" in capsys.readouterr().err) == (not aligns)
 
 
-def test_every_setting_of_a_rung_is_the_ladders_too_and_handed_on() -> None:
-    own, shared = (
-        {name: parameter.default for name, parameter in inspect.signature(function(one)).parameters.items()}
-        for one in ("one_rung", "ladder")
-    )
-    del own["rung"], shared["rungs"], shared["seeds"]
-    assert shared == own
-    described = function("ladder")(heads=8)
-    assert isinstance(described, Comparison)
-    assert described.settings == own | {"heads": 8}
+def test_settings_of_a_rung_are_the_ladders() -> None:
+    comparison, settings = build_comparison(function("ladder"), {"heads": "8", "rungs": "gru,prefix"})
+    assert comparison.settings == {"heads": 8}
+    assert settings == {"rungs": ("gru", "prefix"), "seeds": (0,), "heads": 8}
+    assert [trial.varied for trial in plan_trials(comparison)] == [{"rung": "gru"}, {"rung": "prefix"}]
 
 
-def test_the_ladder_is_found_by_its_files_name() -> None:
+def test_ladder_holds_every_rung() -> None:
     assert str(FILE.parent) in sys.path
     described = function("ladder")()
     assert isinstance(described, Comparison)

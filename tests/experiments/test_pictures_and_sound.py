@@ -21,7 +21,7 @@ EXPERIMENT = Path(__file__).parents[2] / "experiments" / "pictures_and_sound.py"
 
 
 def data(root: Path) -> Path:
-    """A CIFAR-10 of JPEG copies and an ESC-10 in which class is brightness, and pitch."""
+    """Write a CIFAR-10 of JPEG copies and an ESC-10. Brightness or pitch gives the class away."""
     (root / "cifar10_jpg").mkdir()
     for split, count in (("train", 24), ("test", 2)):
         with tarfile.open(root / "cifar10_jpg" / f"{split}.tar.xz", "w:xz") as archive:
