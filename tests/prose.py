@@ -51,7 +51,7 @@ def main() -> int:
     names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     count = 0
     for path in map(Path, names):
-        if path.exists() and path.name != Path(__file__).name:
+        if path.exists() and path.stem not in ("prose", "test_prose"):
             text = path.read_text(encoding="utf-8")
             for line, fault in [*docstring_faults(text), *phrase_faults(text)]:
                 print(f"{path}:{line}: {fault}")
