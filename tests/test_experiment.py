@@ -70,7 +70,7 @@ def test_experiment_without_tasks_is_refused() -> None:
 
 
 @pytest.mark.parametrize("sizes", [{"dim": 2 * D, "head_dim": D}, {"head_dim": 2 * D}], ids=["tokenizer", "head"])
-def test_task_of_another_dim_is_refused(sizes: dict[str, int]) -> None:
+def test_task_of_another_dim_is_refused(sizes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=rf'"digits".*dim={2 * D}.*dim={D}'):
         experiment("digits", **sizes)
 

@@ -99,6 +99,7 @@ def test_patch_follows_median_picture_in_every_fold(tmp_path: Path) -> None:
     folders = [(8, 8, *[64] * 28), (64, 64, *[16] * 28), [8, 16, 64] * 10]
     for number, sides in enumerate(folders):
         write_pictures(tmp_path / str(number), *sides)
+    sources: list[ImageFolder] = []
     for fold in range(3):
         sources = [ImageFolder(tmp_path / str(number), fold=fold) for number in range(3)]
         patches = [ImageFrontend().build(source, TRUNK, "mean", "stop").patch for source in sources]
@@ -219,7 +220,8 @@ def test_gain_and_shift_follow_the_task(noises: AudioFolder) -> None:
     assert resolved("tags") == (0, 0.1)
     assert resolved(normalize="example") == (0, 0.1)
     assert resolved(tokenizer="waveform") == (6, 0)
-    for option in ({"gain": 6.0}, {"random_eq": 2.0}):
+    options: list[dict[str, Any]] = [{"gain": 6.0}, {"random_eq": 2.0}]
+    for option in options:
         with pytest.raises(InputError, match=f"{next(iter(option))}=.*normalize=example"):
             AudioAugmentationConfig(**option).resolve(AudioFrontend(normalize="example"), clips, "genre")
 
@@ -322,7 +324,8 @@ def test_sized_for_fills_in_epochs_alone(noises: AudioFolder) -> None:
     count = len(noises.split("train"))
     assert Training().sized_for(noises, "noises").epochs == 50_000 / count
     assert Training().sized_for(noises, "noises", minimum=1e5).epochs == 1e5
-    for budget in ({"steps": 3}, {"tokens": 3}, {"seconds": 3.0}, {"epochs": 3.0}):
+    budgets: list[dict[str, Any]] = [{"steps": 3}, {"tokens": 3}, {"seconds": 3.0}, {"epochs": 3.0}]
+    for budget in budgets:
         training = Training(**budget)
         assert training.sized_for(noises, "noises") is training
     assert fitted("noises-epochs", lambda: 7) == 7, "nothing is remembered outside of a run"

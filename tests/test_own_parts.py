@@ -164,7 +164,7 @@ def test_comparison_takes_numpy_numbers() -> None:
 
 
 def test_setting_named_share_cannot_vary() -> None:
-    with pytest.raises(InputError, match="'share' varies, which is the share of the examples"):
+    with pytest.raises(InputError, match="'share'"):
         Comparison("shares", [shared], grid={"share": (0.5, 1)})
 
 
@@ -281,20 +281,19 @@ class Slip(Tokenizer):
 @pytest.mark.parametrize(
     ("give", "said"),
     [
-        (lambda values, positions: None, ", not a NoneType"),
-        (lambda values, positions: values, ", not a Tensor"),
-        (lambda values, positions: (values, positions), ", not a tuple"),
-        (lambda values, positions: Units(values.numpy(), positions), ": its values are a ndarray"),
-        (lambda values, positions: Units(values, positions.numpy()), ": its positions are a ndarray"),
-        (lambda values, positions: Units(values.requires_grad_(), positions), ": its values require them"),
+        (lambda values, positions: None, "a NoneType"),
+        (lambda values, positions: values, "a Tensor"),
+        (lambda values, positions: (values, positions), "a tuple"),
+        (lambda values, positions: Units(values.numpy(), positions), "values are a ndarray"),
+        (lambda values, positions: Units(values, positions.numpy()), "positions are a ndarray"),
+        (lambda values, positions: Units(values.requires_grad_(), positions), "values require gradients"),
     ],
 )
 def test_tokenizer_without_units_is_refused(give: Callable[[Tensor, Tensor], Any], said: str) -> None:
     examples, tokenizer = list(Digits().split("train"))[:2], Slip(give)
-    expected = f"encode must give Units of two tensors without gradients{said}"
-    with pytest.raises(InputError, match=rf"Slip\.{expected}"):
+    with pytest.raises(InputError, match=rf"example 0: Slip\.encode.*{said}"):
         encode_split(examples, tokenizer, ClassificationHead(Digits.labels, D))
-    with pytest.raises(ContractError, match=f"{expected}, for example 0"):
+    with pytest.raises(ContractError, match=f"{said}.*example 0"):
         check_tokenizer(tokenizer, [example.input for example in examples])
 
 

@@ -189,7 +189,7 @@ def test_second_run_reads_no_sound(
     assert content(encode(AudioFolder(table))) == first
     assert disk.new_reads() == []
     (line,) = capsys.readouterr().out.splitlines()
-    assert f"reading {root}" in line
+    assert str(root) in line
     monkeypatch.setenv("UNIFIER_CACHE", "off")
     assert content(encode(AudioFolder(table))) == first
     assert len(disk.new_reads()) == 12

@@ -70,7 +70,7 @@ GOOD = [torch.full((2, 3), float(k)) for k in range(9)]
     ("odd", "problem"),
     [
         (torch.ones(2, 0), r"values \(2, 0\)"),
-        (torch.ones(2, 3).bfloat16(), "torch.bfloat16 values"),
+        (torch.ones(2, 3).bfloat16(), "torch.bfloat16"),
         (torch.ones(2, 3).long(), "int64 .*float32"),
     ],
     ids=["empty", "bfloat16", "other dtype"],

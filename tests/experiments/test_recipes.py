@@ -16,6 +16,7 @@ import unifier as uf
 from unifier.augmentation import BpeDropout
 from unifier.config import build_described, check_settings, list_experiments, load_experiment
 from unifier.data.dataloader import TrainDataLoader, collate
+from unifier.data.dataset import open_split
 from unifier.data.encoding import encode_split
 from unifier.data.source import SPLITS
 from unifier.experiment import sufficient_epochs
@@ -135,7 +136,7 @@ def test_pictures_of_every_size_stay_in_sight(tmp_path: Path, settings: dict[str
     task = only_task(build("pictures", data=str(tmp_path), **SMALL, **settings))
     assert task.augmentation is not None
     for name in SPLITS:
-        split = task.source.split(name)
+        split = open_split(task.source, name)
         assert max(max(example.input.shape) for example in split) <= settings.get("size", 64)
         encoded, _ = encode_split(split, task.tokenizer, task.head)
         batch = collate(encoded, range(len(split)))
@@ -156,7 +157,7 @@ def test_short_and_long_sounds_get_enough_steps(seconds: float, tmp_path: Path) 
     write_sounds(tmp_path, 400, seconds)
     experiment = build("genres", data=str(tmp_path))
     task = only_task(experiment)
-    split, _ = encode_split(task.source.split("train"), task.tokenizer, task.head)
+    split, _ = encode_split(open_split(task.source, "train"), task.tokenizer, task.head)
     epochs = experiment.training.epochs or 0
     assert epochs > sufficient_epochs(task.source)
     assert 1200 < len(TrainDataLoader({"a": split}, max_tokens=2048, seed=0, budget={"epochs": epochs})) < 3000
@@ -177,12 +178,13 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_recipe_trains(name: str, tmp_path: Path) -> None:
-    recipe, settings = RUNS[name]
+    recipe, given = RUNS[name]
+    settings: dict[str, Any] = {**given}
     if recipe == "genres" and "data" not in settings:
         (tmp_path / "sounds").mkdir()
         write_sounds(tmp_path / "sounds", 12, 0.4)
-        settings = settings | {"data": str(tmp_path / "sounds")}
-    options = SMALL | {"tokens": 400, "batch_tokens": 64, "num_validations": 1}
+        settings["data"] = str(tmp_path / "sounds")
+    options: dict[str, Any] = SMALL | {"tokens": 400, "batch_tokens": 64, "num_validations": 1}
     (result,) = uf.run(load_experiment(recipe), **options, **settings, out=tmp_path, track="off")
     assert result.status == "finished"
 
