@@ -17,8 +17,8 @@ FIRST_WORDS = {
     "what", "which", "whether", "how", "of", "as", "where", "within", "that", "those", "when", "whatever", "for",
 }  # fmt: skip
 PHRASES = re.compile(
-    r"\b(so many|so much as|that is none|held against|told apart|by which (it|they) (is|are)"
-    r"|but for|anew|mended|of its own accord|goes on from|says so)\b",
+    r"\b((?i:so many|so much as|held against|told apart|by which (it|they) (is|are)"
+    r"|but for|anew|mended|of its own accord|goes on from|says so)|(is|are) none)\b",
 )
 
 

@@ -32,7 +32,7 @@ def small_study(*, steps: int = 4, dim: int = 8, validations: int = 1, ctrl_c: i
     """A few digits.
 
     Args:
-        ctrl_c: The training step in which Ctrl-C is pressed; 0 is none.
+        ctrl_c: The training step in which Ctrl-C is pressed. With 0, it is never pressed.
     """
     source = Digits(val=100, test=100)
     task = Task(source, PatchTokenizer(dim, channels=1), ClassificationHead(source.labels, dim))
