@@ -16,6 +16,9 @@ from unifier_tokenizers.errors import check_choice
 Mode = Literal["solo", "joint", "transfer"]
 """An experiment has its own trunk ("solo"), a shared trunk ("joint"), or another experiment's trunk ("transfer")."""
 
+Control = Literal["random", "shuffled"]
+"""A trunk that a transferred trunk is compared with: a random trunk, or the transferred trunk with permuted weights."""
+
 TrialMode = Literal["solo", "joint", "transfer", "showcase"]
 """The mode of a trial. The run of `Comparison.showcase` has the mode "showcase"."""
 
@@ -51,8 +54,7 @@ class Comparison:
     """"joint" trains all experiments on one trunk. The trunks need one shape, and training may differ only in budgets.
 
     "transfer" trains each experiment on the trained trunk of every other experiment, once for each value of
-    `trainable`. Two controls are added: the trained trunk with the entries of each tensor permuted, and a random trunk.
-    If the whole trunk is trained, the solo run is the control with a random trunk.
+    `trainable`. The field `controls` lists the trunks that a transferred trunk is compared with.
     """
     sampling_temperature: float = math.inf
     """The sampling temperature of joint training (see `Training`). Infinity means that all tasks get equal shares."""
@@ -62,6 +64,12 @@ class Comparison:
     """The parts of a transferred trunk that are trained. Each value is one condition of the comparison."""
     transfers: Sequence[tuple[ExperimentFn, ExperimentFn]] | None = None
     """Pairs of (experiment that trains the trunk, experiment that starts from the trunk). None means all pairs."""
+    controls: Sequence[Control] = ("random", "shuffled")
+    """The trunks that each transferred trunk is compared with.
+
+    "random" is an untrained trunk. If the whole trunk is trained, the solo run is this control. "shuffled" is the
+    transferred trunk after the entries of each tensor were permuted.
+    """
     showcase: ExperimentFn | None = None
     """An experiment that is trained first, with its own settings, its own budget and the first seed.
 
@@ -117,6 +125,8 @@ class Comparison:
                 raise InputError(f"transfers: {start.__name__} to {make.__name__} is not a pair of two experiments")
         for trainable in self.trainable:
             check_choice("trainable", trainable, get_args(Trainable))
+        for control in self.controls:
+            check_choice("control", control, get_args(Control))
         for name, default in (("sampling_temperature", math.inf), ("loss_weighting", "fixed")):
             if "joint" not in self.modes and (value := getattr(self, name)) != default:
                 raise InputError(f'{name}={value} needs joint training: add the mode "joint" to "{self.name}"')

@@ -11,6 +11,7 @@ from PIL import Image
 
 from unifier import Comparison, Experiment, run
 from unifier.cli import main
+from unifier.comparison import Control
 from unifier.datasets.digits import Digits
 from unifier.datasets.factory import create_audio_dataset, create_image_dataset
 from unifier.experiment import Task, Training
@@ -71,6 +72,22 @@ def test_plan_has_each_transfer_with_controls() -> None:
     ] + [(None, name, False, trainable) for name in ("fine", "coarse") for trainable in ("none", "norms")]
     assert sorted(transfers, key=str) == sorted(expected, key=str)
     assert len({trial.key for trial in trials}) == len(trials) == count_trials(comparison)
+
+
+@pytest.mark.parametrize(("controls", "expected"), [(("random",), (None, False)), (("shuffled",), (fine, True))])
+def test_controls_are_chosen(controls: tuple[Control, ...], expected: tuple[object, bool]) -> None:
+    comparison = Comparison(
+        "one",
+        [fine, coarse],
+        modes=("transfer",),
+        trainable=("none",),
+        transfers=[(fine, coarse)],
+        controls=controls,
+    )
+    transfers = [(trial.start, trial.shuffled) for trial in plan_trials(comparison) if trial.mode == "transfer"]
+    assert sorted(transfers, key=str) == sorted([expected, (fine, False)], key=str)
+    with pytest.raises(InputError, match="untrained"):
+        Comparison("one", [fine, coarse], controls=("untrained",))  # pyright: ignore[reportArgumentType]
 
 
 def test_transfers_limit_the_pairs() -> None:

@@ -106,10 +106,11 @@ def _trials(comparison: Comparison, varied: Mapping[str, Any], seed: int) -> Ite
         ]
     for make, trainable in itertools.product(comparison.experiments, comparison.trainable):
         starts = [start for start, trained in pairs if trained is make]
-        if trainable != "all" and starts:
+        if trainable != "all" and starts and "random" in comparison.controls:
             own = varied_settings(varied, make)
             yield Trial(experiments=(make,), seed=seed, varied=own, trainable=trainable, mode="transfer")
-        for start, shuffled in itertools.product(starts, (False, True)):
+        orders = (False, True) if "shuffled" in comparison.controls else (False,)
+        for start, shuffled in itertools.product(starts, orders):
             yield Trial(
                 experiments=(make,),
                 seed=seed,
