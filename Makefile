@@ -8,8 +8,8 @@ PYTEST = .venv/bin/python -m pytest --quiet --numprocesses 2 --dist worksteal
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check uv
-	.venv/bin/uv pip install --system-certs --python .venv/bin/python --constraints constraints.txt \
-		--editable '.[dev,tensorboard,bench]'
+	.venv/bin/uv pip install --system-certs --compile-bytecode --python .venv/bin/python \
+		--constraints constraints.txt --editable '.[dev,tensorboard,bench]'
 	touch $@
 
 demo: .venv/installed  ## compare three modalities on one trunk
