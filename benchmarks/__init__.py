@@ -1,1 +1,1 @@
-"""Benchmarks of unifier and its peers, on equal work and in interleaved rounds."""
+"""Benchmarks that compare unifier with other libraries on equal work."""

@@ -1,4 +1,4 @@
-"""Run the cases and write their results, figure and tables: `python -m benchmarks`."""
+"""Run the benchmark cases and write the results, a figure and tables: `python -m benchmarks`."""
 
 import argparse
 import sys
@@ -18,13 +18,17 @@ FOLDER = Path(__file__).parent
 
 
 def main() -> int:
-    """Run the cases that the command line names; return 1 if one of them failed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Time unifier beside its peers.")
+    """Run the cases named on the command line. Return 1 if a case failed, else 0."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Compare the speed of unifier and other libraries."
+    )
     parser.add_argument(
         "case", nargs="*", help=f"one of {', '.join(CASES)} (default: every case that this machine can run)"
     )
-    parser.add_argument("--rounds", type=int, default=7, help="timed rounds of each variant (default: %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="two rounds, nothing compiled, nothing written")
+    parser.add_argument(
+        "--rounds", type=int, default=7, help="number of timed rounds of each variant (default: %(default)s)"
+    )
+    parser.add_argument("--quick", action="store_true", help="run two rounds without compilation, and write no files")
     options = parser.parse_args()
     if unknown := sorted(set(options.case) - set(CASES)):
         parser.error(f"no case is called {', '.join(unknown)}: use one of {', '.join(CASES)}")
@@ -34,14 +38,14 @@ def main() -> int:
         message = f"{', '.join(unavailable)}: needs an accelerator ({CASES[unavailable[0]].device}), which is missing"
         if options.case:
             parser.error(message)
-        print_status(f"{message}; left out")
+        print_status(f"{message}; skipped")
     measured: list[tuple[Case, list[Timing]]] = []
     failed = False
     for case in (CASES[name] for name in names if name not in unavailable):
         rounds = 2 if options.quick else options.rounds
         try:
             measured.append((case, run_case(case, rounds, compiled=not options.quick)))
-        except CaseError as error:  # The other cases take hours and must not be lost.
+        except CaseError as error:  # Continue, because the measured cases took hours.
             print_status(f"{error}; {case.name} has no new result")
             failed = True
     for device, file_name in FILES.items():

@@ -1,6 +1,6 @@
-"""Compare two ways to compute attention, and two ways to compute its softmax: `python -m benchmarks.attention`.
+"""Compare two attention kernels and two implementations of softmax: `python -m benchmarks.attention`.
 
-The rules in `unifier/nn/attention.py` and `unifier/nn/precision.py` follow from these tables.
+The measured tables determine the constants in `unifier/nn/attention.py` and `unifier/nn/precision.py`.
 """
 
 import argparse
@@ -19,20 +19,20 @@ from unifier.nn.precision import SHORT_ROW, softmax_backward_by_parts_, softmax_
 from unifier.training.memory import configure_allocator
 
 LENGTHS = (32, 64, 128, 256, 512, 1024, 2048)
-"""Tokens in a sequence."""
+"""Sequence lengths, in tokens."""
 HEADS, HEAD_DIM = 4, 64
 TOKENS_PER_BATCH = 1 << 14
 
 ROW_LENGTHS = (8, 15, 16, 20, 27, 32, 50, 64, 128)
-"""Keys in a row of the softmax."""
+"""Row lengths of the softmax, in keys."""
 SCORES = 1 << 17
-"""Scores in a softmax, in rows of any length."""
+"""The approximate number of scores per softmax, for all row lengths."""
 
 Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
 def attention_lines() -> Iterator[str]:
-    """Yield the seconds of the fused kernel divided by the plain one's, by type, padding and length."""
+    """Yield table rows with the time of the fused kernel divided by the time of the plain kernel."""
     yield table_header(["fused / plain", "", *(f"{length:,}" for length in LENGTHS), "plain below"], (0, 1))
     for dtype in fast_dtypes():
         for padded in (False, True):
@@ -58,16 +58,16 @@ def attention_seconds(kernels: list[Kernel], length: int, dtype: torch.dtype, pa
 
     Args:
         kernels: The kernels to measure.
-        length: Tokens in a sequence.
+        length: Number of tokens per sequence.
         dtype: Type of the queries, keys and values.
-        padded: If True, mask the padding of sequences with random lengths.
+        padded: If True, sequences have random lengths, and their padding is masked.
 
     Returns:
         The median seconds of each kernel.
     """
     torch.manual_seed(0)
     batch = max(TOKENS_PER_BATCH // length, 1)
-    # The layers split heads from (B, N, D), so the memory layout is the same here.
+    # The memory layout matches the attention layers, which split heads from (B, N, D).
     inputs = [torch.randn(batch, length, HEADS, HEAD_DIM).to(dtype).transpose(1, 2).requires_grad_() for _ in range(3)]
     lengths = torch.randint(length // 2, length + 1, (batch, 1))
     mask = (torch.arange(length) < lengths)[:, None, None] if padded else None
@@ -79,7 +79,7 @@ def _forward_backward(kernel: Kernel, query: Tensor, key: Tensor, value: Tensor,
 
 
 def softmax_lines() -> Iterator[str]:
-    """Yield the seconds of torch's softmax divided by those of softmax by parts, by type and row length."""
+    """Yield table rows with the time of torch's softmax divided by the time of `softmax_by_parts_`."""
     yield table_header(["torch / by parts", "", *(f"{keys:,}" for keys in ROW_LENGTHS), "by parts below"], (0, 1))
     for dtype in SHORT_ROW:
         passes = zip(*(softmax_seconds(keys, dtype) for keys in ROW_LENGTHS), strict=True)
@@ -89,7 +89,11 @@ def softmax_lines() -> Iterator[str]:
 
 
 def softmax_seconds(keys: int, dtype: torch.dtype) -> tuple[list[float], list[float]]:
-    """Return the median seconds of torch's softmax and of softmax by parts, in place: forward, then backward."""
+    """Measure torch's softmax and `softmax_by_parts_`, both in place.
+
+    Returns:
+        The median seconds of both functions in the forward pass, and in the backward pass.
+    """
     torch.manual_seed(0)
     scores = torch.randn(max(SCORES // keys, 1), keys).to(dtype)
     weights, grads = scores.softmax(-1), torch.randn_like(scores)

@@ -1,17 +1,16 @@
-"""Score support vector machines on the splits of our data sets: `python -m benchmarks.baselines SET... --data DIR`.
+"""Train and score support vector machines on our data sets: `python -m benchmarks.baselines SET... --data DIR`.
 
-A set is one of `SETS`, or a path of your own that `pictures` or `genres` accepts: a folder, or a table with one label
-per file.
+SET is a name in `SETS`, or the path of your own data. Your own data can be a folder, or a table with one label per
+file.
 
-- The features of a sound are the mean and the standard deviation over time of 20 mel-frequency cepstral coefficients
-  and of their deltas. Each feature has unit variance over the training split.
-- The features of a picture are the first 100 principal components of its pixels. Your own pictures are first shrunk to
-  32 pixels on the longer side and padded with black. At most 10,000 training pictures are used, drawn with a fixed
-  seed, so that a set takes minutes.
+- For a sound, 20 mel-frequency cepstral coefficients and their deltas are computed per frame. The features are the mean
+  and the standard deviation of each value over time. Each feature has unit variance over the training split.
+- For a picture, the features are the first 100 principal components of the pixels. Your own pictures are first resized
+  to a longer side of 32 pixels and padded with black. At most 10,000 randomly selected training pictures are used.
 
-The cost C and the width of an RBF kernel are chosen on the validation split. The chosen machine, trained on the
-training split, is scored once on the test split. The machine with the same settings trained on both splits (refit) is
-also scored once.
+The cost C and the width of the RBF kernel are chosen on the validation split. An SVM that is trained on the training
+split is scored once on the test split. An SVM that is trained on the training and validation splits ("refit") is also
+scored once.
 """
 
 import argparse
@@ -45,15 +44,15 @@ from unifier_tokenizers import Audio, InputError
 
 N_MFCC, N_MELS = 20, 40
 WIN_LENGTH, HOP_LENGTH = 0.032, 0.010
-"""Seconds."""
+"""The length of a window and the distance between windows, in seconds."""
 COMPONENTS = 100
 SIDE = 32
-"""The longer side of your own pictures after shrinking, in pixels."""
+"""The longer side of your own pictures after resizing, in pixels."""
 MAX_PICTURES = 10_000
-"""The largest number of training pictures."""
+"""The maximum number of training pictures."""
 COSTS = (1.0, 3.0, 10.0, 30.0)
 WIDTHS = (0.1, 0.3, 1.0, 3.0)
-"""Values of gamma, in units of 1 / (features x their variance)."""
+"""Values of gamma in the RBF kernel, as multiples of 1 / (number of features x variance of the features)."""
 
 
 def _audio_folds(
@@ -72,12 +71,12 @@ SETS: dict[str, Callable[[], list[LabeledSource]]] = {
     "gtzan": partial(_audio_folds, "gtzan", [None]),
     **{name: lambda name=name: [create_image_dataset(name)] for name in IMAGE_DATASETS if name != "embedded"},
 }
-"""Creates the sources of each set, one for each fold."""
+"""Mapping from the name of a data set to a function that creates one source per fold."""
 
 
 @final
 class Scores(NamedTuple):
-    """Scores of one source between 0 and 1: accuracy, or the macro ROC-AUC of tags."""
+    """Scores of one source, between 0 and 1. The metric is accuracy, or macro ROC-AUC for tags."""
 
     test: float
     """Test score after training on the training split."""
@@ -91,16 +90,16 @@ class Scores(NamedTuple):
 
 
 def own_sources(path: str) -> list[LabeledSource]:
-    """Return the sources, one for each fold, of your own pictures or sounds.
+    """Create one source per fold from your own pictures or sounds.
 
     Args:
-        path: A folder, or a table of sounds.
+        path: Path of a folder of pictures or sounds, or of a table of sounds.
 
     Raises:
         InputError: If the path does not exist.
     """
     if not Path(path).exists():
-        raise InputError(f"{path}: not a path that exists, and not one of the sets {', '.join(SETS)}")
+        raise InputError(f"{path}: the path does not exist; give an existing path or one of the sets {', '.join(SETS)}")
     files = (file for _, _, names in os.walk(path, followlinks=True) for file in names)
     is_audio = Path(path).is_file() or any(Path(file).suffix.lower() in AUDIO_SUFFIXES for file in files)
     create = partial(create_audio_dataset, path) if is_audio else partial(create_image_dataset, path, size=SIDE)
@@ -108,11 +107,11 @@ def own_sources(path: str) -> list[LabeledSource]:
 
 
 def score_baseline(source: LabeledSource, cache: dict[str, Example] | None = None) -> Scores:
-    """Choose the settings on the validation split and score them on the test split.
+    """Choose the settings of an SVM on the validation split and compute its test scores.
 
     Args:
         source: The data set.
-        cache: Features of files by example id, which the folds of a data set share.
+        cache: Mapping from example id to the features and the target, shared by all folds of a data set.
     """
     side = SIDE if isinstance(source, ImageFolder) else 0
     features, targets = zip(*(_read_features(source.split(name), cache, side) for name in SPLITS), strict=True)
@@ -125,7 +124,7 @@ def score_baseline(source: LabeledSource, cache: dict[str, Example] | None = Non
 
     @lru_cache
     def scale(splits: int) -> tuple[Any, NDArray[np.floating], Any]:
-        """Fit the scaler to the first splits; return it, the scaled features and the labels."""
+        """Fit the scaler to the first `splits` splits. Return the scaler, the scaled features and the labels."""
         inputs, outputs = np.concatenate(features[:splits]), np.concatenate(labels[:splits])
         indices = np.arange(len(inputs))
         scaler: Any = StandardScaler()
@@ -135,14 +134,14 @@ def score_baseline(source: LabeledSource, cache: dict[str, Example] | None = Non
         return scaler, scaler.fit_transform(inputs[indices]), outputs[indices]
 
     def fit(cost: float, width: float, splits: int = 1) -> Any:
-        """Train a machine on the first splits."""
+        """Train an SVM on the first `splits` splits."""
         scaler, inputs, outputs = scale(splits)
         machine = SVC(C=cost, gamma=width / (inputs.shape[1] * inputs.var()))
         return make_pipeline(scaler, (OneVsRestClassifier(machine) if is_tags else machine).fit(inputs, outputs))
 
     grid = [(cost, width) for cost in COSTS for width in WIDTHS]
     results = [(_score(fit(*settings), features[1], labels[1]), settings) for settings in grid]
-    validation, best = max(results, key=lambda result: result[0])  # The first of equal scores wins.
+    validation, best = max(results, key=lambda result: result[0])  # `max` returns the first of equal scores.
     test, refit = (_score(fit(*best, splits=splits), features[2], labels[2]) for splits in (1, 2))
     return Scores(test, refit, validation, *best, len(scale(1)[1]))
 
@@ -152,10 +151,10 @@ def compute_features(raw: Any, side: int = 0) -> NDArray[np.floating]:
 
     Args:
         raw: A sound, or a picture (height, width) or (height, width, channels).
-        side: Height and width to pad a picture to; 0 adds no padding.
+        side: Height and width of a padded picture; 0 means no padding.
 
     Returns:
-        The statistics of a sound (80,), or the pixels of a picture between 0 and 1 as a vector.
+        A vector with the 80 statistics of a sound, or with all pixels of a picture, between 0 and 1.
     """
     if not isinstance(raw, Audio):
         padding = [(0, max(side - length, 0)) for length in raw.shape[:2]]
@@ -178,7 +177,7 @@ def _mfcc(sample_rate: int) -> MFCC:
 def _read_features(
     examples: Sequence[Example], cache: dict[str, Example] | None, side: int
 ) -> tuple[NDArray[np.floating], list[Any]]:
-    """Return features (examples, features) and targets; examples whose id is in the cache are not read again."""
+    """Return the features (examples, features) and the targets. Cached examples are not read again."""
     cache = {} if cache is None else cache
     ids = [describe_example(examples, index) for index in range(len(examples))]
     for index, example_id in enumerate(ids):
@@ -191,13 +190,13 @@ def _read_features(
 def _score(machine: Any, features: NDArray[np.floating], labels: Any) -> float:
     if labels.ndim == 1:
         return float(machine.score(features, labels))
-    # A tag that all examples have, or none, has no ROC curve.
+    # The ROC curve of a tag is undefined if all examples, or no examples, have the tag.
     varies = (labels.min(0) == 0) & (labels.max(0) == 1)
     return float(roc_auc_score(labels[:, varies], machine.decision_function(features)[:, varies], average="macro"))
 
 
 def score_table(scores: dict[str, Any]) -> str:
-    """Return a table of the mean scores over folds in percent, with the test score of each fold."""
+    """Return a table of scores in percent: the means over all folds, and the test score of each fold."""
     lines = [table_header(["set", "metric", "test", "folds", "refit", "validation"], (0, 1, 3))]
     for name, folds in scores.items():
         test, refit, validation = ([100 * fold[key] for fold in folds] for key in ("test", "refit", "validation"))
@@ -209,14 +208,16 @@ def score_table(scores: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Score each set, write the scores and print the table; return 2 on bad input."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.baselines", description="Score simple baselines.")
-    parser.add_argument("set", nargs="+", help=f"one of {', '.join(SETS)}, or a path of your own", metavar="SET")
+    """Score each data set, write the scores and print the table. Return 2 if the input is invalid, else 0."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.baselines", description="Train and score support vector machines."
+    )
+    parser.add_argument("set", nargs="+", help=f"one of {', '.join(SETS)}, or the path of your own data", metavar="SET")
     parser.add_argument("--data", type=Path, help="folder of the data sets (default: $UNIFIER_DATA)", metavar="DIR")
     parser.add_argument(
         "--out",
         type=Path,
-        help="file for the scores (default: benchmarks/baselines.json, without the sets of your own)",
+        help="file for the scores (default: benchmarks/baselines.json, which never contains your own data)",
         metavar="FILE",
     )
     options = parser.parse_args(arguments)

@@ -1,7 +1,8 @@
-"""Measure the cost of a comparison beside training: `python -m benchmarks.comparison`.
+"""Measure the time that a comparison needs in addition to training: `python -m benchmarks.comparison`.
 
-The parts are: gradients compared, trunks probed and compared, results and report written. The program runs digits and
-music solo, jointly and with transfer. It prints the seconds of each part and their share of the seconds in training.
+The program compares digits and music in the modes solo, joint and transfer. The program measures the time for comparing
+gradients, probing trunks, comparing trunks, writing results and writing the report. Each time is printed in seconds and
+in percent of the training time.
 """
 
 import argparse
@@ -30,11 +31,11 @@ PARTS: tuple[tuple[Any, str], ...] = (
     (runner, "write_report"),
     (runner, "write_json"),
 )
-"""The owner and the name of each function that is timed."""
+"""The class or module, and the name, of each timed function."""
 
 
 def add_timer(function: Callable[..., Any], name: str, seconds: dict[str, float]) -> Callable[..., Any]:
-    """Wrap a function so that each call adds its duration to `seconds[name]`."""
+    """Return a wrapper of a function that adds the duration of each call to `seconds[name]`."""
 
     @functools.wraps(function)
     def timed(*args: Any, **kwargs: Any) -> Any:
@@ -48,7 +49,7 @@ def add_timer(function: Callable[..., Any], name: str, seconds: dict[str, float]
 
 
 def pair(*, tokens: int = 2_000_000) -> Comparison:
-    """Compare digits and music in all modes, with runs as long as in practice."""
+    """Compare digits and music in all modes, with runs of realistic length."""
     sys.path.insert(0, str(EXPERIMENTS))
     from three_modalities import digits, music
 
@@ -65,9 +66,9 @@ def pair(*, tokens: int = 2_000_000) -> Comparison:
 
 
 def main() -> None:
-    """Run the comparison and print a row for each part."""
+    """Run the comparison and print the time of each timed function."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.comparison", description=__doc__)
-    parser.add_argument("--tokens", type=int, default=2_000_000, help="tokens of each task (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=2_000_000, help="training tokens per task (default: %(default)s)")
     options = parser.parse_args()
     os.environ.update(NO_ACCELERATOR)
     seconds = dict[str, float]()
@@ -76,7 +77,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as out:
         results = run(pair, out=out, track="off", tokens=options.tokens)
     training = sum(result.budget["seconds"] for result in results)
-    print(f"{len(results)} runs, {training:.0f} s in training")
+    print(f"{len(results)} runs, {training:.0f} s of training")
     for name, taken in [*seconds.items(), ("total", sum(seconds.values()))]:
         print(f"{name:28} {taken:6.2f} s {taken / training:7.2%}")
 

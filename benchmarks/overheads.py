@@ -1,4 +1,4 @@
-"""Measure start-up, tokenizing, and the share of a run spent outside training: `python -m benchmarks.overheads`."""
+"""Measure start-up time, tokenizing speed, and time outside training steps: `python -m benchmarks.overheads`."""
 
 import argparse
 import os
@@ -34,7 +34,7 @@ RUNS = {
 
 
 def start_up_lines() -> Iterator[str]:
-    """Yield the seconds that each program takes from the start of Python to its end."""
+    """Yield table rows with the total run time of each program, in seconds."""
     yield table_header(["start", "seconds"])
     seconds = median_seconds([partial(_run_program, program) for program in PROGRAMS.values()])
     yield from (table_row([name, f"{taken:.2f}"]) for name, taken in zip(PROGRAMS, seconds, strict=True))
@@ -45,7 +45,7 @@ def _run_program(program: str) -> None:
 
 
 def tokenizing_lines() -> Iterator[str]:
-    """Yield the amount of each kind of input that one core encodes in a second."""
+    """Yield table rows with the tokenizing speed on one core, for each kind of input."""
     yield table_header(["tokenizing", "a second, on one core"])
     texts = [example.input for example in GrammarPairs().split("train")]
     subwords = SubwordTokenizer(Vocabulary.fit(texts, size=600), 64)
@@ -65,7 +65,7 @@ def tokenizing_lines() -> Iterator[str]:
 
 
 def run_lines() -> Iterator[str]:
-    """Yield two shares of training time, waiting for data and outside steps, and the MFU of whole runs."""
+    """Yield table rows with the percentages of time spent waiting for data and outside steps, and the MFU."""
     yield table_header(["run", "waiting for data", "outside steps", "MFU"])
     for name, settings in RUNS.items():
         with tempfile.TemporaryDirectory() as out:

@@ -1,11 +1,11 @@
-"""Measure seconds and memory from a file of text pairs to batches: `python -m benchmarks.parallel_text [PAIRS ...]`.
+"""Measure the time and memory for loading text pairs from a file: `python -m benchmarks.parallel_text [PAIRS ...]`.
 
-The program repeats these stages for each number of pairs:
+For each number of pairs, the program runs four stages:
 
-- It finds and cleans the lines of a file.
-- It reads some pairs at random.
-- It encodes all pairs and plans the batches of a run.
-- It collates the first batches.
+- Find and clean the lines of the file.
+- Read 20,000 pairs at random.
+- Encode all pairs and plan the batches of a run.
+- Collate 100 batches.
 """
 
 import argparse
@@ -30,20 +30,20 @@ from unifier_tokenizers import SubwordTokenizer, Vocabulary
 
 SIZES = [100_000, 1_000_000]
 WORDS = 20_000
-"""Number of different words."""
+"""The number of different words in the generated texts."""
 SHARE_REPEATED = 0.05
 SAMPLE = 20_000
-"""Pairs to learn the vocabulary from, and pairs to read at random."""
+"""The number of pairs for learning the vocabulary, and the number of pairs that are read at random."""
 
 
 def generate_pairs(path: Path, count: int) -> None:
-    """Write a table of text pairs with 3 to 20 words; a share of the texts repeats the previous text."""
+    """Write a table of text pairs with 3 to 20 words. 5 % of the texts repeat the previous text."""
     rng = np.random.RandomState(0)
     words = np.array([f"w{k:x}" for k in range(WORDS)])
     with path.open("w", encoding="utf-8") as file:
         for _ in range(0, count, 1000):
             ends = rng.randint(3, 21, 1000).cumsum()
-            # The power makes some words much more frequent than others, as in real text.
+            # The exponent makes some words much more frequent than other words, as in real text.
             drawn = words[(WORDS * rng.rand(ends[-1]) ** 3).astype(int)]
             texts = [" ".join(part) for part in np.split(drawn, ends[:-1])]
             repeated = rng.rand(1000) < SHARE_REPEATED
@@ -52,7 +52,7 @@ def generate_pairs(path: Path, count: int) -> None:
 
 
 def stages(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield the name and the function of each stage, in the order in which they must run."""
+    """Yield the name and the function of each stage, in execution order."""
     source = ParallelText(path, length_ratio=3, duplicates="drop")
     yield "found and cleaned", lambda: source.split("train")
     train = source.split("train")
@@ -73,7 +73,7 @@ def stages(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def measure_stages(path: Path, count: int) -> None:
-    """Print a row of the table for each stage."""
+    """Print a table row for each stage."""
     for name, work in stages(path):
         reset_peak_memory("cpu")
         before, start = peak_memory("cpu"), time.perf_counter()
@@ -84,7 +84,7 @@ def measure_stages(path: Path, count: int) -> None:
 
 
 def parallel_text_lines(sizes: list[int]) -> Iterator[str]:
-    """Yield the rows of each number of pairs, which is measured in its own process."""
+    """Yield the table rows for each number of pairs. Each number of pairs is measured in a separate process."""
     yield table_header(["pairs", "stage", "seconds", "memory, MB", "the file, MB"], (1,))
     for count in sizes:
         with tempfile.TemporaryDirectory() as folder:

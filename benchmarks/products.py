@@ -1,6 +1,6 @@
-"""Compare linear maps by torch's products and by ours: `python -m benchmarks.products`.
+"""Compare the speed of our linear layers with torch's linear layers: `python -m benchmarks.products`.
 
-The rule in `unifier/nn/linear.py` follows from this table.
+The measured table determines the rule in `unifier/nn/linear.py`.
 """
 
 import argparse
@@ -18,15 +18,15 @@ from unifier.nn.linear import linear
 from unifier.training.memory import configure_allocator
 
 ROW_COUNTS = (64, 256, 1024, 8192)
-"""Tokens in a product."""
+"""Numbers of input tokens."""
 LAYERS = ((128, 128), (128, 512), (192, 768), (768, 192), (128, 10000))
-"""Input and output width of each linear map."""
+"""Input and output width of each linear layer."""
 
 LinearFn = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def product_lines() -> Iterator[str]:
-    """Yield the seconds of torch's linear map divided by ours, by type, widths and number of tokens."""
+    """Yield table rows with the time of torch's linear layer divided by the time of our linear layer."""
     counts = [f"{count:,} tokens" for count in ROW_COUNTS]
     yield table_header(["torch / ours", "", "in", "out", *counts], (0, 1))
     for dtype in fast_dtypes():
@@ -40,17 +40,17 @@ def product_lines() -> Iterator[str]:
 
 
 def linear_seconds(count: int, in_dim: int, out_dim: int, dtype: torch.dtype, backward: bool) -> list[float]:
-    """Measure a linear map of torch and of ours.
+    """Measure the time of torch's linear layer and of our linear layer.
 
     Args:
         count: Number of tokens.
         in_dim: Width of the input.
         out_dim: Width of the output.
         dtype: Type of input, weight and bias.
-        backward: If True, include the gradients of all three.
+        backward: If True, also compute the gradients of input, weight and bias.
 
     Returns:
-        The median seconds of torch's map, then of ours.
+        The median seconds of torch's linear layer and of our linear layer.
     """
     torch.manual_seed(0)
     x, weight, bias = torch.randn(count, in_dim), torch.randn(out_dim, in_dim), torch.randn(out_dim)

@@ -1,4 +1,4 @@
-"""Measure speed and memory against sequence length and batch size: `python -m benchmarks.scaling`."""
+"""Measure speed and memory for several sequence lengths and batch sizes: `python -m benchmarks.scaling`."""
 
 import argparse
 from collections.abc import Iterator
@@ -16,9 +16,9 @@ ROUNDS = 3
 
 
 def scaling_case(length: int, batch: int) -> Case:
-    """Return the spectrogram case of another size, with `VARIANTS` alone.
+    """Create a spectrogram case with another length and batch size, restricted to `VARIANTS`.
 
-    The variants have the faster precision, which is that of our first variant.
+    All variants have the precision of our first variant, which is the fastest precision.
     """
     case = get_case(f"spectrogram-{length}-{batch}")
     precision = case.variants[0].precision
@@ -27,7 +27,7 @@ def scaling_case(length: int, batch: int) -> Case:
 
 
 def scaling_lines(sizes: list[tuple[int, int]]) -> Iterator[str]:
-    """Yield a row for each length and batch size: the speed of each variant, then the memory of its work."""
+    """Yield one table row per length and batch size, with the speed and the memory of each variant."""
     yield table_header(
         ["N", "batch", *(f"{name}, tokens/s" for name in VARIANTS), *(f"{name}, MB" for name in VARIANTS)], ()
     )

@@ -1,1 +1,1 @@
-"""Cases: training and decoding with equal models, ours and the peers'."""
+"""Benchmark cases: training and translation with equal models of unifier and of other libraries."""

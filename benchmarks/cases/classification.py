@@ -1,4 +1,4 @@
-"""Variants of peers that train a classifier of pictures."""
+"""Variants in which other libraries train an image classifier."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,12 +17,12 @@ from unifier.experiment import Precision
 
 
 class LabeledBatch(NamedTuple):
-    """A batch for peers."""
+    """A batch of normalized pictures and their labels."""
 
     pictures: Tensor
-    """(B, channels, height, width), normalized."""
+    """Normalized pictures (B, channels, height, width)."""
     labels: Tensor
-    """(B,)."""
+    """Class indices (B,)."""
 
 
 BatchesFn = Callable[[Shape], list[LabeledBatch]]
@@ -30,29 +30,29 @@ BatchesFn = Callable[[Shape], list[LabeledBatch]]
 
 @final
 class ClassifierPeer(NamedTuple):
-    """A library's classifier and its settings."""
+    """The image classifier of another library, with its settings."""
 
     name: str
     library: str
     create: Callable[[Shape], nn.Module]
     convert: Callable[[State, Shape], State] | None
-    """Converts our weights to the peer's names; None if the peer computes another function with the same work."""
+    """Function that converts our weights to the peer's names. None if the peer's architecture differs from ours."""
     compiled: Compiled | None = None
 
     def with_compile(self, part: Compiled = "model") -> "ClassifierPeer":
-        """Return the same peer, compiled."""
+        """Return a copy of this peer that is compiled by torch."""
         return self._replace(name=f"{self.name}, compiled", compiled=part)
 
 
 def classifier_variants(
     peers: Sequence[Sequence[ClassifierPeer]], shape: Shape, create_batches: BatchesFn
 ) -> tuple[Variant, ...]:
-    """Return each peer with its default settings, tuned, and with its default settings in float32.
+    """Create the variants of each peer: default settings, tuned settings, and default settings in float32.
 
     Args:
-        peers: Groups that contain a peer with its default settings, followed by its tuned settings.
+        peers: One group per library. A peer with default settings is followed by peers with tuned settings.
         shape: Sizes of pictures, model and batches.
-        create_batches: Creates the batches of a round.
+        create_batches: Function that creates the batches of a round.
     """
     create = partial(classifier_variant, shape=shape, create_batches=create_batches)
     variants: list[Variant] = []
@@ -65,7 +65,7 @@ def classifier_variants(
 def classifier_variant(
     peer: ClassifierPeer, role: Role, precision: Precision = "bf16", *, shape: Shape, create_batches: BatchesFn
 ) -> Variant:
-    """Return a variant of one peer."""
+    """Create the variant of one peer."""
     build = partial(_build_classifier, peer, shape, create_batches)
     return Variant(peer.name, role, precision, peer.library, build, peer.compiled is not None)
 
@@ -73,7 +73,7 @@ def classifier_variant(
 def _build_classifier(
     peer: ClassifierPeer, shape: Shape, create_batches: BatchesFn, precision: Precision, weights: Path
 ) -> Workload:
-    """Build a peer with a copy of our weights."""
+    """Build the training of a peer, with a copy of our weights if the architectures match."""
     model = peer.create(shape)
     batches = create_batches(shape)
     outputs = None
@@ -94,5 +94,5 @@ def _loss(model: nn.Module, batch: LabeledBatch) -> Tensor:
 def _logits(model: nn.Module, pictures: Tensor) -> Tensor:
     """Compute the logits (B, classes) of pictures (B, channels, height, width)."""
     outputs = model(pictures)
-    # transformers returns an object with the logits as an attribute.
+    # Models of transformers return an object with the attribute `logits`.
     return outputs if isinstance(outputs, Tensor) else outputs.logits

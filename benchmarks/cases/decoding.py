@@ -1,4 +1,4 @@
-"""Translation with one model's weights, greedily and by a beam of five."""
+"""Cases that translate sentences with a trained model, by greedy search or by beam search."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -24,11 +24,11 @@ from unifier_tokenizers.text import EOS, PAD
 MARIAN_MODULE = "transformers.models.marian.modeling_marian"
 
 BatchSampler = Callable[[EncodedSplit, int], list[list[int]]]
-"""Divides the example indices of a split into batches; the number is the batch size."""
+"""Function from a split and a batch size to the example indices of each batch."""
 
 
 def decoding_case(name: str, title: str, beam_width: int, size: Size = SIZE, plan: GrammarPlan = GRAMMAR_PLAN) -> Case:
-    """Return a case that translates sentences with a beam of the given width."""
+    """Create the case that translates sentences by a beam search of width `beam_width`."""
     build_marian = partial(_build_marian, size, plan, beam_width)
     peers: tuple[tuple[Role, str, BatchSampler, int], ...] = (
         ("default", "transformers' Marian", random_order, plan.batch),
@@ -54,26 +54,26 @@ def decoding_case(name: str, title: str, beam_width: int, size: Size = SIZE, pla
 
 
 def random_order(split: EncodedSplit, batch: int) -> list[list[int]]:
-    """Return batches in random order, as sentences arrive in practice."""
+    """Shuffle the examples and divide them into batches."""
     indices = list(range(len(split)))
     Random(SEED).shuffle(indices)
     return [indices[i : i + batch] for i in range(0, len(indices), batch)]
 
 
 def longest_first(split: EncodedSplit, batch: int) -> list[list[int]]:
-    """Return batches sorted by length, the longest sources first."""
+    """Sort the examples by source length, longest first, and divide them into batches."""
     indices = sorted(range(len(split)), key=lambda index: tuple(split.lengths()[index]), reverse=True)
     return [indices[i : i + batch] for i in range(0, len(indices), batch)]
 
 
 def our_eval_batches(split: EncodedSplit, batch: int) -> list[list[int]]:
-    """Return our evaluation batches: the longest sources first, and more sources in a batch if they are shorter."""
+    """Return our evaluation batches, in which the number of examples depends on their length."""
     longest = max(source_length for source_length, _ in split.lengths())
     return [indices.tolist() for _, indices in EvalDataLoader({"task": split}, max_tokens=batch * longest).batches]
 
 
 def _build_ours(size: Size, plan: GrammarPlan, beam_width: int, precision: Precision, weights: Path) -> Workload:
-    """Build our head's search over our evaluation batches, and save weights and vocabulary."""
+    """Build the translation with our model, and save the model's weights and vocabulary."""
     from benchmarks.cases.ours import save_weights, translate_batches
 
     model, vocabulary = trained_translator(size, plan)
@@ -98,7 +98,7 @@ def _build_marian(
     precision: Precision,
     weights: Path,
 ) -> Workload:
-    """Build transformers' `generate` with a copy of our weights."""
+    """Build the translation with transformers' Marian and a copy of our weights."""
     model = sequences.create_marian(size).eval()
     copy_weights(model, sequence_weights.convert_for_marian(load_state(weights)))
     split = sentences_to_translate(plan, Vocabulary.load(weights.with_suffix(".json")))
@@ -124,7 +124,7 @@ def _build_marian(
 
 
 def _pad_translations(translations: Mapping[int, list[int]], split: EncodedSplit) -> Tensor:
-    """Return ids (texts, L), padded. Each text is cut at the maximum length that ours allows for its source."""
+    """Return padded token ids (texts, L). Each text is truncated to our maximum length for its source."""
     limits = [max_target_length(source_length) for source_length, _ in split.lengths()]
     texts = [translations[index][:limit] for index, limit in enumerate(limits)]
     return torch.tensor([text + [PAD] * (max(limits) - len(text)) for text in texts])

@@ -1,7 +1,7 @@
-"""Cases for an accelerator, with models of the usual size for one.
+"""Cases for an accelerator: ViT-S/16 and the base transformer.
 
-Every variant computes in bfloat16, with its default settings and compiled by torch's defaults. No variant uses CUDA
-graphs, because a graph's memory cannot be released while other variants run.
+Every variant computes in bfloat16. Compiled variants use torch's default settings. No variant uses CUDA graphs, because
+the memory of a CUDA graph cannot be released while other variants run.
 """
 
 from functools import partial
@@ -31,9 +31,9 @@ VIT_S16 = Shape(
     channels=3,
     device="cuda",
 )
-"""DeiT-S of Touvron et al. 2021, table 1."""
+"""The sizes of DeiT-S (Touvron et al. 2021, table 1)."""
 BASE = Size(vocabulary=32_000, dim=512, depth=6, heads=8, ffn_dim=2048)
-"""The base model of Vaswani et al. 2017, table 3."""
+"""The sizes of the base model of Vaswani et al. 2017, table 3."""
 NEWS = Plan(
     pairs=40_000,
     max_tokens=25_000,
@@ -44,7 +44,7 @@ NEWS = Plan(
     max_length=100,
     device="cuda",
 )
-"""Sentences about as long as those in the news sets of WMT. The batch is that of Vaswani et al. 2017, section 5.1."""
+"""Sentence lengths like in WMT news, and the batch size of Vaswani et al. 2017, section 5.1."""
 
 X_TRANSFORMERS_FUSED = vit.X_TRANSFORMERS._replace(
     name=f"{vit.X_TRANSFORMERS.name}, fused attention", create=partial(encoders.create_x_transformers_vit, fused=True)
@@ -52,7 +52,7 @@ X_TRANSFORMERS_FUSED = vit.X_TRANSFORMERS._replace(
 
 
 def vit_s16_case(shape: Shape = VIT_S16) -> Case:
-    """Return the case that trains ViT-S/16."""
+    """Create the case that trains ViT-S/16."""
     create = partial(classifier_variant, shape=shape, create_batches=vit.normalized_pictures)
     return Case(
         "vit_s16",
@@ -76,7 +76,7 @@ def vit_s16_case(shape: Shape = VIT_S16) -> Case:
 
 
 def translation_base_case(size: Size = BASE, plan: Plan = NEWS) -> Case:
-    """Return the case that trains the base transformer of Vaswani et al. 2017."""
+    """Create the case that trains the base transformer of Vaswani et al. 2017."""
     create = partial(translator_variants, size=size, plan=plan)
     tuned = [peer.with_our_batches() for peer in (MARIAN, TORCH)]
     return Case(

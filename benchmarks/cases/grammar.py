@@ -1,4 +1,4 @@
-"""The data and the model of the decoding cases: the embedded grammar, and a translator trained on it."""
+"""The data and the trained translator of the decoding cases."""
 
 import hashlib
 from concurrent.futures import ProcessPoolExecutor
@@ -25,30 +25,30 @@ if TYPE_CHECKING:
 
 @final
 class GrammarPlan(NamedTuple):
-    """The amount of training and of translation."""
+    """The amount of data for training and for translation."""
 
     sentences: int = 256
-    """Sentences to translate."""
+    """The number of sentences to translate."""
     batch: int = 64
     pairs: int = 4000
-    """Pairs to train on."""
+    """The number of training pairs."""
     steps: int = 240
     max_tokens: int = 2048
-    """The largest number of source tokens, or of target tokens, in a training batch."""
+    """The maximum number of source tokens in a training batch. The same limit applies to target tokens."""
     cache: Path = Path(__file__).parents[1] / ".cache"
-    """The folder of trained weights."""
+    """The folder that stores the trained weights."""
 
 
 GRAMMAR_PLAN = GrammarPlan()
 
 
 def trained_translator(size: Size, plan: GrammarPlan) -> "tuple[Network, Vocabulary]":
-    """Return our model and its vocabulary; the first call trains for about a minute."""
+    """Return our trained model and its vocabulary. The first call trains the model for about a minute."""
     vocabulary = fit_vocabulary(size, plan)
     path = weights_path(size, plan, vocabulary)
     if not path.exists():
         plan.cache.mkdir(exist_ok=True)
-        # In its own process, so that the memory of training is not counted as memory of translation.
+        # The model is trained in another process, because this process measures the memory of translation.
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
             process.submit(train_translator, size, plan, vocabulary, path).result()
     model = sequences.create_our_translator(vocabulary, size)
@@ -70,20 +70,20 @@ def train_translator(size: Size, plan: GrammarPlan, vocabulary: Vocabulary, path
 
 
 def fit_vocabulary(size: Size, plan: GrammarPlan) -> Vocabulary:
-    """Learn subwords from the training pairs and pad the vocabulary to its size."""
+    """Learn subwords from the training pairs and pad the vocabulary to `size.vocabulary` entries."""
     pairs = GrammarPairs(train=plan.pairs, val=1, test=plan.sentences).split("train")
     small = Vocabulary.fit((text for pair in pairs for text in pair), size=size.vocabulary)
     return sequences.pad_vocabulary(small, size.vocabulary)
 
 
 def weights_path(size: Size, plan: GrammarPlan, vocabulary: Vocabulary) -> Path:
-    """Return the file of the trained weights, whose name is a hash of everything that determines them."""
+    """Return the path of the trained weights. The file name contains a hash of all settings of the training."""
     settings = repr((size, plan._replace(cache=Path()), vocabulary.codec.to_str()))
     return plan.cache / f"grammar-{hashlib.sha256(settings.encode()).hexdigest()[:12]}.pt"
 
 
 def sentences_to_translate(plan: GrammarPlan, vocabulary: Vocabulary) -> EncodedSplit:
-    """Return the encoded sentences to translate, which the model was not trained on."""
+    """Encode the sentences to translate. The model is not trained on these sentences."""
     return _encode_pairs(plan, "test", vocabulary)
 
 

@@ -1,6 +1,6 @@
-"""Variants of unifier: build a network, train it and translate with it.
+"""Variants of unifier: training and translation with our network.
 
-Peers train without Lightning, and so does unifier here. `create_step` holds the parts of unifier that this needs.
+The benchmarks train all models without Lightning. `create_step` combines our loss, optimizer and schedule.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,17 +34,17 @@ TASK = "task"
 
 @final
 class EmptySource:
-    """A source without examples, because the cases encode their data themselves."""
+    """A data source without examples. The benchmark cases encode their own data."""
 
     name = "empty"
 
     def split(self, name: SplitName) -> Sequence[Example]:
-        """Return no examples."""
+        """Return an empty list."""
         return []
 
 
 def create_network(trunk: Trunk, tokenizer: Tokenizer, head: Head) -> Network:
-    """Create the network of one task, with our allocator setting."""
+    """Configure the memory allocator and create a network for one task."""
     configure_allocator()
     task = Task(EmptySource(), tokenizer, head)
     return Network(Experiment(trunk, {TASK: task}, Training(steps=1), name="benchmark"))
@@ -53,14 +53,14 @@ def create_network(trunk: Trunk, tokenizer: Tokenizer, head: Head) -> Network:
 def create_step(
     model: Network, device: Device, precision: Precision, *, steps: int = 1, compiled: bool = False
 ) -> Callable[[Batch], Tensor]:
-    """Create the function that takes one training step of our network and returns the loss.
+    """Create a function that performs one training step of our network and returns the loss.
 
     Args:
         model: Our network, on the device.
         device: Device of the model and the batches.
         precision: Precision of the forward pass.
-        steps: Number of steps; the learning rate rises over the first tenth of them.
-        compiled: Compile everything from the batch to the loss, as `Training(compile="default")` does.
+        steps: Number of training steps. The learning rate increases during the first 10 % of the steps.
+        compiled: If True, compile the loss function, like `Training(compile="default")`.
     """
     settings = Training(steps=steps, learning_rate=LEARNING_RATE, schedule="constant")
     optimizer = create_optimizer(settings, model, model.trunk)
@@ -92,17 +92,17 @@ def our_training(
     units: float,
     outputs: Tensor,
 ) -> Workload:
-    """Return a workload of one training step for each batch.
+    """Create a workload that performs one training step per batch.
 
     Args:
         model: Our network.
-        split: The split of the batches, from which FLOPs are estimated.
+        split: Encoded examples from which the FLOPs of each batch are estimated.
         batches: The batches of a round.
         device: Device of the model and the batches.
         precision: Precision of the forward pass.
-        compiled: Compile everything from the batch to the loss.
-        units: Amount of work in a round, in the unit of the case.
-        outputs: Outputs to compare with those of the peers.
+        compiled: If True, compile the loss function.
+        units: Number of pictures or tokens per round.
+        outputs: Outputs of our model, for comparison with the outputs of each peer.
     """
     cost = flops_of_example(lambda batch: model.loss(TASK, batch), split)
     model.zero_grad()
@@ -118,11 +118,13 @@ def our_training(
 
 
 def perturb_vectors(model: nn.Module, *, all_biases: bool = True) -> None:
-    """Add noise to biases and norms, which start at 0 and 1, so that a peer that omits one gives other outputs.
+    """Add noise to all biases and norm weights, which are initially 0 and 1.
+
+    Without this noise, a peer without a bias or a norm would have the same outputs as our model.
 
     Args:
         model: The model to change in place.
-        all_biases: If False, keep the biases of attention and norms at 0, because x-transformers has none.
+        all_biases: If False, keep the biases of attention and norms at 0. x-transformers has no such biases.
     """
     generator = torch.Generator().manual_seed(SEED)
     with torch.no_grad():
@@ -133,7 +135,7 @@ def perturb_vectors(model: nn.Module, *, all_biases: bool = True) -> None:
 
 
 def save_weights(model: nn.Module, weights: Path) -> None:
-    """Save our weights in the file that the peers read."""
+    """Save the weights of our model in the file that the peers load."""
     torch.save(model.state_dict(), weights)
 
 
@@ -148,7 +150,7 @@ def build_our_classifier(
     compiled: bool = False,
     all_biases: bool = True,
 ) -> Workload:
-    """Build training steps of our classifier and save its weights.
+    """Build the training of our classifier and save its initial weights.
 
     Args:
         tokenizer: Tokenizer that embeds the units.
@@ -156,8 +158,8 @@ def build_our_classifier(
         labels: Class index of each input.
         shape: Sizes of model and batches.
         precision: Precision of the forward pass.
-        weights: File to write our weights to.
-        compiled: Compile everything from the batch to the loss.
+        weights: Path of the file for our weights.
+        compiled: If True, compile the loss function.
         all_biases: See `perturb_vectors`.
     """
     trunk = Transformer(shape.dim, shape.depth, shape.heads, shape.ffn_dim)
@@ -176,14 +178,18 @@ def build_our_classifier(
 
 
 def target_logits(model: Network, batch: Batch) -> Tensor:
-    """Compute the logits (B, L, V) of the targets in evaluation mode."""
+    """Compute the logits (B, L, V) of the target tokens in evaluation mode."""
     with torch.no_grad():
         features = model.eval().forward_features(TASK, batch)
         return _translation_head(model).logits(features, shift_right(batch.target))
 
 
 def translate_batches(model: Network, batches: Sequence[Batch], beam_width: int) -> dict[int, list[int]]:
-    """Return the token ids of each example's best translation, without the end token, by example index."""
+    """Translate all batches by beam search.
+
+    Returns:
+        Mapping from example index to the token ids of the best translation, without the end token.
+    """
     head = _translation_head(model)
     translations: dict[int, list[int]] = {}
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Training of any torch model with the same optimizer, clipping and precision as ours."""
+"""Training of a torch model with the optimizer, gradient clipping and precision of our training."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
@@ -24,20 +24,20 @@ def peer_training(
     units: float,
     outputs: Tensor | None,
 ) -> Workload:
-    """Return a workload of one training step for each batch.
+    """Create a workload that performs one training step per batch.
 
-    All shapes of batches appear in the first round, before anything is timed. At the second shape, torch compiles once
-    more with dynamic shapes.
+    The first round is not timed and contains all batch shapes. At the second batch shape, torch compiles again, with
+    dynamic shapes.
 
     Args:
         model: The peer's model.
-        loss: Computes the loss of a batch from the model.
+        loss: Function from the model and a batch to the loss.
         batches: The batches of a round.
         device: Device of the model and the batches.
         precision: Precision of the forward pass.
-        compiled: The part that torch compiles, if any.
-        units: Amount of work in a round, in the unit of the case.
-        outputs: Outputs to compare with ours, if they are comparable.
+        compiled: The part of the peer that torch compiles, or None.
+        units: Number of pictures or tokens per round.
+        outputs: Outputs of the peer, for comparison with our outputs, or None.
     """
     model.to(device).train()
     moved_batches = [move_batch(batch, device) for batch in batches]

@@ -1,4 +1,4 @@
-"""All cases by name."""
+"""All benchmark cases, keyed by name."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from unifier.nn.precision import has_fast_bfloat16
 
 
 def adapt_to_processor(case: Case) -> Case:
-    """Return the case in float32 if it runs on a processor without fast bfloat16.
+    """Convert a CPU case to float32 if the CPU has no fast bfloat16 instructions.
 
     Cases for an accelerator are returned unchanged, because every supported accelerator has bfloat16.
     """
@@ -35,9 +35,9 @@ CASES = {
 
 
 def get_case(name: str) -> Case:
-    """Return the case with a name from `CASES`, or a spectrogram case with another length N and batch B.
+    """Return the case called `name`.
 
-    The name of the latter is spectrogram-N-B.
+    The name is a key of `CASES`, or `spectrogram-N-B` for spectrograms with N frames and a batch size of B.
     """
     if name in CASES:
         return CASES[name]

@@ -1,4 +1,4 @@
-"""Training of a classifier of long spectrograms, one token per frame."""
+"""The case that trains a classifier on long spectrograms, with one token per frame."""
 
 from functools import partial
 from pathlib import Path
@@ -29,12 +29,12 @@ SHAPE = Shape(
     steps=4,
 )
 MEAN, STD = -4.0, 4.0
-"""The normalization of our tokenizer before `fit`."""
+"""The mean and standard deviation of our tokenizer before `fit`."""
 
 _timm, _transformers, _x_transformers, _torch = vit.PEERS
 PEERS = (
     _timm,
-    # The outputs of transformers differ: it always has a class token, which the head reads.
+    # Outputs are not compared, because the ViT of transformers always has a class token.
     [peer._replace(convert=None) for peer in _transformers],
     [
         peer._replace(create=encoders.XTransformersFrames, convert=encoder_weights.convert_for_x_transformers)
@@ -45,7 +45,7 @@ PEERS = (
 
 
 def spectrogram_case(shape: Shape = SHAPE) -> Case:
-    """Return the case that trains a classifier of spectrograms."""
+    """Create the case that trains a classifier on spectrograms."""
     return Case(
         "spectrogram",
         "train",
@@ -64,7 +64,7 @@ def spectrogram_case(shape: Shape = SHAPE) -> Case:
 
 
 def random_spectrograms(shape: Shape) -> tuple[Tensor, Tensor]:
-    """Return noise as log-mel power (clips, bands, frames), and random labels (clips,)."""
+    """Create random log-mel spectrograms (clips, bands, frames) and random labels (clips,)."""
     generator = torch.Generator().manual_seed(SEED)
     count = shape.batch * shape.steps
     noise = MEAN + STD * torch.randn(count, shape.height, shape.width, generator=generator)
@@ -72,14 +72,14 @@ def random_spectrograms(shape: Shape) -> tuple[Tensor, Tensor]:
 
 
 def normalized_spectrograms(shape: Shape) -> list[LabeledBatch]:
-    """Return the batches of the peers: pictures with one channel, normalized in advance."""
+    """Create the batches of the peers. A spectrogram is a normalized picture with one channel."""
     noise, labels = random_spectrograms(shape)
     normalized = (noise[:, None] - MEAN) / STD
     return [LabeledBatch(*pair) for pair in zip(normalized.split(shape.batch), labels.split(shape.batch), strict=True)]
 
 
 def _build_ours(shape: Shape, precision: Precision, weights: Path, *, compiled: bool = False) -> Workload:
-    """Build our tokenizer, trunk and head; the spectrograms are ready."""
+    """Build the training of our classifier on random spectrograms."""
     from benchmarks.cases.ours import build_our_classifier
     from unifier_tokenizers import FrameTokenizer, Units
 

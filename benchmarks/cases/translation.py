@@ -1,4 +1,4 @@
-"""Training of an encoder-decoder on pairs of texts: a small one on captions, or any other."""
+"""The case that trains an encoder-decoder on pairs of texts."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,26 +26,26 @@ from unifier_tokenizers import Units, Vocabulary
 from unifier_tokenizers.text import EOS, SPECIALS
 
 COMPARED_PAIRS = 8
-"""Pairs whose logits are compared."""
+"""The number of pairs whose logits are compared between our model and a peer."""
 
 
 @final
 class Plan(NamedTuple):
-    """The number, lengths and batches of the pairs, and the device. The defaults resemble captions."""
+    """The number, lengths and batch sizes of the text pairs. The default lengths are typical for captions."""
 
     pairs: int = 8000
     max_tokens: int = 2048
-    """The largest number of source tokens, or of target tokens, in one of our batches."""
+    """The maximum number of source tokens in one of our batches. The same limit applies to target tokens."""
     steps: int = 8
-    """The number of our batches in a round, about 1,000 pairs with the defaults."""
+    """The number of our batches per round. With the default settings, a round contains about 1,000 pairs."""
     peer_batch: int = 128
-    """Pairs in a batch of a peer with default settings."""
+    """The number of pairs per batch for a peer with default settings."""
     mean_length: float = 14
-    """The mean number of tokens in a source, without the end token."""
+    """The mean source length in tokens, without the end token."""
     length_std: float = 4.5
-    """The standard deviation of that number."""
+    """The standard deviation of the source length, in tokens."""
     max_length: int = 40
-    """The largest number of tokens in a source or a target, without the end token."""
+    """The maximum length of a source or a target in tokens, without the end token."""
     device: Device = "cpu"
 
 
@@ -54,24 +54,24 @@ CAPTIONS = Plan()
 
 @final
 class TranslatorPeer(NamedTuple):
-    """A library's translator and its settings."""
+    """The translator of another library, with its settings."""
 
     name: str
     library: str
     create: Callable[[Size], nn.Module]
     logits: Callable[[nn.Module, Batch], Tensor]
     convert: Callable[[State], State]
-    """Converts our weights to the peer's names."""
+    """Function that converts our weights to the peer's names."""
     our_batches: bool = False
-    """If True, use our length-bucketed batches; otherwise random batches of `Plan.peer_batch` pairs."""
+    """If True, use our length-bucketed batches. If False, use random batches of `Plan.peer_batch` pairs."""
     compiled: Compiled | None = None
 
     def with_our_batches(self) -> "TranslatorPeer":
-        """Return the same peer with our length-bucketed batches."""
+        """Return a copy of this peer that uses our length-bucketed batches."""
         return self._replace(name=f"{self.name}, our batches", our_batches=True)
 
     def with_compile(self, part: Compiled = "model") -> "TranslatorPeer":
-        """Return the same peer, compiled."""
+        """Return a copy of this peer that is compiled by torch."""
         return self._replace(name=f"{self.name}, compiled", compiled=part)
 
 
@@ -95,7 +95,7 @@ TORCH = TranslatorPeer(
 
 
 def translation_case(size: Size = SIZE, plan: Plan = CAPTIONS) -> Case:
-    """Return the case that trains a small translator."""
+    """Create the case that trains a small translator."""
     create = partial(translator_variants, size=size, plan=plan)
     marian_plain, torch_bucketed = MARIAN_PLAIN.with_our_batches(), TORCH.with_our_batches()
     tuned = [
@@ -125,7 +125,7 @@ def translation_case(size: Size = SIZE, plan: Plan = CAPTIONS) -> Case:
 
 
 def random_pairs(size: Size, plan: Plan) -> EncodedSplit:
-    """Return pairs of random ids with the lengths of the plan, each text with its end token."""
+    """Create pairs of random token ids with the length distribution of `plan`. Each text ends with the end token."""
     rng = Random(SEED)
 
     def text(length: float) -> Tensor:
@@ -139,13 +139,13 @@ def random_pairs(size: Size, plan: Plan) -> EncodedSplit:
 
 
 def bucketed_batches(split: EncodedSplit, plan: Plan) -> list[Batch]:
-    """Return the first `plan.steps` batches of one of our training runs."""
+    """Create the first `plan.steps` length-bucketed batches of our training."""
     batches = TrainDataLoader({"task": split}, max_tokens=plan.max_tokens, seed=SEED, budget={"steps": plan.steps})
     return [batch for _, batch in batches]
 
 
 def random_batches(split: EncodedSplit, plan: Plan) -> list[Batch]:
-    """Return the pairs of `bucketed_batches` in random order, `plan.peer_batch` at a time."""
+    """Shuffle the pairs of `bucketed_batches` and divide them into batches of `plan.peer_batch` pairs."""
     indices = torch.cat([batch.example_indices for batch in bucketed_batches(split, plan)]).tolist()
     Random(SEED).shuffle(indices)
     return [collate(split, indices[i : i + plan.peer_batch]) for i in range(0, len(indices), plan.peer_batch)]
@@ -159,7 +159,7 @@ def count_tokens(batches: Sequence[Batch]) -> int:
 def build_our_translator(
     size: Size, plan: Plan, precision: Precision, weights: Path, *, compiled: bool = False
 ) -> Workload:
-    """Build our tokenizer, trunk, head and batches, and save the weights."""
+    """Build the training of our translator and save its initial weights."""
     from benchmarks.cases.ours import our_training, perturb_vectors, save_weights, target_logits
 
     torch.manual_seed(SEED)
@@ -177,7 +177,7 @@ def build_our_translator(
 def translator_variants(
     role: Role, peers: Sequence[TranslatorPeer], precision: Precision = "bf16", *, size: Size, plan: Plan
 ) -> tuple[Variant, ...]:
-    """Return a variant of each peer with the same role and precision."""
+    """Create one variant per peer, with the role `role` and the precision `precision`."""
     return tuple(
         Variant(
             peer.name,
@@ -192,7 +192,7 @@ def translator_variants(
 
 
 def _build_translator(peer: TranslatorPeer, size: Size, plan: Plan, precision: Precision, weights: Path) -> Workload:
-    """Build a peer with a copy of our weights."""
+    """Build the training of a peer, with a copy of our weights."""
     model = peer.create(size)
     copy_weights(model, peer.convert(load_state(weights)))
     split = random_pairs(size, plan)

@@ -1,4 +1,4 @@
-"""Training of a vision transformer on pictures of 28 x 28 or any other size."""
+"""The case that trains a vision transformer."""
 
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ SHAPE = Shape(
     steps=4,
 )
 MEAN, STD = 0.5, 0.25
-"""The normalization of our tokenizer before `fit`."""
+"""The mean and standard deviation of our tokenizer before `fit`."""
 
 TIMM = ClassifierPeer(
     "timm", "timm.models.vision_transformer", encoders.create_timm_vit, encoder_weights.convert_for_timm
@@ -43,7 +43,7 @@ TRANSFORMERS = ClassifierPeer(
 TRANSFORMERS_PLAIN = TRANSFORMERS._replace(
     name=f"{TRANSFORMERS.name}, plain attention", create=partial(encoders.create_transformers_vit, plain=True)
 )
-# The outputs of x-transformers differ: patches pass two norms and the head reads the mean of all tokens.
+# Outputs are not compared, because x-transformers normalizes patches twice and averages all tokens.
 X_TRANSFORMERS = ClassifierPeer("x-transformers", "x_transformers", encoders.create_x_transformers_vit, None)
 TORCH = ClassifierPeer("torch.nn", "torch", encoders.TorchClassifier, encoder_weights.convert_for_torch)
 
@@ -56,7 +56,7 @@ PEERS = (
 
 
 def vit_case(shape: Shape = SHAPE) -> Case:
-    """Return the case that trains a small vision transformer."""
+    """Create the case that trains a small vision transformer."""
     return Case(
         "vit",
         "train",
@@ -75,7 +75,7 @@ def vit_case(shape: Shape = SHAPE) -> Case:
 
 
 def random_pictures(shape: Shape) -> tuple[Tensor, Tensor]:
-    """Return noise as uint8 pictures (count, channels, height, width), and random labels (count,)."""
+    """Create random uint8 pictures (count, channels, height, width) and random labels (count,)."""
     generator = torch.Generator().manual_seed(SEED)
     count = shape.batch * shape.steps
     size = (count, shape.channels, shape.height, shape.width)
@@ -84,14 +84,14 @@ def random_pictures(shape: Shape) -> tuple[Tensor, Tensor]:
 
 
 def normalized_pictures(shape: Shape) -> list[LabeledBatch]:
-    """Return the batches of the peers, normalized in advance."""
+    """Create the batches of the peers, with normalized pictures."""
     pictures, labels = random_pictures(shape)
     normalized = (pictures / 255 - MEAN) / STD
     return [LabeledBatch(*pair) for pair in zip(normalized.split(shape.batch), labels.split(shape.batch), strict=True)]
 
 
 def build_our_vit(shape: Shape, precision: Precision, weights: Path, *, compiled: bool = False) -> Workload:
-    """Build our tokenizer, trunk and head for pictures."""
+    """Build the training of our vision transformer."""
     from benchmarks.cases.ours import build_our_classifier
     from unifier_tokenizers import PatchTokenizer
 

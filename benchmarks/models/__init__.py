@@ -1,1 +1,1 @@
-"""Models of the peers, and conversions of our weights to their names."""
+"""Models of other libraries, and conversions of our weights for these models."""

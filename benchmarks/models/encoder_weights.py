@@ -1,4 +1,4 @@
-"""Convert our encoder's weights to the names of each peer that classifies pictures."""
+"""Rename and reshape our encoder's weights for the image classifiers of other libraries."""
 
 import torch
 
@@ -72,8 +72,8 @@ def convert_for_transformers(state: State, shape: Shape) -> State:
 def convert_for_x_transformers(state: State, shape: Shape) -> State:
     """Convert our weights for `encoders.XTransformersFrames`.
 
-    It stores norms as their distance from 1, and positions times the square root of D. Its attention and norms have no
-    biases; ours are 0 there.
+    x-transformers adds 1 to the stored weights of a norm, and divides stored positions by the square root of D. The
+    attention and the norms of x-transformers have no biases, so these biases of our model must be 0.
     """
     ours = _neutral_ends(state)
     converted = rename(ours, {"project_in.": "project", "project_out.": "head"}, "")
@@ -95,8 +95,8 @@ def _convert_for_vit(state: State, shape: Shape, names: dict[str, str], layers: 
     Args:
         state: Our weights.
         shape: Shape of the model.
-        names: The peer's names of `project`, `norm`, `head`, `class_token` and `positions`.
-        layers: The prefix of the peer's blocks, and the neutral name of each of its names inside a block.
+        names: The peer's names for `project`, `norm`, `head`, `class_token` and `positions`.
+        layers: Prefix of the peer's blocks, and a mapping from the peer's names in a block to neutral names.
     """
     ours = _neutral_ends(state)
     converted = rename(ours, {names[part]: part for part in ("project", "norm", "head")}, "")
@@ -113,7 +113,7 @@ def _convert_for_vit(state: State, shape: Shape, names: dict[str, str], layers: 
 
 
 def _neutral_ends(state: State) -> State:
-    """Return the weights before and after our blocks under neutral names."""
+    """Return our weights outside the transformer blocks, with neutral names."""
     no_position, positions = position_table(state, "tokenizers.task.encoding")
     neutral = {"no_position": no_position, "positions": positions}
     modules = {"project": "tokenizers.task.project.out", "norm": "trunk.norm", "head": "heads.task.out"}

@@ -1,7 +1,6 @@
-"""Peers that classify a picture with a transformer over its patches.
+"""Image classifiers of other libraries, which apply a transformer to patches.
 
-Each function and class takes a `Shape`. If the peer offers a choice, `plain` selects eager attention and `fused` a
-fused kernel.
+The argument `plain` selects eager attention. The argument `fused` selects a fused attention kernel.
 """
 
 from dataclasses import dataclass
@@ -22,9 +21,9 @@ class Shape:
     height: int
     width: int
     patch: tuple[int, int]
-    """Height and width of a patch; patches do not overlap."""
+    """Height and width of a patch. Patches do not overlap."""
     class_token: bool
-    """If True, the head reads a class token; otherwise it reads the mean of all tokens."""
+    """If True, the head reads the class token. If False, the head reads the mean of all tokens."""
     dim: int
     depth: int
     heads: int
@@ -32,7 +31,7 @@ class Shape:
     classes: int
     batch: int
     steps: int
-    """Batches in a round."""
+    """The number of batches per round."""
     channels: int = 1
     device: Device = "cpu"
 
@@ -44,7 +43,7 @@ class Shape:
 
 @final
 class TorchClassifier(nn.Module):
-    """A vision transformer around `torch.nn.TransformerEncoder`, as a user of torch writes it."""
+    """A vision transformer that uses `torch.nn.TransformerEncoder`."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -80,7 +79,7 @@ def create_timm_vit(shape: Shape, plain: bool = False) -> nn.Module:
         num_classes=shape.classes,
         global_pool="token" if shape.class_token else "avg",
         class_token=shape.class_token,
-        fc_norm=False,  # As in ours, the last norm comes before the pooling.
+        fc_norm=False,  # The last norm precedes the pooling, as in our model.
         embed_dim=shape.dim,
         depth=shape.depth,
         num_heads=shape.heads,
@@ -89,13 +88,13 @@ def create_timm_vit(shape: Shape, plain: bool = False) -> nn.Module:
     )
     for module in model.modules():
         if isinstance(module, Attention):
-            # timm.layers.set_fused_attn would change every model of the process.
+            # timm.layers.set_fused_attn would change all models in this process.
             module.fused_attn = not plain  # pyright: ignore[reportAttributeAccessIssue]
     return model
 
 
 def create_transformers_vit(shape: Shape, plain: bool = False) -> nn.Module:
-    """Create transformers' ViT, which always has a class token that the head reads."""
+    """Create the ViT of transformers, which always classifies the class token."""
     from transformers.models.vit.configuration_vit import ViTConfig
     from transformers.models.vit.modeling_vit import ViTForImageClassification
 
@@ -115,10 +114,10 @@ def create_transformers_vit(shape: Shape, plain: bool = False) -> nn.Module:
 
 
 def create_x_transformers_vit(shape: Shape, fused: bool = False) -> nn.Module:
-    """Create x-transformers' ViT for square pictures.
+    """Create the ViT of x-transformers for square pictures.
 
-    Its head reads the mean of all tokens. A register token takes the place of the class token, so that the number of
-    tokens is equal.
+    The head reads the mean of all tokens. A register token replaces the class token, so all models process equally many
+    tokens.
     """
     from x_transformers import ViTransformerWrapper
 
@@ -134,7 +133,7 @@ def create_x_transformers_vit(shape: Shape, fused: bool = False) -> nn.Module:
 
 @final
 class XTransformersFrames(nn.Module):
-    """The x-transformers model for vectors; each column of a picture is one vector."""
+    """The x-transformers model for sequences of vectors. Each column of a picture is one vector."""
 
     def __init__(self, shape: Shape) -> None:
         from x_transformers import ContinuousTransformerWrapper

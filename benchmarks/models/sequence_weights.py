@@ -1,4 +1,4 @@
-"""Convert our encoder-decoder's weights to the names of Marian and of torch.nn."""
+"""Rename our encoder-decoder's weights for Marian and for `TorchTranslator`."""
 
 from benchmarks.models.encoder_weights import TORCH
 from benchmarks.models.weights import State, block_states, rename
@@ -33,7 +33,7 @@ MARIAN_DECODER = MARIAN | {
 }
 
 Stack = tuple[str, dict[str, str]]
-"""The prefix of a peer's blocks, and the neutral name of each of its names inside a block."""
+"""The prefix of a peer's blocks, and a mapping from the peer's names in a block to neutral names."""
 
 
 def convert_for_marian(state: State) -> State:

@@ -1,4 +1,4 @@
-"""Encoder-decoders over one shared vocabulary: ours, transformers' Marian, and torch.nn's layers."""
+"""Encoder-decoders with one shared vocabulary: our model, Marian, and a model of torch.nn layers."""
 
 import json
 import math
@@ -25,7 +25,7 @@ LABEL_SMOOTHING = 0.1
 @final
 @dataclass(frozen=True)
 class Size:
-    """The sizes of an encoder-decoder; encoder and decoder have `depth` blocks each.
+    """The sizes of an encoder-decoder. The encoder and the decoder each have `depth` blocks.
 
     All models use post-norm, sinusoidal positions and one embedding for source, target and output.
     """
@@ -42,7 +42,7 @@ SIZE = Size()
 
 
 def pad_vocabulary(vocabulary: Vocabulary, size: int) -> Vocabulary:
-    """Return the vocabulary with unused entries added up to `size`."""
+    """Return a copy of the vocabulary that is extended to `size` entries by unused entries."""
     content = json.loads(vocabulary.codec.to_str())
     entries = content["model"]["vocab"]
     entries |= {f"<unused {i}>": i for i in range(len(entries), size)}
@@ -50,7 +50,7 @@ def pad_vocabulary(vocabulary: Vocabulary, size: int) -> Vocabulary:
 
 
 def create_our_translator(vocabulary: Vocabulary, size: Size) -> "Network":
-    """Create our tokenizer, trunk and head; the vocabulary has `size.vocabulary` entries."""
+    """Create our translator. The vocabulary must have `size.vocabulary` entries."""
     from benchmarks.cases.ours import create_network
     from unifier.heads.transformer_decoder import TranslationHead
     from unifier.trunks.transformer import Transformer
@@ -76,7 +76,7 @@ def create_our_translator(vocabulary: Vocabulary, size: Size) -> "Network":
 
 
 def create_marian(size: Size, plain: bool = False) -> Any:
-    """Create Marian with our ids for begin, end and padding; `plain` selects eager attention."""
+    """Create Marian with our token ids for begin, end and padding. `plain` selects eager attention."""
     from transformers.models.marian.configuration_marian import MarianConfig
     from transformers.models.marian.modeling_marian import MarianMTModel
 
@@ -105,7 +105,7 @@ def create_marian(size: Size, plain: bool = False) -> Any:
 
 
 def marian_logits(model: nn.Module, batch: Batch) -> Tensor:
-    """Compute Marian's logits (B, L, V) of the targets."""
+    """Compute Marian's logits (B, L, V) of the target tokens."""
     return model(
         input_ids=batch.values,
         attention_mask=batch.mask,
@@ -116,7 +116,7 @@ def marian_logits(model: nn.Module, batch: Batch) -> Tensor:
 
 @final
 class TorchTranslator(nn.Module):
-    """A translator around torch.nn's encoder and decoder, as a user of torch writes it."""
+    """A translator that uses the transformer encoder and decoder of torch.nn."""
 
     positions: Tensor
 
@@ -134,7 +134,7 @@ class TorchTranslator(nn.Module):
         self.decoder = nn.TransformerDecoder(decoder_layer, size.depth)
         for module in self.modules():
             if isinstance(module, nn.MultiheadAttention):
-                module.dropout = 0.0  # Neither ours nor Marian drops attention weights.
+                module.dropout = 0.0  # Our model and Marian apply no dropout to attention weights.
 
     def embed(self, ids: Tensor) -> Tensor:
         """Embed token ids (B, N) as vectors (B, N, D)."""
@@ -143,7 +143,7 @@ class TorchTranslator(nn.Module):
         )
 
     def forward(self, source: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
-        """Compute logits (B, L, V) of target ids (B, L), given a source (B, N) and its mask (B, N)."""
+        """Compute logits (B, L, V) from source ids (B, N), their mask (B, N) and target ids (B, L)."""
         memory = self.encoder(self.embed(source), src_key_padding_mask=~mask)
         future = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool, device=ids.device).triu(1)
         x = self.decoder(self.embed(ids), memory, tgt_mask=future, tgt_is_causal=True, memory_key_padding_mask=~mask)
@@ -151,5 +151,5 @@ class TorchTranslator(nn.Module):
 
 
 def torch_logits(model: nn.Module, batch: Batch) -> Tensor:
-    """Compute the logits (B, L, V) of the targets with `TorchTranslator`."""
+    """Compute the logits (B, L, V) of the target tokens with `TorchTranslator`."""
     return model(batch.values, batch.mask, shift_right(batch.target))

@@ -1,4 +1,4 @@
-"""Give our weights library-neutral names, and copy weights into a peer's model.
+"""Rename our weights to library-neutral names, and copy weights into the model of another library.
 
 `encoder_weights` and `sequence_weights` map the neutral names to the names of each peer.
 """
@@ -19,16 +19,16 @@ def load_state(weights: Path) -> State:
 
 
 def block_states(state: State, prefix: str) -> list[State]:
-    """Return the weights of a stack of our blocks, each under the names of `block_state`."""
+    """Return the weights of each block in a stack, with the names that `block_state` returns."""
     count = 1 + max(int(name.removeprefix(f"{prefix}.").partition(".")[0]) for name in state if name.startswith(prefix))
     return [block_state(state, f"{prefix}.{i}") for i in range(count)]
 
 
 def block_state(state: State, prefix: str) -> State:
-    """Return the weights of one of our blocks under neutral names.
+    """Return the weights of one of our blocks, with neutral names.
 
-    The names are `self.query.weight`, `self.qkv.bias`, `cross.out.weight`, `up.weight`, `down.bias` and so on. Only
-    this function depends on our names inside a block.
+    The neutral names are, for example, `self.query.weight`, `self.qkv.bias`, `cross.out.weight`, `up.weight` and
+    `down.bias`. Only this function depends on the parameter names inside our blocks.
     """
     neutral: State = {}
     for kind in KINDS:
@@ -48,10 +48,10 @@ def block_state(state: State, prefix: str) -> State:
 
 
 def position_table(state: State, prefix: str) -> tuple[Tensor, Tensor]:
-    """Merge our learned positions, which have one table per axis, into one table.
+    """Merge the tables of our learned positions, one table per axis, into one table.
 
     Returns:
-        The encoding of a token without a position (D,), and the encodings of the whole grid (N, D).
+        The encoding of a token without a position (D,), and the encodings of all grid positions (N, D).
     """
     tables: list[Tensor] = []
     while f"{prefix}.tables.{len(tables)}.weight" in state:
@@ -62,18 +62,18 @@ def position_table(state: State, prefix: str) -> tuple[Tensor, Tensor]:
 
 
 def rename(neutral: State, names: Mapping[str, str], prefix: str) -> State:
-    """Return weights and biases under a peer's names.
+    """Rename weights and biases from neutral names to a peer's names.
 
     Args:
-        neutral: Weights under neutral names.
-        names: The neutral name of each of the peer's names, both without "weight" and "bias".
-        prefix: Text before each of the peer's names.
+        neutral: Weights with neutral names.
+        names: Mapping from a peer's name to a neutral name. Both names exclude "weight" and "bias".
+        prefix: Prefix of all names in the peer's model.
     """
     return {f"{prefix}{theirs}{kind}": neutral[f"{name}.{kind}"] for theirs, name in names.items() for kind in KINDS}
 
 
 def copy_weights(model: nn.Module, state: State) -> None:
-    """Copy the weights into a model, after a check that they cover exactly its learned parameters."""
+    """Check that `state` has exactly the learned parameters of the model, and copy `state` into the model."""
     learned = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert learned == set(state), f"not copied: {sorted(learned ^ set(state))}"
     model.load_state_dict(state, strict=False)

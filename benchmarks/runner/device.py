@@ -1,4 +1,4 @@
-"""The device that a case runs on: the processor or an accelerator."""
+"""The device of a benchmark case: the CPU or an accelerator."""
 
 from typing import Literal, NamedTuple, TypeVar
 
@@ -7,7 +7,7 @@ import torch
 from unifier.nn.precision import has_fast_bfloat16
 
 Device = Literal["cpu", "cuda"]
-"""A device by its name in torch."""
+"""The name of a device in torch."""
 NO_ACCELERATOR = {"CUDA_VISIBLE_DEVICES": ""}
 """Environment variables that hide every accelerator from a process."""
 
@@ -20,12 +20,12 @@ def is_available(device: Device) -> bool:
 
 
 def fast_dtypes() -> tuple[torch.dtype, ...]:
-    """Return the data types that this processor has instructions for."""
+    """Return the number types for which the CPU has fast instructions."""
     return (torch.float32, torch.bfloat16) if has_fast_bfloat16("cpu") else (torch.float32,)
 
 
 def move_batch(batch: BatchT, device: Device) -> BatchT:
-    """Return the batch with all its tensors on the device."""
+    """Move all tensors of a batch to the device."""
     return type(batch)._make(tensor.to(device) for tensor in batch)
 
 
@@ -35,6 +35,6 @@ def synchronize(device: Device) -> None:
 
 
 def release_memory(device: Device) -> None:
-    """Return the unused cached memory of an accelerator, so that other processes can use it."""
+    """Release the unused cached memory of an accelerator. Other processes can then use the memory."""
     if device == "cuda":
         torch.cuda.empty_cache()

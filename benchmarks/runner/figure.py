@@ -1,4 +1,4 @@
-"""Draw the results as a bar chart of each variant's speed."""
+"""Draw a bar chart of the speed of each variant."""
 
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ from benchmarks.runner.case import OURS
 from benchmarks.runner.report import Results
 
 STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # Text stays text in the SVG.
-    "svg.hashsalt": "unifier",  # Equal results give equal bytes.
+    "svg.fonttype": "none",  # Store text as text, not as outlines.
+    "svg.hashsalt": "unifier",  # A fixed salt makes the file reproducible.
     "font.family": "sans-serif",
     "font.size": 9,
     "axes.spines.top": False,
@@ -28,7 +28,7 @@ PEER_COLORS = {"bf16": "#7d8ca3", "float32": "#c5cddb"}
 
 
 def draw_figure(results: Results, path: Path) -> None:
-    """Write an SVG with one panel for each case; a panel's height grows with its number of variants."""
+    """Write an SVG file with one panel per case. The height of a panel depends on the number of variants."""
     cases = list(results["cases"].values())
     heights = [len(_drawn_variants(case)) + 2 for case in cases]
     with mpl.rc_context(STYLE):
@@ -40,7 +40,7 @@ def draw_figure(results: Results, path: Path) -> None:
 
 
 def _drawn_variants(case: Results) -> list[dict[str, Any]]:
-    """Return the variants except the peak, the slowest first."""
+    """Return all variants except the peak, sorted from slow to fast."""
     variants = [variant for variant in case["variants"] if variant["role"] != "peak"]
     return sorted(variants, key=lambda variant: variant["per_second"])
 

@@ -1,4 +1,4 @@
-"""Measure the speed that the machine can reach, with a product of two square matrices."""
+"""Measure the maximum speed of the machine with a product of two square matrices."""
 
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,13 @@ from unifier.nn.linear import matmul
 from unifier.training.memory import configure_allocator
 
 SIDE = {"cpu": 2048, "cuda": 8192}
-"""Rows and columns of each matrix."""
+"""The number of rows and columns of each matrix, keyed by device."""
 PRODUCTS = {"cpu": 10, "cuda": 100}
-"""Products in a round."""
+"""The number of matrix products per round, keyed by device."""
 
 
 def peak_variants(device: Device, *precisions: Precision) -> tuple[Variant, ...]:
-    """Return a variant for each precision that only multiplies matrices."""
+    """Create one variant per precision. The variants only multiply matrices."""
     return tuple(
         Variant("matrix product", "peak", precision, "torch", partial(_matrix_products, device))
         for precision in precisions
@@ -26,7 +26,7 @@ def peak_variants(device: Device, *precisions: Precision) -> tuple[Variant, ...]
 
 
 def _matrix_products(device: Device, precision: Precision, _: Path) -> Workload:
-    """Return a workload whose unit is one floating-point operation."""
+    """Create a workload that counts floating-point operations as units."""
     side, count = SIDE[device], PRODUCTS[device]
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     left, right = torch.randn(2, side, side).to(device, dtype)

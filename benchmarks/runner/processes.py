@@ -1,8 +1,11 @@
-"""Run a case: each variant in its own process, with rounds that take turns, so that machine noise affects all equally.
+"""Run a benchmark case: one process per variant, with alternating rounds.
 
-The memory that is free at the start can be slower than the rest, and the first process would get it. We measured seven
-equal processes on a shared machine. A step of the first took 4 % longer than a step of the second, and 9 % longer than
-a step of the last. One extra process is therefore built first. It holds this memory and is not timed.
+With alternating rounds, machine noise affects all variants equally.
+
+On a shared machine, the first process can get slower memory than later processes. In a test with seven equal processes,
+a step of the first process took 4 % longer than a step of the second process. Compared with a step of the last process,
+a step of the first process took 9 % longer. Therefore, an additional process is started first. The additional process
+is not timed.
 """
 
 import json
@@ -31,12 +34,12 @@ QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_P
 
 
 class CaseError(Exception):
-    """The reason why a case has no result."""
+    """Error of a benchmark case that has no result."""
 
 
 @final
 class VariantProcess:
-    """A process that builds one variant and computes only during a request."""
+    """A process that builds one variant, and computes only after a request."""
 
     def __init__(self, case: Case, variant: Variant, folder: Path) -> None:
         self.name = f"{case.name}: {variant.label}"
@@ -71,7 +74,7 @@ class VariantProcess:
         except BrokenPipeError:
             line = ""
         if not line:
-            raise CaseError(f"{self.name}: its process ended without a reply; see its last message above")
+            raise CaseError(f"{self.name}: the process ended without a reply; see the error message above")
         reply = json.loads(line)
         if "missing" in reply:
             raise CaseError(f"{self.name}: {reply['missing']} is not installed: pip install '.[bench]'")
@@ -81,8 +84,8 @@ class VariantProcess:
 def process_environment(case: Case, variant: Variant, folder: Path) -> Mapping[str, str]:
     """Return the environment variables of a variant's process.
 
-    A case on the processor sees no accelerator. Each variant has an empty compilation cache, so that its start-up time
-    always includes compilation.
+    Cases for the CPU run with all accelerators hidden. Each variant has an empty compilation cache, so start-up
+    includes compilation.
     """
     cache = folder / re.sub(r"\W+", "-", f"compiled {variant.label}")
     hidden = NO_ACCELERATOR if case.device == "cpu" else {}
@@ -98,12 +101,12 @@ def run_case(case: Case, rounds: int, *, compiled: bool = True) -> list[Timing]:
         compiled: If False, leave out the compiled variants.
 
     Raises:
-        CaseError: If a variant's library is missing, its process ends, or its outputs differ from ours.
+        CaseError: If a library is missing, a process ends early, or outputs differ from our outputs.
     """
     variants = [variant for variant in case.variants if compiled or not variant.compiled]
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
-        # This process only holds the memory that is free at the start.
+        # This first process is not timed, because the first process can get slower memory.
         stack.enter_context(VariantProcess(case, case.variants[0], folder)).request("build")
         processes: list[VariantProcess] = []
         builds: list[Reply] = []
@@ -128,7 +131,10 @@ def run_case(case: Case, rounds: int, *, compiled: bool = True) -> list[Timing]:
 
 
 def run_rounds(name: str, variants: Sequence[Callable[[], Reply]], rounds: int) -> list[list[Reply]]:
-    """Run the variants in turn and return the replies of each; every round starts with another variant."""
+    """Run every variant once per round and return the replies of each variant.
+
+    The order of the variants rotates from round to round.
+    """
     replies: list[list[Reply]] = [[] for _ in variants]
     for number in range(rounds):
         start = time.perf_counter()
@@ -140,7 +146,7 @@ def run_rounds(name: str, variants: Sequence[Callable[[], Reply]], rounds: int) 
 
 
 def check_outputs(case: Case, variant: Variant, folder: Path) -> bool:
-    """Compare a variant's outputs with ours; return False if the variant has none.
+    """Compare a variant's outputs with our outputs. Return False if the variant has no outputs.
 
     Raises:
         CaseError: If the outputs differ.
@@ -155,5 +161,5 @@ def check_outputs(case: Case, variant: Variant, folder: Path) -> bool:
 
 
 def print_status(line: str) -> None:
-    """Print progress to stderr, because stdout is for results."""
+    """Print progress to stderr, because stdout contains the results."""
     print(line, file=sys.stderr, flush=True)

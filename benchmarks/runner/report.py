@@ -16,14 +16,14 @@ from unifier.training.result import processor, source_commit
 
 PEERS = ("timm", "transformers", "x-transformers")
 FILES: dict[Device, str] = {"cpu": "results.json", "cuda": "results-cuda.json"}
-"""The results file of each device. The two may be measured on different machines."""
+"""The results file of each device."""
 
 Results = Mapping[str, Any]
-"""The keys `machine`, `ratios` of all cases, and `cases` by name."""
+"""A dictionary with the keys `machine`, `ratios` and `cases`."""
 
 
 def describe_machine(device: Device) -> dict[str, Any]:
-    """Return the hardware and the library versions that results on the device depend on."""
+    """Return the hardware and the library versions that affect results on the device."""
     accelerator = {} if device == "cpu" else {"accelerator": torch.get_device_module(device).get_device_name()}
     return accelerator | {
         "processor": processor(),
@@ -40,7 +40,7 @@ def build_results(measured: Sequence[tuple[Case, Sequence[Timing]]], previous: R
 
     Args:
         measured: The cases of this run and the timings of their variants.
-        previous: Earlier results. Cases that were not measured now are copied from them if the machine is the same.
+        previous: Earlier results. If `machine` is unchanged, results of cases without a new result are copied.
     """
     machine = describe_machine(measured[0][0].device)
     retained: Results = previous if previous and previous["machine"] == machine else {"ratios": {}, "cases": {}}

@@ -20,23 +20,23 @@ RATIO_COLUMNS = {
     "work_memory": ("without imports", "{:.2f} x"),
     "mfu": ("MFU", "{:.0%}"),
 }
-"""The heading and the number format of each ratio, by the last part of its key."""
+"""The heading and the number format of each ratio, keyed by the last part of the ratio's key."""
 
 SECTIONS: dict[Device, str] = {"cpu": "results", "cuda": "results on an accelerator"}
-"""The section of README.md that holds a device's results."""
+"""The section of README.md that contains the results of a device."""
 
 README = Path(__file__).parents[1] / "README.md"
 
 
 def insert_section(page: str, name: str, text: str) -> str:
-    """Return the page with the text between the begin and end marks of a section."""
+    """Return a copy of the page in which `text` replaces the content of a section."""
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     before, _, rest = page.partition(begin)
     return f"{before}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}"
 
 
 def publish_section(name: str, text: str) -> None:
-    """Print a text and write it into its section of README.md."""
+    """Print a text and write the text into a section of README.md."""
     print(text)
     write_text(README, insert_section(README.read_text(encoding="utf-8"), name, text))
 
@@ -47,12 +47,12 @@ def table_row(cells: Sequence[str]) -> str:
 
 
 def table_header(names: Sequence[str], text_columns: Collection[int] = (0,)) -> str:
-    """Return the first two lines of a table; text columns are aligned left and numbers right."""
+    """Return the first two lines of a table. Text columns are left-aligned; number columns are right-aligned."""
     return f"{table_row(names)}\n{table_row(['---' if i in text_columns else '---:' for i in range(len(names))])}"
 
 
 def format_results(results: Results) -> str:
-    """Return the machine, a table of ratios and a table for each case."""
+    """Format results as text: the machine, a table of ratios, and one table per case."""
     parts = [_machine_lines(results["machine"]), _ratio_lines(results), *map(_case_lines, results["cases"].values())]
     return "\n\n".join("\n".join(part) for part in parts)
 
@@ -65,7 +65,7 @@ def _machine_lines(machine: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _ratio_lines(results: Results) -> Iterator[str]:
-    """Yield a row for each case and a column for each ratio that at least one case has."""
+    """Yield the table of ratios, with one row per case and one column per measured ratio."""
     measured = {key.rpartition("/")[2] for key in results["ratios"]}
     columns = {key: column for key, column in RATIO_COLUMNS.items() if key in measured}
     yield table_header(["unifier against", *(heading for heading, _ in columns.values())])
@@ -78,7 +78,7 @@ def _ratio_lines(results: Results) -> Iterator[str]:
 
 
 def _case_lines(case: Results) -> Iterator[str]:
-    """Yield the table of a case's variants, the fastest first, and the speed of a matrix product."""
+    """Yield the table of a case's variants, sorted from fast to slow, and the speed of a matrix product."""
     variants = sorted(case["variants"], key=lambda variant: -variant["per_second"])
     yield f"### {case['title']}"
     yield ""
@@ -92,7 +92,7 @@ def _case_lines(case: Results) -> Iterator[str]:
     ]
     if peaks:
         yield ""
-        yield f"A bare matrix product reaches, in billions of operations a second, {' and '.join(peaks)}."
+        yield f"Speed of a bare matrix product, in billions of operations per second: {' and '.join(peaks)}."
 
 
 def _variant_cells(variant: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Measure seconds and compute the ratios between variants."""
+"""Measure times and compute the speed and memory ratios between variants."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ RIVAL_ROLES: dict[str, tuple[Role, ...]] = {
     "vs_compiled": ("compiled",),
     "vs_our_allocator": ("our allocator",),
 }
-"""The roles whose fastest variant ours is compared with. A peer's default settings may be its best."""
+"""For each ratio, the roles of the peers. Our variant is compared with the fastest peer that has one of these roles."""
 
 
 @final
@@ -29,33 +29,36 @@ class Timing:
     role: Role
     precision: Precision
     seconds: Sequence[float]
-    """Seconds of each round."""
+    """The duration of each round, in seconds."""
     units: float
-    """The amount of work in a round."""
+    """The number of processed pictures, clips, sentences or tokens per round."""
     memory_bytes: int
-    """The peak memory of the process, from the first round on."""
+    """The peak memory of the process since the first round, in bytes."""
     imported_bytes: int
-    """The peak memory of the process before the model was built."""
+    """The peak memory of the process before the model was built, in bytes."""
     start_seconds: float
-    """The extra seconds of the first round over the second, mostly compilation."""
+    """The duration of the first round minus the duration of the second round, in seconds."""
     flops: float | None
-    """Floating-point operations of a round, if they are known."""
+    """Floating-point operations per round, or None if unknown."""
     compared: bool
-    """True if the outputs were compared with ours on equal weights."""
+    """True if the variant's outputs were compared with our outputs, with equal weights."""
 
     @property
     def work_bytes(self) -> int:
-        """The memory of the model and its work, without the imports."""
+        """The peak memory of the process minus the memory of imports, in bytes."""
         return self.memory_bytes - self.imported_bytes
 
     @property
     def seconds_per_unit(self) -> float:
-        """The seconds per unit of work in the median round."""
+        """The median duration of a round, in seconds, divided by `units`."""
         return median(self.seconds) / self.units
 
 
 def median_seconds(functions: Sequence[Callable[[], object]]) -> list[float]:
-    """Return the median seconds of each function over rounds that take turns, after one round to warm up."""
+    """Return the median seconds of each function.
+
+    The functions run in turn. The first call of each function is a warm-up and is not counted.
+    """
     seconds: list[list[float]] = [[] for _ in functions]
     for _ in range(ROUNDS + 1):
         for function, measured in zip(functions, seconds, strict=True):
@@ -66,23 +69,24 @@ def median_seconds(functions: Sequence[Callable[[], object]]) -> list[float]:
 
 
 def compute_ratios(name: str, kind: str, timings: Sequence[Timing]) -> dict[str, float]:
-    """Compare ours with the fastest peer of the same precision.
+    """Compute speed and memory ratios between unifier and the fastest peers, and the MFU.
 
-    Peers with default settings are compared with ours at its default, all others with our fastest variant. The ratio
-    `vs_float32` compares peers in float32 with our fastest variant in any precision.
+    Peers with default settings are compared with the default settings of unifier. All other peers are compared with our
+    fastest variant. Compared variants have equal precision, with one exception. The ratio `vs_float32` compares peers
+    in float32 with our fastest variant in any precision.
 
-    MFU (model FLOPs utilization, Chowdhery et al. 2022, appendix B) is our share of the speed of a matrix product.
-    Memory and MFU belong to our main precision, which is bf16 if we have it. Keys of float32 then end in `_float32`.
+    MFU (model FLOPs utilization, Chowdhery et al. 2022, appendix B) is the speed of our model divided by the speed of a
+    matrix product. If unifier has variants in bf16 and float32, the keys of float32 end in `_float32`.
 
     Args:
         name: Name of the case, the first part of each key.
-        kind: "train" or "decode", the second part of each speed's key.
+        kind: "train" or "decode", the second part of the key of a speed ratio.
         timings: Measurements of all variants of the case.
 
     Returns:
-        Ratios by key. A speed ratio is a peer's seconds divided by ours: above 1, ours is faster. A memory ratio is our
-        memory divided by the smallest memory of a peer: below 1, ours needs less. `work_memory` leaves out the memory
-        of imports. It is absent on an accelerator, where imports take no memory.
+        Mapping from key to ratio. A speed ratio is the time of a peer divided by our time. A memory ratio is our memory
+        divided by the smallest memory of a peer. The ratio `work_memory` excludes the memory of imports, and is absent
+        on an accelerator.
     """
     ours, our_default = _fastest_by_precision(timings, *OURS), _fastest_by_precision(timings, "ours")
     ratios: dict[str, float] = {}
@@ -107,7 +111,7 @@ def compute_ratios(name: str, kind: str, timings: Sequence[Timing]) -> dict[str,
 
 
 def _fastest_by_precision(timings: Sequence[Timing], *roles: Role) -> dict[Precision, Timing]:
-    # The dict keeps the last timing of each precision, and the fastest comes last.
+    # A dict stores the last value of each key, so the fastest timing must come last.
     slowest_first = sorted((timing for timing in timings if timing.role in roles), key=lambda t: -t.seconds_per_unit)
     return {timing.precision: timing for timing in slowest_first}
 

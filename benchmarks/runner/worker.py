@@ -1,6 +1,7 @@
 """Run one variant in its own process: `python -m benchmarks.runner.worker CASE VARIANT FOLDER`.
 
-Each line of standard input is a command, "build" first and then "round". Each reply is a line of JSON.
+Each line of standard input is a command. The first command is "build", and all later commands are "round". The reply to
+a command is one line of JSON.
 """
 
 import json
@@ -23,14 +24,14 @@ Reply = dict[str, Any]
 
 
 def outputs_path(folder: Path, variant: Variant) -> Path:
-    """Return the file for a variant's outputs."""
+    """Return the path of the file that stores a variant's outputs."""
     return folder / f"{variant.label}.pt"
 
 
 def build_variant(variant: Variant, device: Device, folder: Path) -> tuple[Workload, Reply]:
-    """Build a variant, save its outputs and warm it up with two rounds.
+    """Build a variant, save its outputs, and run two warm-up rounds.
 
-    The difference between the two rounds is the start-up time.
+    The start-up time is the duration of the first round minus the duration of the second round.
     """
     import_module(variant.library)
     reset_peak_memory(device)
@@ -38,7 +39,7 @@ def build_variant(variant: Variant, device: Device, folder: Path) -> tuple[Workl
     workload = variant.build(variant.precision, folder / "weights.pt")
     if workload.outputs is not None:
         torch.save(workload.outputs, outputs_path(folder, variant))
-    # As in a real run, this comes before the first step: a later reset would leave holes in huge pages.
+    # The reset comes before the first step, because a later reset would leave holes in huge pages.
     reset_peak_memory(device)
     first, second = _round_seconds(workload, device), _round_seconds(workload, device)
     release_memory(device)
@@ -51,10 +52,10 @@ def build_variant(variant: Variant, device: Device, folder: Path) -> tuple[Workl
 
 
 def measure_round(workload: Workload, device: Device) -> Reply:
-    """Measure the seconds and the peak memory of a round.
+    """Measure the duration and the peak memory of one round.
 
-    The memory of all variants together does not fit on an accelerator. Each variant therefore releases its memory after
-    a round and allocates it again in a round that is not measured.
+    An accelerator is too small for the memory of all variants. A variant therefore releases its memory after each
+    round, and allocates memory again in a round that is not measured.
     """
     if device != "cpu":
         workload.round()
@@ -85,11 +86,11 @@ def serve(variant: Variant, device: Device, folder: Path, send: Callable[[Reply]
 
 
 def main() -> None:
-    """Serve the variant that the command line names."""
+    """Serve the variant that is named on the command line."""
     name, label, folder = sys.argv[1:]
     case = get_case(name)
     (variant,) = (variant for variant in case.variants if variant.label == label)
-    # Libraries may print to stdout, so replies go to a copy of it and everything else to stderr.
+    # Libraries may print to stdout. Replies use a copy of stdout, and stdout is redirected to stderr.
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as replies:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
