@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PYTEST = .venv/bin/python -m pytest --quiet --numprocesses 2 --dist worksteal
 
-.PHONY: demo test test-fast lint types bench constraints clean
+.PHONY: demo test test-fast test-extras lint types bench constraints clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
@@ -15,11 +15,18 @@ PYTEST = .venv/bin/python -m pytest --quiet --numprocesses 2 --dist worksteal
 demo: .venv/installed  ## compare three modalities on one trunk
 	.venv/bin/unifier run three_modalities
 
-test: .venv/installed  ## all tests, on the CPU, in minutes
-	$(PYTEST)
+test: .venv/installed  ## all tests but those of a browser, on the CPU, in minutes
+	$(PYTEST) -m 'not browser'
 
 test-fast: .venv/installed  ## the unit tests, in under a minute
-	$(PYTEST) -m 'not slow'
+	$(PYTEST) -m 'not slow and not browser'
+
+test-extras: .venv/installed  ## the report in a browser; root installs chromium if it is missing
+	@if ! command -v chromium > /dev/null; then \
+		if [ "$$(id -u)" != 0 ]; then echo 'No chromium on the PATH: run "apt-get install chromium" as root.' >&2; exit 1; fi; \
+		apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium; \
+	fi
+	.venv/bin/python -m pytest --quiet -m browser
 
 lint: .venv/installed  ## style, and the first words of docstrings
 	.venv/bin/ruff check .

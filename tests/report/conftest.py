@@ -4,7 +4,7 @@ import base64
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -17,7 +17,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
+from unifier.report.conditions import Condition, group_conditions
 from unifier.report.plot_style import FIGURE_STYLE, FigureWriter, SavedFigure, task_colors
+from unifier.report.read_results import read_results
 
 SCORE_RANGES = {
     "digits": {"metric": "accuracy", "chance": 10.0, "reference": 98.0, "origin": "a support vector machine"},
@@ -33,8 +35,6 @@ JOINT: dict[str, Any] = {"mode": "joint", "experiment": "joint"}
 FROZEN: dict[str, Any] = {"mode": "transfer", "trainable": "none"}
 
 Row = dict[str, Any]
-Rows = Callable[..., Row]
-Comparison = Callable[..., Path]
 
 
 def make_row(task: str = "digits", score: float = 90.0, seed: int = 0, **facts: Any) -> Row:
@@ -53,26 +53,16 @@ def make_row(task: str = "digits", score: float = 90.0, seed: int = 0, **facts: 
     row = {"experiment": experiment, "task": task, "seed": seed, "mode": "solo", "start": None, "shuffled": False}
     row |= {"trainable": "all", "varied": {}, "folder": "", **facts}
     metric, sizes = SCORE_RANGES[task]["metric"], {"sha256": "ab" * 32, "train": 4000, "val": 200, "test": 300}
-    row["result"] = {
-        "name": row["experiment"],
-        "tasks": list(SCORE_RANGES) if row["mode"] == "joint" else [task],
-        "seed": seed,
-        "status": status,
-        "metrics": {f"val/{task}/{metric}": score + 1, f"test/{task}/{metric}": score, f"test/{task}/other": 1.0},
-        "signatures": {f"test/{task}/{metric}": "case:mixed"},
-        "parameters": {"tokenizer": 1000, "trunk": 40_000, "head": 500, "total": 41_500},
-        "budget": budget,
-        "task_budgets": {task: budget},
-        "speed": {},
-        "settings": {"dim": 128, "tokens": 64_000, "seeds": [0, 1]},
-        "data": {task: {**sizes, "name": task, "score_range": dict(SCORE_RANGES[task]), "max_score": 100.0}},
-        "versions": {"python": "3.11", "torch": "2.11.0", "unifier": "0.1.0"},
-        "commit": "0123456789" * 4,
-        "machine": "two cores",
-        "threads": 2,
-        "error": error,
-    }
-    return row
+    result: Row = {"name": row["experiment"], "seed": seed, "status": status, "error": error, "speed": {}}
+    result["tasks"] = list(SCORE_RANGES) if row["mode"] == "joint" else [task]
+    result["metrics"] = {f"val/{task}/{metric}": score + 1, f"test/{task}/{metric}": score, f"test/{task}/other": 1.0}
+    result["signatures"] = {f"test/{task}/{metric}": "case:mixed"}
+    result["parameters"] = {"tokenizer": 1000, "trunk": 40_000, "head": 500, "total": 41_500}
+    result |= {"budget": budget, "task_budgets": {task: budget}, "commit": "0123456789" * 4}
+    result |= {"settings": {"dim": 128, "tokens": 64_000, "seeds": [0, 1]}, "machine": "two cores", "threads": 2}
+    result["data"] = {task: {**sizes, "name": task, "score_range": dict(SCORE_RANGES[task]), "max_score": 100.0}}
+    result["versions"] = {"python": "3.11", "torch": "2.11.0", "unifier": "0.1.0"}
+    return row | {"result": result}
 
 
 def make_seeds(task: str, *scores: float, **facts: Any) -> list[Row]:
@@ -127,9 +117,8 @@ def write_run(folder: Path, row: Row) -> Row:
         "prediction": "le chien dort",
     }
     (folder / "samples.json").write_text(json.dumps({task: [{**texts, **media}] * 4}))
-    layers = [
-        {"entropy": 0.8 - 0.1 * k, "distance": 3.1 - k, "uniform_distance": 4.0, "agreement": 0.4} for k in (0, 1)
-    ]
+    every = {"uniform_distance": 4.0, "agreement": 0.4}
+    layers = [every | {"entropy": 0.8 - 0.1 * k, "distance": 3.1 - k} for k in (0, 1)]
     unit = {"digits": "pixels", "en-fr": "words", "music": "seconds"}[task]
     (folder / "attention.json").write_text(json.dumps({task: {"unit": unit, "layers": layers}}))
     drawing = '<svg xmlns="http://www.w3.org/2000/svg" width="200" height="120"><rect width="90" height="60"/></svg>'
@@ -180,10 +169,8 @@ def make_comparison(runs: Path, rows: list[Row], **more: Any) -> Path:
         rows: The rows, one run each.
         more: Other keys of comparison.json.
     """
-    written = [
-        write_run(runs / row["experiment"] / f"20260101-0000{k:02}-seed{row['seed']}-{k:04x}", row)
-        for k, row in enumerate(rows)
-    ]
+    names = [f"20260101-0000{k:02}-seed{row['seed']}-{k:04x}" for k, row in enumerate(rows)]
+    written = [write_run(runs / row["experiment"] / name, row) for name, row in zip(names, rows, strict=True)]
     folder = runs / "study" / "20260101-000000"
     folder.mkdir(parents=True)
     content = {"name": "study", "status": "finished", "question": "", "settings": {"dim": 128}, "seeds": [0, 1, 2]}
@@ -235,25 +222,28 @@ def make_representation() -> list[Row]:
     return pairs
 
 
-@pytest.fixture
-def row() -> Rows:
-    """Return `make_row`."""
-    return make_row
-
-
-@pytest.fixture
-def comparison() -> Comparison:
-    """Return `make_comparison`."""
-    return make_comparison
+def make_full(runs: Path) -> Path:
+    """Write a comparison of every kind with one problem, and return its folder."""
+    problems = ["genres, seed 3 (20260101-seed3): diverged: train/music/loss is nan by step 30"]
+    question = "What happens when text, pictures and sound share a trunk?"
+    more = {"problems": problems, "question": question, "representation": make_representation()}
+    return make_comparison(runs, full_rows(), **more)
 
 
 @pytest.fixture(scope="session")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a comparison of every kind with one problem; tests that write copy it first."""
-    problems = ["genres, seed 3 (20260101-seed3): diverged: train/music/loss is nan by step 30"]
-    question = "What happens when text, pictures and sound share a trunk?"
-    more = {"problems": problems, "question": question, "representation": make_representation()}
-    return make_comparison(tmp_path_factory.mktemp("full") / "runs", full_rows(), **more)
+    return make_full(tmp_path_factory.mktemp("full") / "runs")
+
+
+def read_conditions(folder: Path, rows: list[Row]) -> list[Condition]:
+    """Write the runs of the rows, and return the conditions that a report reads of them."""
+    return group_conditions(read_results(make_comparison(folder, rows)).rows)
+
+
+def svg_text(path: Path) -> str:
+    """Return all text of an SVG in one line."""
+    return " ".join(" ".join(ElementTree.parse(path).getroot().itertext()).split())
 
 
 @pytest.fixture
@@ -280,9 +270,3 @@ def drawn_axes(monkeypatch: pytest.MonkeyPatch, figure_style: None) -> dict[str,
 
     monkeypatch.setattr(FigureWriter, "save", collect)
     return axes
-
-
-@pytest.fixture
-def svg_text() -> Callable[[Path], str]:
-    """Return a function that gives all text of an SVG in one line."""
-    return lambda path: " ".join(" ".join(ElementTree.parse(path).getroot().itertext()).split())

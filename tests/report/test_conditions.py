@@ -9,7 +9,7 @@ from scipy import stats
 
 from tests.report.conftest import FROZEN, JOINT, SCORE_RANGES, Row, make_row, make_seeds
 from unifier import Comparison, Experiment
-from unifier.report.conditions import Condition, by_priority, contrast, contrasts, group_conditions
+from unifier.report.conditions import by_priority, contrast, contrasts, group_conditions
 from unifier.report.estimates import estimate
 from unifier.report.read_results import read_results
 from unifier.report.tables import score_tables
@@ -22,25 +22,16 @@ def pictures(*, dim: int = 8, patch: int = 2) -> Experiment: ...
 def genres(*, dim: int = 8) -> Experiment: ...
 
 
-def labels_of_contrasts(conditions: list[Condition]) -> set[tuple[str, str]]:
-    return {(pair.condition.label, pair.baseline.label) for pair in contrasts(conditions)}
-
-
 def test_conditions_are_rows_of_several_seeds() -> None:
-    solo, joint = ([*make_seeds(task, 90.0, 91.0, 92.0)] for task in ("digits", "music"))
-    joint_rows = [*make_seeds("digits", 91.0, 92.0, 93.0, **JOINT), *make_seeds("music", 88.0, 89.0, 90.0, **JOINT)]
-    conditions = group_conditions([*solo, *joint_rows[:3], *joint, *joint_rows[3:]])
-    assert [(condition.task, condition.label, len(condition.rows)) for condition in conditions] == [
-        ("digits", "solo", 3),
-        ("digits", "joint", 3),
-        ("music", "solo", 3),
-        ("music", "joint", 3),
-    ]
+    tasks, ways = ("digits", "music"), ({}, JOINT)
+    conditions = group_conditions(
+        [row for t in tasks for way in ways for row in make_seeds(t, 90.0, 91.0, 92.0, **way)]
+    )
+    found = [(condition.task, condition.label, len(condition.rows)) for condition in conditions]
+    assert found == [(task, label, 3) for task in tasks for label in ("solo", "joint")]
     assert conditions[0].score.mean == 91
     assert conditions[0].normalized_scores == {seed: 100 * (80 + seed) / 88 for seed in range(3)}
-
-
-def test_repeated_seed_counts_once() -> None:
+    # A repeated seed counts once.
     (condition,) = group_conditions([make_row(score=90.0), make_row(score=90.0), make_row(score=96.0, seed=1)])
     assert condition.score == estimate([90.0, 96.0])
 
@@ -65,11 +56,6 @@ def test_normalized_scores_of_the_full_study(full: Path) -> None:
         assert condition.normalized_score is not None
         expected = 100 * (condition.score.mean - chance) / (reference - chance)
         assert condition.normalized_score.mean == pytest.approx(expected)
-
-
-def test_experiments_with_equal_facts_are_named() -> None:
-    rows = [make_row(experiment="rotary"), make_row(experiment="learned")]
-    assert [condition.label for condition in group_conditions(rows)] == ["rotary", "learned"]
 
 
 def test_priority_is_by_validation_score() -> None:
@@ -123,16 +109,12 @@ def test_trained_trunk_has_solo_and_two_controls() -> None:
 def test_baseline_is_of_the_same_experiment() -> None:
     rows: list[Row] = []
     for experiment, other, solo in (("easy", "hard", 90.0), ("hard", "easy", 50.0)):
-        rows += [
-            make_row("digits", solo, experiment=experiment),
-            make_row("digits", solo + 1, experiment=experiment, mode="transfer", start=other),
-        ]
+        rows.append(make_row("digits", solo, experiment=experiment))
+        rows.append(make_row("digits", solo + 1, experiment=experiment, mode="transfer", start=other))
+    assert [condition.label for condition in group_conditions(rows[::2])] == ["easy", "hard"]
     pairs = contrasts(group_conditions(rows))
-    assert [(pair.condition.experiment_task, pair.gain.mean) for pair in pairs] == [
-        (("easy", "digits"), 1),
-        (("hard", "digits"), 1),
-    ]
-    assert all(pair.condition.experiment_task == pair.baseline.experiment_task for pair in pairs)
+    found = [(pair.condition.experiment_task, pair.baseline.experiment_task, pair.gain.mean) for pair in pairs]
+    assert found == [((name, "digits"), (name, "digits"), 1) for name in ("easy", "hard")]
 
 
 def test_joint_baseline_is_of_its_own_experiments() -> None:
@@ -160,19 +142,14 @@ def test_baseline_shares_the_most_settings() -> None:
 
 def test_baseline_may_lack_a_varied_setting() -> None:
     # The experiment `genres` has no setting `patch`, so its solo run is the baseline for each patch.
-    study = Comparison(
-        "study",
-        [pictures, genres],
-        seeds=(0,),
-        modes=("solo", "joint", "transfer"),
-        trainable=("none", "all"),
-        grid={"patch": (2, 4)},
-    )
-    rows: list[dict[str, Any]] = []
+    options: dict[str, Any] = {"modes": ("solo", "joint", "transfer"), "trainable": ("none", "all")}
+    study = Comparison("study", [pictures, genres], seeds=(0,), grid={"patch": (2, 4)}, **options)
+    rows: list[Row] = []
     for facts in (trial.row() for trial in plan_trials(study)):
         tasks = {"pictures": ["digits"], "genres": ["music"]}.get(facts["experiment"], ["digits", "music"])
         rows += [make_row(task, 80.0, **facts) for task in tasks]
-    labels = labels_of_contrasts([condition for condition in group_conditions(rows) if condition.task == "music"])
+    pairs = contrasts([condition for condition in group_conditions(rows) if condition.task == "music"])
+    labels = {(pair.condition.label, pair.baseline.label) for pair in pairs}
     for patch in (2, 4):
         assert (f"joint, patch={patch}", "solo") in labels
         for baseline in ("solo", "random, frozen", f"pictures shuffled, frozen, patch={patch}"):

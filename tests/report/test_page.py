@@ -4,14 +4,13 @@ import html
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 
+from tests.report.conftest import make_comparison, make_row, svg_text
 from unifier.report import page as page_module
 from unifier.report.conditions import group_conditions
 from unifier.report.estimates import format_number
@@ -19,12 +18,7 @@ from unifier.report.page import GLOSSARY, MAX_SAMPLES, NUM_FIRST_SAMPLES, report
 from unifier.report.read_results import read_results
 from unifier.report.summary import summarize
 
-Rows = Callable[..., dict[str, Any]]
-Comparison = Callable[..., Path]
 Report = Callable[..., str]
-CHROMIUM = shutil.which("chromium")
-
-
 EMPTY = '<svg xmlns="http://www.w3.org/2000/svg"><style></style></svg>'
 
 
@@ -32,8 +26,7 @@ def write_page(folder: Path) -> Path:
     """Write a folder's report with empty figures, since drawing them takes most of the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", lambda _, file, **_options: file.write(EMPTY))
-        path, _ = report_on(folder)
-    return path
+        return report_on(folder)[0]
 
 
 @pytest.fixture(scope="module")
@@ -49,17 +42,10 @@ def text(copied: Path) -> str:
     return html.unescape(write_page(copied).read_text()).replace("\N{NO-BREAK SPACE}", " ")
 
 
-@pytest.fixture(scope="module")
-def page(copied: Path) -> Path:
-    """Write the report of a comparison of every kind with its figures."""
-    path, _ = report_on(copied)
-    return path
-
-
 @pytest.fixture
-def report(comparison: Comparison, tmp_path: Path) -> Report:
+def report(tmp_path: Path) -> Report:
     """Return a function that gives the page of a comparison's rows, with empty figures."""
-    return lambda rows, **content: write_page(comparison(tmp_path / "runs", rows, **content)).read_text()
+    return lambda rows, **content: write_page(make_comparison(tmp_path / "runs", rows, **content)).read_text()
 
 
 def test_sections_are_in_order(copied: Path, text: str) -> None:
@@ -96,7 +82,7 @@ def test_page_loads_nothing_and_is_small(text: str) -> None:
     assert len(text) < 5_000_000
 
 
-def test_page_has_every_part(text: str) -> None:
+def test_page_has_every_part(copied: Path, text: str) -> None:
     for part in (
         "Equal within 2 %: tokens, steps and parameters; different: FLOPs 1.0–1.3 T, seconds 10–31; ",
         "diverged: train/music/loss is nan by step 30",
@@ -110,9 +96,6 @@ def test_page_has_every_part(text: str) -> None:
         "chance 10, reference 98 (a support vector machine)",
     ):
         assert part in text, part
-
-
-def test_scores_stand_beside_normalized_ones(copied: Path, text: str) -> None:
     for condition in group_conditions(read_results(copied).rows):
         assert condition.normalized_score is not None
         for score in (condition.score, condition.normalized_score):
@@ -128,8 +111,8 @@ def test_first_samples_follow_the_answer(text: str) -> None:
     assert MAX_SAMPLES >= 4
 
 
-def test_correct_predictions_are_marked(report: Report, row: Rows, tmp_path: Path) -> None:
-    report([row()])
+def test_correct_predictions_are_marked(report: Report, tmp_path: Path) -> None:
+    report([make_row()])
     (samples,) = tmp_path.rglob("samples.json")
     pairs = [("a", "a"), ("a", "a (93%)"), ("a", "b (93%)"), ("a", "a b")]
     samples.write_text(json.dumps({"digits": [{"input": "", "target": t, "prediction": p} for t, p in pairs]}))
@@ -137,24 +120,27 @@ def test_correct_predictions_are_marked(report: Report, row: Rows, tmp_path: Pat
     assert write_page(folder).read_text().count("✓") == 2
 
 
-def test_glossary_has_only_used_terms(text: str, report: Report, row: Rows) -> None:
+def test_page_explains_only_what_it_shows(text: str, report: Report) -> None:
     explained = [term for term in GLOSSARY if f"<dt>{term}</dt>" in text]
     assert {"trunk", "task", "frozen", "shuffled", "normalized", "CKA"} <= set(explained)
-    single = report([row()])
+    for cell in ("<th>condition", '<th class="n">accuracy', '<th class="n">FLOPs', '<th class="n">mean distance'):
+        assert cell in text, "numbers are aligned right"
+    legend = ("Normalized: 0 is chance", "± is half the width")
+    assert all(part in text for part in legend)
+    alone = make_row()
+    alone["result"]["metrics"]["test/digits/macro_f1"] = 90.0
+    alone["result"]["data"]["digits"]["score_range"]["reference"] = None
+    single = report([alone], study="")
     assert "<dt>task</dt>" in single
     assert not any(f"<dt>{term}</dt>" in single for term in ("shuffled", "frozen", "CKA", "BLEU"))
+    assert "<th>also</th>" in single, "text that begins with a number is aligned left"
+    assert not any(part in single for part in legend)
+    assert "<pre>" not in single, "without a recipe there is no command"
+    assert '<details class="part" open>' in single, "a single run shows its details"
 
 
-def test_numbers_are_aligned_right(text: str, report: Report, row: Rows) -> None:
-    for cell in ("<th>condition", '<th class="n">accuracy', '<th class="n">FLOPs', '<th class="n">mean distance'):
-        assert cell in text, cell
-    alone = row("digits")
-    alone["result"]["metrics"]["test/digits/macro_f1"] = 90.0
-    assert "<th>also</th>" in report([alone]), "text that begins with a number"
-
-
-def test_lost_examples_are_counted(report: Report, row: Rows) -> None:
-    some, none = row("digits"), row("music")
+def test_lost_examples_are_counted(report: Report) -> None:
+    some, none = make_row(), make_row("music")
     some["result"]["data"]["digits"] |= {"skipped": {"train": 3, "val": 0, "test": 1}, "dropped": {"duplicates": 1500}}
     none["result"]["data"]["music"] |= {"skipped": {"train": 0, "val": 0, "test": 0}}
     text = report([some, none])
@@ -162,18 +148,9 @@ def test_lost_examples_are_counted(report: Report, row: Rows) -> None:
     assert "music: 4,000 train, 200 val, 300 test <" in text
 
 
-def test_legend_explains_existing_columns(text: str, report: Report, row: Rows) -> None:
-    parts = ("Normalized: 0 is chance", "± is half the width")
-    assert all(part in text for part in parts)
-    alone = row("digits", 90.0)
-    alone["result"]["data"]["digits"]["score_range"]["reference"] = None
-    single = report([alone])
-    assert not any(part in single for part in parts)
-
-
 @pytest.mark.slow
-def test_every_figure_has_its_numbers(page: Path, svg_text: Callable[[Path], str]) -> None:
-    figures = page.parent / "figures"
+def test_every_figure_has_its_numbers(copied: Path) -> None:
+    figures = report_on(copied)[0].parent / "figures"
     drawings = sorted(figures.glob("*.svg"))
     assert {path.stem for path in drawings} == {path.stem for path in figures.glob("*.csv")}
     for path in drawings:
@@ -181,11 +158,9 @@ def test_every_figure_has_its_numbers(page: Path, svg_text: Callable[[Path], str
         assert ("different:" in svg_text(path)) == (path.stem in ("scores", "joint-minus-solo")), path
     names = {"curves-digits-tokens", "curves-music-seconds", "joint-minus-solo", "gradients-blocks.0"}
     assert names < {path.stem for path in drawings}
-    trunks = {"solo", "joint", "translation, all trained", "random, frozen"}
+    pairs = {f"solo and {trunk}" for trunk in ("joint", "translation, all trained", "random, frozen")}
     similarity = (figures / "representation-digits-cka.csv").read_text()
-    assert set(re.findall(r'^"?(.+?)"?,columns', similarity, re.MULTILINE)) == {
-        f"solo and {trunk}" for trunk in trunks - {"solo"}
-    }
+    assert set(re.findall(r'^"?(.+?)"?,columns', similarity, re.MULTILINE)) == pairs
 
 
 @pytest.mark.parametrize(
@@ -197,19 +172,15 @@ def test_every_figure_has_its_numbers(page: Path, svg_text: Callable[[Path], str
         ("EXPERIMENTS/one_trunk.py:other", "one_trunk:other"),
     ],
 )
-def test_command_runs_in_any_folder(report: Report, row: Rows, recipe: str, target: str) -> None:
+def test_command_runs_in_any_folder(report: Report, recipe: str, target: str) -> None:
     recipe = recipe.replace("EXPERIMENTS", str(Path(page_module.__file__).parents[2] / "experiments"))
     settings = {"dim": 128, "note": "a b"}
-    text = html.unescape(report([row()], study=recipe, settings=settings))
+    text = html.unescape(report([make_row()], study=recipe, settings=settings))
     assert re.findall(r"<pre><code>(.*)\n</code>", text) == [f"unifier run {target} dim=128 'note=a b'"]
 
 
-def test_page_without_recipe_has_no_command(report: Report, row: Rows) -> None:
-    assert "<pre>" not in report([row()], study="")
-
-
-def test_single_runs_have_a_command_each(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
-    folder = comparison(tmp_path, [row(seed=seed) for seed in range(3)])
+def test_single_runs_have_a_command_each(tmp_path: Path) -> None:
+    folder = make_comparison(tmp_path, [make_row(seed=seed) for seed in range(3)])
     shutil.rmtree(folder.parent)
     for k, path in enumerate(sorted(tmp_path.rglob("settings.json"))):
         recipe = {"study": "/x/own.py:own", "comparison": "study" if k == 1 else None, "settings": {"dim": 8}}
@@ -219,8 +190,8 @@ def test_single_runs_have_a_command_each(tmp_path: Path, row: Rows, comparison: 
 
 
 @pytest.mark.parametrize("refused", [1, 2])
-def test_large_sounds_are_left_out(tmp_path: Path, row: Rows, comparison: Comparison, refused: int) -> None:
-    folder = comparison(tmp_path, [row("digits", 90.0)])
+def test_large_sounds_are_left_out(tmp_path: Path, refused: int) -> None:
+    folder = make_comparison(tmp_path, [make_row()])
     (samples,) = tmp_path.rglob("samples.json")
     sample = {"input": "a", "target": "b", "prediction": "c", "audio": "data:audio/wav;base64," + "A" * 3_000_000}
     samples.write_text(json.dumps({"digits": [sample] * (1 + refused)}))
@@ -229,16 +200,17 @@ def test_large_sounds_are_left_out(tmp_path: Path, row: Rows, comparison: Compar
     assert f">{refused} of the pictures and sounds" in path.read_text()
 
 
-def test_section_without_figures_has_no_heading(report: Report, row: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_section_without_figures_has_no_heading(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_module, "MAX_PAGE_BYTES", 100)
-    text = report([row("digits", 90.0)])
+    text = report([make_row()])
     assert "<h2>Learning curves</h2>" not in text
     assert "<h2>Scores on the test split</h2>" in text, "this section has a table"
 
 
-def test_alignments_of_each_condition_are_shown(tmp_path: Path, row: Rows, comparison: Comparison) -> None:
+def test_alignments_of_each_condition_are_shown(tmp_path: Path) -> None:
     rungs = ("gru", "additive", "transformer")
-    folder = comparison(tmp_path, [row("en-fr", 60.0 + k, varied={"rung": rung}) for k, rung in enumerate(rungs)])
+    rows = [make_row("en-fr", 60.0 + k, varied={"rung": rung}) for k, rung in enumerate(rungs)]
+    folder = make_comparison(tmp_path, rows)
     for one in json.loads((folder / "comparison.json").read_text())["rows"]:
         rates = {"alignment_error_rate": 0.25, "alignment_error_rate_chance": 0.75}
         content = {"en-fr": {"unit": "words", "layers": [], **(rates if one["varied"]["rung"] != "gru" else {})}}
@@ -247,58 +219,3 @@ def test_alignments_of_each_condition_are_shown(tmp_path: Path, row: Rows, compa
     for rung in rungs:
         assert (f"<figcaption>en-fr: rung={rung}, seed 0" in text) == (rung != "gru")
     assert text.count("25 %") == 2
-
-
-def test_single_run_shows_details_open(report: Report, row: Rows) -> None:
-    assert '<details class="part" open>' in report([row()])
-
-
-PROBE = """<script>
-addEventListener("load", async () => {
-  for (const one of document.querySelectorAll("details")) one.open = true;
-  const sounds = [...document.querySelectorAll("audio")];
-  for (const one of sounds)
-    if (!one.readyState && !one.error) await new Promise(go => one.onloadedmetadata = one.onerror = go);
-  parent.postMessage({
-    images: [...document.images].map(one => one.naturalWidth),
-    sounds: sounds.map(one => one.duration),
-    cut: [...document.querySelectorAll(".scroll")].filter(one => one.scrollWidth > one.clientWidth).length,
-    overflow: document.documentElement.scrollWidth - innerWidth,
-    right: Math.max(...[...document.querySelectorAll("td")].map(one => one.getBoundingClientRect().right)),
-    background: getComputedStyle(document.body).backgroundColor,
-  }, "*");
-});
-</script>"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-@pytest.mark.parametrize(
-    ("width", "scheme"), [(390, "light"), (1440, "light"), (390, "dark"), (1440, "dark"), (718, "print")]
-)
-def test_browser_shows_the_page(page: Path, tmp_path: Path, width: int, scheme: str) -> None:
-    assert CHROMIUM
-    text = page.read_text().replace("</body>", PROBE + "</body>")
-    (tmp_path / "page.html").write_text(text.replace("@media print", "@media all") if scheme == "print" else text)
-    # A frame can be as narrow as a phone, unlike a window.
-    (tmp_path / "frame.html").write_text(
-        f'<iframe src="page.html" style="width: {width}px; height: 700px; border: 0"></iframe><pre></pre>'
-        '<script>onmessage = event => document.querySelector("pre").textContent = JSON.stringify(event.data)</script>'
-    )
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-    command += ["--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    command += [f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=20000"]
-    command += ["--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []
-    address = (tmp_path / "frame.html").as_uri()
-    browser = subprocess.run([*command, "--dump-dom", address], capture_output=True, text=True, check=True)
-    assert "CONSOLE" not in browser.stderr, browser.stderr
-    measured = re.search(r"<pre>(.+)</pre>", browser.stdout)
-    assert measured, browser.stdout[-500:]
-    shown = json.loads(html.unescape(measured[1]))
-    assert len(shown["images"]) > 20
-    assert min(shown["images"]) > 0
-    assert shown["sounds"] == pytest.approx([0.2] * 4, abs=0.01)
-    assert shown["overflow"] <= 0
-    assert scheme != "print" or shown["cut"] == 0, "paper does not scroll"
-    assert (shown["background"] == "rgb(255, 255, 255)") == (scheme != "dark")
-    assert width != 1440 or shown["right"] > 1300, "the tables use the width of the screen"

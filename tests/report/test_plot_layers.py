@@ -1,46 +1,45 @@
 """Similarity of trunks and agreement of gradients, layer by layer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
+import pytest
 from matplotlib.axes import Axes
 from matplotlib.text import Annotation, Text
 
+from tests.report.conftest import JOINT, Row, make_comparison, make_row
+from unifier.files import write_csv
 from unifier.report.plot_layers import draw_gradients, draw_representation
 from unifier.report.plot_style import FigureWriter
 from unifier.report.read_results import read_results
 
 
+def trunk_pair(a: Row, b: Row, cka: float) -> Row:
+    measured = {"cka": cka, "cka_chance": 0.0, "cka_calibrated": cka, "cka_p": 0.01}
+    return {"task": "digits", "seed": 0, "layer": "blocks.0", "a": a, "b": b, **measured}
+
+
 def test_pairs_with_shuffled_weights_are_left_out(drawn_axes: Mapping[str, Axes], writer: FigureWriter) -> None:
-    solo = {"experiment": "own", "mode": "solo", "start": None, "shuffled": False, "trainable": "all", "varied": {}}
-    measured = {"task": "digits", "layer": "blocks.0", "cka": 0.5, "cka_chance": 0.1, "cka_calibrated": 0.4, "cka_p": 0}
     transferred = [
-        solo | {"mode": "transfer", "start": start, "shuffled": shuffled}
+        make_row(experiment="own", mode="transfer", start=start, shuffled=shuffled)
         for start in ("genres", "texts", "from_shuffled")
         for shuffled in (True, False)
     ]
-    draw_representation([measured | {"a": solo, "b": trunk} for trunk in transferred], writer)
+    draw_representation([trunk_pair(make_row(experiment="own"), trunk, 0.4) for trunk in transferred], writer)
     labels = {text.get_text().replace("\n", " ") for text in drawn_axes["representation-digits-cka"].texts} - {"chance"}
     assert {f"{start}, all trained" for start in ("genres", "texts", "from shuffled")} < labels
     assert len(labels) == 4
 
 
 def test_label_of_two_tasks_has_both_colors(
-    drawn_axes: Mapping[str, Axes],
-    writer: FigureWriter,
-    tmp_path: Path,
-    row: Callable[..., dict[str, Any]],
-    comparison: Callable[..., Path],
+    drawn_axes: Mapping[str, Axes], writer: FigureWriter, tmp_path: Path
 ) -> None:
     def height(text: Text) -> float:
         assert isinstance(text, Annotation)
         return text.xyann[1]
 
-    draw_gradients(
-        read_results(comparison(tmp_path, [row("digits", 90.0, mode="joint", experiment="joint")])).rows, writer
-    )
+    draw_gradients(read_results(make_comparison(tmp_path, [make_row(**JOINT)])).rows, writer)
     labels = sorted(drawn_axes["gradients-blocks.0"].texts, key=height, reverse=True)
     texts = [(label.get_text(), label.get_color()) for label in labels]
     pairs = [(first, second) for first, second in pairwise(texts) if first[0].endswith(" and")]
@@ -48,3 +47,26 @@ def test_label_of_two_tasks_has_both_colors(
     for (first, first_color), (second, second_color) in pairs:
         assert first_color == writer.colors[first.removesuffix(" and")]
         assert second_color == writer.colors[second]
+
+
+@pytest.mark.usefixtures("figure_style")
+def test_each_pair_of_trunks_has_a_line(writer: FigureWriter) -> None:
+    first, second, third = (make_row(experiment=name) for name in ("attending", "averaging", "rotating"))
+    (figure,) = draw_representation([trunk_pair(first, second, 0.2), trunk_pair(first, third, 0.9)], writer)
+    lines = {line["trunks"]: line["raw"] for line in figure.table}
+    assert lines == {"attending and averaging": 0.2, "attending and rotating": 0.9}
+    settings: list[Row] = [{"varied": {"dim": dim}} for dim in (32, 64)]
+    pairs = [trunk_pair(make_row(**facts), make_row(**facts, **JOINT), 0.1) for facts in settings]
+    (figure,) = draw_representation(pairs, writer)
+    assert [line["trunks"] for line in figure.table] == ["dim=32 and joint, dim=32", "dim=64 and joint, dim=64"]
+
+
+@pytest.mark.usefixtures("figure_style")
+def test_two_settings_have_two_gradient_figures(writer: FigureWriter, tmp_path: Path) -> None:
+    rows = [make_row(task, varied={"dim": dim}, **JOINT) for dim in (32, 64) for task in ("digits", "music")]
+    results = read_results(make_comparison(tmp_path / "runs", rows))
+    for row in results.rows:
+        line = {"step": 0, "tokens": 100, "layer": "blocks.0", "task_a": "digits", "task_b": "music"}
+        write_csv(row["folder"] / "interference.csv", [{**line, "cosine": row["varied"]["dim"] / 100}])
+    cosines = {figure.path.stem: figure.table[0]["cosine"] for figure in draw_gradients(results.rows, writer)}
+    assert cosines == {"gradients-blocks.0-joint-dim-32": 0.32, "gradients-blocks.0-joint-dim-64": 0.64}

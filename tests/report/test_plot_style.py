@@ -1,8 +1,6 @@
 """The look of figures: labels that do not overlap, colors that can be read, files with their numbers and notes."""
 
-from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
+from tests.report.conftest import svg_text
 from unifier.files import read_csv
 from unifier.report.plot_style import COLORS, MAX_LABEL_LETTERS, FigureWriter, LineEnd, create_panel, fade, label_ends
 
@@ -70,7 +69,7 @@ def test_faded_color_contrasts_with_paper(color: str) -> None:
     assert fade(color, 0) == color
 
 
-def test_note_is_in_the_file_below_the_drawing(writer: FigureWriter, svg_text: Callable[[Path], str]) -> None:
+def test_note_is_in_the_file_below_the_drawing(writer: FigureWriter) -> None:
     note = "Bar: 95 % interval <&> " + "over seeds " * 20
     figure, _ = create_panel()
     saved = writer.save(figure, "scores", "scores", "a description", [{"score": 0.5}], note)

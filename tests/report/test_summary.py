@@ -62,11 +62,8 @@ def test_undetermined_gain_has_a_bound() -> None:
     effect = only_effect(rows)
     assert effect.mean_gain is not None
     main, digits, music = answer(rows)
-    for sentence, gain in (
-        (main, effect.mean_gain),
-        (digits, effect.pairs["digits"].gain),
-        (music, effect.pairs["music"].gain),
-    ):
+    gains = effect.mean_gain, effect.pairs["digits"].gain, effect.pairs["music"].gain
+    for sentence, gain in zip((main, digits, music), gains, strict=True):
         bound = float(sentence.partition("at most ")[2].split()[0])
         assert bound == pytest.approx(gain.bound, abs=10 ** -num_decimals(gain))
         assert bound >= gain.bound
@@ -79,20 +76,13 @@ def test_one_seed_has_no_interval(two_tasks: list[Row]) -> None:
     assert not any(claim in text for claim in ("±", "gains", "loses", "fares best"))
 
 
-def test_equal_gains_are_stated_but_not_claimed() -> None:
-    (sentence,) = answer(make_gains("digits", 2.0, 2.0))
-    assert "2.00 points of accuracy above" in sentence
+@pytest.mark.parametrize(("gain", "words"), [(2.0, "2.00 points of accuracy above"), (0.0, "equal scores")])
+def test_equal_gains_are_stated_but_not_claimed(gain: float, words: str) -> None:
+    (sentence,) = answer(make_gains("digits", gain, gain))
+    assert words in sentence
     assert "(the same in 2 seeds: no interval)" in sentence
     assert "gains" not in sentence
-
-
-def test_tie_is_stated() -> None:
-    (sentence,) = answer(make_gains("digits", 0.0, 0.0))
-    assert "equal scores" in sentence
-    assert "(the same in 2 seeds: no interval)" in sentence
-    assert "music scores as solo does" in " ".join(
-        answer([*make_gains("digits", 1.0, 2.0), *make_gains("music", 0, 0)])
-    )
+    assert sentences_with("music scores as solo does", [*make_gains("digits", 1.0, 2.0), *make_gains("music", 0, 0)])
 
 
 def test_single_seed_of_a_fold_is_paired() -> None:
@@ -109,13 +99,10 @@ def test_tasks_are_ranked_by_paired_difference() -> None:
     digits = make_gains("digits", 1.0, 8.0, 15.0)
     (sentence,) = sentences_with("fares best", [*digits, *make_gains("music", -3.0, 2.0, 8.0)])
     assert "digits fares best and music fares worst" in sentence
-    assert not sentences_with("fares best", [*digits, *make_gains("music", 8.0, 2.0, -3.0)])
-
-
-def test_equal_means_or_one_seed_give_no_ranking() -> None:
     same = without_ranges([*make_gains("digits", 1.0, 8.0), *make_gains("music", 1.0, 8.0)])
-    assert not sentences_with("fares best", same)
-    assert not sentences_with("fares best", [*make_gains("digits", 9.0), *make_gains("music", 2.0)])
+    one_seed = [*make_gains("digits", 9.0), *make_gains("music", 2.0)]
+    for rows in ([*digits, *make_gains("music", 8.0, 2.0, -3.0)], same, one_seed):
+        assert not sentences_with("fares best", rows)
 
 
 def test_ranking_is_adjusted_for_the_choice() -> None:
@@ -171,11 +158,9 @@ def test_each_setting_has_its_own_joint_gain() -> None:
     for row in rows:
         row["result"]["data"].clear()
     narrow, wide = joint_effect(group_conditions(rows))
-    assert narrow.mean_gain is not None
-    assert wide.mean_gain is not None
-    assert (narrow.settings, narrow.mean_gain.mean) == ("dim=8", pytest.approx(1))
-    assert (wide.settings, wide.mean_gain.mean) == ("dim=16", pytest.approx(2))
-    for dim in (8, 16):
+    for effect, dim, gain in ((narrow, 8, 1), (wide, 16, 2)):
+        assert effect.mean_gain is not None
+        assert (effect.settings, effect.mean_gain.mean) == (f"dim={dim}", pytest.approx(gain))
         assert sentences_with(f"With dim={dim}: one trunk for both tasks", rows)
 
 
@@ -217,9 +202,6 @@ def test_insignificant_reference_has_no_share(scores: tuple[float, ...]) -> None
     (sentence,) = answer(rows)
     assert sentence.startswith("No share")
     assert "genres to digits, seed 0, 1 and 2" in sentence
-
-
-def test_single_seed_without_share_is_named() -> None:
     rows = [*moved("digits", "genres", (60.0, *19 * (64.0,))), *moved("digits", "genres", (-1.0, *19 * (80.0,)), "all")]
     assert answer(rows)[-1].endswith("genres to digits, seed 0.")
 
@@ -230,9 +212,7 @@ def test_pair_without_a_share_is_not_the_best() -> None:
     first, *_, last = answer([*solo, *nothing, *most])
     assert first.startswith("From pictures to music, a frozen trunk keeps 95 % of solo's score")
     assert last.endswith("genres to digits, seed 0, 1 and 2.")
-
-
-def test_frozen_trunk_below_chance_keeps_nothing() -> None:
+    # A frozen trunk below chance keeps nothing.
     rows = make_seeds("music", 76.0, 77.0, 78.0) + make_seeds("music", 10.0, 11.0, 12.0, start="pictures", **FROZEN)
     assert sentences_with("keeps nothing of solo's score", rows)
 
@@ -263,23 +243,16 @@ def test_setting_is_chosen_on_validation() -> None:
     assert choice.startswith("For digits, dim=32 is chosen on validation")
     assert "86.0 % accuracy" in choice
     assert "8.00 points of accuracy below dim=64" in difference
+    rows = [make_row("digits", 90.0 + seed * p, seed, varied={"patch": p}) for p in (1, 2) for seed in (0, 1)]
+    assert "patch=2 is not distinguishable from patch=1" in answer(rows)[1]
 
 
-def test_nothing_is_chosen_without_validation() -> None:
+def test_setting_without_validation_or_seeds_is_not_chosen() -> None:
     rows = widths({16: 90.0, 32: 85.0}, {16: 88.0, 32: 91.0})
     for row in rows:
         del row["result"]["metrics"]["val/digits/accuracy"]
     (sentence,) = answer(rows)
     assert "chosen" not in sentence
-
-
-def test_close_settings_are_not_told_apart() -> None:
-    rows = [make_row("digits", 90.0 + seed * p, seed, varied={"patch": p}) for p in (1, 2) for seed in (0, 1)]
-    _, difference = answer(rows)
-    assert "patch=2 is not distinguishable from patch=1" in difference
-
-
-def test_setting_with_fewer_scores_is_not_chosen() -> None:
     rows = [make_row("digits", 80.0 + seed + rate, seed, varied={"rate": rate}) for rate in (0, 1) for seed in range(3)]
     rows.append(make_row("digits", 99.0, varied={"rate": 2}))
     first, *_, last = answer(rows)
@@ -305,9 +278,6 @@ def test_scores_have_the_unit_of_their_mean() -> None:
     assert translation.endswith("BLEU over 2 folds.")
     (sentence,) = answer([*make_seeds("digits", 90.0, 91.0), *make_seeds("music", 60.0, 61.0)])
     assert sentence.count("over") == 1
-
-
-def test_answer_of_a_single_run_and_of_none() -> None:
     assert answer([make_row("digits", 91.25)]) == ["digits reaches 91.2 % accuracy, with one seed."]
     assert summarize([]).sentences[0].startswith("No run ended")
 
@@ -318,7 +288,7 @@ def test_showcase_opens_the_answer(tmp_path: Path, two_tasks: list[Row]) -> None
         row["result"]["task_budgets"][row["task"]]["tokens"] = 40_012
     content = {"name": "demo", "status": "finished", "rows": [*shown, *two_tasks]}
     results = collect_results(tmp_path, content)
-    assert [len(results.showcase), len(results.rows)] == [2, len(two_tasks)]
+    assert (len(results.showcase), len(results.rows)) == (2, len(two_tasks))
     first, budget, *rest, last = summarize_results(results).sentences
     assert "97.5 % accuracy on digits" in first
     assert "93.0 % accuracy on music" in first

@@ -7,16 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.report.conftest import (
-    FROZEN,
-    JOINT,
-    make_comparison,
-    make_gains,
-    make_row,
-    make_seeds,
-    with_metric,
-    without_ranges,
-)
+from tests.report import conftest
+from tests.report.conftest import FROZEN, JOINT, make_gains, make_row, make_seeds, with_metric, without_ranges
 from unifier.report.conditions import group_conditions
 from unifier.report.read_results import read_results
 from unifier.report.summary import summarize
@@ -29,12 +21,9 @@ def test_unmatched_costs_have_their_range() -> None:
     assert equal.endswith(": tokens, steps and parameters")
     assert different.endswith(": FLOPs 0.8–1.3 T, seconds 10–31")
     assert matching_sentence([make_row()]) == ""
-
-
-@pytest.mark.parametrize(("tokens", "measures"), [(1020, []), (1021, ["tokens"])])
-def test_costs_match_up_to_the_tolerance(tokens: int, measures: list[str]) -> None:
-    rows = [make_row(budget={"tokens": 1000}), make_row(budget={"tokens": tokens})]
-    assert [cost.measure for cost in unmatched(rows)] == measures
+    for tokens, measures in ((1020, []), (1021, ["tokens"])):
+        rows = [make_row(budget={"tokens": 1000}), make_row(budget={"tokens": tokens})]
+        assert [cost.measure for cost in unmatched(rows)] == measures, "costs match up to the tolerance"
 
 
 def test_pretraining_of_moved_trunks_is_noted() -> None:
@@ -48,30 +37,22 @@ def test_joint_run_is_matched_by_task_budget() -> None:
     joint = make_row(mode="joint")
     joint["result"]["budget"] = {**joint["result"]["budget"], "tokens": 3 * 64_000}
     assert unmatched([make_row(), joint]) == []
-
-
-def test_joint_run_without_task_budgets() -> None:
     rows = [make_row(task, 80.0, mode="joint") for task in ("digits", "music")]
     for row in rows:
         del row["result"]["task_budgets"]
     assert "not recorded" in matching_sentence(rows)
 
 
-def test_gain_has_no_more_digits_than_scores() -> None:
+def test_gain_has_the_digits_that_its_interval_supports() -> None:
     rows = make_seeds("digits", 90.0, 91.0, 92.0)
     rows += make_seeds("digits", *(90.0 + seed + 0.01 * (1 + seed / 10) for seed in range(3)), **JOINT)
     (_, line) = score_tables(group_conditions(rows))["digits"]
     assert len(re.findall(r"\d\.\d(?!\d)", " ".join(line.values()))) == 2 * 3, line
-
-
-def test_gain_may_be_more_precise_than_scores() -> None:
-    """Scores lie tens apart, but their differences by seed do not."""
+    # These scores lie tens apart, but their differences by seed do not.
     rows = make_seeds("digits", 50.0, 70.0, 90.0) + make_seeds("digits", 50.4, 70.3, 90.45, **JOINT)
     (_, line) = score_tables(group_conditions(without_ranges(rows)))["digits"]
     assert (line["accuracy"], line["minus solo"]) == ("70 ± 50", "+0.4 ± 0.2")
-
-
-def test_equal_gains_have_no_interval() -> None:
+    # Equal gains have no interval.
     (solo, joint) = score_tables(group_conditions(make_gains("digits", 2.0, 2.0)))["digits"]
     assert sum("±" in cell for cell in joint.values()) == sum("±" in cell for cell in solo.values())
 
@@ -117,7 +98,7 @@ def test_cross_validation_is_a_mean_over_folds(tmp_path: Path) -> None:
         for patch, fold, seed in np.ndindex(2, 4, 3)
     ]
     rows.append(make_row("digits", 10.0, 0, varied={"fold": None, "patch": 0}))  # This run has no test fold.
-    results = read_results(make_comparison(tmp_path / "runs", rows))
+    results = read_results(conftest.make_comparison(tmp_path / "runs", rows))
     first, second, without_fold = group_conditions(results.rows)
     assert [condition.label for condition in (first, second)] == ["patch=0, over folds", "patch=1, over folds"]
     low, high = stats.ttest_1samp(scores[0].mean(1), 0).confidence_interval(0.95)

@@ -59,17 +59,10 @@ def test_controls_do_not_depend_on_names() -> None:
 
 
 def test_grid_of_negative_scores_is_raw() -> None:
-    rows = [
-        make_row("digits", -2.0),
-        make_row("digits", -4.0, start="genres", **FROZEN),
-        make_row(score=-8.0, **FROZEN),
-    ]
+    rows = [make_row(score=-2.0), make_row(score=-4.0, start="genres", **FROZEN), make_row(score=-8.0, **FROZEN)]
     (grid,) = transfer_grids(group_conditions([with_metric(row, "negative_mse", 0.0) for row in rows]))
-    assert cells_of(grid) == {
-        "from genres": {"digits": -4},
-        "random, frozen": {"digits": -8},
-        "random, all trained (solo)": {"digits": -2},
-    }
+    scores = {"from genres": -4, "random, frozen": -8, "random, all trained (solo)": -2}
+    assert cells_of(grid) == {name: {"digits": score} for name, score in scores.items()}
     assert "own metric" in grid.unit
 
 
@@ -87,9 +80,7 @@ def test_grid_column_is_over_shared_seeds(reference: float | None) -> None:
     rows.append(make_row("digits", 50.0, 3, start="genres", shuffled=True, **FROZEN))
     (grid,) = transfer_grids(group_conditions(rows))
     assert all(value is not None for (value,) in grid.cells), "without a shared seed, each cell is over its own"
-
-
-def test_score_of_0_gives_no_percentage() -> None:
+    # A score of 0 gives no percentage.
     rows = [*make_seeds("digits", 0.0, 0.0, 60.0), *make_seeds("digits", 50.0, 50.0, start="genres", **FROZEN)]
     assert transfer_grids(group_conditions([with_metric(row, "f1", 100.0) for row in rows])) == []
 
@@ -147,9 +138,8 @@ def test_retained_share_is_of_the_tuned_trunk() -> None:
 
 
 def test_retained_share_is_of_its_own_experiment() -> None:
-    shares = {
-        score.start: score.share.mean for score in retained_scores(group_conditions(two_experiments())) if score.share
-    }
+    retained = retained_scores(group_conditions(two_experiments()))
+    shares = {score.start: score.share.mean for score in retained if score.share}
     assert shares == {"hard": pytest.approx(100 * 75 / 81), "easy": pytest.approx(100 * 35 / 41)}
 
 
