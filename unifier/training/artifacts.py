@@ -1,6 +1,6 @@
 """The files that a finished run writes in addition to its scores.
 
-The files hold predictions, samples, confusion matrices, scores by length, representations, attention and the report.
+The files contain predictions, samples, confusion matrices, scores by length, representations, attention and the report.
 """
 
 import base64
@@ -45,16 +45,16 @@ NUM_SAMPLES = 12
 """Number of test examples per task in samples.json."""
 
 MAX_SIDE = 160
-"""The longer side of a picture in samples.json has at most this many pixels."""
+"""Maximum length of the longer side of a picture in samples.json, in pixels."""
 
 MAX_SECONDS, MAX_SAMPLE_RATE = 5.0, 16_000
-"""A sound in samples.json has at most this length in seconds, and at most this sample rate in Hz."""
+"""Maximum length in seconds and maximum sample rate in Hz of a sound in samples.json."""
 
 MAX_LETTERS = 500
-"""A text in samples.json has at most this many characters."""
+"""Maximum length of a text in samples.json, in characters."""
 
 LENGTH_BUCKETS = 8
-"""Largest number of groups of test examples in lengths.json."""
+"""Maximum number of groups of test examples per task in lengths.json."""
 
 PREDICTION_COLUMNS = ("task", "index", "example_id", "target", "prediction", "score")
 
@@ -62,12 +62,12 @@ PREDICTION_COLUMNS = ("task", "index", "example_id", "target", "prediction", "sc
 def write_artifacts(
     result: Result, experiment: Experiment, model: UnifierModule, val: Mapping[str, EncodedSplit]
 ) -> None:
-    """Write the files of a finished run. If writing a file fails, print a warning, and write all other files.
+    """Write the files of a finished run. If a file cannot be written, print a warning and continue with the next file.
 
     Args:
-        result: The result of the run, which contains the scores.
+        result: The result of the run.
         experiment: The experiment of the run.
-        model: The trained model, which holds the predictions on the test split.
+        model: The trained model with its predictions on the test split.
         val: The validation split of each task.
     """
     folder, tasks, predictions = result.folder, experiment.tasks, model.predictions
@@ -89,10 +89,9 @@ def write_artifacts(
 
 @contextmanager
 def warn_on_error(folder: Path, description: str) -> Generator[None]:
-    """Turn an exception in this block into a one-line warning.
+    """Convert an exception in the `with` block into a one-line warning.
 
-    An error in a plot must not destroy finished scores. KeyboardInterrupt is not caught. The warning contains the
-    run's folder and the description of the file that could not be written.
+    An error in a plot must not destroy finished scores. KeyboardInterrupt is not caught.
     """
     try:
         yield
@@ -102,13 +101,13 @@ def warn_on_error(folder: Path, description: str) -> Generator[None]:
 
 
 def prediction_rows(tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[int, Any]]) -> list[dict[str, Any]]:
-    """Return a row of predictions.csv for each test example, with the target and the prediction in words.
+    """Return a row of predictions.csv for each test example, with the target and the prediction as text.
 
-    The column `score` is 100 for a correct class and 0 for a wrong class. If the head does not classify, the column is
-    empty.
+    The column `score` contains 100 for a correct class and 0 for a wrong class. The column `score` is empty if the head
+    does not classify.
 
     Args:
-        tasks: A mapping from name to task.
+        tasks: A mapping from task name to task.
         predictions: For each task, a mapping from example index to prediction.
     """
     rows: list[dict[str, Any]] = []
@@ -136,12 +135,12 @@ def example_score(head: Head, prediction: Any, target: Any) -> float | str:
 def collect_samples(
     tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[int, Any]]
 ) -> dict[str, list[dict[str, str]]]:
-    """Return random test examples of each task, each with its input, target and prediction.
+    """Return the inputs, targets and predictions of random test examples of each task.
 
-    The input is a text or the example's id. A picture or a sound is added as a data URL.
+    Pictures and sounds are added as data URLs.
 
     Args:
-        tasks: A mapping from name to task.
+        tasks: A mapping from task name to task.
         predictions: For each task, a mapping from example index to prediction.
     """
     samples: dict[str, list[dict[str, str]]] = {}
@@ -162,11 +161,11 @@ def collect_samples(
 
 
 def render_input(raw: Any, tokenizer: Tokenizer) -> dict[str, str]:
-    """Return a raw input in a form that the report can show.
+    """Convert a raw input for display in the report.
 
-    The key is "image" for a picture, "audio" for a sound and "input" for a text. Pictures and sounds are returned as
-    data URLs. For a mixture, the first picture, the first sound and all texts are returned. An array is treated as a
-    picture if the tokenizer reads pictures.
+    The key of the result is "image" for a picture, "audio" for a sound and "input" for a text. Pictures and sounds are
+    returned as data URLs. For a mixture, the first picture, the first sound and all texts are returned. An array is
+    treated as a picture if the tokenizer is a `PatchTokenizer`.
     """
     if isinstance(raw, Mapping):
         members = tokenizer.members if isinstance(tokenizer, Mixture) else dict.fromkeys(raw, tokenizer)
@@ -175,7 +174,7 @@ def render_input(raw: Any, tokenizer: Tokenizer) -> dict[str, str]:
         first = {kind: content for part in reversed(parts) for kind, content in part.items()}
         return {**first, "input": shorten(text)} if text else first
     if isinstance(raw, Audio | Image.Image) or isinstance(tokenizer, PatchTokenizer):
-        with suppress(InputError):  # An array may be no picture, and a waveform of integers is no sound.
+        with suppress(InputError):  # Not every array is a picture, and an integer waveform is not a sound.
             return {"audio": _flac_url(raw)} if isinstance(raw, Audio) else {"image": _png_url(raw)}
         return {}
     text = describe_input(raw)
@@ -183,7 +182,7 @@ def render_input(raw: Any, tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def describe_input(raw: Any) -> str:
-    """Convert a text, a number, or a collection of texts and numbers to a text. Return "" for all other types."""
+    """Convert a text, a number, or a collection of texts and numbers to a text. Return "" for any other input."""
     if isinstance(raw, str):
         return raw
     if isinstance(raw, np.ndarray | np.generic | torch.Tensor):
@@ -197,14 +196,14 @@ def describe_input(raw: Any) -> str:
 
 
 def describe_target(head: Head, target: Any) -> str:
-    """Return a target as a text. The number of a class is replaced by the label of the class."""
+    """Return a target as a text. A class index is replaced by the label of the class."""
     if isinstance(head, ClassificationHead) and not isinstance(target, str):
         return head.labels[int(head.encode(target))]
     return describe_input(target) or str(target)
 
 
 def shorten(text: str) -> str:
-    """Cut a text to `MAX_LETTERS` characters."""
+    """Truncate a text to `MAX_LETTERS` characters."""
     return text if len(text) <= MAX_LETTERS else f"{text[: MAX_LETTERS - 1]}…"
 
 
@@ -237,12 +236,12 @@ def confusion_counts(
     """Return the confusion matrix of each classification task.
 
     Args:
-        tasks: A mapping from name to task.
+        tasks: A mapping from task name to task.
         predictions: For each task, a mapping from example index to prediction.
 
     Returns:
-        For each task, the "labels" of the C classes and the matrix "counts" (C, C). Each row of the matrix belongs to a
-        true class, and each column belongs to a predicted class.
+        For each task, the "labels" of the C classes and the matrix "counts" (C, C). The matrix rows are true classes,
+        and the matrix columns are predicted classes.
     """
     confusions: dict[str, dict[str, list[Any]]] = {}
     for name, task in tasks.items():
@@ -258,17 +257,17 @@ def confusion_counts(
 def scores_by_length(
     tasks: Mapping[str, Task], predictions: Mapping[str, Mapping[int, str]]
 ) -> dict[str, list[dict[str, float]]]:
-    """Group the test examples of each text-to-text task by input length, and return the BLEU of each group.
+    """Return BLEU by input length for each text-to-text task.
 
-    The groups depend only on the test split, so two runs with the same test split have the same groups.
+    Runs with the same test split have equal groups of test examples.
 
     Args:
-        tasks: A mapping from name to task.
+        tasks: A mapping from task name to task.
         predictions: For each task, a mapping from example index to prediction.
 
     Returns:
-        For each task, a list of groups. A group holds the number of "examples" and the "bleu" of these examples. A
-        group also holds the mean ("words"), smallest ("from") and largest ("to") number of words in an input.
+        For each task, a list of groups. The keys of a group are "examples" (number of examples), "bleu", "words" (mean
+        number of words in an input), "from" (minimum number of words) and "to" (maximum number of words).
     """
     scores: dict[str, list[dict[str, float]]] = {}
     for name, task in tasks.items():

@@ -29,15 +29,15 @@ PRINT_SECONDS = 15.0
 """The time in seconds between two lines of progress."""
 
 ESTIMATE_STEPS = 10
-"""The remaining time is estimated after this many steps. The first step of the run is slow, so it is not counted."""
+"""Number of steps before the first estimate of the remaining time, without the slow first step of the run."""
 
 
 @final
 class GracefulStop(Callback):
-    """Callback that stops a run on SIGINT or SIGTERM, after the current step and with a complete checkpoint.
+    """Callback that saves a checkpoint and stops the run after the current step on SIGINT or SIGTERM.
 
-    A second signal stops the run immediately. The callback is also a context manager that restores the earlier signal
-    handlers at the end.
+    A second signal stops the run immediately. As a context manager, the callback restores the previous signal handlers
+    on exit.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -94,29 +94,28 @@ class GracefulStop(Callback):
 
 @final
 class TimedValidation(Callback):
-    """Callback that validates after every period of training time, at the end of a step.
+    """Callback that starts a validation after every `seconds` of training time, at the end of a step.
 
-    Lightning's own timer also counts the time of validations. The timer may also start a validation between two batches
-    of one step.
+    Lightning's own timer includes the time of validations, and may start a validation between two batches of one step.
     """
 
     def __init__(self, seconds: float) -> None:
-        """Create the callback. `seconds` is the period."""
+        """Create the callback. `seconds` is the training time between two validations."""
         self.seconds = seconds
         self.num_validated = 0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Mark all periods before the resumption of the run as validated."""
+        """Skip the validations that a resumed run has already made."""
         self.num_validated = self._num_due(pl_module)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Request a validation if another period has passed."""
+        """Request a validation if `seconds` of training time have passed since the last request."""
         num_batches, num_due = batch_idx + 1, self._num_due(pl_module)
         due = num_due > self.num_validated and num_batches % trainer.accumulate_grad_batches == 0
         self.num_validated = num_due if due else self.num_validated
-        trainer.val_check_batch = num_batches if due else math.inf  # Lightning validates at this batch.
+        trainer.val_check_batch = num_batches if due else math.inf  # Lightning then validates at this batch.
 
     def _num_due(self, model: pl.LightningModule) -> int:
         assert isinstance(model, UnifierModule)
@@ -127,22 +126,22 @@ class TimedValidation(Callback):
 class EarlyStop(Callback):
     """Callback that ends the training if the validation score has not improved in the last `patience` validations.
 
-    If a run that has stopped early is resumed, Lightning's own EarlyStopping would train the run further.
+    Lightning's own EarlyStopping would continue to train a resumed run that had already stopped early.
     """
 
     def __init__(self, patience: int) -> None:
-        """Create the callback. `patience` is the number of validations without a better score."""
+        """Create the callback. `patience` is the maximum number of validations without a better score."""
         self.patience = patience
         self.best = -math.inf
         self.num_stale = 0
         """Number of validations since the best score."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """End a resumed run if its score had already stopped improving."""
+        """Stop a resumed run if its validation score had already stopped improving."""
         trainer.should_stop = trainer.should_stop or self.num_stale >= self.patience
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Update the best score, and end the training if the score has stopped improving."""
+        """Update the best validation score, and stop the training if the score has stopped improving."""
         assert isinstance(pl_module, UnifierModule)
         if trainer.state.fn != TrainerFn.FITTING:
             return
@@ -168,15 +167,15 @@ class LossLogger(Callback):
 
     def __init__(self) -> None:
         self.num_logged = 0
-        """Number of hundredths of the run that have been logged."""
+        """Number of times that losses have been logged, at most 100 per run."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Skip the hundredths that were logged before the run was resumed."""
+        """Compute `num_logged` of a resumed run from the number of steps."""
         assert isinstance(pl_module, UnifierModule)
         self.num_logged = 100 * trainer.global_step // pl_module.total_steps
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
-        """Log the mean losses of a hundredth of the run. Raise DivergedError if a mean is not finite."""
+        """Log the mean losses after each hundredth of the run. Raise DivergedError if a mean loss is not finite."""
         assert isinstance(pl_module, UnifierModule)
         step = trainer.global_step
         hundredths = 100 * step // pl_module.total_steps
@@ -201,14 +200,14 @@ class LossLogger(Callback):
 
 @final
 class RemainingTime:
-    """Estimate of the remaining training time from the speed since the first step. Validations are not counted."""
+    """Estimate of the remaining training time, without validations, from the speed since the first step."""
 
     def __init__(self) -> None:
         self._first: tuple[int, float] | None = None
-        """The steps and seconds at the end of the first step, which may be slow because of compilation."""
+        """Steps and seconds at the end of the first step, which may be slow because of compilation."""
 
     def seconds(self, model: UnifierModule) -> float | None:
-        """Return the estimate in seconds, or None during the first steps."""
+        """Return the estimated remaining time in seconds, or None during the first steps."""
         cost = model.cost_tracker.total()
         if model.training_settings.seconds is not None:
             return max(model.training_settings.seconds - cost.seconds, 0.0)
@@ -223,16 +222,16 @@ class RemainingTime:
 
 @final
 class TextProgress(Callback):
-    """Progress in plain lines: a line every few seconds, and in longer runs a line for each validation."""
+    """Callback that prints a line of progress every few seconds, and in longer runs a line for each validation."""
 
     def __init__(self) -> None:
         self.last_time = time.monotonic()
         self.remaining = RemainingTime()
         self.announced = False
-        """True after the first estimate of the remaining time was printed."""
+        """True if an estimate of the remaining time has been printed."""
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
-        """Print a line every few seconds. Print the remaining time when the first estimate is available."""
+        """Print a line of progress every few seconds. Print the first estimate of the remaining time."""
         assert isinstance(pl_module, UnifierModule)
         if not self.announced and (seconds := self.remaining.seconds(pl_module)) is not None:
             self.announced = True
@@ -253,7 +252,7 @@ class TextProgress(Callback):
         self._print(trainer, pl_module, "val/", "validation: " if fitting else "best weights, validation: ")
 
     def _is_short(self, model: UnifierModule) -> bool:
-        """Return True for a run of a few seconds, because such a run prints only the final scores."""
+        """Return True for a run of a few seconds, which prints only the final scores."""
         remaining = self.remaining.seconds(model)
         return remaining is not None and model.cost_tracker.total().seconds + remaining < PRINT_SECONDS
 
@@ -277,19 +276,19 @@ class BarProgress(RichProgressBar):
         self.remaining = RemainingTime()
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
-        """Return the values that are shown to the right of the bar."""
+        """Return the values to the right of the progress bar."""
         assert isinstance(pl_module, UnifierModule)
         seconds = self.remaining.seconds(pl_module)
         left = {"left": format_duration(seconds)} if seconds else {}
         return {**latest_metrics(trainer, "train/"), **latest_metrics(trainer, "val/"), **left}
 
     def _get_train_description(self, current_epoch: int) -> str:
-        # Each run is a single epoch in Lightning, so the number of the epoch is not shown.
+        # Each run is a single epoch in Lightning, so the epoch number is not shown.
         return f"{'Training':{len(self.validation_description)}}"
 
 
 def latest_metrics(trainer: pl.Trainer, prefix: str) -> dict[str, str]:
-    """Return the latest metrics whose names begin with a prefix. Remove the prefix, and round to three decimals."""
+    """Return the latest metrics with a prefix, rounded to three decimals and without the prefix."""
     return {
         name.removeprefix(prefix): f"{float(value):.3f}"
         for name, value in trainer.callback_metrics.items()
@@ -306,7 +305,7 @@ def create_progress() -> Callback:
 def peak_flops(device: str, dtype: torch.dtype) -> float:
     """Return the highest FLOPs per second in five measurements of one large matrix product."""
     side = 1024 if device == "cpu" else 8192
-    generator = torch.Generator(device).manual_seed(0)  # Training uses the global generator.
+    generator = torch.Generator(device).manual_seed(0)  # The global random generator is reserved for training.
     factors = torch.randn(2, side, side, dtype=dtype, device=device, generator=generator)
     seconds: list[float] = []
     for _ in range(6):
@@ -318,28 +317,28 @@ def peak_flops(device: str, dtype: torch.dtype) -> float:
 
 @final
 class SpeedMonitor(Callback):
-    """Callback that measures the speed of training, and the time lost outside of steps. Validations are not counted.
+    """Callback that measures the speed of training and the time spent outside of steps, without validations.
 
-    An accelerator works asynchronously, so only the total time is exact on an accelerator.
+    Accelerators run asynchronously, so only the total time is exact on an accelerator.
     """
 
     def __init__(self, batches: TrainDataLoader, peak: float) -> None:
         """Create the monitor for the training batches. `peak` is the machine's highest FLOPs per second."""
         self.batches, self.peak = batches, peak
         self.speed: dict[str, float] = {}
-        """The entry "speed" of result.json, which is empty until the end of training."""
+        """The entry "speed" of result.json, which is filled at the end of training."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Store the cost at the start. A resumed run starts with the cost of its earlier part."""
+        """Store the cost at the start of training. The cost of a resumed run starts above zero."""
         assert isinstance(pl_module, UnifierModule)
         self.before = pl_module.cost_tracker.total()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Compute `speed` from the cost since the start."""
+        """Compute `speed` from the cost since the start of training."""
         assert isinstance(pl_module, UnifierModule)
         cost = pl_module.cost_tracker.total()
         seconds = cost.seconds - self.before.seconds
-        if not seconds:  # A run that resumes after its last step takes no time.
+        if not seconds:  # A run that resumes after its last step does not train.
             return
         flops = (cost.flops - self.before.flops) / seconds
         self.speed = {
@@ -355,25 +354,25 @@ class SpeedMonitor(Callback):
 
 @final
 class WeightAveraging(Callback):
-    """Callback that averages the weights. Validations and checkpoints use the average, but training does not.
+    """Callback that averages the weights for validations and checkpoints.
 
-    The average is exponential, or the mean of the weights at the last few validations (Vaswani et al. 2017, section
-    6.1). Lightning's own callback copies the whole module with its data. `WeightAveraging` copies only trainable
-    weights.
+    The average is an exponential moving average, or the mean of the weights at the last few validations (Vaswani et al.
+    2017, section 6.1). Only trainable weights are copied, while Lightning's own callback copies the whole module with
+    its data.
     """
 
     def __init__(self, *, decay: float = 0.0, num_validations: int = 1) -> None:
-        """Create an exponential average. With decay=0, create the mean over the last `num_validations` validations."""
+        """Use an exponential moving average, or if decay=0 the mean over the last `num_validations` validations."""
         self.decay = decay
         self.steps = 0
         self.average: list[Tensor] = []
         self.history: deque[list[Tensor]] = deque(maxlen=num_validations)
         """The weights at the last validations."""
         self.training_weights: list[Tensor] = []
-        """The weights of training, which are stored here while the model holds the average."""
+        """The training weights, which are stored here while the model uses the averaged weights."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Move the averages to the model's device, because a checkpoint is read into the memory of the CPU."""
+        """Move the averaged weights from the CPU, where checkpoints are loaded, to the model's device."""
         self.average = [weight.to(pl_module.device) for weight in self.average]
         history = [[weight.to(pl_module.device) for weight in weights] for weights in self.history]
         self.history.clear()
@@ -382,7 +381,8 @@ class WeightAveraging(Callback):
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
         """Restore the training weights after a validation.
 
-        The weights are not restored earlier, because the checkpoint is written after the end of the validation.
+        The training weights are not restored earlier, because the checkpoint is written after the end of the
+        validation.
         """
         if self.training_weights:
             set_trainable_weights(pl_module, self.training_weights)
@@ -395,7 +395,8 @@ class WeightAveraging(Callback):
         self.steps = trainer.global_step
         if not self.average:
             self.average = clone_weights(trainable_weights(pl_module))
-        # The decay grows during a run. With a fixed decay, a short run's average would stay near the initial weights.
+        # The decay increases during a run. With a fixed decay, a short run's average would stay near the initial
+        # weights.
         decay = min(self.decay, self.steps / (self.steps + 9))
         get_ema_multi_avg_fn(decay)(self.average, trainable_weights(pl_module), self.steps)
 
@@ -429,7 +430,7 @@ class WeightAveraging(Callback):
 
 
 def trainable_weights(module: nn.Module) -> list[Tensor]:
-    """Return the weights that training changes."""
+    """Return the trainable weights of a module."""
     return [weight.detach() for weight in module.parameters() if weight.requires_grad]
 
 
@@ -439,17 +440,17 @@ def clone_weights(weights: list[Tensor]) -> list[Tensor]:
 
 
 def set_trainable_weights(module: nn.Module, weights: list[Tensor]) -> None:
-    """Overwrite the trainable weights of a module. `weights` has the same order as `trainable_weights`."""
+    """Overwrite the trainable weights of a module. `weights` must have the order of `trainable_weights(module)`."""
     for target, weight in zip(trainable_weights(module), weights, strict=True):
         target.copy_(weight)
 
 
 @final
 class BestOrLastCheckpoint(ModelCheckpoint):
-    """Callback that writes one checkpoint file of a run at the end of validations.
+    """Callback that writes a checkpoint of the best or latest weights after validations.
 
-    If every step is validated, Lightning's own ModelCheckpoint writes only once, at the end. If the run's folder was
-    moved before the run is resumed, ModelCheckpoint also loses the best score.
+    Lightning's own ModelCheckpoint writes only once, at the end, if every step is validated. Lightning's
+    ModelCheckpoint also loses the best score if the folder of a resumed run was moved.
     """
 
     def __init__(self, folder: Path, name: str, *, monitor: str | None = None) -> None:
@@ -457,9 +458,9 @@ class BestOrLastCheckpoint(ModelCheckpoint):
 
         Args:
             folder: The run's folder.
-            name: The file's name without its ending.
-            monitor: The name of a metric. The file keeps the weights with the highest value of this metric. With None,
-                the file keeps the latest weights.
+            name: The file name without its suffix.
+            monitor: The name of a metric. The weights with the highest value of the metric are saved. With None, the
+                latest weights are saved.
         """
         super().__init__(
             folder / "checkpoints",
@@ -471,16 +472,17 @@ class BestOrLastCheckpoint(ModelCheckpoint):
         )
 
     def check_monitor_top_k(self, trainer: pl.Trainer, current: Tensor | None = None) -> bool:
-        """Return True if the weights with this score must be saved.
+        """Return True if the score is at least the best score, so the weights must be saved.
 
-        If the score equals the best score, the new weights are saved, because the new weights have seen more examples.
+        New weights with a score equal to the best score are saved, because they were trained on more examples than the
+        old weights.
         """
         best = self.best_model_score
         not_worse = current is not None and best is not None and bool(best.isneginf() or current >= best)
         return super().check_monitor_top_k(trainer, current) or not_worse
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state from a checkpoint, but replace the stored paths by paths in the current folder."""
+        """Restore the state from a checkpoint, with all paths changed to the current folder."""
         path = self.format_checkpoint_name({})
         paths = {name: state_dict[name] and path for name in ("best_model_path", "kth_best_model_path")}
         best = {path: state_dict["best_model_score"]} if state_dict["best_k_models"] else {}
@@ -489,10 +491,10 @@ class BestOrLastCheckpoint(ModelCheckpoint):
 
 @final
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Checkpoint writer that replaces the previous file only after the new file is complete.
+    """Checkpoint writer that replaces the previous checkpoint file only after the new file is complete.
 
-    Lightning writes to the system's temporary folder. If the temporary folder is on another file system, Lightning
-    copies the file. A full disk or a killed process during the copy would destroy both the old and the new file.
+    Lightning writes to the system's temporary folder, and copies the file if the temporary folder is on another file
+    system. A full disk or a killed process during the copy would destroy both the old and the new file.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:

@@ -30,7 +30,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def load_resume_checkpoint(folder: Path) -> dict[str, Any]:
-    """Read the checkpoint from which a stopped run continues.
+    """Read the checkpoint from which a stopped run resumes.
 
     Raises InputError if the checkpoint is missing or broken. If the checkpoint refers to best weights, the file of the
     best weights is checked too.
@@ -46,10 +46,10 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], checkpoint: 
     """Load a checkpoint's weights into a network.
 
     Args:
-        network: The network that receives the weights.
+        network: The network into which the weights are loaded.
         weights: The state dict of the checkpoint.
-        checkpoint: The path of the checkpoint, for the error message.
-        experiment: The name of the experiment, for the error message.
+        checkpoint: The path of the checkpoint, for an error message.
+        experiment: The name of the experiment, for an error message.
 
     Raises:
         InputError: If the weights do not fit the network.

@@ -1,7 +1,7 @@
 """The cost of a run and of each of its tasks: parameters, examples, tokens, FLOPs, seconds and memory.
 
-FLOPs are counted on a few examples. A polynomial in the lengths is fitted to the counts of these examples. The
-polynomial gives the FLOPs of all other examples.
+FLOPs are counted on a few examples. A polynomial in the example lengths is fitted to the counted FLOPs, and predicts
+the FLOPs of all other examples.
 """
 
 import time
@@ -26,10 +26,10 @@ from unifier.nn.precision import default_device
 from unifier.training.memory import peak_memory
 
 MAX_COUNTED_LENGTH = 1024
-"""FLOPs are counted on at most this many tokens of an input or target, because attention stores N x N weights."""
+"""Maximum number of tokens of an input or target for FLOP counting, because attention stores N x N weights."""
 
 BLOCK_EXAMPLES = 1 << 16
-"""Lengths are compared in blocks of this many examples, to limit the memory."""
+"""Number of examples in a block of `distinct_lengths`, which limits memory use."""
 
 
 @final
@@ -41,19 +41,19 @@ class Cost:
     """Number of optimizer steps in which the task had a batch."""
     examples: int = 0
     tokens: int = 0
-    """Number of tokens of the examples, without padding. The second pass of R-Drop over a batch is not counted."""
+    """Number of tokens of the examples, without padding and without the second forward pass of R-Drop."""
     flops: int = 0
     """Floating-point operations of matrix products and convolutions, forward and backward, without padding."""
     seconds: float = 0.0
-    """Training time. The time of validations is not counted."""
+    """Training time, without validations."""
 
 
 @final
 class CostTracker:
-    """Running total of the cost of each task."""
+    """Accumulated cost of each task."""
 
     def __init__(self, tasks: Mapping[str, Cost], steps: int = 0, peak_memory_bytes: int = 0) -> None:
-        """Create the tracker. A resumed run starts from the costs so far."""
+        """Create the tracker. For a resumed run, pass the costs so far."""
         self.tasks = tasks
         self.steps = steps
         self.peak_memory_bytes = peak_memory_bytes
@@ -67,16 +67,16 @@ class CostTracker:
         return self._last_time is not None
 
     def start(self) -> None:
-        """Start the clock if it is not running."""
+        """Start the clock, unless the clock is running."""
         if not self.running:
             self._last_time = time.perf_counter()
 
     def pause(self) -> None:
-        """Stop the clock. The time since the last reading is not added to any task."""
+        """Stop the clock. The time since the last call of `clock` is not added to any task."""
         self._last_time = None
 
     def count(self, task: str, lengths: Tensor, flops: int) -> None:
-        """Add one batch.
+        """Add one batch to the cost of a task.
 
         Args:
             task: The task of the batch.
@@ -90,14 +90,14 @@ class CostTracker:
         self.in_step[task] += 1
 
     def step(self) -> None:
-        """Count one optimizer step for the run, and for each task that had a batch in this step."""
+        """Add one optimizer step to the run, and to each task with a batch in the step."""
         self.steps += 1
         for task in self.in_step:
             self.tasks[task].steps += 1
         self.in_step.clear()
 
     def clock(self, *tasks: str) -> None:
-        """Divide the time since the last reading of the clock equally among the given tasks."""
+        """Divide the time since the last call of `clock` equally among the given tasks."""
         assert self._last_time is not None, "the clock is not running"
         now = time.perf_counter()
         for task in tasks:
@@ -105,7 +105,7 @@ class CostTracker:
         self._last_time = now
 
     def total(self) -> Cost:
-        """Return the sum of the costs of all tasks. A step that several tasks share counts once."""
+        """Return the sum of the costs of all tasks. A step with batches of several tasks is counted once."""
         sums = {unit.name: sum(getattr(cost, unit.name) for cost in self.tasks.values()) for unit in fields(Cost)}
         return Cost(**{**sums, "steps": self.steps})
 
@@ -120,7 +120,7 @@ class CostTracker:
 
 
 def count_parameters(experiment: Experiment) -> dict[str, int]:
-    """Count the parameters of tokenizers, trunk and heads. Count a shared parameter only in the first part."""
+    """Count the parameters of tokenizers, trunk and heads. Each shared parameter is counted only once."""
     parts: Mapping[str, list[nn.Module]] = {
         "tokenizer": [task.tokenizer for task in experiment.tasks.values()],
         "trunk": [experiment.trunk],
@@ -144,15 +144,15 @@ def flops_of_example(
 ) -> CostFn:
     """Return a function that maps the lengths N and L of an example to its FLOPs.
 
-    The function is a polynomial of degree 2 in N and L, fitted to the counts of a few examples. The polynomial is exact
-    for layers that treat all tokens, or all pairs of tokens, alike. Only the beginning of a long example is counted.
-    For a head that maps all tokens together, whole examples are counted.
+    The function is a polynomial of degree 2 in N and L, fitted to the FLOPs of a few examples. The polynomial is exact
+    for layers with a constant cost per token or per pair of tokens. FLOPs are counted on the first `max_length` tokens
+    of an example. If a head requires complete examples, FLOPs are counted on complete examples.
 
     Args:
         loss: A function that returns the loss of a batch.
         split: The training split.
         augmentation: The augmentation, which may change the lengths of training examples.
-        max_length: The number of tokens that are counted in longer examples.
+        max_length: The maximum number of tokens of an example for FLOP counting.
     """
     lengths = trained_lengths(split, augmentation)
     per_token = bool((split.values.lengths() == split.targets.lengths()).all())  # Each token has its own target.
@@ -160,10 +160,10 @@ def flops_of_example(
         lengths[:, 1] = lengths[:, 0]
     pairs, rows = distinct_lengths(np.minimum(lengths, max_length))
     if (pairs.max(0) < split.lengths().max(0)).any():
-        # Three lengths in each direction determine a polynomial of degree 2.
+        # A polynomial of degree 2 requires three values of N and three values of L.
         divisors = np.array([(n, length) for n in (1, 2, 4) for length in (1, 2, 4) if n == length or not per_token])
         parts = (pairs // divisors[:, None]).clip(min=1).reshape(-1, 2)
-        with suppress(Exception):  # If whole examples fail too, the code below raises the error.
+        with suppress(Exception):  # An error on complete examples is raised by the last line.
             return _fit_cost(loss, split, parts, np.tile(rows, len(divisors)), per_token=per_token)
         pairs, rows = distinct_lengths(lengths)
     return _fit_cost(loss, split, pairs, rows, per_token=per_token)
@@ -172,7 +172,7 @@ def flops_of_example(
 def distinct_lengths(lengths: Lengths, block: int = BLOCK_EXAMPLES) -> tuple[Lengths, NDArray[np.intp]]:
     """Return the distinct rows of `lengths` in sorted order, and the index of the first example with each row.
 
-    The examples are processed in blocks of `block` rows to save memory.
+    Rows are processed in blocks of `block` rows to save memory.
     """
     distinct, indices = lengths[:0], np.empty(0, np.intp)
     for start in range(0, len(lengths), block):
@@ -186,7 +186,7 @@ def distinct_lengths(lengths: Lengths, block: int = BLOCK_EXAMPLES) -> tuple[Len
 def _fit_cost(
     loss: Callable[[Batch], Tensor], split: EncodedSplit, pairs: Lengths, rows: NDArray[np.intp], *, per_token: bool
 ) -> CostFn:
-    """Fit the polynomial to the FLOPs of a few examples, which are cut to the given lengths.
+    """Fit the polynomial to the FLOPs of a few examples, truncated to the lengths in `pairs`.
 
     Args:
         loss: A function that returns the loss of a batch.
@@ -209,7 +209,7 @@ def _fit_cost(
 
 
 def _cut(batch: Batch, num_tokens: int, target_length: int, *, per_token: bool) -> Batch:
-    """Keep only the first tokens of a batch and of a text target. An image is cut at the end of a row of patches."""
+    """Truncate a batch and its text target. An image is truncated at the end of a row of patches."""
     values, positions, mask, target, indices = batch
     if num_tokens < mask.shape[1]:
         num_tokens = int((positions[0, 0, :num_tokens] != positions[0, 0, num_tokens]).sum()) or num_tokens
@@ -219,7 +219,7 @@ def _cut(batch: Batch, num_tokens: int, target_length: int, *, per_token: bool) 
 
 
 def _independent_rows(rows: np.ndarray) -> list[int]:
-    """Choose rows that span all rows. Each chosen row is the farthest from the span of the rows chosen before."""
+    """Select linearly independent rows. Each new row is the farthest from the span of the selected rows."""
     rest, chosen = rows.copy(), list[int]()
     while (distances := np.linalg.norm(rest, axis=1)).max() > 1e-9 and len(chosen) < rows.shape[1]:
         chosen.append(int(distances.argmax()))
@@ -243,7 +243,8 @@ def without_fused_rnn() -> Generator[None]:
 
 
 def _count_flops(loss: Callable[[Batch], Tensor], batch: Batch) -> int:
-    # On a CPU, torch does not count fused attention. With plain matrix products, all devices give equal counts.
+    # On a CPU, torch does not count the FLOPs of fused attention. Plain matrix products have the same FLOPs on all
+    # devices.
     with (
         sdpa_kernel(SDPBackend.MATH),
         without_fused_rnn(),

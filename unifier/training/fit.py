@@ -1,4 +1,4 @@
-"""One run of an experiment, from its function to its result: build, encode, train, test, write."""
+"""One run of an experiment: build the experiment, encode its data, train, test, and write the result."""
 
 import traceback
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -39,45 +39,45 @@ from unifier.training.trainer import train_and_test, uses_bf16
 from unifier_tokenizers import InputError
 
 EVALUATION_FACTOR = 4
-"""Batches in validation and test are this many times as large as in training, because no gradients are stored."""
+"""Ratio of the batch size in evaluation to the batch size in training. Evaluation stores no gradients."""
 
 
 @final
 @dataclass(frozen=True)
 class TrialContext:
-    """Comparison that contains a run, and the row of the run in the comparison."""
+    """Comparison that contains a run, with the entries that identify the run."""
 
     comparison: str
     """The comparison's name."""
     folder: Path
     """The comparison's folder."""
     row: Mapping[str, Any]
-    """The entries of comparison.json that identify the run, and the terms that all runs of the comparison share."""
+    """The entries that identify the run in comparison.json, and the settings that all runs of the comparison share."""
 
 
 @final
 @dataclass(frozen=True)
 class RunContext:
-    """Settings that determine where runs are stored, and how they are tracked."""
+    """Settings for the storage and tracking of runs."""
 
     out: Path
     study: str
     """The name of the W&B project, which is the name of the file that defines the experiment."""
     trial: TrialContext | None = None
-    """The comparison of the run. None means that the run belongs to no comparison."""
+    """The comparison of the run, or None for a run outside a comparison."""
     job_type: str = "train"
     wandb: TrackMode | None = None
     tensorboard: bool = False
     origin: str | Sequence[str] = ""
-    """FILE:name of the experiment, which `load` reads. For a joint run, a list with an entry for each experiment."""
+    """FILE:name of the experiment for `load`, or for a joint run a list with the FILE:name of each experiment."""
 
     @property
     def file(self) -> str:
-        """The file of the experiment. For a joint run, the file of the first experiment."""
+        """The file of the experiment, or of the first experiment of a joint run."""
         return split_reference(self.origin if isinstance(self.origin, str) else self.origin[0])[0]
 
     def create_run_folder(self, name: str, seed: int) -> Path:
-        """Create the run's folder `<out>/<name>/<run id>`, or `trials/<run id>` in the folder of its comparison."""
+        """Create the run's folder `<out>/<name>/<run id>`, or `trials/<run id>` in the comparison's folder."""
         if self.trial is None:
             return new_folder(self.out / name, f"seed{seed}")
         return new_folder(self.trial.folder / TRIALS_FOLDER, f"{name}-seed{seed}")
@@ -112,28 +112,27 @@ def fit(
     """Run one experiment.
 
     After the test, a failure in writing samples, figures, the report or tracker data causes only a warning. Ctrl-C
-    after the test marks the run as interrupted. If the interrupted run is resumed, only its evaluation is repeated. The
-    file result.json is written last, after the files of the trackers.
+    after the test marks the run as interrupted. A run that is resumed after the test repeats only the evaluation. The
+    file result.json is written last.
 
     Args:
         build: A function that builds the experiment.
         settings: The settings of the experiment, which are written into the run's files.
         seed: The seed of all random numbers.
-        context: The settings that determine where the run is stored, and how it is tracked.
+        context: The settings for the storage and tracking of the run.
         resume: The folder of an interrupted run that is resumed.
-        encoded_tasks: A mapping from name to task, with the tasks that are already encoded. Newly encoded tasks are
-            added to the mapping.
-        on_start: A function that is called with the result so far, after the run's folder was created.
+        encoded_tasks: A mapping from task name to encoded task. Newly encoded tasks are added to the mapping.
+        on_start: A function that is called with the unfinished result when the run's folder has been created.
         train: A function that trains and tests the model.
 
     Returns:
-        The result, which is also in result.json.
+        The result of the run, which is also stored in result.json.
 
     Raises:
         InputError: If the experiment cannot start, or if a batch cannot be used. An experiment that cannot start writes
             no files.
         Interrupted: After Ctrl-C.
-        OSError: If the disk is full or cannot be written.
+        OSError: If a file cannot be written, for example on a full disk.
         RunFailed: After any other error.
     """
     check_seed(seed)
@@ -153,7 +152,7 @@ def fit(
             return Result.read(resume)
         load_weights(model, checkpoint["state_dict"], resume / "checkpoints" / "last.ckpt", name)
         done = checkpoint["global_step"]
-    del checkpoint  # The checkpoint also holds the optimizer's moments, which need memory.
+    del checkpoint  # The optimizer's state in the checkpoint needs memory.
     encoded = encode_tasks(experiment, {} if encoded_tasks is None else encoded_tasks)
     hashes = {task: data.data["sha256"] for task, data in encoded.items()}
     check_data_unchanged(hashes, earlier.get("read", hashes), resume)
@@ -201,7 +200,7 @@ def read_unfinished(folder: Path) -> dict[str, Any] | None:
 
 
 def read_earlier_settings(folder: Path, name: str) -> dict[str, Any]:
-    """Read settings.json of the run that resumes. Raise InputError if the run belongs to another experiment."""
+    """Read settings.json of the resumed run. Raise InputError if the run belongs to another experiment."""
     settings = read_json(folder / "settings.json", name=str)
     if settings["name"] != name:
         raise InputError(f'{folder} is a run of "{settings["name"]}", so it cannot resume as a run of "{name}"')
@@ -231,7 +230,7 @@ def check_data_unchanged(hashes: Mapping[str, str], earlier: Mapping[str, str], 
 
 
 def check_targets(experiment: Experiment, encoded: Mapping[str, EncodedTask]) -> None:
-    """Raise InputError if the head of a task cannot compute scores on a split that the run will score."""
+    """Raise InputError if the head of a task cannot compute scores on a split that the run evaluates."""
     for name, task in experiment.tasks.items():
         for split in SPLITS[2 if experiment.training.refit else 1 :]:
             examples = open_split(task.source, split)
@@ -244,7 +243,7 @@ def check_targets(experiment: Experiment, encoded: Mapping[str, EncodedTask]) ->
 
 
 def select_splits(training: Training, encoded: Mapping[str, EncodedTask]) -> dict[SplitName, dict[str, EncodedSplit]]:
-    """Return the three splits of all tasks. With `refit`, the training split also contains the validation split."""
+    """Return the three splits of all tasks. With `refit`, the training split includes the validation split."""
     splits: dict[SplitName, dict[str, EncodedSplit]] = {
         split: {task: data.splits[split] for task, data in encoded.items()} for split in SPLITS
     }
@@ -263,7 +262,7 @@ def plan_batches(
 ) -> TrainDataLoader:
     """Create the training batches of the run, and set the model's number of steps.
 
-    Raises InputError if a resumed run has already made more steps than its budget now allows.
+    Raises InputError if a resumed run has already made more steps than its budget allows.
     """
     training = experiment.training
     model.prepare(train)
@@ -307,7 +306,7 @@ def create_result(
     context: RunContext,
     resume: Path | None,
 ) -> Result:
-    """Create the result of a run that starts or resumes. For a new run, also create the folder."""
+    """Create the result of a new or resumed run. For a new run, also create the run's folder."""
     assert experiment.name is not None
     return Result(
         name=experiment.name,
@@ -336,7 +335,7 @@ def create_result(
 def write_run_settings(
     result: Result, context: RunContext, train: Mapping[str, EncodedSplit], hashes: Mapping[str, str]
 ) -> None:
-    """Write settings.json, which is read when the run is loaded or resumed."""
+    """Write settings.json, which is needed to load or resume the run."""
     content = {
         "name": result.name,
         "seed": result.seed,
@@ -351,7 +350,7 @@ def write_run_settings(
 
 
 def print_run_header(result: Result, training: Training, batches: TrainDataLoader) -> None:
-    """Print the tasks, the length of the run and the number of parameters."""
+    """Print the tasks, the budget of the run and the number of parameters."""
     counts = result.parameters
     parts = ", ".join(f"{part} {counts[part]:,}" for part in ("tokenizer", "trunk", "head"))
     steps = total_steps(training, batches)
@@ -363,7 +362,7 @@ def print_run_header(result: Result, training: Training, batches: TrainDataLoade
 def start_loggers(
     experiment: Experiment, result: Result, context: RunContext, model: UnifierModule, done: int | None
 ) -> RunLoggers:
-    """Open metrics.csv and the requested trackers. `done` is the step from which the run resumes."""
+    """Open metrics.csv and the requested trackers. `done` is the number of steps already made by a resumed run."""
     loggers = RunLoggers(result.folder, lambda: model.cost_tracker.as_dict())
     loggers.add(lambda: MetricsFile(result.folder / "metrics.csv"))
     if context.tensorboard:
@@ -378,7 +377,7 @@ def start_loggers(
                 group=context.trial.folder.name if context.trial else result.name,
                 job_type=context.job_type,
                 tags=run_tags(experiment.tasks.values()),
-                # "data" is the name of a setting, so the data sets need another key.
+                # The key "data" is reserved for the setting "data".
                 config=to_json({**result.settings, **facts, "trial": trial, "datasets": result.data}),
                 mode=wandb_mode(context.wandb),
             )
@@ -392,7 +391,7 @@ def create_speed_monitor(training: Training, batches: TrainDataLoader) -> SpeedM
 
 
 def metric_signatures(experiment: Experiment) -> dict[str, str]:
-    """Return a mapping from the logged name of a test metric to its signature, such as sacreBLEU's signature."""
+    """Return the signatures of test metrics, such as sacreBLEU's, keyed by the logged names of the metrics."""
     return {
         f"test/{name}/{metric}": signature
         for name, task in experiment.tasks.items()
@@ -403,7 +402,7 @@ def metric_signatures(experiment: Experiment) -> dict[str, str]:
 def explain_divergence(
     error: DivergedError, experiment: Experiment, encoded: Mapping[str, EncodedTask]
 ) -> DivergedError:
-    """Return an error that adds the likely cause: an example with NaN or infinity, else the learning rate."""
+    """Add the likely cause to an error: an example with NaN or infinity, else the learning rate."""
     trained = SPLITS[: 2 if experiment.training.refit else 1]
     for name, task in experiment.tasks.items():
         for split in trained:
@@ -417,18 +416,18 @@ def explain_divergence(
 
 
 def find_nonfinite(split: EncodedSplit) -> int | None:
-    """Return the index of the first example with NaN or infinity in its values or target, or None if all are finite."""
+    """Return the index of the first example with NaN or infinity in its values or target, or None."""
     for row, index in enumerate(split.indices.tolist()):
         tensors = (split.values[row], split.target(row))
         if not any(tensor.is_floating_point() for tensor in tensors):
-            return None  # All examples of a split have the same data types.
+            return None  # All examples of a split have the same dtypes.
         if not all(bool(tensor.isfinite().all()) for tensor in tensors):
             return index
     return None
 
 
 def with_costs(result: Result, model: UnifierModule) -> Result:
-    """Return a copy of the result that holds the cost so far."""
+    """Return a copy of the result with the cost so far."""
     return replace(result, budget=model.cost_tracker.as_dict(), task_budgets=model.cost_tracker.by_task())
 
 
@@ -455,12 +454,12 @@ def write_success(
 ) -> Result:
     """Write the artifacts of a run with test scores, close the trackers, and write result.json last.
 
-    Raises Interrupted after Ctrl-C. If the interrupted run is resumed, the artifacts are written again.
+    Raises Interrupted after Ctrl-C. Resuming the interrupted run writes the artifacts again.
     """
     try:
         write_artifacts(result, experiment, model, val)
         speed = {f"speed/{name}": value for name, value in result.speed.items()}
-        score = {} if experiment.training.refit else {"val/score": model.score}  # W&B sweeps read this score.
+        score = {} if experiment.training.refit else {"val/score": model.score}  # W&B sweeps read `val/score`.
         loggers.log_artifacts(result.folder, {**result.metrics, **score, **speed})
         loggers.close(failed=False)
     except KeyboardInterrupt:
@@ -470,7 +469,7 @@ def write_success(
     finally:
         try:
             result.write()
-        except OSError as error:  # With free disk space, a resumed run evaluates its weights again.
+        except OSError as error:  # With free disk space, the run can resume.
             error.add_note(str(result.folder))
             raise
     return result

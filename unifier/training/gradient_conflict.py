@@ -1,4 +1,4 @@
-"""Cosine similarity between the gradients of tasks on their shared trunk."""
+"""Cosine similarity between the gradients of different tasks on a shared trunk."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -13,10 +13,10 @@ from unifier.files import write_csv
 from unifier.training.lightning_module import UnifierModule
 
 NUM_WINDOWS = 20
-"""A run is divided into this many windows of steps. Cosines are averaged over each window."""
+"""Number of windows into which the steps of a run are divided. Cosines are averaged over each window."""
 
 BATCHES_PER_WINDOW = 4
-"""Number of batches of each task that are compared in a window. More batches would add little precision."""
+"""Number of batches per task whose gradients are compared in each window of steps."""
 
 CSV_COLUMNS: tuple[str, ...] = ("step", "tokens", "layer", "task_a", "task_b", "cosine")
 
@@ -25,24 +25,24 @@ TaskPair = tuple[str, str]
 
 @final
 class GradientConflict(Callback):
-    """Callback that compares each batch's gradient with the last gradient of every task, for each layer of the trunk.
+    """Callback that computes cosines between each batch's gradient and the last gradient of every task, per layer.
 
-    The stored gradient of a task is at most a few steps old, so no additional backward pass is needed. The cosine
-    between two batches of one task is the baseline for the cosines between tasks. The file interference.csv holds the
-    mean cosines of each window.
+    The last gradient of each task is stored, so no additional backward pass is needed. The cosine between two batches
+    of one task is the baseline for the cosines between tasks. The file interference.csv contains the mean cosines of
+    each window.
     """
 
     def __init__(self, folder: Path) -> None:
         """Create the callback. `folder` is the run's folder."""
         self.path = folder / "interference.csv"
         self.last: dict[str, tuple[int, dict[str, Tensor]]] = {}
-        """For each task, the step of its last batch, and the gradient of each layer."""
+        """A mapping from task to the step of its last batch and the gradient of each layer."""
         self.accumulated: tuple[int, dict[str, Tensor]] = (-1, {})
-        """The last step, and the sum of the gradients of all batches in this step so far."""
+        """The current step, and the sum of the gradients of all batches in this step so far."""
         self.cosines: dict[int, dict[tuple[str, TaskPair], list[float]]] = defaultdict(lambda: defaultdict(list))
-        """The cosines in each window, for each layer and each pair of tasks."""
+        """The cosines in each window of steps, for each layer and each pair of tasks."""
         self.window_starts: dict[int, tuple[int, int]] = {}
-        """The step and the number of tokens at the start of each window."""
+        """The first step of each window, and the number of tokens before the first step."""
 
     def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Compare the gradient of the batch with the last gradient of each task."""
@@ -51,7 +51,7 @@ class GradientConflict(Callback):
         window = min(NUM_WINDOWS * step // pl_module.total_steps, NUM_WINDOWS - 1)
         start, _ = self.window_starts.setdefault(window, (step, pl_module.cost_tracker.total().tokens))
         if (step - start) * trainer.accumulate_grad_batches >= BATCHES_PER_WINDOW * num_tasks:
-            # Gradients that are no longer needed would only make the checkpoints larger.
+            # Remove old gradients, which would make the checkpoints larger.
             self.last = {task: entry for task, entry in self.last.items() if step - entry[0] < 2 * num_tasks}
             self.accumulated = -1, {}
             return
@@ -108,6 +108,6 @@ def layer_gradients(model: UnifierModule) -> dict[str, Tensor]:
 
 
 def layer_of(name: str) -> str:
-    """Return the layer of a parameter, such as "blocks.0", or the first word of the name if no number follows."""
+    """Return the layer of a parameter: "blocks.0" for "blocks.0.norm.weight", or "norm" for "norm.weight"."""
     first, second, *_ = [*name.split("."), ""]
     return f"{first}.{second}" if second.isdigit() else first

@@ -1,4 +1,4 @@
-"""The module that Lightning trains: losses, the clock, gradient clipping, and the scores of validation and test."""
+"""The module that Lightning trains: losses, cost, gradient clipping, and the scores of validation and test."""
 
 import math
 import time
@@ -22,15 +22,15 @@ from unifier.training.memory import reset_peak_memory
 from unifier.training.optimizers import create_optimizer, create_schedule
 
 INITIAL_TOTAL_STEPS = 1000
-"""If the budget is in seconds, a run is assumed to have this many steps until the first step has been timed."""
+"""Assumed number of steps of a run with a budget in seconds, until the first step has been timed."""
 
 
 @final
 class UnifierModule(Network, pl.LightningModule):
     """Network that Lightning can train, validate and test.
 
-    A batch is a pair of a task's name and the data. In validation and test, predictions are collected over the whole
-    split. At the end of the split, scores are logged as `val/<task>/<metric>` or `test/<task>/<metric>`.
+    A batch is a pair of task name and data. In validation and test, predictions are collected over the whole split. At
+    the end of the split, scores are logged as `val/<task>/<metric>` or `test/<task>/<metric>`.
     """
 
     def __init__(self, experiment: Experiment) -> None:
@@ -42,13 +42,13 @@ class UnifierModule(Network, pl.LightningModule):
         self.training_loss = self.loss if mode is None else torch.compile(self.loss, mode=mode)
         self.cost_tracker = CostTracker({name: Cost() for name in experiment.tasks})
         self.random_states: list[Tensor] = []
-        """States of the random number generators, which a resumed run reads from the checkpoint."""
+        """States of the random number generators, loaded from the checkpoint of a resumed run."""
         self.last_clock_time = 0.0
-        """Time at the start of the current forward pass, or at a later reading of the clock."""
+        """Time at the start of the current forward pass, or at the latest call of `_clock` after this start."""
         self.seconds_in_steps = 0.0
         """Seconds spent in forward passes, in backward passes and in the optimizer."""
         self.planned_steps = 1
-        """Number of optimizer steps of the run. This number is not used if the budget is in seconds."""
+        """Number of optimizer steps of the run. Not used for a budget in seconds."""
         self.costs: dict[str, CostFn] = {}
         """For each task, a function that maps the lengths of an example to its FLOPs."""
         self.losses: dict[str, list[Tensor]] = {name: [] for name in experiment.tasks}
@@ -60,15 +60,15 @@ class UnifierModule(Network, pl.LightningModule):
         self.predictions: dict[str, dict[int, Any]] = {}
         """For each task, a mapping from example index to prediction in the current split."""
         self.targets: dict[tuple[str, SplitName], dict[int, Any]] = {}
-        """For each task and split, a mapping from example index to raw target. The first scoring fills the mapping."""
+        """For each task and split, a mapping from example index to raw target, filled at the first evaluation."""
         self.scores: dict[str, float] = {}
-        """A mapping from the logged name of a score to the latest value of the score, for all splits."""
+        """The latest value of each score, keyed by its logged name."""
         self.score = 0.0
         """The latest validation score: the mean of the tasks' first metrics, in percent of the best possible value."""
 
     @property
     def total_steps(self) -> int:
-        """The number of optimizer steps. If the budget is in seconds, the number is estimated from the speed so far."""
+        """The number of optimizer steps, which is estimated from the speed so far if the budget is in seconds."""
         seconds = self.training_settings.seconds
         if seconds is None:
             return self.planned_steps
@@ -76,17 +76,17 @@ class UnifierModule(Network, pl.LightningModule):
         return max(round(cost.steps * seconds / cost.seconds), cost.steps + 1) if cost.seconds else INITIAL_TOTAL_STEPS
 
     def prepare(self, splits: Mapping[str, EncodedSplit]) -> None:
-        """Count the FLOPs of training examples. The network's state does not change."""
+        """Count the FLOPs of training examples without changing the network's state."""
         buffers = [buffer.clone() for buffer in self.buffers()]
         for task, split in splits.items():
             augmentation = self.tasks[task].augmentation
             self.costs[task] = flops_of_example(lambda batch, task=task: self.loss(task, batch), split, augmentation)
         self.zero_grad(set_to_none=True)
         for buffer, before in zip(self.buffers(), buffers, strict=True):
-            buffer.copy_(before)  # Counting is not training, so it must not change the statistics of batch norms.
+            buffer.copy_(before)  # FLOP counting must not change the running statistics of batch norms.
 
     def weighted_loss(self, task: str, loss: Tensor) -> Tensor:
-        """Multiply a loss by the task's weight. For a learned weight, also apply Kendall et al. 2018, eq. 7."""
+        """Multiply a loss by the task's weight. For a learned weight, also apply eq. 7 of Kendall et al. 2018."""
         if task in self.log_variances:
             loss = loss * (-self.log_variances[task]).exp() + self.log_variances[task] / 2
         return loss * self.tasks[task].loss_weight
@@ -96,7 +96,7 @@ class UnifierModule(Network, pl.LightningModule):
     ) -> tuple[str, Batch]:
         """Move a batch to the device."""
         task, data = batch
-        self.lengths = data.lengths()  # Reading the lengths from the accelerator would make the CPU wait.
+        self.lengths = data.lengths()  # Copying the lengths from the accelerator would block the CPU.
         return task, data.to(device)
 
     def on_train_batch_start(self, batch: tuple[str, Batch], batch_idx: int) -> None:
@@ -109,9 +109,9 @@ class UnifierModule(Network, pl.LightningModule):
         task, data = batch
         loss = self.training_loss(task, data)
         assert len(self.lengths[0]) == len(data.mask), "another batch was moved to the device"
-        self.losses[task].append(loss.detach().clone())  # A CUDA graph overwrites its output in each run.
+        self.losses[task].append(loss.detach().clone())  # The next run of a CUDA graph overwrites the loss.
         self.current_task = task
-        # A hook at the end of the step would run after the callbacks that log and save the cost.
+        # The cost is counted before the callbacks at the end of the step log and save the cost.
         self.cost_tracker.count(task, self.lengths[0], round(self.costs[task](*self.lengths).sum()))
         return self.weighted_loss(task, loss)
 
@@ -120,12 +120,12 @@ class UnifierModule(Network, pl.LightningModule):
         self._clock(self.current_task)
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        """Run the passes and the optimizer. Stop the training at the end of the budget."""
+        """Run the forward pass, the backward pass and the optimizer. Stop the training at the end of the budget."""
         super().optimizer_step(*args, **kwargs)
-        self._clock(*self.cost_tracker.in_step)  # All tasks with a batch in the step share the time.
+        self._clock(*self.cost_tracker.in_step)  # Divide the optimizer time among the tasks in the step.
         self.cost_tracker.step()
         seconds = self.training_settings.seconds
-        # Batches beyond the planned steps would never be validated.
+        # No validation would follow batches after the last planned step.
         if (
             self.cost_tracker.steps >= self.planned_steps
             if seconds is None
@@ -135,7 +135,7 @@ class UnifierModule(Network, pl.LightningModule):
 
     def _clock(self, *tasks: str) -> None:
         if len(self.tasks) > 1:
-            self._synchronize()  # Otherwise the next task would be charged for pending work.
+            self._synchronize()  # Without synchronization, pending GPU work would be charged to the next task.
         now = time.perf_counter()
         self.seconds_in_steps += now - self.last_clock_time
         self.last_clock_time = now
@@ -158,7 +158,7 @@ class UnifierModule(Network, pl.LightningModule):
         self.predictions.setdefault(task, {}).update(self.predict_batch(task, batch))
 
     def on_validation_epoch_start(self) -> None:
-        """Stop the clock and discard earlier predictions."""
+        """Stop the clock and delete the predictions of the previous split."""
         if self.cost_tracker.running and self.device.type != "cpu":
             self._synchronize()
             self.cost_tracker.clock(self.current_task)
@@ -166,7 +166,7 @@ class UnifierModule(Network, pl.LightningModule):
         self.predictions = {}
 
     def on_test_epoch_start(self) -> None:
-        """Discard earlier predictions."""
+        """Delete the predictions of the previous split."""
         self.predictions = {}
 
     def on_validation_epoch_end(self) -> None:
@@ -183,11 +183,11 @@ class UnifierModule(Network, pl.LightningModule):
         self._log_scores("test")
 
     def _log_scores(self, split: SplitName, *, prefix: SplitName | None = None) -> dict[str, float]:
-        """Score the collected predictions and log the scores.
+        """Compute and log the scores of the collected predictions.
 
         Args:
-            split: The split that was predicted.
-            prefix: The first part of the logged names. With None, the first part is `split`.
+            split: The split of the predictions.
+            prefix: The first part of the logged metric names. The default is `split`.
 
         Returns:
             The value of each task's first metric.
@@ -209,9 +209,9 @@ class UnifierModule(Network, pl.LightningModule):
         return firsts
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
-        """Clip the gradient's norm to `grad_clip` times the mean weight of the losses in the step.
+        """Clip the gradient norm to `grad_clip` times the mean loss weight of the step.
 
-        Clipping to `grad_clip` itself would cancel the loss weight of a task that is alone in a step. Lightning's own
+        Clipping to `grad_clip` itself would cancel the loss weight in a step with a single task. Lightning's own
         clipping does not support a fused optimizer under autocast.
         """
         factors = {task: math.exp(-variance.item()) for task, variance in self.log_variances.items()}
@@ -237,7 +237,7 @@ class UnifierModule(Network, pl.LightningModule):
         self.random_states = checkpoint["random_states"]
 
     def _random_modules(self) -> list[Any]:
-        """Return the modules that hold the random generators: torch for the CPU, and the accelerator's module."""
+        """Return the modules with random number generators: torch for the CPU, and the accelerator's module."""
         return [torch] if self.device.type == "cpu" else [torch, torch.get_device_module(self.device)]
 
     def on_train_start(self) -> None:

@@ -24,7 +24,7 @@ TrackMode = Literal["online", "offline", "off"]
 WandbMode = Literal["online", "offline", "disabled", "shared"]
 
 CONNECT_SECONDS = 30.0
-"""Seconds to wait for W&B's server, if $WANDB_INIT_TIMEOUT is not set."""
+"""Maximum time in seconds to wait for W&B's server if $WANDB_INIT_TIMEOUT is not set."""
 
 MODALITY_TAGS = {SubwordTokenizer: "text", PatchTokenizer: "image", AudioTokenizer: "audio"}
 TASK_TAGS = {TextGenerationHead: "translation", ClassificationHead: "classification", TaggingHead: "tagging"}
@@ -38,7 +38,7 @@ class RunLogger(Protocol):
         ...
 
     def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
-        """Log the samples, the figures and the report of a finished run, if these files exist."""
+        """Log the existing samples, figures and report of a finished run."""
         ...
 
     def close(self, *, failed: bool) -> None:
@@ -48,10 +48,10 @@ class RunLogger(Protocol):
 
 @final
 class RunLoggers(Logger):
-    """Lightning logger that writes to several destinations, and adds the budget used so far to all metrics.
+    """Lightning logger that writes all metrics and the cost so far to several destinations.
 
-    A destination that fails is removed with a warning, and training continues. Only a failure of metrics.csv, for
-    example on a full disk, is an error.
+    If a tracker fails, the logger prints a warning, removes the tracker, and training continues. If metrics.csv cannot
+    be written, for example on a full disk, the run fails.
     """
 
     def __init__(self, folder: Path, budget: Callable[[], Mapping[str, float]]) -> None:
@@ -75,10 +75,10 @@ class RunLoggers(Logger):
         self._guard(lambda: self.loggers.append(create()))
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Do nothing, because settings.json and the W&B config hold the settings."""
+        """Do nothing, because settings.json and the W&B config contain the settings."""
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Log metrics together with the budget used so far."""
+        """Log metrics together with the cost so far."""
         cost = self.budget()
         row = {name: value for name, value in metrics.items() if name != "epoch"}
         row |= {f"budget/{name}": cost[name] for name in ("tokens", "flops", "seconds")}
@@ -104,16 +104,16 @@ class RunLoggers(Logger):
             warnings.warn(f"a tracker failed and receives no more metrics: {one_line(error)}", stacklevel=2)
             self.loggers = [other for other in self.loggers if other is not logger]
             if logger is not None:
-                with suppress(Exception):  # A W&B run that stays open would receive the next run's metrics.
+                with suppress(Exception):  # An open W&B run would log the next run's metrics.
                     logger.close(failed=True)
 
 
 @final
 class MetricsFile:
-    """File metrics.csv, with a row for each call of `log` and a column for each metric."""
+    """Writer of metrics.csv, with a row for each call of `log` and a column for each metric."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file. New rows are added to an existing file."""
+        """Open metrics.csv. New rows are appended to an existing file."""
         self.path = path
         self.earlier: list[Mapping[str, Any]] = []
         self.rows: list[Mapping[str, Any]] = []
@@ -121,7 +121,7 @@ class MetricsFile:
             self.earlier = [{name: text for name, text in row.items() if text} for row in read_csv(path)]
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Add a row, and remove earlier rows that a resumed run writes again."""
+        """Append a row, and delete the old rows that a resumed run logs again."""
         row = {"step": step, **metrics}
         self.earlier = [
             other
@@ -132,18 +132,18 @@ class MetricsFile:
         write_csv(self.path, [*self.earlier, *self.rows])
 
     def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
-        """Do nothing, because the files are in the run's folder already."""
+        """Do nothing, because the files are already in the run's folder."""
 
     def close(self, *, failed: bool) -> None:
-        """Do nothing, because the file is complete after each row."""
+        """Do nothing, because metrics.csv is complete after each row."""
 
 
 @final
 class TensorBoard:
-    """Event files for TensorBoard, in the run's folder."""
+    """Writer of TensorBoard event files in the run's folder."""
 
     def __init__(self, folder: Path, done: int | None = None) -> None:
-        """Open the event files. If the run resumes from step `done`, later steps are removed."""
+        """Open the event files. If the run resumes from step `done`, events of later steps are removed."""
         from torch.utils.tensorboard.writer import SummaryWriter
 
         self.writer = SummaryWriter(str(folder), purge_step=None if done is None else done + 1)
@@ -154,7 +154,7 @@ class TensorBoard:
             self.writer.add_scalar(name, value, step)
 
     def log_artifacts(self, folder: Path, metrics: Mapping[str, float]) -> None:
-        """Do nothing, because the files are in the run's folder already."""
+        """Do nothing, because the files are already in the run's folder."""
 
     def close(self, *, failed: bool) -> None:
         """Close the event files."""
@@ -166,7 +166,7 @@ class WeightsAndBiases:
     """W&B run with the number of tokens as x-axis of all charts."""
 
     unreachable = False
-    """True after the server could not be reached. If True, later runs of the process start offline."""
+    """True if W&B's server could not be reached. Later runs of the process start offline."""
 
     def __init__(
         self,
@@ -184,9 +184,9 @@ class WeightsAndBiases:
         Args:
             folder: The run's folder. The name of the folder is the id of the W&B run.
             project: The name of the W&B project.
-            group: The name of a group of runs, which W&B shows together.
+            group: The group of runs in W&B.
             job_type: "train", "pretrain", "transfer" or "evaluate".
-            tags: The modalities and the kinds of tasks of the run.
+            tags: The modalities and task types of the run.
             config: The settings of the run, and facts such as the seed and the data sets.
             mode: The mode of W&B.
         """
@@ -220,7 +220,7 @@ class WeightsAndBiases:
                 "offline; upload them with `wandb sync`",
                 stacklevel=2,
             )
-            wandb.teardown()  # Otherwise W&B's process would continue the first attempt.
+            wandb.teardown()  # Without `teardown`, W&B's process would continue the failed attempt.
             self.run = init(mode="offline")
         self.run.define_metric("budget/tokens")
         self.run.define_metric("train/*", step_metric="budget/tokens", summary="min")
@@ -246,7 +246,7 @@ class WeightsAndBiases:
                 self.run.log({f"numbers/{numbers.stem}": table})
         for page in (*sorted((folder / "figures").glob("*.svg")), *folder.glob("report.html")):
             self.run.log({page.stem: wandb.Html(page.read_text(encoding="utf-8"), inject=False)})
-        # The summary already has the highest validation scores. Only sweeps need the last score as a plain number.
+        # The summary already contains the highest validation scores. Sweeps need the last score as a plain number.
         summary = {name: value for name, value in metrics.items() if self.run.sweep_id or not name.startswith("val/")}
         self.run.summary.update(summary)
 
@@ -268,7 +268,7 @@ class WeightsAndBiases:
 
 
 def _table_row(sample: Mapping[str, str]) -> list[Any]:
-    """Return a sample as a row of a W&B table. A picture becomes an image, and a sound becomes a player."""
+    """Return a sample as a row of a W&B table. A picture is shown as an image, and a sound as an audio player."""
     import wandb
 
     elements = {"image": '<img src="{}">', "audio": '<audio controls src="{}"></audio>'}
@@ -289,7 +289,7 @@ def wandb_mode(track: TrackMode | None) -> WandbMode:
 
 
 def run_tags(tasks: Iterable[Task]) -> list[str]:
-    """Return tags for the modalities and the kinds of heads of the tasks.
+    """Return tags for the modalities and head types of the tasks.
 
     Each member of a mixture has its own tag. The tag of an unknown tokenizer or head is the name of the class.
     """

@@ -1,4 +1,4 @@
-"""Memory of the process: settings of the allocator, and measurement of the peak."""
+"""Memory of the process: settings of the allocator, and measurement of peak memory."""
 
 import ctypes
 import mmap
@@ -10,27 +10,27 @@ import torch
 GIBIBYTE = 1 << 30
 
 HUGE_PAGE_GIBIBYTES = 8
-"""Size of the part of the heap that has huge pages. Unused pages take no physical memory."""
+"""Size in GiB of the heap memory with huge pages. Unused pages take no physical memory."""
 
 _retains_freed_memory = False
-"""True after `configure_allocator` changed the allocator of this process."""
+"""True if `configure_allocator` has changed the allocator of this process."""
 
 
 def glibc() -> Any:
-    """Return glibc, or None on systems without glibc. On Linux, glibc allocates all CPU tensors."""
+    """Return the glibc library, which allocates CPU tensors on Linux, or None on systems without glibc."""
     try:
         library = ctypes.CDLL(None)
         return library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
-    except (OSError, TypeError):  # Windows has no library of that name.
+    except (OSError, TypeError):  # Windows cannot open the library None.
         return None
 
 
 def configure_allocator() -> None:
-    """Make glibc keep freed memory for the next step, and use huge pages.
+    """Configure glibc to retain freed memory for the next step, and to use huge pages.
 
-    By default, glibc returns freed memory to the system, and requests each block above 32 MiB again. The system fills
-    every new page with zeros. Filling the pages takes a tenth to a third of a small model's training step. The manual
-    page mallopt(3) describes the settings.
+    By default, glibc returns freed blocks above 32 MiB and free memory at the end of the heap to the system. The system
+    fills each new page with zeros, which takes 10 to 33 % of a small model's training step. The settings are described
+    in the manual page mallopt(3).
     """
     global _retains_freed_memory
     library = glibc()
@@ -44,9 +44,9 @@ def configure_allocator() -> None:
 
 
 def _use_huge_pages(library: Any) -> None:
-    """Use pages of 2 MiB for the next gibibytes of the heap, if Linux supports huge pages (madvise(2)).
+    """Use huge pages (2 MiB) for new heap memory, if Linux supports huge pages (madvise(2)).
 
-    With pages of 4 KiB, address translation took 5 to 8 % of a training step on an Intel Xeon with AMX.
+    With 4 KiB pages, address translation took 5 to 8 % of a training step on an Intel Xeon with AMX.
     """
     library.malloc.restype = library.sbrk.restype = ctypes.c_void_p
     blocks = [library.malloc(ctypes.c_size_t(GIBIBYTE - mmap.PAGESIZE)) for _ in range(HUGE_PAGE_GIBIBYTES)]
@@ -63,19 +63,19 @@ def reset_peak_memory(device: str) -> None:
         torch.cuda.reset_peak_memory_stats()
     library = glibc()
     if library is not None:
-        library.malloc_trim(0)  # Memory of an earlier run must not count in the current run.
+        library.malloc_trim(0)  # Return the memory of earlier runs to the system.
         if _retains_freed_memory:
             _use_huge_pages(library)
     try:
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:  # Without a restart, the peak includes earlier runs of the process.
+    except OSError:  # Without a restart, the peak memory includes earlier runs of the process.
         return
 
 
 def peak_memory(device: str) -> int:
-    """Return the peak memory in bytes, of the GPU if the device is "cuda", else of the process.
+    """Return the peak memory in bytes: of the GPU if the device is "cuda", else of the process.
 
-    The result is 0 on systems that do not report the peak, such as Windows.
+    The result is 0 on systems that do not report peak memory, such as Windows.
     """
     if device == "cuda":
         return torch.cuda.max_memory_allocated()

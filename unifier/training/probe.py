@@ -28,26 +28,26 @@ from unifier_tokenizers import NO_POSITION, FrameTokenizer, PatchTokenizer
 from unifier_tokenizers.image import to_array
 
 MAX_EXAMPLES = 256
-"""Largest number of validation examples with representations. The time to compare trunks grows with the square."""
+"""Maximum number of validation examples with representations. Comparisons of trunks take quadratic time."""
 
 MAX_ATTENTION_EXAMPLES = 32
-"""Largest number of validation examples whose attention is measured."""
+"""Maximum number of validation examples for attention statistics."""
 
 MAX_LENGTH = 4096
-"""Attention is measured on examples of at most this many tokens. A layer of 4 heads then takes up to 0.3 GB."""
+"""Maximum number of tokens of an example for attention statistics. The attention of 4 heads takes up to 0.3 GB."""
 
 
 @torch.no_grad()
 def probe(model: Network, splits: Mapping[str, EncodedSplit], folder: Path, *, max_length: int = MAX_LENGTH) -> None:
     """Write representations.npz. If the trunk or a head has attention, also write attention.json and figures.
 
-    The model computes in float32 and in evaluation mode. The earlier mode is restored at the end.
+    The model computes in float32 and in evaluation mode. The previous mode is restored at the end.
 
     Args:
         model: The trained model.
         splits: The validation split of each task.
         folder: The run's folder.
-        max_length: Attention is measured only on examples with at most this many tokens.
+        max_length: Maximum number of tokens of an example for attention statistics.
     """
     training = model.training
     model.eval()
@@ -90,7 +90,7 @@ def alignment_error_rates(sentences: Iterable[AlignedSentence]) -> dict[str, flo
 
 
 def draw_attention(path: Path, trunk: AttentiveTrunk, task: Task, split: EncodedSplit, row: int) -> None:
-    """Draw the attention that each part of a validation picture or sound receives in the last layer.
+    """Draw the attention that each token of a validation picture or sound receives in the last layer.
 
     Args:
         path: The path of the figure.
@@ -117,7 +117,7 @@ def draw_attention(path: Path, trunk: AttentiveTrunk, task: Task, split: Encoded
         image = to_array(raw, tokenizer.channels)
         draw_over_image(path, image, received.view(height, width).numpy(), box, title)
     else:
-        times, frame = centers[0].unique(return_inverse=True)  # Patches of several frequency bands share one time.
+        times, frame = centers[0].unique(return_inverse=True)  # Several patches can have the same time.
         mean = torch.zeros(len(times)).scatter_reduce(0, frame, received, "mean", include_self=False)
         spectrogram = tokenizer.spectrogram(raw)
         start, end = tokenizer.frame_times(torch.tensor([-0.5, spectrogram.shape[1] - 0.5])).tolist()

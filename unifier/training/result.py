@@ -29,27 +29,27 @@ class Result:
     seed: int
     status: Status
     metrics: Mapping[str, float]
-    """A mapping from "<split>/<task>/<metric>" to a score. The mapping is empty until the run is tested."""
+    """A mapping from "<split>/<task>/<metric>" to a score. The mapping is empty until the test."""
     signatures: Mapping[str, str]
-    """For each metric that has variants, a text that describes the variant, such as sacreBLEU's signature."""
+    """A mapping from metric to the signature of the metric's variant, such as sacreBLEU's signature."""
     parameters: Mapping[str, int]
     """The numbers of parameters in the tokenizers, in the trunk and in the heads, and the total number."""
     budget: Mapping[str, float]
     """Cost of the run: steps, examples, tokens, flops, seconds and peak memory."""
     task_budgets: Mapping[str, Mapping[str, float]]
-    """All costs of each task except memory."""
+    """Cost of each task: steps, examples, tokens, flops and seconds."""
     speed: Mapping[str, float]
     """The measurements of `SpeedMonitor`. The mapping is empty until the end of training."""
     settings: Mapping[str, Any]
     data: Mapping[str, Mapping[str, Any]]
-    """Name, hash and sizes of each task's data set."""
+    """Name, hash and split sizes of each task's data set."""
     versions: Mapping[str, str]
     commit: str
     machine: str
     threads: int
     """Number of torch's CPU threads."""
     error: str
-    """The reason of a failure, in one line. The text is empty if the run did not fail."""
+    """The reason for a failure in one line, or "" if the run did not fail."""
     folder: Path
 
     def content(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Result:
 
 @final
 class Interrupted(BaseException):
-    """Exception for a stop that the user requested.
+    """Exception for a stop requested by the user.
 
     Handlers of `Exception` do not catch `Interrupted`. Lightning catches KeyboardInterrupt, but not `Interrupted`.
     """
@@ -94,7 +94,7 @@ class DivergedError(Exception):
 
 @final
 class RunFailed(Exception):  # noqa: N818  The name reads better than RunFailedError.
-    """Exception for a run that failed. `__cause__` is the original exception, and `result` holds the reason."""
+    """Exception for a run that failed. `__cause__` is the original exception, and `result.error` is the reason."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(f"{result.folder}: {result.error}")
@@ -109,12 +109,12 @@ def versions() -> dict[str, str]:
 def source_commit(file: str = "") -> str:
     """Return the git commit of the repository that contains the file.
 
-    Without a file, the repository of the working directory is used. The text ends in "-dirty" if files have changed
-    since the commit. The text is empty outside a repository.
+    Without a file, the repository of the working directory is used. The commit ends in "-dirty" if files have changed
+    since the commit. Outside a repository, "" is returned.
     """
     folder = Path(file).parent if Path(file).is_file() else None
     try:
-        # If the run is killed, an optional lock would remain, and block the user's next commit.
+        # If the run is killed, git's optional lock would remain and block the user's next commit.
         command = [
             *("git", "--no-optional-locks", "describe"),
             *("--always", "--dirty", "--abbrev=40", "--exclude=*"),
@@ -134,9 +134,9 @@ def machine() -> str:
 
 
 def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the name of the processor. On Linux, the family and model of the processor are added.
+    """Return the name of the processor. On Linux, the family and model of the processor are appended.
 
-    The name is not enough, because different processors can have the same name in virtual machines.
+    In virtual machines, different processors can have the same name.
     """
     if not cpuinfo.exists():
         return platform.processor() or platform.machine()

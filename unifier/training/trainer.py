@@ -40,7 +40,7 @@ def quiet_lightning() -> Generator[None]:
         with warnings.catch_warnings():
             # Lightning itself calls a function that torch 2.11 deprecates.
             warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
-            # A resumed run writes into its folder again, and skips earlier batches through `batches_done`.
+            # A resumed run writes into its folder again, and skips earlier batches with `batches_done`.
             for message in ("Checkpoint directory .* exists", ".*your dataloader is not resumable"):
                 warnings.filterwarnings("ignore", message=message)
             yield
@@ -67,17 +67,17 @@ def train_and_test(
         model: The model that is trained.
         training: The training settings.
         folder: The run's folder.
-        loggers: The loggers that receive the metrics.
+        loggers: The loggers of the metrics.
         batches: The training batches.
         held_out: The batches of "val" and "test".
         speed: The monitor that measures the speed of training.
-        done: The number of steps that a resumed run has already made. None means a new run.
+        done: The number of steps that a resumed run has already made, or None for a new run.
 
     Returns:
         A mapping from "<split>/<task>/<metric>" to a score.
     """
     best = BestOrLastCheckpoint(folder, "best", monitor="step" if training.refit else "val/score")
-    # Lightning's own save_last does not save the last weights if earlier weights were better.
+    # Lightning's own `save_last` does not save the last weights if earlier weights had a higher score.
     last = BestOrLastCheckpoint(folder, "last")
     progress = create_progress()
     stop = GracefulStop(folder)
@@ -111,7 +111,7 @@ def train_and_test(
         trainer.fit(model, batches, held_out["val"], ckpt_path=start)
         model.load_state_dict(read_checkpoint(Path(best.best_model_path))["state_dict"])
         if not training.refit:
-            trainer.loggers = []  # The scores of these weights are already logged.
+            trainer.loggers = []  # The scores of the best weights have already been logged.
             trainer.validate(model, held_out["val"], verbose=False)
             trainer.loggers = [loggers]
         trainer.test(model, held_out["test"], verbose=False)
@@ -119,13 +119,13 @@ def train_and_test(
 
 
 def validation_interval(training: Training, num_batches: int) -> int:
-    """Return the number of batches between two validations. The number is rounded up to whole steps."""
+    """Return the number of batches between two validations, rounded up to complete optimizer steps."""
     steps = math.ceil(num_batches / training.grad_accumulation / training.num_validations)
     return steps * training.grad_accumulation
 
 
 def optional_callbacks(training: Training, folder: Path, *, num_tasks: int) -> list[Callback]:
-    """Return the callbacks that only some settings need."""
+    """Return the callbacks that depend on the settings."""
     callbacks: list[Callback] = []
     if num_tasks > 1:
         callbacks.append(GradientConflict(folder))
@@ -139,5 +139,5 @@ def optional_callbacks(training: Training, folder: Path, *, num_tasks: int) -> l
 
 
 def uses_bf16(training: Training) -> bool:
-    """Return True if bfloat16 is requested, and if the device computes fast in bfloat16."""
+    """Return True if bfloat16 is requested and is fast on the device."""
     return training.precision == "bf16" and has_fast_bfloat16(default_device())
