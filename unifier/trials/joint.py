@@ -1,4 +1,4 @@
-"""Several experiments on one trunk, their budgets, and the initial trunk of a transfer."""
+"""Joint training of several experiments on one trunk, with their budgets, and pretrained trunks for transfer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -16,10 +16,11 @@ BUDGET_UNITS: tuple[MatchUnit, ...] = get_args(MatchUnit)
 
 
 def merge_experiments(parts: Sequence[Experiment]) -> Experiment:
-    """Merge several experiments into one experiment with one trunk and the sum of their budgets.
+    """Merge several experiments into one experiment with one trunk and the sum of all budgets.
 
-    The trunk is the trunk of the first experiment. The number of batches in a step is the sum of the batches in one
-    step of each experiment. If all tasks have equal shares, a task has as many steps as in its own experiment.
+    The joint experiment uses the trunk of the first experiment. The batches per step of the joint experiment are the
+    sum of the batches per step of the experiments. With equal sampling of the tasks, each task has the same number of
+    steps as in its own experiment.
 
     Raises:
         InputError: Two tasks have the same name, the trunks differ, or the training settings differ.
@@ -68,7 +69,7 @@ def _check_same_trunk(first: Experiment, other: Experiment) -> None:
 def trunk_hyperparameters(trunk: Trunk) -> dict[str, Any]:
     """Return the class and the plain attributes of each module of a trunk, such as dropout rates.
 
-    These attributes and the weights determine the computation of the trunk. The keys of the result are paths such as
+    The attributes and the weights determine the computation of the trunk. The keys of the result are paths such as
     `blocks.0.attention.heads`.
     """
     hyperparameters: dict[str, Any] = {}
@@ -95,7 +96,7 @@ def budget_per_task(experiment: Experiment, unit: MatchUnit) -> float:
 
 
 def with_budget(experiment: Experiment, unit: MatchUnit, amount: float) -> Experiment:
-    """Return a copy of the experiment whose only budget is `amount` for each task, in the given unit."""
+    """Return a copy of the experiment with the budget `amount` for each task in the given unit."""
     total = amount * _task_budgets(experiment, unit)
     budget = {**dict.fromkeys(BUDGET_UNITS), unit: round(total) if unit in ("tokens", "steps") else total}
     return replace(experiment, training=replace(experiment.training, **budget))
@@ -108,10 +109,10 @@ def _task_budgets(experiment: Experiment, unit: MatchUnit) -> float:
 
 
 def load_trunk(trunk: Trunk, weights: Mapping[str, Tensor], *, start: str) -> None:
-    """Load into a trunk the weights that the experiment `start` has trained.
+    """Load the trunk weights trained by the experiment `start` into another trunk.
 
     Raises:
-        InputError: The weights do not have the shapes of the trunk's weights.
+        InputError: The trained weights and the trunk's weights have different shapes.
     """
     shapes = {name: tensor.shape for name, tensor in trunk.state_dict().items()}
     if shapes != {name: tensor.shape for name, tensor in weights.items()}:
@@ -122,8 +123,8 @@ def load_trunk(trunk: Trunk, weights: Mapping[str, Tensor], *, start: str) -> No
 def shuffle(trunk: Trunk, seed: int) -> None:
     """Permute the entries within each weight tensor of a trunk.
 
-    The distribution of values stays the same, but the trained weights become useless. The running means and variances
-    of batch norms are permuted too.
+    The permutation preserves the distribution of weight values, but destroys the learned function. The running means
+    and variances of batch norms are also permuted.
     """
     generator = torch.Generator().manual_seed(seed)
     buffers = (buffer for buffer in trunk.buffers() if buffer.is_floating_point())

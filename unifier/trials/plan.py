@@ -1,4 +1,4 @@
-"""The plan of a comparison: its trials in the order in which they run, and the settings of each trial."""
+"""The plan of a comparison: its trials in order of execution, and the settings of each trial."""
 
 import itertools
 import json
@@ -36,12 +36,12 @@ class Trial:
     """One run of a comparison."""
 
     experiments: tuple[ExperimentFn, ...]
-    """The function of the experiment. A joint trial has several functions."""
+    """The function of the experiment, or the functions of several experiments for a joint trial."""
     seed: int
     varied: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Values of the settings that differ between trials."""
+    """The values of varied settings."""
     start: ExperimentFn | None = None
-    """The experiment that trains the initial trunk. None means that the initial trunk is random."""
+    """The experiment that trains the initial trunk, or None for a random initial trunk."""
     shuffled: bool = False
     """True if the weights of the initial trunk are permuted within each tensor before training."""
     trainable: Trainable = "all"
@@ -49,12 +49,12 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """The name in rows and reports: "joint", or the name of the experiment's function."""
+        """The name of the trial in rows and reports: "joint", or the name of the experiment's function."""
         return "joint" if self.mode == "joint" else self.experiments[0].__name__
 
     @property
     def key(self) -> str:
-        """The text that identifies this trial within its comparison."""
+        """A text that identifies the trial within its comparison."""
         return trial_key(self.row())
 
     def row(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Trial:
 
 
 def plan_trials(comparison: Comparison) -> Iterator[Trial]:
-    """Yield all trials of a comparison without a search. Trials that train a trunk come before trials that reuse it."""
+    """Yield all trials of a comparison without a search. Trials that train a trunk precede trials that reuse it."""
     planned: list[dict[str, Any]] = []
     if comparison.showcase is not None:
         yield Trial(experiments=(comparison.showcase,), seed=comparison.seeds[0], mode="showcase")
@@ -85,7 +85,7 @@ def plan_trials(comparison: Comparison) -> Iterator[Trial]:
         varied = dict(zip(comparison.grid, values, strict=True))
         for seed in comparison.seeds:
             for trial in _trials(comparison, varied, seed):
-                if trial.row() not in planned:  # An experiment without a varied setting would repeat trials.
+                if trial.row() not in planned:  # An experiment without the varied settings would be repeated.
                     planned.append(trial.row())
                     yield trial
 
@@ -131,7 +131,7 @@ def count_trials(comparison: Comparison) -> int:
 
 
 def trial_key(row: TrialRow) -> str:
-    """Return the text that identifies the trial of a row within its comparison."""
+    """Return a text that identifies the row's trial within its comparison."""
     return json.dumps({name: row[name] for name in TRIAL_KEYS}, sort_keys=True)
 
 
@@ -148,7 +148,7 @@ def describe_trial(trial: Trial) -> str:
 
 
 def trial_reference(trial: Trial) -> str | list[str]:
-    """Return FILE:name of a trial's experiment. For a joint trial, return a list with an entry for each experiment."""
+    """Return FILE:name of a trial's experiment, or the list of FILE:name of a joint trial's experiments."""
     references = [experiment_reference(make) for make in trial.experiments]
     return references if trial.mode == "joint" else references[0]
 
@@ -161,7 +161,7 @@ def job_type(comparison: Comparison, trial: Trial) -> str:
 
 
 def comparison_terms(comparison: Comparison) -> dict[str, Any]:
-    """Return the terms that all tasks of a comparison share, in the form of comparison.json."""
+    """Return the settings that all tasks of a comparison share, in the format of comparison.json."""
     return to_json({name: to_python(getattr(comparison, name)) for name in COMPARISON_TERMS})
 
 
@@ -189,7 +189,7 @@ def experiment_settings(comparison: Comparison, make: ExperimentFn, varied: Mapp
 
 
 def recorded_settings(comparison: Comparison, trial: Trial) -> dict[str, Any]:
-    """Return the settings that a trial's run records. A joint trial has a group of settings for each experiment."""
+    """Return the settings for result.json of a trial, separately for each experiment of a joint trial."""
     if trial.mode == "showcase":
         return check_settings(trial.experiments[0], {})
     settings = {make.__name__: experiment_settings(comparison, make, trial.varied) for make in trial.experiments}
@@ -198,7 +198,7 @@ def recorded_settings(comparison: Comparison, trial: Trial) -> dict[str, Any]:
 
 
 def cross_validation(make: ExperimentFn, given: Mapping[str, Any], seed: int) -> tuple[Comparison, dict[str, Any]]:
-    """Create the comparison for a cross-validation, in which only the setting `fold` varies.
+    """Create a comparison for cross-validation, in which only the setting `fold` varies.
 
     Args:
         make: The experiment's function, which has the setting `fold`.
@@ -209,7 +209,7 @@ def cross_validation(make: ExperimentFn, given: Mapping[str, Any], seed: int) ->
         The comparison, and the settings with which the comparison can be repeated.
 
     Raises:
-        InputError: The experiment has no setting `fold`, or the data have other folds.
+        InputError: The experiment has no setting `fold`, or the data do not have the requested folds.
     """
     settings = dict(given)
     folds = parse_setting("folds", settings.pop("folds"), int)

@@ -31,25 +31,25 @@ def compare(
     *,
     fit: FitFn = fit,
 ) -> tuple[list[Result], Path]:
-    """Run every trial of a comparison, each in its own folder.
+    """Run every trial of a comparison in a separate folder.
 
     comparison.json is written after each run, and report.html at the end. If a run fails in training, the failure is
-    recorded, and the other trials still run. Bad input, a full disk and Ctrl-C end the comparison. If an analysis or
-    the report fails, a warning is printed. If bad input prevents the first run, the comparison's folder is removed.
+    recorded, and the comparison continues. Bad input, a full disk or Ctrl-C stops the comparison. If an analysis or the
+    report fails, a warning is printed. If bad input prevents the first run, the comparison's folder is removed.
 
     Args:
         comparison: The comparison.
-        settings: The settings with which the comparison can be repeated. comparison.json records these settings.
-        context: The context that all runs share. The field `trial` is empty.
-        resume: The folder of the comparison if an earlier execution was stopped. Finished trials are not run again. The
-            stopped run resumes from the last checkpoint.
+        settings: The settings with which the comparison can be repeated, for comparison.json.
+        context: The context of all runs, with an empty field `trial`.
+        resume: The folder of a stopped comparison that is resumed. Finished trials are not run again. The stopped run
+            resumes from the last checkpoint.
         fit: The function that trains an experiment.
 
     Returns:
         The results, and the comparison's folder.
 
     Raises:
-        Interrupted: The user pressed Ctrl-C. The exception holds the comparison's folder.
+        Interrupted: The user pressed Ctrl-C. The attribute `folder` of the exception is the comparison's folder.
         InputError, OSError: The user must change the input, or free space on the disk.
     """
     runner = TrialRunner(comparison, context, resume, fit)
@@ -90,7 +90,7 @@ def compare(
             raise
         if isinstance(error, (Interrupted, KeyboardInterrupt)):
             write("interrupted")
-            raise Interrupted(folder) from None  # The user resumes the comparison, not the run that was stopped.
+            raise Interrupted(folder) from None  # The user resumes the comparison, not the stopped run.
         write("failed")
         error.add_note(str(folder))
         raise
@@ -109,7 +109,7 @@ def is_finished(row: Mapping[str, Any]) -> bool:
 
 
 def log_comparison(folder: Path, content: Mapping[str, Any], context: RunContext) -> None:
-    """Log a comparison's report to Weights & Biases. The report is in the same W&B group as the comparison's runs."""
+    """Log a comparison's report to Weights & Biases, in the W&B group of the comparison's runs."""
     if context.wandb == "off":
         return
     terms = {name: content[name] for name in COMPARISON_TERMS}
@@ -140,9 +140,8 @@ def log_comparison(folder: Path, content: Mapping[str, Any], context: RunContext
 def plan_search(comparison: Comparison, result: Callable[[Trial], Result | None]) -> Iterator[Trial]:
     """Yield the trials of a search: up to `comparison.search` combinations per experiment, each with every seed.
 
-    A tree-structured Parzen estimator (Bergstra et al. 2011) chooses the next combination from the mean validation
-    scores so far. The seed of the estimator is 0, so the same scores lead to the same search. An interrupted search
-    therefore resumes with the same combinations.
+    A tree-structured Parzen estimator (Bergstra et al. 2011) proposes each combination from the mean validation scores
+    so far. The estimator has a fixed seed, so an interrupted search resumes with the same combinations.
 
     Args:
         comparison: A comparison with a search.
@@ -163,7 +162,7 @@ def plan_search(comparison: Comparison, result: Callable[[Trial], Result | None]
         generator = random.Random(0)
         for _ in range(min(comparison.search or 0, len(untried))):
             proposal = study.ask(dict(choices))
-            if tuple(proposal.params.values()) not in untried:  # The sampler may repeat a combination.
+            if tuple(proposal.params.values()) not in untried:  # The sampler may propose a combination again.
                 study.tell(proposal, state=optuna.trial.TrialState.PRUNED)
                 study.enqueue_trial(dict(zip(values, generator.choice(untried), strict=True)))
                 proposal = study.ask(dict(choices))
@@ -173,7 +172,7 @@ def plan_search(comparison: Comparison, result: Callable[[Trial], Result | None]
             yield from trials
             finished = [each for each in map(result, trials) if each and each.status == "finished"]
             scores = [validation_score(each) for each in finished]
-            # A combination that fails with one seed is not chosen, even if its other scores are good.
+            # A combination with a failed seed is not chosen, even if the other seeds have good scores.
             if len(scores) == len(trials) and not math.isnan(sum(scores)):
                 study.tell(proposal, sum(scores) / len(scores))
             else:
@@ -181,9 +180,9 @@ def plan_search(comparison: Comparison, result: Callable[[Trial], Result | None]
 
 
 def validation_score(result: Result) -> float:
-    """Return the score that selected a run's weights: the mean of the tasks' first validation metrics.
+    """Return the validation score that selects the best weights: the mean of the tasks' first metrics.
 
-    Each metric is converted to percent of its best possible value.
+    Each metric is in percent of its best possible value.
     """
     firsts = {task: next(name for name in result.metrics if name.startswith(f"val/{task}/")) for task in result.tasks}
     return mean_score_percent((result.metrics[name], result.data[task]["max_score"]) for task, name in firsts.items())

@@ -1,4 +1,4 @@
-"""The trials of a comparison: building, running and recording. A finished trial is not run again."""
+"""Building, running and recording of the trials of a comparison. Finished trials are not run again."""
 
 import json
 import time
@@ -51,21 +51,21 @@ class FitFn(Protocol):
         encoded_tasks: MutableMapping[str, EncodedTask] | None = None,
         on_start: Callable[[Result], object] = ...,
     ) -> Result:
-        """Train the experiment and return its result. The arguments are those of `unifier.training.fit.fit`."""
+        """Train the experiment and return its result. See `unifier.training.fit.fit` for the arguments."""
         ...
 
 
 @final
 @dataclass
 class EarlierTrials:
-    """Trials from an earlier execution of a comparison. The key of each mapping is a trial key."""
+    """Trials from an earlier execution of a comparison. All mappings are keyed by `Trial.key`."""
 
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, list[dict[str, Any]]])
     results: dict[str, Result] = field(default_factory=dict[str, Result])
     unfinished: dict[str, Path] = field(default_factory=dict[str, Path])
-    """The folders of runs that may resume from a checkpoint."""
+    """The folders of stopped runs that can resume from a checkpoint."""
     problems: list[str] = field(default_factory=list[str])
-    """A line of text for each trial that must run again."""
+    """One line for each trial that must run again."""
 
     def finished(self, key: str) -> Result | None:
         """Return the result of a trial that has finished, or None."""
@@ -78,12 +78,12 @@ class EarlierTrials:
 
 
 def read_earlier_trials(folder: Path, comparison: Comparison) -> EarlierTrials:
-    """Read the earlier trials from the folder of a comparison that resumes.
+    """Read the earlier trials from the folder of a resumed comparison.
 
-    If the result of a trial is missing or broken, a problem is recorded, and the trial will run again.
+    If the result of a trial is missing or broken, the trial runs again, and a line is added to `problems`.
 
     Raises:
-        InputError: The folder belongs to another comparison, or the comparison was started with other terms.
+        InputError: The folder belongs to another comparison, or the comparison was started with other settings.
     """
     content = read_json(folder / "comparison.json", name=str, rows=list)
     if content["name"] != comparison.name:
@@ -106,7 +106,7 @@ def read_earlier_trials(folder: Path, comparison: Comparison) -> EarlierTrials:
         try:
             earlier.results[key] = Result.read(path)
         except InputError as error:
-            if status != "running":  # A run that was killed has written no result.
+            if status != "running":  # A killed run has no finished result.
                 earlier.problems.append(f"{error}; run again")
                 continue
         if status in ("running", "interrupted"):
@@ -116,7 +116,7 @@ def read_earlier_trials(folder: Path, comparison: Comparison) -> EarlierTrials:
 
 @final
 class TrialRunner:
-    """Runner of a comparison's trials, which stores results, rows and encoded data for later trials."""
+    """Runner of a comparison's trials. Results, rows and encoded data are stored for later trials."""
 
     def __init__(
         self, comparison: Comparison, context: RunContext, resume: Path | None = None, fit: FitFn = fit
@@ -125,8 +125,8 @@ class TrialRunner:
 
         Args:
             comparison: The comparison whose trials are run.
-            context: The context that all runs share. The field `trial` is empty.
-            resume: The folder of the comparison if an earlier execution was stopped. Finished trials are not run again.
+            context: The context of all runs, with an empty field `trial`.
+            resume: The folder of a stopped comparison that is resumed.
             fit: The function that trains an experiment.
         """
         self.comparison, self.context, self.fit = comparison, context, fit
@@ -135,7 +135,7 @@ class TrialRunner:
         self.problems = self._earlier.problems
         self._results: dict[str, Result] = {}
         self._rows: dict[str, list[dict[str, Any]]] = {}
-        """A mapping from trial key to the rows of a finished, failed or running trial."""
+        """The rows of each finished, failed or running trial, keyed by `Trial.key`."""
         self._num_reused = 0
         self._num_planned = count_trials(comparison)
         self._encoded: dict[tuple[tuple[str, str], ...], dict[str, EncodedTask]] = {}
@@ -154,15 +154,15 @@ class TrialRunner:
         return [row for key in self._results for row in self._rows[key]]
 
     def all_rows(self) -> list[dict[str, Any]]:
-        """Return all rows so far, and the rows from an earlier execution for trials that will run later."""
+        """Return all rows so far, followed by earlier rows of trials that will run later."""
         return [row for rows in (self._earlier.rows | self._rows).values() for row in rows]
 
     def result(self, trial: Trial) -> Result | None:
-        """Return the result of a trial, or None if it has not been run."""
+        """Return the result of a trial, or None if the trial has not been run."""
         return self._results.get(trial.key)
 
     def check(self) -> None:
-        """Build the first trial of each experiment, to find errors before the training of several experiments.
+        """Build the first trial of each experiment, to detect errors before training.
 
         Raises:
             InputError: Two experiments have different budgets, or cannot be trained together.
@@ -173,16 +173,16 @@ class TrialRunner:
                 self.build(trial)
 
     def run(self, trial: Trial, folder: Path, on_start: Callable[[], object] = lambda: None) -> None:
-        """Run a trial if it has not been run. If the run fails in training, the trial's rows record the failure.
+        """Run a trial that has not been run. A failure in training is recorded in the trial's rows.
 
         Args:
             trial: The trial.
             folder: The comparison's folder.
             on_start: A function that is called when the rows contain the run's folder. The function must write the
-                rows, so a killed run can resume.
+                rows, because a killed run can resume only from written rows.
 
         Raises:
-            InputError: The data differ from the data of earlier trials. The data are compared before training.
+            InputError: The data have changed since the earlier trials. The data are checked before training.
             Interrupted, OSError: Training was interrupted, or the disk is full.
         """
         if trial.key in self._results:
@@ -224,7 +224,7 @@ class TrialRunner:
             )
         except RunFailed as failure:
             result = failure.result
-        except InputError:  # The user must change the data, so the run cannot resume later.
+        except InputError:  # The run cannot resume, because the user must change the data.
             self._rows.pop(trial.key, None)
             raise
         except Interrupted as interruption:
@@ -236,7 +236,7 @@ class TrialRunner:
         """Build the experiment that a trial trains.
 
         Raises:
-            InputError: The parts of the experiment do not fit together.
+            InputError: The parts of the experiment are incompatible.
         """
         if trial.mode == "showcase":
             (make,) = trial.experiments
@@ -263,7 +263,7 @@ class TrialRunner:
         return replace(experiment, training=replace(experiment.training, trainable=trial.trainable))
 
     def _build_part(self, make: ExperimentFn, trial: Trial) -> Experiment:
-        """Build one experiment with the budget of the comparison. The experiment has the name of its function."""
+        """Build one experiment, named after its function, with the budget of the comparison."""
         settings = experiment_settings(self.comparison, make, trial.varied)
         experiment = replace(build_described(make, settings, Experiment), name=make.__name__)
         if "transfer" in self.comparison.modes and experiment.trunk.pretrained:
@@ -281,7 +281,7 @@ class TrialRunner:
         unit, budget = self.comparison.budget_unit, self.comparison.budget
         if budget is None:
             budget = budget_per_task(experiment, unit)
-            # Folds may differ in size, so each fold has its own budget. Each value of a varied budget is also separate.
+            # Folds may differ in size, so budgets are compared only within one fold and one value of a varied budget.
             group = trial.varied.get(unit), trial.varied.get("fold")
             first, expected = self._budgets.setdefault(group, (make.__name__, budget))
             if budget != expected:
@@ -295,7 +295,7 @@ class TrialRunner:
         self._results[trial.key], self._rows[trial.key] = result, trial_rows(trial, result)
 
     def _remaining_time(self) -> str:
-        """Return the remaining time as a text. The text is empty if the time is unknown or under one minute."""
+        """Return the remaining time as text, or "" if the time is unknown or under one minute."""
         num_run = len(self._results) - self._num_reused
         if not num_run:
             return ""
@@ -316,9 +316,9 @@ class TrialRunner:
         return folder
 
     def _encoded_tasks(self, trial: Trial) -> MutableMapping[str, EncodedTask]:
-        """Return the encoded tasks that an earlier trial with the same settings has left.
+        """Return the encoded tasks of an earlier trial with the same settings.
 
-        Old tasks with other settings are dropped, because encoded data may be large.
+        Encoded tasks with other settings are deleted to save memory.
         """
         seed = {"seed": trial.seed} if SHARE in trial.varied else {}
         keys = tuple(

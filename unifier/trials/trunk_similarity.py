@@ -1,4 +1,4 @@
-"""Similarity of a comparison's trunks on the same examples, for pairs of trunks and for each layer."""
+"""Similarity of a comparison's trunks on the same examples, for each layer."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,27 +16,26 @@ from unifier.comparison import TRIAL_KEYS, TrialRow
 from unifier_tokenizers import InputError
 
 NUM_NEIGHBORS = 10
-"""The number of nearest neighbors, as in Huh et al. 2024."""
+"""Number of nearest neighbors, as in Huh et al. 2024."""
 
 ANALYSES = {"cka": similarity_matrix, "neighbors": partial(nearest_neighbors, k=NUM_NEIGHBORS)}
 
 TrainedTrunk = tuple[dict[str, Any], dict[str, Tensor]]
-"""The entries of a row that describe how a trunk was trained, and a mapping from layer to representations (E, D)."""
+"""The row entries that describe a trunk's training, and a mapping from layer to representations (E, D)."""
 
 
 def compare_representations(base: Path, rows: Sequence[TrialRow]) -> tuple[list[dict[str, Any]], list[str]]:
     """Measure the similarity of the trunks in a comparison, for each layer.
 
-    Trunks with the same task, seed and varied settings form a group. The first trunk of a group is compared with every
-    other trunk of the group, at each layer that both trunks have. The first trunk is the task's solo trunk, if there is
-    a solo trunk.
+    Trunks with the same task, seed and varied settings form a group. In each group, the solo trunk (or else the first
+    trunk) is compared with every other trunk at each common layer.
 
     Args:
         base: The comparison's folder. The paths in the rows are relative to the comparison's folder.
         rows: Rows of comparison.json.
 
     Returns:
-        The content of "representation" in comparison.json, and a line of text for each row that cannot be used.
+        The entry "representation" of comparison.json, and one line for each unusable row.
     """
     problems: list[str] = []
     groups: dict[str, list[TrainedTrunk]] = defaultdict(list)
@@ -75,7 +74,8 @@ def read_layers(base: Path, row: TrialRow, like: Mapping[str, Tensor] | None) ->
     """Return a mapping from layer to the representations (E, D) of a row's task.
 
     Raises:
-        InputError: The file is missing or broken, has too few examples, or has another number of examples than `like`.
+        InputError: The file is missing or broken, has too few examples, or does not have the number of examples of
+            `like`.
     """
     path, prefix = base / row["folder"] / "representations.npz", f"{row['task']}/"
     try:

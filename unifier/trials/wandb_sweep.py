@@ -19,17 +19,17 @@ Method = Literal["grid", "random", "bayes"]
 def sweep_configuration(
     reference: str, given: Mapping[str, str], *, metric: str, method: str, runs: int | None
 ) -> dict[str, Any]:
-    """Build the configuration of a sweep: each setting's values, and the command that an agent runs.
+    """Build the configuration of a sweep: the values of each setting, and the command that an agent runs.
 
     Args:
         reference: FILE[:name] of the experiment.
-        given: For each setting, the values to try, separated by commas. `seed` counts as a setting.
+        given: The comma-separated values of each setting, including `seed`.
         metric: The validation metric to maximize, such as val/score.
         method: The search method: "grid", "random" or "bayes".
-        runs: The maximum number of runs. None is possible only for a grid.
+        runs: The maximum number of runs, or None with method="grid".
 
     Raises:
-        InputError: `unifier run` would refuse a value, or the options do not fit together.
+        InputError: `unifier run` would reject a value, or the options contradict each other.
     """
     function = load_experiment(reference)
     if get_type_hints(function)["return"] is Comparison:
@@ -80,5 +80,5 @@ def start_sweep(configuration: Mapping[str, Any]) -> str:
     try:
         with redirect_stdout(sys.stderr):
             return wandb.sweep(dict(configuration))
-    except Exception as error:  # W&B raises its own errors, and errors of its network library.
+    except Exception as error:  # W&B raises its own errors and network errors.
         raise InputError(f"W&B did not create the sweep: {one_line(error)}") from error
