@@ -9,38 +9,38 @@ from typing import Any, final
 from unifier.report.estimates import Estimate, estimate
 
 ResultRow = Mapping[str, Any]
-"""One task of one run, as comparison.json stores it."""
+"""The entry of one task of one run in comparison.json."""
 
 RunScores = Mapping[tuple[int, int], float]
-"""A mapping from (fold, seed) to the score of a run; without folds, the keys are (seed, seed)."""
+"""A mapping from (fold, seed) to the score of a run. Without folds, the key is (seed, seed)."""
 
 TRAINABLE_LABELS = {"all": "all trained", "norms": "norms trained", "none": "frozen"}
-"""The words for each value of `trainable`, the part of a trunk that is trained."""
+"""Labels in reports for the values of the setting `trainable`."""
 
 
 def metric_of(row: ResultRow) -> str:
-    """Return the metric that judges the task: the metric of its score range, or else its first metric."""
+    """Return the main metric of the task: the metric of its score range, else its first metric."""
     return row_score_range(row).get("metric") or first_metric(row)
 
 
 def first_metric(row: ResultRow) -> str:
-    """Return the metric that selects a run's weights."""
+    """Return the task's first metric, which selects the best weights of a run."""
     return metrics_of(row)[0]
 
 
 def row_score_range(row: ResultRow) -> Mapping[str, Any]:
-    """Return the chance and reference scores of the row's task, or {} if the task has other metrics."""
+    """Return the score range of the row's task, or {} if the range is in a metric that the task does not report."""
     score_range = task_score_range(row)
     return score_range if score_range.get("metric") in metrics_of(row) else {}
 
 
 def task_score_range(row: ResultRow) -> Mapping[str, Any]:
-    """Return the chance and reference scores that the data source defines, or {} if it defines none."""
+    """Return the chance and reference scores of the data source, or {} if the data source does not define them."""
     return data_of(row).get("score_range") or {}
 
 
 def data_of(row: ResultRow) -> Mapping[str, Any]:
-    """Return the result's description of the task's data, or {}."""
+    """Return the description of the task's data in the result, or {}."""
     return row["result"].get("data", {}).get(row["task"], {})
 
 
@@ -58,9 +58,9 @@ def row_budget(row: ResultRow) -> Mapping[str, float]:
 
 
 @final
-@dataclass(frozen=True, eq=False)  # Conditions are dictionary keys, so they are hashed by identity.
+@dataclass(frozen=True, eq=False)  # Conditions are hashed by identity to be dictionary keys.
 class Condition:
-    """Rows of one task that was trained in one way; only their seeds and folds differ."""
+    """Rows of one task that differ only in seed and fold."""
 
     task: str
     label: str
@@ -69,26 +69,26 @@ class Condition:
 
     @property
     def experiment_task(self) -> tuple[str, str]:
-        """The names of the experiment and the task. Two experiments may have tasks with the same name."""
+        """The names of the experiment and the task, because two experiments may have tasks with the same name."""
         return self.rows[0]["experiment"], self.task
 
     @property
     def varied(self) -> Mapping[str, Any]:
-        """The settings that differ between the conditions of a report, with the values of this condition."""
+        """The condition's values of the settings that differ between conditions."""
         return self.rows[0]["varied"]
 
     @property
     def test_setup(self) -> tuple[str, ...]:
-        """The metric and the test data. Only conditions with the same test setup can be ranked."""
+        """The metric and the test data. Only conditions with equal test setups can be ranked."""
         data = data_of(self.rows[0])
         described = (data.get(name) for name in ("name", "val", "test", "score_range"))
         return (self.metric, *map(str, described), str(self.varied.get("data")))
 
     @property
     def unit(self) -> str:
-        """The unit of averages, which is "fold" if there are folds, else "seed".
+        """The unit over which scores are averaged: "fold" if the rows have folds, else "seed".
 
-        The seeds of one fold share their test examples, so they are averaged first.
+        Seeds of one fold have the same test examples, so the scores of these seeds are averaged first.
         """
         return "fold" if "fold" in self.rows[0] else "seed"
 
@@ -99,7 +99,7 @@ class Condition:
 
     @property
     def normalized_run_scores(self) -> RunScores | None:
-        """The score of each run from 0 at chance to 100 at the reference, or None if the task has no reference."""
+        """The score of each run, scaled to 0 at chance and 100 at the reference score, or None without a reference."""
         if (span := self.score_span) is None:
             return None
         chance = row_score_range(self.rows[0])["chance"]
@@ -107,7 +107,7 @@ class Condition:
 
     @property
     def score_span(self) -> float | None:
-        """The distance from chance to the reference in the metric's unit, or None if the task has no reference."""
+        """The reference score minus the chance score, or None if the task has no reference score."""
         score_range = row_score_range(self.rows[0])
         if score_range.get("reference") in (None, score_range.get("chance")):
             return None
@@ -120,15 +120,12 @@ class Condition:
 
     @property
     def normalized_scores(self) -> dict[int, float] | None:
-        """The normalized score for each seed or fold, or None if the task has no reference."""
+        """The normalized score for each seed or fold, or None if the task has no reference score."""
         return None if (scores := self.normalized_run_scores) is None else mean_by_unit(scores)
 
     @property
     def validation_score(self) -> float:
-        """The mean score on the validation split, or -inf if a run has no validation score.
-
-        Conditions are ranked by this score.
-        """
+        """The mean score on the validation split, which ranks conditions, or -inf if a run has no validation score."""
         name = f"val/{self.task}/{self.metric}"
         if not all(name in row["result"]["metrics"] for row in self.rows):
             return -math.inf
@@ -136,7 +133,7 @@ class Condition:
 
     @property
     def max_score(self) -> float | None:
-        """The highest possible score, or None if it is unknown. Only the maximum of the first metric is known."""
+        """The maximum possible score, or None if the maximum is unknown, as for all metrics except the first."""
         row = self.rows[0]
         return data_of(row).get("max_score") if self.metric == first_metric(row) else None
 
@@ -147,31 +144,31 @@ class Condition:
 
     @property
     def normalized_score(self) -> Estimate | None:
-        """The mean normalized score over seeds or folds, or None if the task has no reference."""
+        """The mean normalized score over seeds or folds, or None if the task has no reference score."""
         return None if (scores := self.normalized_scores) is None else estimate(scores.values(), self.unit)
 
     @property
     def display_score(self) -> Estimate:
-        """The normalized score if there is a reference, else the raw score."""
+        """The normalized score if the task has a reference score, else the raw score."""
         return self.normalized_score or self.score
 
     def cost(self, name: str) -> float:
-        """Return the mean over the runs of one cost, such as "tokens"."""
+        """Return a cost, such as "tokens", averaged over runs."""
         return fmean(row_budget(row)[name] for row in self.rows)
 
     def has(self, **facts: Any) -> bool:
-        """Return True if the rows have these values."""
+        """Return True if the rows have the values in `facts`."""
         return all(self.rows[0][name] == value for name, value in facts.items())
 
     def matches_settings(self, varied: Mapping[str, Any]) -> bool:
-        """Return True if every varied setting of the condition has the same value in `varied`.
+        """Return True if `varied` contains all varied settings of the condition with equal values.
 
-        An experiment may lack some of the settings that a comparison varies.
+        `varied` may contain settings that the experiment of the condition does not have.
         """
         return self.varied.items() <= varied.items()
 
     def _run_scores(self, split: str) -> RunScores:
-        # Repeated runs of one seed are averaged first, because they are not independent.
+        # The scores of repeated runs with one seed are averaged first, because these runs are not independent.
         scores: dict[tuple[int, int], list[float]] = {}
         for row in self.rows:
             score = row["result"]["metrics"][f"{split}/{self.task}/{self.metric}"]
@@ -180,7 +177,7 @@ class Condition:
 
 
 def mean_by_unit(scores: RunScores) -> dict[int, float]:
-    """Map each fold to the mean over its seeds; without folds, map each seed to its score."""
+    """Return the mean score of each fold over its seeds, or without folds the score of each seed."""
     by_unit: dict[int, list[float]] = {}
     for (unit, _), score in sorted(scores.items()):
         by_unit.setdefault(unit, []).append(score)
@@ -205,14 +202,14 @@ def group_conditions(rows: Iterable[ResultRow]) -> list[Condition]:
 
 
 def by_priority(conditions: Iterable[Condition]) -> list[Condition]:
-    """Sort the conditions that may represent a task: solo comes first, and then the highest validation score."""
+    """Sort conditions: solo conditions first, then by decreasing validation score."""
     return sorted(
         conditions, key=lambda condition: (not condition.has(mode="solo", trainable="all"), -condition.validation_score)
     )
 
 
 def condition_label(row: ResultRow) -> str:
-    """Describe in a few words how a row was trained, such as "genres, frozen" or "joint, dim=8"."""
+    """Return a short description of how a row was trained, such as "genres, frozen" or "joint, dim=8"."""
     start, trainable = row["start"], TRAINABLE_LABELS.get(row["trainable"], f"{row['trainable']} trained")
     if start is None:
         label = f"random, {trainable}" if row["trainable"] != "all" else "solo"
@@ -227,7 +224,7 @@ def condition_label(row: ResultRow) -> str:
 
 
 def label_with_experiment(label: str, experiment: str, *, alone: bool) -> str:
-    """Return the label of a condition, and add the experiment if the label is ambiguous.
+    """Return the label of a condition, with the name of the experiment if the label is ambiguous.
 
     Args:
         label: The result of `condition_label`.
@@ -238,7 +235,7 @@ def label_with_experiment(label: str, experiment: str, *, alone: bool) -> str:
 
 
 def settings_text(varied: Mapping[str, Any]) -> str:
-    """Return the varied settings in a few words."""
+    """Return the varied settings as text."""
     return ", ".join(
         f"{100 * float(value):g} % of the examples" if name == "share" else f"{name}={format_setting(value)}"
         for name, value in varied.items()
@@ -246,7 +243,7 @@ def settings_text(varied: Mapping[str, Any]) -> str:
 
 
 def maximal_settings(conditions: Iterable[Condition]) -> list[Mapping[str, Any]]:
-    """Return the distinct varied settings, except proper subsets of the settings of another condition."""
+    """Return the distinct combinations of varied settings. A proper subset of another combination is excluded."""
     every = [condition.varied for condition in conditions]
     return [
         varied
@@ -256,21 +253,21 @@ def maximal_settings(conditions: Iterable[Condition]) -> list[Mapping[str, Any]]
 
 
 def format_setting(value: Any) -> str:
-    """Return a setting's value as the command line accepts it."""
+    """Format a setting's value for the command line."""
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Contrast:
-    """The difference between two conditions of one task, over the folds and seeds that both conditions have."""
+    """The score difference between two conditions of one task, for the folds and seeds of both conditions."""
 
     condition: Condition
     baseline: Condition
     gains: Mapping[int, float]
-    """The difference of raw scores for each seed or fold; the difference of a fold is the mean over its seeds."""
+    """The difference of raw scores for each seed, or for each fold as the mean over its seeds."""
     normalized_gains: Mapping[int, float] | None
-    """The difference of normalized scores for each seed or fold, or None if the task has no reference."""
+    """The difference of normalized scores for each seed or fold, or None if the task has no reference score."""
 
     @property
     def gain(self) -> Estimate:
@@ -279,17 +276,17 @@ class Contrast:
 
     @property
     def normalized_gain(self) -> Estimate | None:
-        """The mean difference of normalized scores over seeds or folds, or None if the task has no reference."""
+        """The mean difference of normalized scores over seeds or folds, or None if the task has no reference score."""
         return None if (gains := self.normalized_gains) is None else estimate(gains.values(), self.condition.unit)
 
     @property
     def display_gain(self) -> Estimate:
-        """The difference of normalized scores if there is a reference, else the raw difference."""
+        """The difference of normalized scores if the task has a reference score, else the difference of raw scores."""
         return self.normalized_gain or self.gain
 
 
 def contrast(condition: Condition, baseline: Condition) -> Contrast | None:
-    """Subtract a baseline's scores from a condition's scores, or return None if they share no fold and seed."""
+    """Return the contrast of a condition with a baseline, or None without a common seed and fold."""
     if condition.unit != baseline.unit or not condition.run_scores.keys() & baseline.run_scores.keys():
         return None
     first, second = condition.normalized_run_scores, baseline.normalized_run_scores
@@ -301,7 +298,7 @@ def contrasts(conditions: Sequence[Condition]) -> list[Contrast]:
     """Return all contrasts: each condition against solo, and each trained trunk against its two controls.
 
     The controls are a random trunk and a shuffled trunk. Both conditions of a contrast were trained on the same data.
-    If there are several candidates for a baseline, the candidate that shares the most settings is taken.
+    Among several possible baselines, the baseline with the most settings in common is used.
     """
     candidates = [
         candidate
@@ -323,7 +320,7 @@ def _gains(first: RunScores, second: RunScores) -> dict[int, float]:
 
 
 def _has_same_data(pair: Contrast) -> bool:
-    """Return True if both conditions of the contrast had the same data in each seed and fold."""
+    """Return True if both conditions of the contrast used the same data for each seed and fold."""
     first, second = (
         {(row[side.unit], row["seed"]): data_of(row).get("sha256") for row in side.rows}
         for side in (pair.condition, pair.baseline)
@@ -340,14 +337,14 @@ def _count_shared_settings(pair: Contrast) -> int:
 def _settings_for(row: ResultRow, experiment: str) -> Mapping[str, Any] | None:
     """Return the row's settings for an experiment.
 
-    A joint run has separate settings for each of its experiments; if `experiment` is not among them, return None.
+    A joint run has separate settings for each experiment. Return None if `experiment` is not part of the joint run.
     """
     settings = row["result"].get("settings", {})
     return settings.get(experiment) if any(isinstance(value, Mapping) for value in settings.values()) else settings
 
 
 def _is_baseline(other: ResultRow, row: ResultRow) -> bool:
-    """Return True if `other` is the solo run of the row's experiment, or a control for the row's trained trunk."""
+    """Return True if `other` is a solo run of the row's experiment or a control for the row's trained trunk."""
     is_part = row["mode"] == "joint" and _settings_for(row, other["experiment"]) is not None
     if row is other or not (is_part or row["experiment"] == other["experiment"]):
         return False

@@ -1,4 +1,4 @@
-"""Means with 95 % confidence intervals, and their text with only the digits that the interval supports."""
+"""Means with 95 % confidence intervals, formatted with only the significant digits."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,25 +8,25 @@ import numpy as np
 from scipy import stats
 
 MINUS = "−"
-"""The true minus sign, which is as wide as a digit."""
+"""The Unicode minus sign, which has the width of a digit."""
 
 UNIT_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-"""Scales of large numbers and their SI prefixes."""
+"""SI prefixes and their factors."""
 
 MAX_DECIMALS = 6
-"""The maximum number of digits after the decimal point."""
+"""Maximum number of digits after the decimal point."""
 
 
 class Estimate(NamedTuple):
-    """A mean with a 95 % interval that is symmetric about it."""
+    """Mean with a symmetric 95 % confidence interval."""
 
     mean: float
     half_width: float | None
-    """Half the width of the interval, or None if there is a single value or if all values are equal."""
+    """Half the width of the interval, or None for a single value or for equal values."""
     num_values: int
     """The number of values."""
     unit: str = "seed"
-    """The noun for one value, such as "seed", "fold" or "test example"."""
+    """The unit of averaging: "seed", "fold" or "test example"."""
 
     @property
     def low(self) -> float | None:
@@ -40,12 +40,12 @@ class Estimate(NamedTuple):
 
     @property
     def bound(self) -> float:
-        """The largest absolute value in the interval; without an interval, the absolute value of the mean."""
+        """The largest absolute value in the interval. Without an interval, the absolute value of the mean."""
         return abs(self.mean) + (self.half_width or 0.0)
 
     @property
     def contains_zero(self) -> bool:
-        """True if the interval contains 0; without an interval, True if the mean is 0."""
+        """True if the interval contains 0, or without an interval if the mean is 0."""
         return abs(self.mean) <= (self.half_width or 0.0)
 
     @property
@@ -56,10 +56,10 @@ class Estimate(NamedTuple):
         return 1 if self.mean > 0 else -1
 
     def bonferroni(self, choices: int) -> "Estimate":
-        """Widen Student's interval by Bonferroni's correction.
+        """Widen Student's interval by Bonferroni's correction for choosing one of several estimates.
 
         Args:
-            choices: The number of estimates that this estimate was chosen from.
+            choices: The number of estimates from which this estimate was chosen.
         """
         if self.half_width is None:
             return self
@@ -70,8 +70,8 @@ class Estimate(NamedTuple):
 def estimate(values: Iterable[float], unit: str = "seed") -> Estimate:
     """Return the mean of one or more values, with its 95 % interval by Student's t.
 
-    Values that are equal up to rounding have no interval. Scores of a finite test set come in steps, so equal scores do
-    not show how much the scores of other runs would differ.
+    Values that are equal up to rounding errors have no interval. Runs with equal scores on a finite test set do not
+    prove that further runs have equal scores.
     """
     array = np.fromiter(values, float)
     half_width = None
@@ -83,8 +83,9 @@ def estimate(values: Iterable[float], unit: str = "seed") -> Estimate:
 def num_decimals(estimate: Estimate) -> int:
     """Return the number of digits to print after the decimal point of an estimate.
 
-    Scores out of 100 have one such digit, or no digit if half the interval is 10 or more. Small numbers have more
-    digits: two significant digits of half the interval. Without an interval, the mean has three significant digits.
+    Scores of up to 100 have one decimal, or no decimal if half the interval is 10 or more. Small numbers have more
+    decimals, for two significant digits of half the interval. Without an interval, the mean has three significant
+    digits.
     """
     half_width, mean = estimate.half_width or 0.0, abs(estimate.mean)
     if half_width >= 10:
@@ -96,7 +97,7 @@ def num_decimals(estimate: Estimate) -> int:
 
 
 def format_number(value: float, places: int = 1, *, signed: bool = False) -> str:
-    """Format a number with a true minus sign, and without a sign if it rounds to zero."""
+    """Format a number with a Unicode minus sign. A number that rounds to zero has no sign."""
     text = f"{value:{'+' if signed else ''}.{places}f}"
     if float(text) == 0:
         return text.lstrip("+-")
@@ -116,7 +117,7 @@ def format_value(value: float, min_places: int = 1) -> str:
 
 
 def format_bound(estimate: Estimate) -> str:
-    """Format the bound of an estimate, rounded up."""
+    """Format the `bound` of an estimate, rounded up."""
     places = num_decimals(estimate)
     return format_number(math.ceil(round(estimate.bound * 10**places, 6)) / 10**places, places)
 
@@ -124,7 +125,7 @@ def format_bound(estimate: Estimate) -> str:
 def format_interval(estimate: Estimate) -> str:
     """Format the interval in parentheses with the number of values: (95 % interval over 3 seeds: 0.4 to 1.2).
 
-    Without an interval, the text gives the reason: a single value or equal values.
+    Without an interval, the text states the reason: a single value or equal values.
     """
     over = count_noun(estimate.num_values, estimate.unit)
     if estimate.half_width is None:
@@ -136,7 +137,7 @@ def format_interval(estimate: Estimate) -> str:
 def format_ends(estimate: Estimate) -> str:
     """Format the ends of an estimate's interval as 0.4 to 1.2.
 
-    An end that is not 0 is never rounded to 0, so the printed interval contains 0 only if the interval does.
+    A nonzero end is never rounded to 0, so the printed interval contains 0 only if the exact interval contains 0.
     """
     assert estimate.half_width is not None
     ends, places = (estimate.mean - estimate.half_width, estimate.mean + estimate.half_width), num_decimals(estimate)
@@ -151,7 +152,7 @@ def format_p_value(p: float) -> str:
 
 
 def magnitude(estimate: Estimate) -> Estimate:
-    """Return the estimate without the sign of its mean, for a sentence whose verb gives the direction."""
+    """Return the estimate with a positive mean, for a sentence in which the verb states the direction."""
     return estimate._replace(mean=abs(estimate.mean))
 
 
@@ -173,7 +174,7 @@ def join_words(words: Sequence[str]) -> str:
 
 
 def join_nonempty(*parts: str, between: str = ", ") -> str:
-    """Join the parts that are not empty, with `between` between them."""
+    """Join the nonempty parts with the separator `between`."""
     return between.join(filter(None, parts))
 
 
@@ -183,5 +184,5 @@ def display_name(name: str) -> str:
 
 
 def count_noun(number: int, noun: str) -> str:
-    """Return the number with its noun: 1 seed, 2 seeds."""
+    """Return a number with its noun: 1 seed, 2 seeds."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,7 +1,7 @@
-"""Paired tests over test examples of the difference between two conditions.
+"""Paired tests of the difference between two conditions, over test examples.
 
 An interval over seeds predicts the result of new training runs on the same test set. An interval over test examples
-predicts the result of the same runs on a new test set. A report therefore gives both intervals.
+predicts the result of the same runs on a new test set. A report contains both intervals.
 """
 
 import math
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
 PREDICTIONS_FILE = "predictions.csv"
-"""The file of a run with one line per test example: task, index, target, prediction, score."""
+"""A run's file with one line per test example: task, index, target, prediction, score."""
 
 REQUIRED_COLUMNS = ("task", "index", "target", "prediction", "score")
-"""The columns of `PREDICTIONS_FILE` that the tests read."""
+"""Required columns of `PREDICTIONS_FILE`."""
 
 NUM_PERMUTATIONS = 9999
-"""The number of sign patterns to draw if there are too many to enumerate."""
+"""Number of random sign patterns if not all sign patterns can be enumerated."""
 
 NUM_RESAMPLES = 1000
-"""The number of bootstrap resamples, equal to sacreBLEU's default."""
+"""Number of bootstrap resamples, equal to sacreBLEU's default."""
 
 SEED = 12345
-"""The seed of the random sign patterns and resamples, equal to sacreBLEU's default."""
+"""Seed of the random sign patterns and resamples, equal to sacreBLEU's default."""
 
 UNIT = "test example"
 
@@ -47,18 +47,18 @@ class ExampleTest(NamedTuple):
     difference: Estimate
     """The score of the condition minus the score of the baseline, averaged over test examples and runs."""
     p_value: float
-    """The two-sided probability of a difference at least this large if the conditions were equal."""
+    """The two-sided p-value of the difference."""
     num_runs: int
     """The number of pairs of runs whose scores were averaged."""
 
 
 class ExampleComparison(NamedTuple):
-    """The test of one contrast, and the runs that the test leaves out."""
+    """Test of one contrast, and the runs that are excluded from the test."""
 
     test: ExampleTest | None
     """The test, or None if no pair of runs has usable predictions."""
     problems: Mapping[str, str]
-    """The reason why a run is left out; the key is the name of the run's folder."""
+    """A mapping from the folder name of an excluded run to the reason for the exclusion."""
 
 
 class _Predictions(NamedTuple):
@@ -68,16 +68,16 @@ class _Predictions(NamedTuple):
     targets: list[str]
     texts: list[str]
     scores: list[float] | None
-    """The score of each example, or None for a corpus metric such as BLEU."""
+    """The score of each test example, or None for a corpus metric such as BLEU."""
 
 
 class _RunPair(NamedTuple):
-    """Runs of a condition and of its baseline that share the seed, the fold and the test examples."""
+    """Runs of a condition and of its baseline with the same seed, fold and test examples."""
 
     unit: int
-    """The seed, or the fold if there are folds."""
+    """The fold of the runs, or the seed of the runs if there are no folds."""
     first: list[tuple[ResultRow, _Predictions]]
-    """The runs of the condition: one run, or several repetitions of the same run."""
+    """The run of the condition, or several repetitions of this run."""
     second: list[tuple[ResultRow, _Predictions]]
     """The runs of the baseline."""
 
@@ -90,13 +90,13 @@ class _RunPair(NamedTuple):
 def compare_examples(pair: Contrast, units: Collection[int] | None = None) -> ExampleComparison:
     """Test the difference between a condition and its baseline over test examples.
 
-    The scores of each example are averaged over seeds first. `sign_flip_p_value` then computes the p-value, and
-    Student's t gives the interval. `paired_bootstrap` tests corpus scores such as BLEU. Runs without a folder are
+    The scores of each test example are averaged over seeds. The p-value comes from `sign_flip_p_value`, and the
+    interval from Student's t. Corpus scores such as BLEU are tested by `paired_bootstrap`. Runs without a folder are
     skipped.
 
     Args:
         pair: The condition and its baseline.
-        units: The seeds or folds to use, or None for all of them.
+        units: The seeds or folds to use, or None for all seeds or folds.
     """
     problems: dict[str, str] = {}
     run_pairs = _pair_runs(pair, units, problems)
@@ -119,12 +119,12 @@ def sign_flip_p_value(differences: Sequence[float]) -> float:
     """Return the two-sided p-value of a paired permutation test of a mean difference.
 
     If the conditions are equal, the sign of each difference is random (Fisher 1935, The Design of Experiments, section
-    21). All sign patterns are enumerated if there are at most `NUM_PERMUTATIONS`. Otherwise random sign patterns are
-    drawn, as in Noreen 1989, Computer-Intensive Methods for Testing Hypotheses, section 2. For 0/1 scores of two runs,
-    this test equals the exact McNemar test.
+    21). Up to `NUM_PERMUTATIONS` sign patterns are enumerated. For more differences, random sign patterns are sampled,
+    as in Noreen 1989, Computer-Intensive Methods for Testing Hypotheses, section 2. For 0/1 scores of two runs, this
+    test equals the exact McNemar test.
     """
     nonzero = np.asarray([difference for difference in differences if difference])
-    if len(nonzero) < 2:  # With one difference, both sign patterns are as extreme as the observed one.
+    if len(nonzero) < 2:  # With a single difference, both sign patterns have the same absolute mean.
         return 1.0
     result = stats.permutation_test(
         (nonzero,),
@@ -132,7 +132,7 @@ def sign_flip_p_value(differences: Sequence[float]) -> float:
         permutation_type="samples",
         vectorized=True,
         n_resamples=NUM_PERMUTATIONS,
-        batch=max(1, 4_000_000 // len(nonzero)),  # A batch takes at most 32 MB.
+        batch=max(1, 4_000_000 // len(nonzero)),  # A batch of sign patterns takes at most 32 MB.
         rng=np.random.default_rng(SEED),
     )
     return float(result.pvalue)
@@ -143,13 +143,12 @@ def paired_bootstrap(
 ) -> tuple[Estimate, float]:
     """Test the difference of a corpus score by paired bootstrap resampling (Koehn 2004).
 
-    sacreBLEU's `PairedTest` compares two systems, but computes no interval of the difference. This function averages
-    the difference over pairs of runs, and each resample contains the same examples for all pairs. For a single pair,
-    the p-value equals that of `PairedTest`.
+    The difference is averaged over pairs of runs, and each resample contains the same examples for all pairs. For a
+    single pair, the p-value equals the p-value of sacreBLEU's `PairedTest`, which computes no interval.
 
     Args:
-        groups: The pairs of runs of each fold; without folds, there is one group. A pair holds the sufficient
-            statistics (examples, S) of the condition and of the baseline, on the same examples.
+        groups: The pairs of runs of each fold, or without folds a single group. Each pair contains the sufficient
+            statistics (examples, S) of the condition and of the baseline on the same examples.
         score: A function from summed statistics (S,) to the corpus score.
 
     Returns:
@@ -176,7 +175,7 @@ def paired_bootstrap(
 
 
 def _pair_runs(pair: Contrast, units: Collection[int] | None, problems: dict[str, str]) -> list[_RunPair]:
-    """Return the pairs of runs with usable predictions, and add the reason for each other run to `problems`."""
+    """Return the pairs of runs with usable predictions. Add the reason for each unusable run to `problems`."""
     first, second = (_rows_by_run(side) for side in (pair.condition, pair.baseline))
     run_pairs: list[_RunPair] = []
     for key in sorted(first.keys() & second.keys()):
@@ -212,7 +211,7 @@ def _blame(runs: Sequence[tuple[ResultRow, _Predictions]], reason: str) -> dict[
 
 
 def _read_predictions(folder: Path, task: str) -> _Predictions:
-    """Read a run's predictions for one task, or raise InputError if they are unusable."""
+    """Read a run's predictions for one task. Raise InputError if these predictions are unusable."""
     path = folder / PREDICTIONS_FILE
     if not path.exists():
         raise InputError(f"no {PREDICTIONS_FILE}")
@@ -220,7 +219,7 @@ def _read_predictions(folder: Path, task: str) -> _Predictions:
     if missing := [name for name in REQUIRED_COLUMNS if lines and name not in lines[0]]:
         raise InputError(f"{PREDICTIONS_FILE} lacks the column {missing[0]}")
     lines = [line for line in lines if line["task"] == task]
-    lines.sort(key=lambda line: (len(line["index"]), line["index"]))  # This sorts the indices as numbers.
+    lines.sort(key=lambda line: (len(line["index"]), line["index"]))  # Sort indices numerically.
     ids = [line["index"] for line in lines]
     if not lines or len(set(ids)) < len(ids):
         raise InputError(f"{PREDICTIONS_FILE} has {'an example twice' if lines else f'no line of the task {task}'}")
@@ -239,7 +238,7 @@ def _compare_means(condition: Condition, run_pairs: Sequence[_RunPair]) -> Examp
     factor = _percent_factor(condition, [run for run_pair in run_pairs for run in run_pair.runs])
     differences: dict[tuple[int, str], list[float]] = {}
     for run_pair in run_pairs:
-        fold = run_pair.unit if condition.unit == "fold" else 0  # Each fold has its own test examples.
+        fold = run_pair.unit if condition.unit == "fold" else 0  # Different folds have different test examples.
         first, second = (_mean_scores(side) for side in (run_pair.first, run_pair.second))
         for index, a, b in zip(run_pair.first[0][1].ids, first, second, strict=True):
             differences.setdefault((fold, index), []).append(factor * (a - b))
@@ -248,12 +247,12 @@ def _compare_means(condition: Condition, run_pairs: Sequence[_RunPair]) -> Examp
 
 
 def _mean_scores(runs: Sequence[tuple[ResultRow, _Predictions]]) -> list[float]:
-    """Return the score of each example, averaged over the repetitions of a run."""
+    """Return the score of each test example, averaged over the repetitions of a run."""
     return [fmean(scores) for scores in zip(*(predictions.scores or () for _, predictions in runs), strict=True)]
 
 
 def _percent_factor(condition: Condition, runs: Sequence[tuple[ResultRow, _Predictions]]) -> int:
-    """Return the recorded metric divided by the mean score per example: 1, or 100 for a metric in percent.
+    """Return the ratio of the recorded metric to the mean score per example: 1, or 100 for a metric in percent.
 
     Raises:
         InputError: The recorded metric, such as macro F1, is not the mean of the scores per example.
@@ -285,14 +284,15 @@ def _compare_corpus_scores(condition: Condition, run_pairs: Sequence[_RunPair]) 
 def _corpus_statistics(
     condition: Condition, row: ResultRow, predictions: _Predictions
 ) -> tuple[np.ndarray, Callable[[np.ndarray], float]]:
-    """Return sacreBLEU's sufficient statistics of each example (examples, S), and a function that scores their sum.
+    """Return sacreBLEU's sufficient statistics of each example (examples, S), and a function that scores the sum.
 
     Raises:
         InputError: sacreBLEU does not reproduce the recorded score from the predictions.
     """
     signature = row["result"].get("signatures", {}).get(f"test/{condition.task}/{condition.metric}", "")
     scorer, prepare = _corpus_scorer(condition.metric, signature)
-    # sacreBLEU has no public methods for statistics per example. The significance tests of sacreBLEU use these methods.
+    # sacreBLEU has no public methods for statistics per example. The private methods below are used by sacreBLEU's own
+    # significance tests.
     extract: Any = scorer._extract_corpus_statistics  # pyright: ignore[reportPrivateUsage]
     compute: Any = scorer._compute_score_from_stats  # pyright: ignore[reportPrivateUsage]
     statistics = np.array(extract(prepare(predictions.texts), [prepare(predictions.targets)]), dtype=np.float32)
@@ -308,8 +308,8 @@ def _corpus_statistics(
 
 
 def _corpus_scorer(metric: str, signature: str) -> "tuple[Metric, Callable[[Sequence[str]], Sequence[str]]]":
-    """Return sacreBLEU's scorer for a metric's signature, and the function that prepares texts for it."""
-    # sacreBLEU is slow to import, and only this function needs it.
+    """Return sacreBLEU's scorer for a metric's signature, and the function that preprocesses texts for this scorer."""
+    # The import of sacreBLEU is slow.
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 

@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML page from the result files of a run or a comparison."""
+"""The report: one self-contained HTML page with the results of a run or a comparison."""
 
 import base64
 import re
@@ -44,10 +44,10 @@ MAX_PAGE_BYTES = 4_600_000
 """Maximum size of the pictures and sounds of a page, in bytes. With its text, the page stays below 5 MB."""
 
 NUM_FIRST_SAMPLES = 2
-"""Number of test examples per task that a page shows directly below the answer."""
+"""Number of test examples per task directly below the answer on a page."""
 
 MAX_SAMPLES = 6
-"""Maximum number of test examples per task that a page shows."""
+"""Maximum number of test examples per task on a page."""
 
 GLOSSARY = {
     "task": "a data set, the tokenizer of its inputs, and a head that predicts its targets",
@@ -65,7 +65,7 @@ GLOSSARY = {
     "CKA": "centered kernel alignment, the similarity of two trunks' outputs for the same examples, from 0 to 1",
     "BLEU": "the overlap of a translation with a reference translation, from 0 to 100",
 }
-"""Explanations of the report's terms. A page explains only the terms in its text."""
+"""Explanations of the terms in a report. A page explains only terms that occur in its text."""
 
 TEMPLATES = Environment(
     loader=PackageLoader("unifier", "report"),
@@ -80,7 +80,7 @@ class PageFigure(NamedTuple):
     """A figure on the page."""
 
     source: str
-    """A data URL."""
+    """The data URL of the figure."""
     alt: str
     caption: str
 
@@ -93,7 +93,7 @@ class PageBudget:
         self.bytes_left, self.num_refused = MAX_PAGE_BYTES, 0
 
     def take(self, data: str) -> str:
-        """Return the data if it fits on the page, or an empty text otherwise."""
+        """Return the data if there is enough space on the page, else ""."""
         if len(data) > self.bytes_left:
             self.num_refused += 1
             return ""
@@ -101,14 +101,14 @@ class PageBudget:
         return data
 
     def take_svg(self, svg: str) -> str:
-        """Return an SVG as a data URL, or an empty text if it does not fit.
+        """Return an SVG as a data URL, or "" if there is not enough space on the page.
 
-        Inlined SVG elements would share the ids of their clip paths, so figures are embedded as images.
+        Figures are embedded as images, because inlined SVG elements would have clip paths with equal ids.
         """
         return self.take("data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode())
 
     def problems(self) -> list[str]:
-        """Return a line about the pictures and sounds that did not fit, if there are any."""
+        """Return a line about the pictures and sounds that did not fit on the page, if there are any."""
         if not self.num_refused:
             return []
         return [f"{self.num_refused} of the pictures and sounds did not fit on this page; see the folders of the runs"]
@@ -119,7 +119,7 @@ def write_report(folder: Path, content: Mapping[str, Any]) -> Path:
 
     Args:
         folder: The folder of the run or the comparison.
-        content: The content of the JSON file. The file itself may not exist yet.
+        content: The content of the JSON file, which may not exist yet.
     """
     return _write_page(folder, collect_results(folder, content))
 
@@ -128,7 +128,7 @@ def report_on(folder: Path) -> tuple[Path, list[str]]:
     """Write the report of a folder that contains runs or comparisons.
 
     Returns:
-        The page's path, and a line for each run that is left out or incomplete.
+        The page's path, and a line for each excluded or incomplete run.
 
     Raises:
         InputError: The folder contains no finished run.
@@ -138,7 +138,7 @@ def report_on(folder: Path) -> tuple[Path, list[str]]:
 
 
 def draw_figures(results: Results, folder: Path) -> list[SavedFigure]:
-    """Draw every figure that the results allow, and write each figure and its numbers below the folder."""
+    """Draw all figures for which the results have data, and write each figure and its numbers into the folder."""
     conditions = group_conditions(results.rows)
     if not conditions:
         return []
@@ -167,7 +167,7 @@ def _write_page(folder: Path, results: Results) -> Path:
     }
     labels |= {id(row): row["experiment"].replace("_", " ") for row in results.showcase}
     budget = PageBudget()
-    # If space is short, the samples at the top come first, then the figures, and then the other samples.
+    # The space goes first to the samples below the answer, then to the figures, and then to the remaining samples.
     first = slice(NUM_FIRST_SAMPLES)
     samples = {task: rows for task, row in sample_rows.items() if (rows := _read_samples(row, task, first, budget))}
     figures: dict[str, list[PageFigure]] = defaultdict(list)
@@ -221,13 +221,13 @@ def _bind_numbers(text: str) -> str:
 
 
 def _glossary(page: str) -> dict[str, str]:
-    """Return the terms that the text of a page uses, with their explanations."""
+    """Return the terms in the text of a page, with their explanations."""
     text = re.sub(r"<[^>]*>", " ", page).replace("\N{NO-BREAK SPACE}", " ")
     return {term: meaning for term, meaning in GLOSSARY.items() if re.search(rf"\b{term}s?\b", text, re.IGNORECASE)}
 
 
 def _legend(conditions: Sequence[Condition]) -> str:
-    """Return the legend of the score tables, with notes only on the columns that exist."""
+    """Return the legend of the score tables, with notes only on existing columns."""
     notes = {
         "Normalized: 0 is chance, and 100 is the reference named below.": any(
             condition.normalized_score for condition in conditions
@@ -239,23 +239,23 @@ def _legend(conditions: Sequence[Condition]) -> str:
 
 
 def _left_out(data: Mapping[str, Any]) -> str:
-    """List the number of examples that a data set leaves out for each reason: unreadable or dropped."""
+    """Return the number of excluded examples of a data set for each reason, as text."""
     counts = {"unreadable": sum(data.get("skipped", {}).values()), **data.get("dropped", {})}
     return ", ".join(f"{count:,} ({reason})" for reason, count in counts.items() if count)
 
 
 def _is_numeric(table: ReportTable, name: str) -> bool:
-    """Return True if a column holds only numbers; each number may have an interval and a unit."""
+    """Return True if all cells of a column are numbers, with or without an interval and a unit."""
     return all(re.fullmatch(r"[+−]?[\d.,]*(–[\d.,]*)?( ± [\d.,]+)?( [\w%]+)?", line[name]) for line in table)
 
 
 def _is_correct(sample: Mapping[str, str]) -> bool:
-    """Return True if a prediction without its probability equals its target."""
+    """Return True if a prediction, after removing its probability, equals the target."""
     return re.sub(r" \(\d+%\)$", "", sample["prediction"]) == sample["target"]
 
 
 def _strongest_transfer(conditions: Sequence[Condition]) -> tuple[str, str] | None:
-    """Return the task and the label of the frozen trunk that retains the largest share of its score."""
+    """Return the task and the label of the frozen trunk with the highest retained score."""
     retained = [score for score in retained_scores(conditions) if score.share]
     return (retained[0].task, retained[0].frozen.label) if retained else None
 
@@ -266,9 +266,9 @@ def _similarity_table(figure: SavedFigure) -> ReportTable:
 
 
 def _sample_rows(conditions: Sequence[Condition]) -> dict[str, ResultRow]:
-    """Choose the run of each task whose samples and attention are shown.
+    """Select the run of each task for samples and attention maps.
 
-    The run is the first seed of solo, or else of the condition with the best validation score.
+    The run is the first seed of solo, or without solo of the condition with the best validation score.
     """
     rows: dict[str, ResultRow] = {}
     for condition in by_priority(conditions):
@@ -279,12 +279,12 @@ def _sample_rows(conditions: Sequence[Condition]) -> dict[str, ResultRow]:
 
 
 def _read_samples(row: ResultRow, task: str, part: slice, budget: PageBudget) -> list[dict[str, str]]:
-    """Read some of a run's test examples with their predictions.
+    """Read test examples of a run with their predictions.
 
     Args:
         row: The run.
         task: The task of the examples.
-        part: The positions of the examples in the run's samples.json.
+        part: The slice of the examples in the run's samples.json.
         budget: The remaining space for pictures and sounds.
     """
     path = row["folder"] / "samples.json"
@@ -298,7 +298,7 @@ def _read_samples(row: ResultRow, task: str, part: slice, budget: PageBudget) ->
 def _attention_figures(
     conditions: Sequence[Condition], sample_rows: Mapping[str, ResultRow], budget: PageBudget
 ) -> list[PageFigure]:
-    """Return the attention maps of each task's sample run, and one map per condition with an alignment error rate."""
+    """Return the attention maps of each task's selected run, and one map per condition with an alignment error rate."""
     aligned = {(line["task"], line["trunk"]) for line in alignment_table(conditions)}
     figures: list[PageFigure] = []
     for condition in conditions:
@@ -329,13 +329,13 @@ def _size(rows: Sequence[ResultRow]) -> str:
 
 
 def _draw_name(row: ResultRow) -> str:
-    """Return the fold and the seed of a row as text; without folds, return only the seed."""
+    """Return the fold, if any, and the seed of a row as text."""
     seed = f"seed {row['seed']}"
     return f"fold {row['fold']}, {seed}" if "fold" in row else seed
 
 
 def _settings(rows: Sequence[ResultRow]) -> dict[str, dict[str, str]]:
-    """Return the settings of each experiment as text. If a setting differs between runs, list all its values."""
+    """Return the settings of each experiment as text, with all values of a setting that differs between runs."""
     values: dict[str, dict[str, dict[str, None]]] = {}
     for row in rows:
         of_experiment = values.setdefault(row["experiment"], {})
@@ -345,7 +345,7 @@ def _settings(rows: Sequence[ResultRow]) -> dict[str, dict[str, str]]:
 
 
 def _origins(rows: Sequence[ResultRow]) -> dict[str, list[str]]:
-    """Return the metric signatures, score ranges, versions, commits and machines of all runs without repetitions."""
+    """Return the distinct metric signatures, score ranges, versions, commits and machines of all runs."""
     results = [row["result"] for row in rows]
     texts = {
         "metrics": [f"{name}: {text}" for result in results for name, text in result.get("signatures", {}).items()],
@@ -367,13 +367,13 @@ def _describe_range(row: ResultRow, limits: Mapping[str, Any]) -> str:
 
 
 def _command(recipe: str, settings: Mapping[str, Any]) -> str:
-    """Return the command that runs a recipe FILE:name again from any folder.
+    """Return the shell command that repeats a recipe FILE:name from any folder.
 
-    An installed recipe is called by its name. Any other recipe is called by the absolute path of its file.
+    The command contains the name of an installed recipe, or the absolute path of any other recipe.
     """
     text, _, name = recipe.rpartition(":")
     file, package = Path(text), Path(__file__).resolve().parents[1]
-    # In a checkout, the recipes are beside the package. In an installation, the recipes are inside the package.
+    # The recipes are in the parent folder of the package in a checkout, and in the package in an installation.
     installed = file.parent in (package / "experiments", package.parent / "experiments")
     target = file.stem if installed else str(file.absolute())
     arguments = [target if name == file.stem else f"{target}:{name}"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from unifier.report.plot_style import FIGURE_STYLE, plot_style
 
 GRAY = "#7b828b"
-"""A gray that is legible on white and on black."""
+"""Gray that is legible on white and on black."""
 
 BLUE, ORANGE = "#2f7df6", "#f08a24"
 
@@ -24,7 +24,7 @@ COLOR_SETTINGS = ("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edge
 ATTENTION_STYLE: dict[Any, Any] = FIGURE_STYLE | {"axes.grid": False} | dict.fromkeys(COLOR_SETTINGS, GRAY)
 
 MAX_FRAMES = 256
-"""Maximum number of drawn frames. The frames of a longer sound are averaged, so the file stays small."""
+"""Maximum number of drawn frames. The frames of a longer sound are averaged, to limit the file size."""
 
 
 def draw_alignment(
@@ -34,14 +34,14 @@ def draw_alignment(
     attention: NDArray[np.floating],
     gold: Collection[tuple[int, int]] = (),
 ) -> None:
-    """Draw attention between the words of two sentences.
+    """Draw the attention from target words to source words.
 
     Args:
         path: The SVG file to write.
         source: The words that receive attention, one per column.
-        target: The words whose attention is drawn, one per row.
+        target: The words that attend to the source words, one per row.
         attention: Weights (target words, source words) from 0 to 1.
-        gold: The cells (source, target) of the true alignment, to be outlined.
+        gold: The pairs (source, target) of the true alignment, whose cells are outlined.
     """
     cell = 0.3
     with _drawing(path, 1.5 + cell * len(source), 1.5 + cell * len(target)) as figure:
@@ -67,7 +67,7 @@ def draw_over_image(
     box: tuple[float, float, float, float],
     title: str,
 ) -> None:
-    """Draw two panels: an image, and the attention that each of its patches receives.
+    """Draw two panels: an image, and the attention that each patch of the image receives.
 
     Args:
         path: The SVG file to write.
@@ -83,7 +83,7 @@ def draw_over_image(
         extent = (0, width, height, 0)
         left.imshow(image if image.shape[2] == 3 else gray, cmap="gray", vmin=0, vmax=255, extent=extent)
         left.set_title(title)
-        # With vmin=-255, black pixels become gray, so the color of the attention is visible on them.
+        # With vmin=-255, black pixels are drawn in gray, so the attention color is visible on black pixels.
         right.imshow(gray, cmap="gray", vmin=-255, vmax=255, extent=extent)
         heat = right.imshow(
             received, cmap=_transparent_colors(ORANGE, 0.9), vmin=0, extent=box, interpolation="nearest"
@@ -104,7 +104,7 @@ def draw_over_audio(
     received: NDArray[np.floating],
     title: str,
 ) -> None:
-    """Draw two panels: a spectrogram, and the attention that each of its tokens receives.
+    """Draw two panels: a spectrogram, and the attention that each token of the spectrogram receives.
 
     Args:
         path: The SVG file to write.
@@ -130,7 +130,7 @@ def draw_over_audio(
 
 @contextmanager
 def _drawing(path: Path, width: float, height: float) -> Generator[Figure]:
-    """Provide a figure of this width and height in inches, and save it as SVG on a transparent background."""
+    """Create a figure with the given width and height in inches, and save it as SVG with a transparent background."""
     with plot_style(ATTENTION_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure

@@ -1,4 +1,4 @@
-"""Learning curves: validation scores over tokens, FLOPs and seconds."""
+"""Learning curves: validation scores as a function of tokens, FLOPs and seconds."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ MAX_CURVES = 4
 """Maximum number of curves in a panel."""
 
 LINE_STYLES = ("-", ":", "-.")
-"""The line styles that distinguish a task's conditions. Dashes are reserved for joint training."""
+"""The line styles of a task's conditions. Dashed lines are reserved for joint training."""
 
 Logs = Mapping[Path, Sequence[Mapping[str, str]]]
 """A mapping from the folder of a run to the rows of its metrics.csv."""
@@ -75,7 +75,7 @@ def select_conditions(conditions: Sequence[Condition], limit: int) -> list[Condi
 
 
 def describe_selection(drawn: Sequence[Condition], conditions: Sequence[Condition]) -> str:
-    """Describe the conditions that a figure shows; return "" if it shows all of them."""
+    """Describe the conditions in a figure, or return "" if the figure contains all conditions."""
     if len(drawn) == len(conditions):
         return ""
     tasks = dict.fromkeys(condition.task for condition in conditions)
@@ -93,10 +93,10 @@ def describe_selection(drawn: Sequence[Condition], conditions: Sequence[Conditio
 
 
 def line_styles(conditions: Sequence[Condition], writer: FigureWriter) -> dict[Condition, tuple[str, str]]:
-    """Return the color and line style of each condition of a task, which are the same in every figure.
+    """Return the color and line style of each condition of a task, for all figures.
 
-    With several tasks, a condition has a shade of its task's color. With a single task, conditions have different
-    colors.
+    With several tasks, each condition has a shade of its task's color. With a single task, each condition has its own
+    color.
     """
     joint = [condition for condition in conditions if condition.has(mode="joint")]
     separate = [condition for condition in conditions if not condition.has(mode="joint")]
@@ -114,16 +114,16 @@ def line_styles(conditions: Sequence[Condition], writer: FigureWriter) -> dict[C
 def read_curve(
     condition: Condition, logs: Logs, axis: str, *, column: str = "", normalized: bool = False
 ) -> Curve | None:
-    """Return a condition's curve over the costs that all its logged runs reached.
+    """Return a condition's learning curve up to the cost that all logged runs reached.
 
-    A joint run logs only the total cost of its tasks. The task's share of this cost is assumed to be constant.
+    A joint run logs only the total cost of all tasks. The task's share of the total cost is assumed to be constant.
 
     Args:
         condition: The condition whose runs are averaged.
         logs: A mapping from the folder of a run to the rows of its metrics.csv.
         axis: A key of `COST_AXES`.
         column: The column of metrics.csv. The default is the condition's validation metric.
-        normalized: Rescale the values from 0 at chance to 100 at the reference.
+        normalized: If True, scale the values to 0 at chance and 100 at the reference score.
 
     Returns:
         The curve, or None if no run logged the column or no cost is common to all runs.
@@ -151,14 +151,14 @@ def read_curve(
 
 
 def _references(conditions: Sequence[Condition]) -> list[Condition]:
-    """Return a task's first condition, usually solo, and its joint conditions."""
+    """Return the first condition of a task, usually solo, and the joint conditions of the task."""
     return [*conditions[:1], *(condition for condition in conditions[1:] if condition.has(mode="joint"))]
 
 
 def _draw_scores(
     task: str, conditions: Sequence[Condition], logs: Logs, axis: str, writer: FigureWriter
 ) -> list[SavedFigure]:
-    """Draw one panel of scores, or no panel if nothing was logged. If `task` is empty, the panel shows all tasks."""
+    """Draw one panel of scores, or no panel without logged scores. If `task` is empty, the panel shows all tasks."""
     selected = select_conditions(conditions, MAX_CURVES) if task else conditions
     normalized = not task and all(condition.normalized_score for condition in conditions)
     curves = {
@@ -197,7 +197,7 @@ def _draw_scores(
 
 
 def _draw_loss(conditions: Sequence[Condition], logs: Logs, writer: FigureWriter) -> list[SavedFigure]:
-    """Draw one panel of training losses, or no panel if nothing was logged."""
+    """Draw one panel of training losses, or no panel without logged losses."""
     curves = {
         condition.task: curve
         for condition in conditions

@@ -26,23 +26,23 @@ from unifier.report.plot_style import (
 SIMILARITY_MEASURES = {"cka": "linear CKA", "neighbors": "shared neighbors"}
 
 MAX_PAIRS = 4
-"""Maximum number of pairs of trunks in a figure. The table of the figure has all pairs."""
+"""Maximum number of trunk pairs in a figure. The table of the figure contains all trunk pairs."""
 
 MAX_LAYERS = 4
-"""Maximum number of layers whose gradients are drawn. The file interference.csv of each run has all layers."""
+"""Maximum number of layers in a figure of gradient cosines."""
 
 
 class TrunkPair(NamedTuple):
-    """Names of two trunks that are compared."""
+    """Names of two compared trunks."""
 
     first: str
     second: str
     shuffled: bool
-    """True if the weights of at least one of the two trunks were shuffled."""
+    """True if the weights of at least one trunk were shuffled."""
 
     @property
     def name(self) -> str:
-        """The names of both trunks."""
+        """The label with the names of both trunks."""
         return f"{self.first} and {self.second}"
 
 
@@ -51,11 +51,11 @@ class PairLayer(NamedTuple):
 
     pair: TrunkPair
     cells: Mapping[str, Any]
-    """The cells of a table row: trunks, layer, raw, chance, calibrated and p."""
+    """The table row with the columns "trunks", "layer", "raw", "chance", "calibrated" and "p"."""
 
 
 GradientCosines = Mapping[tuple[str, str], Sequence[tuple[float, float]]]
-"""A mapping from a pair of tasks to its points (tokens, cosine) in one layer."""
+"""A mapping from a pair of tasks to the points (tokens, cosine) of one layer."""
 
 
 def layer_name(layer: str) -> str:
@@ -68,7 +68,7 @@ def draw_representation(comparisons: Sequence[Mapping[str, Any]], writer: Figure
     """Draw the calibrated similarity of trunks in each layer: 0 is chance level, and 1 means identical.
 
     Args:
-        comparisons: Measurements of two trunks "a" and "b", each for one task, seed and layer.
+        comparisons: Similarities of two trunks "a" and "b", each for one task, seed and layer.
         writer: The writer that saves the figures, one per task and measure.
     """
     figures: list[SavedFigure] = []
@@ -82,7 +82,7 @@ def draw_representation(comparisons: Sequence[Mapping[str, Any]], writer: Figure
 
 def _draw_similarity(task: str, measure: str, lines: Sequence[PairLayer], writer: FigureWriter) -> SavedFigure:
     layers = list(dict.fromkeys(line.cells["layer"] for line in lines))
-    # Pairs with shuffled weights are controls, so they are the first pairs to be left out.
+    # Trunk pairs with shuffled weights are controls, which are omitted first.
     all_pairs = sorted(dict.fromkeys(line.pair for line in lines), key=lambda pair: pair.shuffled)
     pairs = all_pairs[:MAX_PAIRS]
     figure, axes = create_panel()
@@ -143,9 +143,9 @@ def _mean_similarity(comparisons: Sequence[Mapping[str, Any]], measure: str) -> 
 
 
 def draw_gradients(rows: Sequence[ResultRow], writer: FigureWriter) -> list[SavedFigure]:
-    """Draw cosines between the gradients of two tasks over tokens, for a few layers of each joint condition.
+    """Draw the cosines between two tasks' gradients during training, for a few layers of each joint condition.
 
-    The cosine between two batches of the same task is drawn too, as an upper limit for two tasks.
+    The cosine between two batches of one task is drawn as an upper limit.
     """
     folders: dict[tuple[str, str], dict[Path, None]] = defaultdict(dict)
     for row in rows:
@@ -157,14 +157,14 @@ def draw_gradients(rows: Sequence[ResultRow], writer: FigureWriter) -> list[Save
     for (experiment, label), cosines in measured.items():
         name = "" if len(measured) == 1 else label_with_experiment(label, experiment, alone=num_experiments == 1)
         layers = list(cosines)
-        if len(layers) > MAX_LAYERS:  # Take evenly spaced layers, including the first and the last one.
+        if len(layers) > MAX_LAYERS:  # Select evenly spaced layers, including the first and the last layer.
             layers = [layers[round(k * (len(layers) - 1) / (MAX_LAYERS - 1))] for k in range(MAX_LAYERS)]
         figures += [_draw_cosines(layer, cosines[layer], name, writer) for layer in layers]
     return figures
 
 
 def _read_cosines(folders: Iterable[Path]) -> dict[str, GradientCosines]:
-    """Read the cosines of each layer from the interference.csv of some runs, and average them over the runs."""
+    """Return the gradient cosines of each layer from interference.csv, averaged over runs."""
     runs: dict[str, dict[tuple[str, str], list[list[tuple[float, float]]]]] = defaultdict(lambda: defaultdict(list))
     for path in filter(Path.exists, (folder / "interference.csv" for folder in folders)):
         run: dict[tuple[str, tuple[str, str]], list[tuple[float, float]]] = defaultdict(list)
@@ -172,12 +172,12 @@ def _read_cosines(folders: Iterable[Path]) -> dict[str, GradientCosines]:
             run[line["layer"], (line["task_a"], line["task_b"])].append((float(line["tokens"]), float(line["cosine"])))
         for (layer, pair), points in run.items():
             runs[layer][pair].append(points)
-    # The token counts of a measurement differ slightly between seeds, so measurements are matched by their order.
+    # Points are matched by index, because the token counts differ slightly between seeds.
     return {layer: {pair: _mean_points(points) for pair, points in pairs.items()} for layer, pairs in runs.items()}
 
 
 def _mean_points(runs: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float, float]]:
-    """Average the k-th points (tokens, cosine) of several runs, for each k."""
+    """Average the k-th points (tokens, cosine) over runs, for each k."""
     return [
         (fmean(tokens for tokens, _ in points), fmean(cosine for _, cosine in points))
         for points in zip(*runs, strict=False)
@@ -194,7 +194,7 @@ def _draw_cosines(layer: str, cosines: GradientCosines, condition: str, writer: 
             axes.plot(x, y, color=first, marker=point_marker(x), linewidth=1, linestyle=":", alpha=0.8)
             ends.append(LineEnd(y[-1], f"{a}, two batches", first))
         else:
-            # The drawn line alternates between the colors of both tasks. The label has a text line in each color.
+            # The curve and its label use the colors of both tasks.
             axes.plot(x, y, color=first, marker=point_marker(x), linestyle=(0, (4, 4)), gapcolor=second)
             ends += [LineEnd(y[-1], b, second), LineEnd(y[-1], f"{a} and", first)]
     axes.axhline(0, color=MUTED, linewidth=1)

@@ -1,4 +1,4 @@
-"""Figures of cost: error over the share of training examples, and score over the cost of a setting."""
+"""Figures of error against the share of training examples, and of score against the cost of a setting."""
 
 from collections.abc import Sequence
 
@@ -22,18 +22,18 @@ from unifier.report.scaling_law import DataEfficiency, SweepPoint, efficiencies,
 
 
 def draw_efficiency(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
-    """Draw the error over the share of training examples and its power law, in one log-log panel per curve."""
+    """Draw one log-log panel per curve: the error against the share of training examples, with the fitted power law."""
     by_task = {condition.task: condition for condition in conditions}
     return [_draw_efficiency(efficiency, by_task[efficiency.task], writer) for efficiency in efficiencies(conditions)]
 
 
 def _draw_efficiency(efficiency: DataEfficiency, condition: Condition, writer: FigureWriter) -> SavedFigure:
-    """Draw one panel. Any condition of the task gives the range of possible scores."""
+    """Draw one panel. All conditions of the task have the same range of possible scores."""
     law, shares, errors = efficiency.law, efficiency.shares, efficiency.errors
     figure, axes = create_panel()
     color = writer.colors[efficiency.task]
     lowest_score, _ = score_limits(condition, normalized=efficiency.unit != condition.metric)
-    # A logarithmic axis has no 0, so intervals that reach 0 are cut at a tenth of the error.
+    # A logarithmic axis has no 0, so the lower ends of intervals are at least a tenth of the error.
     limits = [(0.1 * error.mean, efficiency.max_score - lowest_score) for error in errors]
     lengths = [bar_lengths(error, limit) for error, limit in zip(errors, limits, strict=True)]
     plot_intervals(axes, shares, [error.mean for error in errors], color, yerr=np.transpose(lengths))
@@ -61,7 +61,7 @@ def _draw_efficiency(efficiency: DataEfficiency, condition: Condition, writer: F
 
 
 def draw_sweeps(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
-    """Draw the scores of a sweep over tokens per example and over FLOPs, if the settings change these costs."""
+    """Draw the scores of a sweep against tokens per example and against FLOPs, if the settings change these costs."""
     figures: list[SavedFigure] = []
     for task, points in sweep_points(conditions).items():
         condition = next(condition for condition in conditions if condition.task == task)
@@ -75,7 +75,7 @@ def draw_sweeps(conditions: Sequence[Condition], writer: FigureWriter) -> list[S
 def _draw_sweep(
     condition: Condition, points: Sequence[SweepPoint], cost: str, x: Sequence[float], writer: FigureWriter
 ) -> list[SavedFigure]:
-    """Draw the scores of some settings over their costs `x`, or nothing if the costs are equal."""
+    """Draw the scores of several settings against their costs `x`, or nothing if all costs are equal."""
     if max(x) < 1.02 * min(x):
         return []
     task, metric = condition.task, condition.metric
@@ -101,7 +101,7 @@ def _draw_sweep(
 
 
 def _set_cost_ticks(axes: Axes, costs: Sequence[float]) -> None:
-    # Within one decade, a logarithmic axis labels every tick of `LogLocator`, and the labels would overlap.
+    # Within one decade, `LogLocator` labels all ticks, so the tick labels would overlap.
     axes.xaxis.set_major_locator(MaxNLocator(3) if max(costs) < 10 * min(costs) else LogLocator())
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.xaxis.set_minor_formatter(NullFormatter())

@@ -35,13 +35,13 @@ MAX_CONDITIONS = 18
 """Maximum number of conditions per task in a figure."""
 
 MAX_NUMBERED_CLASSES = 20
-"""Maximum number of classes of a confusion matrix whose cells show numbers."""
+"""Maximum number of classes for which the cells of a confusion matrix contain numbers."""
 
 MAX_CLASSES = 60
-"""Maximum number of classes of a task whose confusion matrix is drawn."""
+"""Maximum number of classes for which a confusion matrix is drawn."""
 
 MAJORITY_FACTOR = 1.5
-"""A note gives the share of the largest class if this class exceeds the mean class size by this factor."""
+"""Minimum ratio of the largest class to the mean class size for a note on the largest class."""
 
 LETTER_WIDTH = 0.075
 """Mean width of a letter, in inches."""
@@ -50,8 +50,8 @@ LETTER_WIDTH = 0.075
 def score_limits(condition: Condition, *, normalized: bool = False) -> tuple[float, float]:
     """Return the lowest and the highest possible score of a condition's metric.
 
-    Both limits are infinite if the highest score is unknown. If the condition has scores below 0, the lowest score is
-    -inf.
+    Both limits are infinite if the highest possible score is unknown. The lowest possible score is -inf if the
+    condition has scores below 0.
     """
     highest = condition.max_score
     if highest is None:
@@ -66,14 +66,14 @@ def score_limits(condition: Condition, *, normalized: bool = False) -> tuple[flo
 
 
 def bar_lengths(estimate: Estimate, limits: tuple[float, float]) -> tuple[float, float]:
-    """Return the lengths of an interval's bar below and above the mean, clipped to the possible scores."""
+    """Return the lengths of an interval bar below and above the mean, clipped to the possible scores."""
     half = estimate.half_width or 0.0
     low, high = limits
     return min(half, max(estimate.mean - low, 0.0)), min(half, max(high - estimate.mean, 0.0))
 
 
 def draw_scores(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
-    """Draw the score of each condition with its interval, normalized if every task has a reference."""
+    """Draw the score and interval of each condition, normalized if every task has a reference score."""
     if len(conditions) < 2:
         return []
     normalized = all(condition.normalized_score for condition in conditions)
@@ -118,7 +118,7 @@ def draw_scores(conditions: Sequence[Condition], writer: FigureWriter) -> list[S
 
 
 def draw_joint(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
-    """Draw the gain of joint over solo for each task, in one figure per joint trunk."""
+    """Draw the score difference between joint and solo for each task, in one figure per joint trunk."""
     compared = [condition for condition in conditions if condition.has(start=None, trainable="all")]
     return [_draw_joint(effect, _matching_note(compared), writer) for effect in joint_effect(conditions)]
 
@@ -145,7 +145,7 @@ def _draw_joint(effect: JointEffect, matching: str, writer: FigureWriter) -> Sav
 
 
 def draw_grids(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
-    """Draw all transfer grids with the same color scale, and the grid of settings and tasks."""
+    """Draw all transfer grids with the same color scale, and the grid with a row per setting and a column per task."""
     grids = transfer_grids(conditions)
     limits = _limits(grids)
     figures = [_draw_grid(grid, f"transfer-{grid.title}", "transfer", limits, writer) for grid in grids]
@@ -155,7 +155,7 @@ def draw_grids(conditions: Sequence[Condition], writer: FigureWriter) -> list[Sa
 
 
 def _limits(grids: Sequence[TransferGrid]) -> tuple[float, float]:
-    """Return the lowest and the highest value in some grids."""
+    """Return the lowest and the highest value of all grids."""
     values = [cell for grid in grids for row in grid.cells for cell in row if cell is not None]
     return min(values, default=0.0), max(values, default=0.0)
 
@@ -163,7 +163,7 @@ def _limits(grids: Sequence[TransferGrid]) -> tuple[float, float]:
 def _draw_grid(
     grid: TransferGrid, name: str, section: str, limits: tuple[float, float], writer: FigureWriter
 ) -> SavedFigure:
-    # The width of a column depends on the longest name, because the names must not overlap.
+    # The column width depends on the longest column name, because column names must not overlap.
     column_width = max(0.65, 0.09 * max(map(len, grid.columns)))
     width = 0.4 + LETTER_WIDTH * max(map(len, grid.rows)) + column_width * len(grid.columns)
     title, _, settings = grid.title.partition(", ")
@@ -188,7 +188,7 @@ def _draw_grid(
 def draw_confusions(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
     """Draw a confusion matrix per classification task, summed over the runs of one condition.
 
-    The first condition in the order of `by_priority` that has a confusion matrix is drawn.
+    The first condition of `by_priority` with a confusion matrix is used.
     """
     figures: list[SavedFigure] = []
     for task in dict.fromkeys(condition.task for condition in conditions):
@@ -238,7 +238,7 @@ def _draw_confusion(
 
 
 def draw_lengths(conditions: Sequence[Condition], writer: FigureWriter) -> list[SavedFigure]:
-    """Draw BLEU over input length, in one panel per text task with one line per condition."""
+    """Draw BLEU against input length, with one panel per text task and one line per condition."""
     figures: list[SavedFigure] = []
     for task in dict.fromkeys(condition.task for condition in conditions):
         of_task = [condition for condition in conditions if condition.task == task]
@@ -251,7 +251,7 @@ def draw_lengths(conditions: Sequence[Condition], writer: FigureWriter) -> list[
 def _draw_lengths(
     conditions: Sequence[Condition], buckets: dict[Condition, list[dict[str, float]]], writer: FigureWriter
 ) -> SavedFigure:
-    """Draw the panel of one task from the length buckets of its drawn conditions."""
+    """Draw the panel of one task from the length buckets of each condition."""
     task = conditions[0].task
     figure, axes = create_panel(4.6)
     ends: list[LineEnd] = []
@@ -277,19 +277,19 @@ def _draw_lengths(
 def _mean_buckets(condition: Condition) -> list[dict[str, float]]:
     """Return the length buckets of the test split with BLEU averaged over runs."""
     runs = _read_artifacts(condition, "lengths.json")
-    # Runs of other folds have other test examples and therefore other buckets, so these runs are left out.
+    # Only runs of one fold are used, because length buckets differ between folds.
     runs = [run for run in runs if [bucket["to"] for bucket in run] == [bucket["to"] for bucket in runs[0]]]
     return [{**group[0], "bleu": fmean(bucket["bleu"] for bucket in group)} for group in zip(*runs, strict=False)]
 
 
 def _read_artifacts(condition: Condition, name: str) -> list[Any]:
-    """Read a JSON file from the folder of each run that has it, and return the content for the condition's task."""
+    """Read a JSON file from each run's folder, if the file exists, and return the entries of the condition's task."""
     paths = [row["folder"] / name for row in condition.rows if row["folder"]]
     return [content for path in paths if path.exists() and (content := read_json(path).get(condition.task))]
 
 
 def _matching_note(conditions: Sequence[Condition]) -> str:
-    """Describe the matched costs in one line. If the tasks differ in matched costs, describe each task."""
+    """Describe the matched costs in one line, or separately for each task if the matched costs differ between tasks."""
     by_task = describe_matching(conditions)
     if len(set(by_task.values())) == 1:
         return next(iter(by_task.values()))
@@ -299,7 +299,7 @@ def _matching_note(conditions: Sequence[Condition]) -> str:
 def _draw_interval(
     axes: Axes, estimate: Estimate, limits: tuple[float, float], height: float, color: str, text: str
 ) -> None:
-    """Draw a dot with its interval, and write a text to the right of the panel."""
+    """Draw an estimate as a dot with an interval bar, and write a text to the right of the panel."""
     plot_intervals(axes, estimate.mean, height, color, xerr=np.transpose([bar_lengths(estimate, limits)]))
     axes.annotate(
         text, (1.03, height), xycoords=("axes fraction", "data"), va="center", color=MUTED, fontsize=LABEL_SIZE
@@ -307,7 +307,7 @@ def _draw_interval(
 
 
 def _set_names(axes: Axes, ticks: Sequence[tuple[float, str, str]]) -> None:
-    """Write a name at each height of a panel, and hide the vertical axis. Colored names are headings, so they are bold.
+    """Write a name at each height of a panel, and hide the vertical axis. Colored names are headings.
 
     Args:
         axes: The panel.
@@ -324,6 +324,6 @@ def _set_names(axes: Axes, ticks: Sequence[tuple[float, str, str]]) -> None:
 
 
 def _interval_cells(estimate: Estimate, name: str) -> dict[str, float | int | str]:
-    """Return the table cells of an estimate: the mean, both ends of the interval, and the number of seeds or folds."""
+    """Return the table cells of an estimate: mean, both ends of the interval, and number of seeds or folds."""
     low, high = ("" if end is None else end for end in (estimate.low, estimate.high))
     return {name: estimate.mean, f"{name} low": low, f"{name} high": high, f"{estimate.unit}s": estimate.num_values}

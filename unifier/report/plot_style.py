@@ -1,4 +1,4 @@
-"""The style of all figures (colors, fonts, labels), and the writer of their SVG and CSV files."""
+"""The style of all figures (colors, fonts, labels), and the writer of SVG and CSV files."""
 
 import io
 import itertools
@@ -25,16 +25,16 @@ from unifier.files import write_csv, write_text
 INK, MUTED = "#2b3138", "#5f6771"
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#b3589a", "#b07c00", "#3d95c9")
-"""The Okabe-Ito palette, safe for color-blind readers, with its light colors darkened for a white page."""
+"""The Okabe-Ito palette, which is safe for color-blind readers, with darker shades of its light colors."""
 
 DARK_COLORS = {INK: "#e3e6ea", MUTED: "#a9b2bc", "#0072b2": "#4aa8e8", "#d55e00": "#ff8a3d", "#009e73": "#2bc79a"}
-"""A mapping from each color to its replacement under a dark color scheme."""
+"""A mapping from each color to its replacement in dark mode."""
 
 HEAT_MAP_COLORS = LinearSegmentedColormap.from_list("shades", ["#e8eff6", "#7fb2d9", "#0b5a94"])
 
 FIGURE_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # Letters are stored as text, which can be searched and read aloud.
-    "svg.hashsalt": "unifier",  # With a constant salt, equal figures have equal files.
+    "svg.fonttype": "none",  # SVG text can be searched and read aloud.
+    "svg.hashsalt": "unifier",  # With a constant salt, equal figures produce equal files.
     "font.family": "sans-serif",
     "font.sans-serif": ["Helvetica", "Arial", "DejaVu Sans"],
     "font.size": 10,
@@ -61,7 +61,7 @@ FIGURE_STYLE: dict[Any, Any] = {
 }
 
 LABEL_SIZE = 9
-"""Font size of the labels in a figure, in points."""
+"""Font size of a figure's labels, in points."""
 
 NOTE_SIZE, NOTE_LINE = 9, 12.5
 """Font size and line height of a figure's note, in points."""
@@ -69,9 +69,9 @@ NOTE_SIZE, NOTE_LINE = 9, 12.5
 
 @contextmanager
 def plot_style(style: Mapping[Any, Any] = FIGURE_STYLE) -> Generator[None]:
-    """Apply a style to figures that are drawn and saved in this context.
+    """Apply a style to figures that are drawn and saved within the context.
 
-    Warnings about missing glyphs are silenced, because the fonts of the reader's browser draw the text.
+    Warnings about missing glyphs are silenced, because the browser's fonts render the text.
     """
     with mpl.rc_context(dict(style)), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
@@ -81,29 +81,29 @@ def plot_style(style: Mapping[Any, Any] = FIGURE_STYLE) -> Generator[None]:
 @final
 @dataclass(frozen=True)
 class SavedFigure:
-    """A figure on disk."""
+    """A saved figure."""
 
     section: str
-    """The section of the page that shows the figure."""
+    """The page section of the figure."""
     path: Path
     """The path of the SVG file."""
     alt: str
-    """A description for readers who cannot see the figure."""
+    """Alternative text for readers who cannot see the figure."""
     table: Sequence[Mapping[str, Any]]
     """The numbers in the figure."""
     note: str = ""
-    """An explanation: a caption on the page, and text below the drawing in the SVG file."""
+    """Explanation of the figure, which is the caption on the page and the text below the drawing in the SVG file."""
     svg: str = ""
-    """The drawing without its note."""
+    """The SVG code of the drawing without the note."""
 
 
 @final
 @dataclass(frozen=True)
 class FigureWriter:
-    """Writer of figures below a folder, with one color per task."""
+    """Writer of figures, with one color per task."""
 
     folder: Path
-    """The folder of a run or a comparison; the figures go to its subfolder `figures`."""
+    """The folder of a run or a comparison, in which figures are written to the subfolder `figures`."""
     colors: Mapping[str, str]
     """The color of each task."""
     used_names: set[str] = field(default_factory=set[str])
@@ -116,11 +116,12 @@ class FigureWriter:
 
         Args:
             figure: The drawing.
-            name: The file name without suffix. Unsafe characters become dashes, and a used name gets a number.
-            section: The section of the page that shows the figure.
-            alt: A description for readers who cannot see the figure.
+            name: The file name without suffix. Unsafe characters become dashes, and a number is appended to a name that
+                is already used.
+            section: The page section of the figure.
+            alt: Alternative text for readers who cannot see the figure.
             table: The numbers in the figure.
-            note: An explanation, written below the drawing.
+            note: Explanation of the figure, written below the drawing.
         """
         folder = self.folder / "figures"
         folder.mkdir(parents=True, exist_ok=True)
@@ -147,25 +148,25 @@ def task_colors(tasks: Sequence[str]) -> dict[str, str]:
 
 
 def create_panel(width: float = 4.2, height: float = 2.6) -> tuple[Figure, Axes]:
-    """Create a figure with one panel. Its width and height are in inches."""
+    """Create a figure with one panel, from width and height in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
 
 
 def fade(color: str, share: float) -> str:
-    """Mix a color with gray in the proportion `share` / 2, so at least half of the color remains."""
+    """Mix a color with gray: `share` / 2 is the proportion of gray, from 0 to 1/2."""
     channels = zip(to_rgb(color), to_rgb("#a8b0b9"), strict=True)
     red, green, blue = (channel + 0.5 * share * (gray - channel) for channel, gray in channels)
     return to_hex((red, green, blue))
 
 
 def point_marker(points: Sized) -> str:
-    """Return "o" for a line with a single point, which would be invisible without a marker, else ""."""
+    """Return the marker "o" for a line with a single point, which would be invisible without a marker, else ""."""
     return "o" if len(points) == 1 else ""
 
 
 def plot_intervals(axes: Axes, x: ArrayLike, y: ArrayLike, color: str, **halves: Any) -> None:
-    """Plot dots with interval bars. The lengths of the bars are given as `xerr` or `yerr` of `Axes.errorbar`."""
+    """Plot dots with interval bars. Pass the bar lengths as `xerr` or `yerr` of `Axes.errorbar`."""
     axes.errorbar(x, y, fmt="o", color=color, markersize=5, ecolor=(color, 0.45), elinewidth=3, **halves)
 
 
@@ -204,16 +205,16 @@ def plot_heat_map(
 
 
 class LineEnd(NamedTuple):
-    """The end of a plotted line and its label."""
+    """Label and end point of a plotted line."""
 
     height: float
-    """The y value of the end."""
+    """The y value of the end point."""
     text: str
     color: str
     x: float | None = None
-    """The x value of the end, or None at the right edge of the panel.
+    """The x value of the end point, or None at the right edge of the panel.
 
-    If there is an x value, a thin line connects the end with its label.
+    If `x` is not None, a thin line connects the end point with its label.
     """
 
 
@@ -228,9 +229,9 @@ FRAME_HEIGHT = 0.8
 
 
 def label_ends(axes: Axes, ends: Sequence[LineEnd]) -> None:
-    """Write the label of each line as near as possible to the end of the line, without overlapping labels.
+    """Write the label of each line as close as possible to the end of the line, without overlapping labels.
 
-    The vertical axis must be linear. A figure that is too low for all labels is made higher.
+    The vertical axis must be linear. The height of the figure is increased if the labels need more space.
     """
     figure = axes.get_figure(root=True)
     assert figure is not None
@@ -240,8 +241,8 @@ def label_ends(axes: Axes, ends: Sequence[LineEnd]) -> None:
     figure.set_figheight(max(figure.get_figheight(), FRAME_HEIGHT + 2 * halves.sum()))
     low, high = axes.get_ylim()
     inch = (high - low) / (figure.get_figheight() - FRAME_HEIGHT)
-    # Subtract from each height the space of all lower labels. Labels do not overlap if the differences ascend.
-    # Isotonic regression finds the nearest ascending differences.
+    # Subtract the total height of all lower labels from each label height. The labels do not overlap if the resulting
+    # differences are ascending. Isotonic regression finds the nearest ascending differences.
     space = inch * np.cumsum([0.0, *(halves[1:] + halves[:-1])])
     bottom = low + inch * (halves[0] - LABEL_LINE / 4)
     top = high - inch * (halves[-1] - LABEL_LINE / 4) - space[-1]
@@ -262,7 +263,7 @@ def label_ends(axes: Axes, ends: Sequence[LineEnd]) -> None:
 
 
 def _dark_rules() -> str:
-    """Return the CSS that replaces colors under a dark color scheme."""
+    """Return the CSS that replaces colors in dark mode."""
     rules = (
         f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
         for light, dark in DARK_COLORS.items()
@@ -272,7 +273,7 @@ def _dark_rules() -> str:
 
 
 def _add_note(svg: str, lines: Sequence[str]) -> str:
-    """Make an SVG higher, and write the lines of a note below the drawing."""
+    """Increase the height of an SVG, and write the lines of a note below the drawing."""
     size = re.search(r'height="([\d.]+)pt" viewBox="0 0 ([\d.]+) [\d.]+"', svg)
     if size is None or not lines:
         return svg

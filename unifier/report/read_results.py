@@ -1,4 +1,4 @@
-"""Read the rows of a report from a folder, and name the runs that are missing, broken, diverged or copied."""
+"""Read the rows of a report from a folder, and list missing, broken, diverged and copied runs."""
 
 import itertools
 import math
@@ -12,10 +12,10 @@ from unifier.report.conditions import ResultRow, data_of, metric_of, metrics_of,
 from unifier_tokenizers import InputError
 
 DEFAULT_FACTS = {"mode": "solo", "start": None, "shuffled": False, "trainable": "all", "varied": {}}
-"""Default values of the keys that only the rows of a comparison have."""
+"""Default values of the row keys that exist only in comparison.json."""
 
 COMPARISON_TERMS = ("budget_unit", "budget", "sampling_temperature", "loss_weighting")
-"""The terms that a comparison sets for all its tasks. The settings of a run may lack these terms."""
+"""Names of settings that a comparison applies to all its tasks. Some names may be missing in the settings of a run."""
 
 REQUIRED_RESULT_KEYS = {
     "name": str,
@@ -26,10 +26,10 @@ REQUIRED_RESULT_KEYS = {
     "parameters": dict,
     "budget": dict,
 }
-"""The keys that a result.json must have, with their types."""
+"""The required keys of a result.json, with their types."""
 
 REQUIRED_COMPARISON_KEYS = {"name": str, "status": str, "rows": list}
-"""The keys that a comparison.json must have, with their types."""
+"""The required keys of a comparison.json, with their types."""
 
 
 @final
@@ -39,21 +39,21 @@ class Results:
 
     name: str
     rows: list[ResultRow]
-    """Rows of finished runs. Their "folder" is the path of an existing folder, or None."""
+    """Rows of finished runs. The "folder" of each row is the path of an existing folder, or None."""
     showcase: list[ResultRow] = field(default_factory=list[ResultRow])
-    """Rows of the experiment that the comparison shows first. These rows are not compared with other rows."""
+    """Rows of the showcase experiment, which are not compared with other rows."""
     question: str = ""
     status: str = "finished"
     problems: list[str] = field(default_factory=list[str])
-    """One line for each run that is left out or incomplete."""
+    """One line for each excluded or incomplete run."""
     representation: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
-    """Similarities of pairs of trunks; each trunk is described by the keys of a row."""
+    """Similarities of pairs of trunks, where each trunk is described by the keys of a row."""
     recipes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list[tuple[str, Mapping[str, Any]]])
     """The recipes that repeat the runs, each as FILE:name with its settings."""
 
 
 class _Source(NamedTuple):
-    """One comparison, or one run that belongs to no comparison."""
+    """A comparison, or a run outside a comparison."""
 
     settings: Mapping[str, Any]
     rows: list[ResultRow]
@@ -65,7 +65,7 @@ def read_results(folder: Path) -> Results:
     """Read the folder of a comparison, the folder of a run, or all comparisons and runs below a folder.
 
     Raises:
-        InputError: The folder does not exist or holds nothing to report.
+        InputError: The folder does not exist, or contains no finished run.
     """
     for name, required in (("comparison.json", REQUIRED_COMPARISON_KEYS), ("result.json", REQUIRED_RESULT_KEYS)):
         if (folder / name).exists():
@@ -79,7 +79,7 @@ def collect_results(folder: Path, content: Mapping[str, Any]) -> Results:
     """Return the results in the content of a comparison.json or a result.json.
 
     Args:
-        folder: The folder of the file. The file itself may not be written yet.
+        folder: The folder of the file, which may not exist yet.
         content: The content of the file.
     """
     if "rows" in content:
@@ -102,17 +102,17 @@ def collect_results(folder: Path, content: Mapping[str, Any]) -> Results:
 
 
 def _split_showcase(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], list[ResultRow]]:
-    """Return the rows of a comparison's showcase with the mode "solo", and the rows of its trials."""
+    """Return the rows of a comparison's showcase, with the mode "solo", and all other rows of the comparison."""
     showcase: list[ResultRow] = [{**row, "mode": "solo"} for row in rows if row["mode"] == "showcase"]
     return showcase, [row for row in rows if row["mode"] != "showcase"]
 
 
 def run_folder(text: str, base: Path) -> Path | None:
-    """Find the folder of a run that a comparison's row names.
+    """Find the folder of a run from the path in a row of comparison.json.
 
     Args:
         text: The path in the row, possibly empty.
-        base: The folder of the comparison. If all folders were moved together, the run is beside this folder.
+        base: The folder of the comparison. If all folders were moved together, the run is searched next to this folder.
 
     Returns:
         The path of the existing folder, or None.
@@ -125,10 +125,10 @@ def run_folder(text: str, base: Path) -> Path | None:
 
 
 def find_changed_data(rows: Iterable[ResultRow]) -> list[str]:
-    """Return one line for each task whose data differ between runs with the same settings."""
+    """Return one line for each task with different data in runs with equal settings."""
     hashes: dict[tuple[str, str, str], set[str]] = {}
     for row in rows:
-        if "share" not in row["varied"]:  # Each seed draws its own share of the examples.
+        if "share" not in row["varied"]:  # With `share`, each seed uses different examples.
             for experiment in _experiments(row):
                 key = experiment, row["task"], str((row.get("fold"), row["varied"]))
                 hashes.setdefault(key, set()).add(data_of(row).get("sha256", ""))
@@ -171,7 +171,7 @@ def _read_all_below(folder: Path) -> Results:
 
 
 def _read_run(run: Path, recipes: list[tuple[str, Mapping[str, Any]]]) -> _Source:
-    """Return the source of a run that belongs to no comparison, and append the run's recipe to `recipes`."""
+    """Return the source of a run outside a comparison, and append the run's recipe to `recipes`."""
     result, settings = read_json(run / "result.json", **REQUIRED_RESULT_KEYS), _run_settings(run)
     terms = {"comparison": settings.get("comparison") or "none", **_comparison_terms(settings.get("trial") or {})}
     rows = _rows_of_run(run, result, settings)
@@ -180,13 +180,13 @@ def _read_run(run: Path, recipes: list[tuple[str, Mapping[str, Any]]]) -> _Sourc
 
 
 def _comparison_terms(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of `COMPARISON_TERMS` in a file. Files of older versions lack some terms."""
+    """Return the entries of a file that are in `COMPARISON_TERMS`. Files of older versions may not have all entries."""
     return {name: content[name] for name in COMPARISON_TERMS if name in content}
 
 
 def _recipes(content: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the recipe in a comparison.json or settings.json with its settings, or an empty list without a recipe."""
-    study = content.get("study")  # For the joint run of a comparison, this is a list of recipes.
+    """Return a list with the recipe and its settings from a comparison.json or settings.json, or an empty list."""
+    study = content.get("study")  # In a joint run of a comparison, "study" is a list of recipes.
     return [(study, content.get("settings", {}))] if study and isinstance(study, str) else []
 
 
@@ -204,7 +204,7 @@ def _run_settings(folder: Path) -> dict[str, Any]:
     """Return the content of a run's settings.json, or {} if the run has no such file.
 
     Raises:
-        InputError: The run belongs to a comparison, but the file has no key "trial".
+        InputError: The run belongs to a comparison, but settings.json has no key "trial".
     """
     path = folder / "settings.json"
     settings = read_json(path, settings=dict, seed=int) if path.exists() else {}
@@ -217,7 +217,7 @@ def _run_settings(folder: Path) -> dict[str, Any]:
 
 
 def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge a run's settings into one mapping; a joint run has one mapping per experiment."""
+    """Merge the settings of a joint run, which has one mapping per experiment, into one mapping."""
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         flat |= value if isinstance(value, Mapping) else {name: value}
@@ -225,7 +225,7 @@ def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _trunk_pairs(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the pairs of trunks in a comparison.json. The fold of a trunk is moved out of its varied settings."""
+    """Return the pairs of trunks in a comparison.json. The fold of a trunk is stored separately."""
     return [
         {**pair, **{side: _extract_fold(pair[side]) for side in "ab"}} for pair in content.get("representation", ())
     ]
@@ -246,9 +246,9 @@ def _locate_runs(rows: Iterable[ResultRow], base: Path) -> list[ResultRow]:
 
 
 def _add_distinguishing_settings(sources: Sequence[_Source]) -> list[_Source]:
-    """Add settings to the varied settings of each row if their values differ between sources of the same task.
+    """Add the settings that differ between sources of one task to the varied settings of each row.
 
-    The name and the terms of a comparison count as settings. The settings of its runs lack the budget, for example.
+    The name and `COMPARISON_TERMS` of a comparison, such as the budget, are also treated as settings.
     """
     sources = [source._replace(settings=_constant_settings(source.settings, source.rows)) for source in sources]
     values: dict[tuple[str, str], dict[str, set[str]]] = {}
@@ -268,7 +268,7 @@ def _add_distinguishing_settings(sources: Sequence[_Source]) -> list[_Source]:
 
 
 def _experiments(row: ResultRow) -> list[str]:
-    """Return the experiments that the row's task may belong to: the row's experiment, and all parts of a joint run."""
+    """Return the possible experiments of the row's task: the row's experiment, and all experiments of a joint run."""
     settings = (row.get("result") or {}).get("settings", {})
     return [row["experiment"], *(name for name, value in settings.items() if isinstance(value, Mapping))]
 
@@ -284,9 +284,9 @@ def _constant_settings(settings: Mapping[str, Any], rows: Iterable[ResultRow]) -
 
 
 def _drop_copies(rows: list[ResultRow], problems: list[str]) -> list[ResultRow]:
-    """Drop the rows of copied runs, which would count twice, and add a line for each copy to `problems`.
+    """Return the rows without copied runs, and add a line for each copied run to `problems`.
 
-    The name of a run's folder is its run id. Two folders with the same name therefore hold the same run.
+    The name of a run's folder is the run id. Two folders with the same name therefore contain the same run.
     """
     first: dict[str, Path] = {}
     unique: list[ResultRow] = []
@@ -298,7 +298,7 @@ def _drop_copies(rows: list[ResultRow], problems: list[str]) -> list[ResultRow]:
             continue
         path = folder.resolve()
         if (path, row["task"]) in seen:
-            continue  # Two comparisons share this run.
+            continue  # Two comparisons contain the run.
         seen.add((path, row["task"]))
         problem = f"{folder}: left out, because it has the same run id as {first.setdefault(folder.name, path)}"
         if first[folder.name] == path:
@@ -336,20 +336,20 @@ def _usable_rows(rows: Iterable[ResultRow], problems: list[str]) -> list[ResultR
 
 
 def _deciding_scores(row: ResultRow) -> list[float | None]:
-    """Return the scores that judge the task: on the test split, and on the validation split if there is one."""
+    """Return the task's scores in its main metric: on the test split, and if available on the validation split."""
     scores, metric = row["result"]["metrics"], metric_of(row)
     names = [f"{split}/{row['task']}/{metric}" for split in ("val", "test")]
     return [scores[name] for name in names if name in scores]
 
 
 def _null_to_nan(row: ResultRow) -> ResultRow:
-    """Return the row with NaN in place of each null score. The scores that judge the task are never null here."""
+    """Return the row with NaN in place of each null score. The scores in the main metric are never null."""
     scores = {name: math.nan if score is None else score for name, score in row["result"]["metrics"].items()}
     return {**row, "result": {**row["result"], "metrics": scores}}
 
 
 def _caveats(row: ResultRow) -> Iterator[str]:
-    """Yield reasons to mistrust a score: test examples in the training split, or a score range for another metric."""
+    """Yield warnings about a score: test examples in the training split, or a score range for another metric."""
     data = data_of(row)
     if copies := data.get("copies"):
         yield (
@@ -364,7 +364,7 @@ def _caveats(row: ResultRow) -> Iterator[str]:
 
 
 def _extract_fold(row: ResultRow) -> ResultRow:
-    """Move an integer "fold" from the varied settings into the row, because scores are averaged over folds."""
+    """Move an integer "fold" from the varied settings to the row, because scores are averaged over folds."""
     if not isinstance(fold := row["varied"].get("fold"), int):
         return row
     return {**row, "varied": {name: value for name, value in row["varied"].items() if name != "fold"}, "fold": fold}

@@ -1,4 +1,4 @@
-"""Power laws of the error over the share of training examples, and the cost and the score of each sweep setting."""
+"""Power laws of the error as a function of the share of training examples, and cost and score of each sweep setting."""
 
 import warnings
 from collections.abc import Sequence
@@ -13,17 +13,17 @@ from unifier.report.conditions import Condition, condition_label
 from unifier.report.estimates import Estimate, estimate, join_nonempty
 
 MIN_POINTS = 4
-"""The minimum number of points for a fit: three parameters and one degree of freedom."""
+"""Minimum number of points for a fit: three parameters and one degree of freedom."""
 
 
 class ScalingLaw(NamedTuple):
-    """The power law error = a n^-b + c, with n the share of the examples."""
+    """The power law error = a n^-b + c, where n is the share of training examples."""
 
     a: float
     b: float
     c: float
     b_half_width: float
-    """Half the width of the 95 % interval of b, by Student's t."""
+    """Half the width of the 95 % confidence interval of b, by Student's t."""
 
     @property
     def is_significant(self) -> bool:
@@ -31,32 +31,32 @@ class ScalingLaw(NamedTuple):
         return self.b > self.b_half_width
 
     def predict(self, n: np.ndarray) -> np.ndarray:
-        """Return the predicted error at shares n."""
+        """Return the predicted error for the shares n."""
         return _power_law(n, self.a, self.b, self.c)
 
 
 @final
 @dataclass(frozen=True)
 class DataEfficiency:
-    """Errors of one task over the share of its training examples, and their power law."""
+    """Errors of one task for several shares of the training examples, with the fitted power law."""
 
     task: str
     name: str
-    """The task, and the way of training if the task was not trained solo."""
+    """The name of the task, with the label of the condition if the task was not trained solo."""
     unit: str
-    """The metric in which errors are measured."""
+    """The metric of the errors."""
     max_score: float
-    """The score that has the error 0."""
+    """The score for which the error is 0."""
     shares: Sequence[float]
-    """The shares of the training split in ascending order, between 0 and 1."""
+    """The shares of training examples in ascending order, from 0 to 1."""
     errors: Sequence[Estimate]
     """The error at each share."""
     law: ScalingLaw | None
-    """The fitted law, or None if there are too few shares or the fit does not determine the exponent."""
+    """The fitted power law, or None if the exponent cannot be determined, for example with too few shares."""
 
 
 class SweepPoint(NamedTuple):
-    """One setting of a sweep with its cost and its score."""
+    """Cost and score of one setting of a sweep."""
 
     label: str
     tokens_per_example: float
@@ -65,9 +65,9 @@ class SweepPoint(NamedTuple):
 
 
 def efficiencies(conditions: Sequence[Condition]) -> list[DataEfficiency]:
-    """Return one curve for each task and way of training that has several shares of the examples.
+    """Return one error curve for each task and type of training with several shares of the training examples.
 
-    A task without a reference and without a known maximum score has no curve, because its error is undefined.
+    A task with neither a reference score nor a maximum score has no error curve, because the error is undefined.
     """
     groups: dict[tuple[str, str, str], list[tuple[float, Condition]]] = {}
     for condition in conditions:
@@ -86,14 +86,14 @@ def efficiencies(conditions: Sequence[Condition]) -> list[DataEfficiency]:
 
 
 def fit_law(n: Sequence[float], errors: Sequence[float]) -> ScalingLaw | None:
-    """Fit a n^-b + c with a, b, c >= 0 by least squares; return None if the points do not determine b.
+    """Fit the power law a n^-b + c with a, b, c >= 0 by least squares. Return None if b cannot be determined.
 
-    The interval of b comes from the model linearized at the best fit (Seber and Wild 1989, Nonlinear Regression,
-    section 5.1). The columns of the Jacobian are scaled to unit length first. Without this scaling, rounding errors
-    would remove the interval of a steep law.
+    The interval of b is computed from the model linearized at the best fit (Seber and Wild 1989, Nonlinear Regression,
+    section 5.1). The columns of the Jacobian are scaled to unit length, because rounding errors would otherwise make
+    the interval of a steep power law undefined.
 
     Args:
-        n: Shares of the examples.
+        n: Shares of the training examples.
         errors: The error at each share.
     """
     x, y = np.asarray(n, float), np.asarray(errors, float)
@@ -116,9 +116,9 @@ def fit_law(n: Sequence[float], errors: Sequence[float]) -> ScalingLaw | None:
 
 
 def sweep_points(conditions: Sequence[Condition]) -> dict[str, list[SweepPoint]]:
-    """Map each task that has several settings to its settings, sorted by tokens per example.
+    """Return the sweep points of each task with several settings, sorted by tokens per example.
 
-    Conditions that vary the share of the examples are left out, because `efficiencies` returns their curve.
+    Conditions with a varied share of training examples are excluded, because `efficiencies` returns their curves.
     """
     groups: dict[str, list[SweepPoint]] = {}
     for condition in conditions:
@@ -137,7 +137,7 @@ def _efficiency(task: str, name: str, points: Sequence[tuple[float, Condition]])
     points = sorted(points, key=lambda point: point[0])
     shares = [share for share, _ in points]
     normalized = [condition.normalized_scores for _, condition in points]
-    # The error is the distance to the reference if all scores are below it, else the distance to the maximum score.
+    # The error is the distance to the reference score if all scores are lower, else the distance to the maximum score.
     if all(scores is not None and max(scores.values()) < 100 for scores in normalized):
         unit, max_score = "the normalized score", 100.0
         scores = [list(each.values()) for each in normalized if each is not None]
@@ -146,7 +146,7 @@ def _efficiency(task: str, name: str, points: Sequence[tuple[float, Condition]])
         scores = [list(condition.scores.values()) for _, condition in points]
     if max_score is None:
         return None
-    # Rounding may put a score above the maximum score, so errors are clipped at 0.
+    # A rounding error may increase a score above the maximum score, so errors are clipped at 0.
     errors = [estimate(max(max_score - score, 0.0) for score in of_share) for of_share in scores]
     law = fit_law(shares, [error.mean for error in errors]) if len(set(shares)) >= MIN_POINTS else None
     return DataEfficiency(task, name, unit, max_score, shares, errors, law)

@@ -1,6 +1,6 @@
-"""The answer of a report in a few sentences that are composed from the numbers.
+"""The answer of a report, in a few sentences composed from the results.
 
-Each comparison of two conditions is one sentence with the uncertainty over seeds or folds, and over test examples.
+Each sentence on two conditions contains the uncertainty over seeds or folds, and over test examples.
 """
 
 import math
@@ -44,26 +44,26 @@ PERCENT_METRICS = ("accuracy", "macro_f1")
 """The metrics that are percentages if their maximum is 100."""
 
 MAX_NAMED_RUNS = 3
-"""The maximum number of runs that a problem lists by name."""
+"""Maximum number of runs that are listed by name in a problem."""
 
 ExcludedRuns = dict[str, dict[str, None]]
-"""A mapping from a reason to an ordered set of the runs that are not tested over test examples."""
+"""A mapping from reason to an ordered set of runs that are excluded from tests over test examples."""
 
 
 class Answer(NamedTuple):
     """The answer of a report."""
 
     sentences: list[str]
-    """The first sentence is the main result."""
+    """Sentences of the answer, beginning with the main result."""
     problems: list[str]
-    """One line for each reason to leave runs out of the tests over test examples."""
+    """One line for each reason to exclude runs from the tests over test examples."""
 
 
 class JointEffect(NamedTuple):
     """Gain of one shared trunk over separate trunks, paired by seed or fold."""
 
     mean_gain: Estimate | None
-    """The mean gain over tasks, or None if the tasks have no common scale or no common seed."""
+    """The mean gain over tasks, or None for tasks without a common scale or a common seed."""
     task_gains: Mapping[str, Estimate]
     """The gain of each task."""
     best_minus_worst: Estimate | None
@@ -71,34 +71,34 @@ class JointEffect(NamedTuple):
     unit: str
     """The unit of the gains."""
     settings: str
-    """The varied settings, and the experiment if there are several shared trunks."""
+    """The varied settings, and the name of the experiment if there are several shared trunks."""
     tasks_without_solo: Sequence[str]
     """Tasks of the shared trunk without a solo run on the same data, settings and seeds."""
     missing_units: Sequence[int]
-    """Seeds or folds that are left out, because a joint run or a solo run has no score."""
+    """Seeds or folds that are excluded because a joint run or a solo run has no score."""
     pairs: Mapping[str, Contrast]
     """The contrast between joint and solo of each task."""
     units: Collection[int]
-    """The seeds or folds that all tasks have, or an empty collection."""
+    """The seeds or folds that are common to all tasks, possibly empty."""
 
 
 class _Wording(NamedTuple):
-    """Phrases for the difference of two conditions. Each phrase has {} in place of the amount."""
+    """Phrases for the difference of two conditions. Each phrase contains {} for the amount of the difference."""
 
     higher: str
     """The phrase for a significant positive difference."""
     lower: str
     bound: str
-    """The phrase for a difference whose interval contains 0; {} is the largest absolute value in the interval."""
+    """The phrase for an interval that contains 0, where {} is the largest absolute value in the interval."""
     above: str
     """The phrase for a positive difference without an interval."""
     below: str
     equal: str
-    """The phrase for scores that are equal in every run."""
+    """The phrase for equal scores in all runs."""
 
 
 def summarize(conditions: Sequence[Condition]) -> Answer:
-    """Return the answer to a report's question."""
+    """Compose the answer of a report from its conditions."""
     if not conditions:
         return Answer(["No run ended with a score, so there is no answer."], [])
     excluded: ExcludedRuns = {}
@@ -113,7 +113,7 @@ def summarize(conditions: Sequence[Condition]) -> Answer:
 def summarize_results(results: Results) -> Answer:
     """Return the answer of a report.
 
-    If there is a showcase, its scores come first and the limits of the comparison come last.
+    With a showcase, the answer begins with the scores of the showcase, and ends with the limits of the comparison.
     """
     conditions = group_conditions(results.rows)
     answer = summarize(conditions)
@@ -156,7 +156,7 @@ def _tokens_per_task(rows: Sequence[ResultRow]) -> str:
 
 
 def joint_effect(conditions: Sequence[Condition]) -> list[JointEffect]:
-    """Return the gain of each shared trunk over solo, in normalized scores if every task has a reference."""
+    """Return the gain of each shared trunk over solo, in normalized scores if every task has a reference score."""
     trunks: dict[tuple[str, str], dict[str, Contrast]] = {}
     for pair in contrasts(conditions):
         condition = pair.condition
@@ -206,7 +206,7 @@ def _joint_effect_of(pairs: Mapping[str, Contrast], settings: str, tasks_without
 
 
 def _with_settings(settings: str, sentences: Sequence[str]) -> list[str]:
-    """Put the settings of a comparison in front of its first sentence."""
+    """Prepend the settings of a comparison to the first of its sentences."""
     if not settings or not sentences:
         return [*sentences]
     return [f"With {settings}: {sentences[0][0].lower()}{sentences[0][1:]}", *sentences[1:]]
@@ -221,12 +221,12 @@ def _describe_joint(conditions: Sequence[Condition], excluded: ExcludedRuns) -> 
 
 
 def _mean_effect(effect: JointEffect) -> list[str]:
-    """Return sentences on the mean over several tasks, and on the best and the worst task if they differ."""
+    """Return sentences on the mean gain over several tasks, and on the tasks with the largest and the smallest gain."""
     mean, count = effect.mean_gain, len(effect.task_gains)
     if mean is None:
         return ["The tasks have no scale or no seed in common, so joint minus solo has no mean over tasks."]
     if count == 1:
-        return []  # The mean equals the gain of the only task, which has its own sentence.
+        return []  # With a single task, the mean equals the gain of this task, which has a separate sentence.
     trunk = f"One trunk for {'both' if count == 2 else f'all {count}'} tasks"
     size = magnitude(mean)
     points = f"{format_number(size.mean, num_decimals(size))} {effect.unit}"
@@ -250,7 +250,7 @@ def _mean_effect(effect: JointEffect) -> list[str]:
 
 
 def _task_effects(effect: JointEffect, excluded: ExcludedRuns) -> Iterator[str]:
-    """Yield one sentence per task on the gain of joint over solo, in the task's own metric."""
+    """Yield one sentence per task on the difference between joint and solo, in the task's metric."""
     for task, pair in effect.pairs.items():
         gain = estimate([pair.gains[unit] for unit in effect.units or pair.gains], pair.condition.unit)
         if len(effect.pairs) == 1:
@@ -289,13 +289,13 @@ def _left_out(effect: JointEffect) -> list[str]:
 
 
 def _describe_difference(wording: _Wording, condition: Condition, gain: Estimate, test: ExampleTest | None) -> str:
-    """Describe a difference in one sentence with its uncertainty over runs and over test examples.
+    """Describe a score difference, with its uncertainty over runs and over test examples, in one sentence.
 
     Args:
         wording: The phrases for each outcome.
-        condition: The condition whose metric is the unit of the difference.
+        condition: The condition, whose metric is the unit of the difference.
         gain: The difference over seeds or folds.
-        test: The test over examples, if the predictions of the runs are known.
+        test: The test over test examples, or None if the predictions of the runs are not available.
     """
     known = [gain]
     if test and test.difference.half_width is not None:
@@ -343,9 +343,9 @@ def _test_examples(
 
     Args:
         pair: The contrast to test.
-        units: The seeds or folds to use, or None for all of them.
-        choices: The number of contrasts that this contrast was chosen from.
-        excluded: A mapping to update with the runs that cannot be tested.
+        units: The seeds or folds to use, or None for all seeds or folds.
+        choices: The number of contrasts from which this contrast was chosen.
+        excluded: The mapping to which runs that cannot be tested are added.
     """
     comparison = compare_examples(pair, units)
     for run_id, reason in comparison.problems.items():
@@ -378,9 +378,9 @@ def _describe_transfer(conditions: Sequence[Condition], excluded: ExcludedRuns) 
 def _best_retained(
     retained: Sequence[RetainedScore], conditions: Sequence[Condition], excluded: ExcludedRuns
 ) -> list[str]:
-    """Describe the share of the score that the best pair retains, and compare this pair with its controls.
+    """Describe the highest retained score, and compare this frozen trunk with its controls.
 
-    All intervals have Bonferroni's correction for the choice of this pair.
+    All intervals have Bonferroni's correction for the choice of the best trunk.
     """
     best, choices = retained[0], sum(score.share is not None for score in retained)
     if best.share is None:
@@ -415,7 +415,7 @@ def _best_retained(
 
 
 def _dropped_shares(retained: Sequence[RetainedScore]) -> list[str]:
-    """Return a sentence on the seeds or folds without a share, or an empty list if all have a share."""
+    """Return a sentence on the seeds or folds without a retained score, or an empty list."""
     dropped = [
         f"{display_name(score.start)} to {score.task}, {score.frozen.unit} {join_words(list(map(str, score.dropped)))}"
         for score in retained
@@ -452,7 +452,7 @@ def _describe_shares(conditions: Sequence[Condition]) -> list[str]:
 def _describe_best(conditions: Sequence[Condition], excluded: ExcludedRuns) -> list[str]:
     """Describe the test score of the condition with the best validation score, for each task.
 
-    A condition with fewer scores than others is not chosen, because its missing runs may have diverged.
+    A condition with missing scores is not chosen, because the missing runs may have diverged.
     """
     sentences: list[str] = []
     groups: dict[tuple[str, ...], list[Condition]] = {}

@@ -1,4 +1,4 @@
-"""Tables of a report as lists of rows of text, and sentences on the costs that are equal."""
+"""Tables of a report, as lists of rows of text, and sentences on equal costs."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
@@ -18,7 +18,7 @@ from unifier.report.estimates import (
 )
 
 MATCH_TOLERANCE = 0.02
-"""Costs are equal if their range is at most this share of the largest cost. This tolerance allows for one batch."""
+"""Maximum relative difference of costs that are reported as equal, which allows for one batch."""
 
 BUDGET_MEASURES = {
     "tokens": "tokens",
@@ -30,12 +30,12 @@ BUDGET_MEASURES = {
 """A mapping from each compared cost to its name in a sentence."""
 
 SIMILARITY_DECIMALS = {"raw": 2, "chance": 2, "calibrated": 2, "p": 3}
-"""The number of digits after the decimal point in each column of a similarity table."""
+"""Number of digits after the decimal point in each column of a similarity table."""
 
 EMPTY_CELL = "–"
 
 ReportTable = list[dict[str, str]]
-"""The rows of a table. Each row maps every column name to the text of a cell."""
+"""The rows of a table. Each row is a mapping from column name to cell text."""
 
 
 class Unmatched(NamedTuple):
@@ -58,7 +58,7 @@ def unmatched(rows: Iterable[ResultRow]) -> list[Unmatched]:
 
 
 def matching_sentence(rows: Iterable[ResultRow]) -> str:
-    """Return one line on the equal and the different costs of the rows, or "" for a single row."""
+    """Return one line on the equal and the different costs of rows, or "" for a single row."""
     rows = list(rows)
     if len(rows) < 2:
         return ""
@@ -76,7 +76,7 @@ def matching_sentence(rows: Iterable[ResultRow]) -> str:
 
 
 def describe_matching(conditions: Sequence[Condition]) -> dict[str, str]:
-    """Map each task with several conditions to its capitalized `matching_sentence`."""
+    """Return the capitalized `matching_sentence` of each task with several conditions."""
     tasks = [condition.task for condition in conditions]
     return {
         task: f"{sentence[0].upper()}{sentence[1:]}"
@@ -91,10 +91,10 @@ def describe_matching(conditions: Sequence[Condition]) -> dict[str, str]:
 
 
 def score_tables(conditions: Sequence[Condition]) -> dict[str, ReportTable]:
-    """Map each task to a table with one row per condition.
+    """Return a score table for each task, with one row per condition.
 
-    If no task has two conditions, all rows form one table with the key "". The columns are the raw and the normalized
-    score, the gain over solo, and each cost that differs.
+    If no task has two conditions, all rows form one table with the key "". The columns are the raw score, the
+    normalized score, the gain over solo, and each cost that differs.
     """
     different = [cost.measure for cost in unmatched(row for condition in conditions for row in condition.rows)]
     any_normalized = any(condition.normalized_score for condition in conditions)
@@ -121,7 +121,7 @@ def score_tables(conditions: Sequence[Condition]) -> dict[str, ReportTable]:
 
 
 def control_table(conditions: Sequence[Condition]) -> ReportTable:
-    """Return the gains of trained trunks over their controls: a random trunk, and a trunk with shuffled weights."""
+    """Return the gains of trained trunks over two controls: a random trunk, and a trunk with shuffled weights."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for pair in contrasts(conditions):
         condition = pair.condition
@@ -220,7 +220,7 @@ def run_table(rows: Sequence[ResultRow], labels: Mapping[int, str]) -> ReportTab
 
 
 def _other_metrics(condition: Condition) -> str:
-    """List the scores in the metrics that do not judge the task, averaged over runs."""
+    """Format the scores in all metrics except the main metric, averaged over runs."""
     prefix = f"test/{condition.task}/"
     scores: dict[str, list[float]] = {}
     for row in condition.rows:
@@ -231,7 +231,7 @@ def _other_metrics(condition: Condition) -> str:
 
 
 def _fill_columns(rows: Collection[Mapping[str, str]]) -> ReportTable:
-    """Add the columns that a row lacks, so all rows have the same columns."""
+    """Add missing columns to each row."""
     columns = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name, EMPTY_CELL) for name in columns} for row in rows]
 
@@ -241,14 +241,14 @@ def _is_over_solo(pair: Contrast) -> bool:
 
 
 def _gain_column(name: str, condition: Condition) -> str:
-    """Return the name of a column of gains; the gains are normalized if the condition has a reference."""
+    """Return the column name of a gain. The gain is normalized if the condition has a reference score."""
     return f"{name}, normalized" if condition.normalized_score else name
 
 
 def _format_gain(pair: Contrast, conditions: Sequence[Condition]) -> str:
-    """Format a gain with no more decimals than the task's scores have, or with one decimal if they have none.
+    """Format a gain with at most the number of decimals of the task's scores, but at least one.
 
-    Paired gains may have narrow intervals even if the scores differ by tens between seeds.
+    Paired gains may have narrow intervals even if the scores vary widely between seeds.
     """
     scores = [condition.display_score for condition in conditions if condition.task == pair.condition.task]
     return plus_minus(pair.display_gain, max(1, *(num_decimals(score) for score in scores)), signed=True)
@@ -257,9 +257,9 @@ def _format_gain(pair: Contrast, conditions: Sequence[Condition]) -> str:
 def _mean_cell(
     layers: Sequence[Mapping[str, float | None]], name: str, places: int, unit: str = "", empty: str = EMPTY_CELL
 ) -> str:
-    """Format the mean of a statistic over runs, or return `empty` if no run has a value.
+    """Format a statistic averaged over runs, or return `empty` if no run contains the statistic.
 
-    A single token has no entropy, and a single head has no agreement.
+    The entropy is undefined for a single token, and the agreement is undefined for a single head.
     """
     values = [value for layer in layers if (value := layer[name]) is not None]
     return f"{format_number(fmean(values), places)}{unit}" if values else empty

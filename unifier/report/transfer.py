@@ -1,4 +1,4 @@
-"""Grids of transfer scores, and the share of a score that a frozen trunk retains."""
+"""Grids of transfer scores, and the retained scores of frozen trunks in percent."""
 
 import itertools
 import math
@@ -18,7 +18,7 @@ from unifier.report.conditions import (
 from unifier.report.estimates import Estimate, estimate, join_nonempty
 
 RAW_UNIT = "score, each in its own metric"
-"""The unit of a grid whose tasks have no common scale."""
+"""The unit of a grid of tasks without a common scale."""
 
 
 @final
@@ -36,15 +36,15 @@ class TransferGrid:
 
 
 class RetainedScore(NamedTuple):
-    """The score of a frozen trunk, as a percentage of its score when all weights are trained."""
+    """The score of a frozen trunk, in percent of the score with all weights trained."""
 
     frozen: Condition
     reference: Condition
-    """The condition whose score counts as 100 %."""
+    """The condition with all weights trained, whose score is 100 %."""
     share: Estimate | None
-    """The mean percentage over seeds or folds, or None if all of them are dropped."""
+    """The mean percentage over seeds or folds, or None if all seeds or folds are dropped."""
     dropped: Sequence[int]
-    """Seeds or folds without a share, because the reference's score is not significantly above 0."""
+    """Seeds or folds that are dropped because the reference condition's score is not significantly above 0."""
 
     @property
     def start(self) -> str:
@@ -60,9 +60,9 @@ class RetainedScore(NamedTuple):
 def transfer_grids(conditions: Sequence[Condition]) -> list[TransferGrid]:
     """Return one grid for each value of `trainable` and each combination of varied settings.
 
-    Each row is an origin of the trunk, and the controls are the last rows. Each column is a task. Cells are normalized
-    scores if every task has a reference, else percentages of solo's score. If a solo score is not above 0, cells are
-    raw scores. A cell is the mean over the folds and seeds that all conditions of the column have.
+    Each row is an origin of the trunk, and the last rows are the controls. Each column is a task. Cells are normalized
+    scores if every task has a reference score, else percentages of the solo score. If a solo score is not above 0,
+    cells are raw scores. Each cell is the mean over the folds and seeds common to all conditions of the column.
     """
     moved = [condition for condition in conditions if not condition.has(start=None)]
     reached = {condition.experiment_task for condition in moved}
@@ -110,10 +110,10 @@ def transfer_grids(conditions: Sequence[Condition]) -> list[TransferGrid]:
 
 
 def retained_scores(conditions: Sequence[Condition]) -> list[RetainedScore]:
-    """Return the retained score of each frozen trunk that another experiment trained, sorted from the highest share.
+    """Return the retained scores of frozen trunks that another experiment trained, in decreasing order.
 
-    The reference is the same trunk with all weights trained, or solo if no such run exists. If the score of the
-    reference is near 0, there is no share, because the quotient would be arbitrary.
+    The reference condition is the same trunk with all weights trained, or solo if no such run exists. If the score of
+    the reference condition is near 0, the retained score is undefined.
     """
     retained: list[RetainedScore] = []
     for frozen in conditions:
@@ -134,7 +134,7 @@ def retained_scores(conditions: Sequence[Condition]) -> list[RetainedScore]:
 
 
 def setting_grid(conditions: Sequence[Condition]) -> TransferGrid | None:
-    """Return a grid with a row per setting and a column per task, or None if tasks share fewer than two settings."""
+    """Return a grid with a row per setting and a column per task, or None with fewer than two common settings."""
     swept = [condition for condition in conditions if condition.varied and "share" not in condition.varied]
     tasks = list(dict.fromkeys(condition.task for condition in swept))
     labels = list(dict.fromkeys(condition.label for condition in swept))
@@ -153,7 +153,7 @@ def setting_grid(conditions: Sequence[Condition]) -> TransferGrid | None:
 
 
 def _grid_rows(starts: Sequence[str], trainable: str, label: str) -> Iterator[tuple[str, bool, dict[str, object]]]:
-    """Yield the name of each grid row, True if the row is a control, and the facts that select its conditions."""
+    """Yield (name, is_control, facts) for each grid row. `facts` selects the conditions of the row."""
     for shuffled, name in ((False, "from {}"), (True, "{}, shuffled")):
         for start in starts:
             yield name.format(start), shuffled, {"start": start, "shuffled": shuffled, "trainable": trainable}
@@ -163,7 +163,7 @@ def _grid_rows(starts: Sequence[str], trainable: str, label: str) -> Iterator[tu
 
 
 def _mean_of_shared_runs(scores: RunScores, column: Sequence[Condition]) -> float:
-    """Return the mean over the runs that all conditions of the column have, or else over all runs."""
+    """Return the mean score over the seeds and folds that are common to the column, or else over all runs."""
     shared = {run: score for run, score in scores.items() if all(run in condition.run_scores for condition in column)}
     return fmean(mean_by_unit(shared or scores).values())
 
