@@ -21,11 +21,11 @@ from unifier_tokenizers import NO_POSITION, SubwordTokenizer, Tokens
 from unifier_tokenizers.text import WORD_START
 
 MAX_BATCH_TOKENS = 2048
-"""The maximum number of tokens of a batch, including padding, which limits the memory of attention."""
+"""Maximum number of tokens in a batch, including padding, to limit the memory of attention."""
 
 
 def representations(trunk: Trunk, task: Task, split: EncodedSplit, rows: Sequence[int]) -> dict[str, Tensor]:
-    """Return the mean of each layer's output over the real tokens of each example.
+    """Return each layer's output, averaged over the real tokens of each example.
 
     Args:
         trunk: A trained trunk.
@@ -34,7 +34,7 @@ def representations(trunk: Trunk, task: Task, split: EncodedSplit, rows: Sequenc
         rows: The indices of the examples in the split.
 
     Returns:
-        A mapping from the name of a layer to the means (rows, D) in float32.
+        A mapping from layer name to the averaged outputs (rows, D) in float32.
     """
     by_layer: dict[str, dict[int, Tensor]] = {}
     for batch_rows, tokens, _ in iterate_batches(task, split, rows):
@@ -47,9 +47,9 @@ def representations(trunk: Trunk, task: Task, split: EncodedSplit, rows: Sequenc
 def collect_attention_statistics(
     trunk: AttentiveTrunk, task: Task, split: EncodedSplit, rows: Sequence[int]
 ) -> list[dict[str, float | None]]:
-    """Return, for each layer, the mean of every statistic in `ATTENTION_STATISTICS` over the tokens of the examples.
+    """Return the mean of each of the `ATTENTION_STATISTICS` over the tokens of the examples, for each layer.
 
-    If a statistic is undefined for all tokens, return None as its mean.
+    A statistic that is undefined for all tokens has the mean None.
 
     Args:
         trunk: A trained trunk.
@@ -72,16 +72,17 @@ def collect_attention_statistics(
 
 
 def last_attention(trunk: AttentiveTrunk, task: Task, split: EncodedSplit, row: int) -> Tensor:
-    """Return the last layer's attention (H, N, N) for one example of a split."""
+    """Return the last layer's attention weights (H, N, N) for one example of a split."""
     ((_, tokens, _),) = iterate_batches(task, split, [row])
     return trunk.attention(tokens, task.head.attention_mode)[1][-1][0].cpu()
 
 
 def align_examples(trunk: Trunk, task: Task, split: EncodedSplit, rows: Sequence[int]) -> dict[int, AlignedSentence]:
-    """Return a mapping from row to the words and the decoder's attention of a translated sentence.
+    """Return a mapping from example row to the words of a sentence and its translation, with the decoder's attention.
 
-    If the task does not read subwords or its head has no attention, the mapping is empty. A sentence is left out if the
-    vocabulary and `WORD_START` divide it into different words. For example, level "word" divides "n'" into two words.
+    The mapping is empty if the task's inputs are not subwords or the head has no attention. A sentence is skipped if
+    the vocabulary and `WORD_START` split the sentence into different words. For example, level "word" splits "n'" into
+    two words.
 
     Args:
         trunk: A trained trunk.
@@ -113,9 +114,9 @@ def align_examples(trunk: Trunk, task: Task, split: EncodedSplit, rows: Sequence
 def layer_activations(trunk: Trunk, tokens: Tokens, mode: AttentionMode = "bidirectional") -> dict[str, Tensor]:
     """Return a mapping from name to activations (B, N, D): the trunk's input and the output of each layer.
 
-    The input is named "columns". A layer has the name of its module, such as "blocks.0". If a trunk has no
-    `layer_outputs`, its only layer is named "trunk". Each hook records the input of the module after a layer, because
-    the module of the layer itself may be only a residual branch.
+    The trunk's input is named "columns". Each layer has the name of its module, such as "blocks.0". A trunk without
+    `layer_outputs` has a single layer named "trunk". Each hook records the input of the next module, because a layer's
+    own module may be only a residual branch.
     """
     activations = {"columns": tokens.matrix.transpose(1, 2)}
 

@@ -18,14 +18,14 @@ def attention_statistics(
 ) -> dict[str, Tensor]:
     """Compute statistics of the attention of each real token.
 
-    - entropy: The mean entropy of the heads, divided by the logarithm of the number of visible tokens. The value is 0
-      if attention is on one token, and 1 if attention is uniform.
-    - distance: The mean distance from a token to the tokens that it attends to. Tokens without a position are ignored.
-    - uniform_distance: The value of `distance` if attention is uniform.
+    - entropy: The mean entropy of the heads, divided by the logarithm of the number of unmasked tokens. The normalized
+      entropy is 0 for attention to a single token, and 1 for uniform attention.
+    - distance: The attention-weighted mean distance to all unmasked tokens. Tokens without a position are excluded.
+    - uniform_distance: The value of `distance` for uniform attention.
     - agreement: 1 - J / log(H), with the Jensen-Shannon divergence J of the H attention heads (Lin 1991, section 5).
 
-    Undefined values are NaN. The entropy is undefined for a token that sees only itself. The agreement is undefined for
-    a single head.
+    Undefined values are NaN. The entropy is undefined for a token that attends only to itself. The agreement is
+    undefined for a single head.
 
     Args:
         weights: The attention weights (B, H, N, N).
@@ -63,8 +63,8 @@ def attention_received(weights: Tensor, is_query: Tensor) -> Tensor:
 
     Args:
         weights: The attention weights (H, N, N) of H heads.
-        is_query: (N,), True for the tokens whose attention is averaged. If the head reads a class token, this is the
-            class token. Otherwise, these are all real tokens.
+        is_query: (N,), True for the tokens whose attention is averaged. With a class token, only the class token is a
+            query. Without a class token, all real tokens are queries.
     """
     return weights.float().mean(0)[is_query].mean(0) * weights.shape[-1]
 
@@ -76,33 +76,35 @@ def word_attention(attention: Tensor, target_words: Sequence[int], source_words:
 
     Args:
         attention: The attention (L, N) from target tokens to source tokens.
-        target_words: The word index of each target token. The last word is the end mark, which is left out.
-        source_words: The word index of each source token. The last word is the end mark, which is left out.
+        target_words: The word index of each target token. The last word is the end token, which is excluded from the
+            result.
+        source_words: The word index of each source token. The last word is the end token, which is excluded from the
+            result.
     """
     target, source = (one_hot(torch.tensor(words))[:, :-1].float() for words in (target_words, source_words))
     return (target / target.sum(0).clamp(min=1)).T @ attention.cpu() @ source
 
 
 class AlignedSentence(NamedTuple):
-    """Sentence and its translation, with the attention between their words."""
+    """Sentence and its translation, with the attention weights between source words and target words."""
 
     source: list[str]
     target: list[str]
     attention: Tensor
-    """The attention (target words, source words)."""
+    """The attention weights (target words, source words)."""
     gold: AbstractSet[tuple[int, int]]
-    """The true links as (source word index, target word index). If the true links are not known, this set is empty."""
+    """The true alignment links (source word index, target word index). Empty if the true links are unknown."""
 
     @property
     def links(self) -> set[tuple[int, int]]:
-        """The predicted links, which join each target word with the source word that it attends to most."""
+        """The predicted alignment links, from each target word to the source word with the largest attention."""
         return {(source, target) for target, source in enumerate(self.attention.argmax(1).tolist())}
 
 
 def alignment_error_rate(sentences: Sequence[AlignedSentence]) -> float:
     """Return the alignment error rate, from 0 to 1 (Och and Ney 2003, section 4).
 
-    All gold links count as sure links.
+    All gold links are treated as sure links.
     """
     return _error_rate(sentences, sum(len(sentence.links & sentence.gold) for sentence in sentences))
 

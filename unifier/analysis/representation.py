@@ -1,8 +1,8 @@
 """Measures of the similarity of two representations (CKA and shared nearest neighbors), compared with chance.
 
-A representation is a matrix (E, D) of E examples. A similarity matrix (E, E) compares all pairs of examples in one
-representation, and has norm 1. A measure is the inner product of two similarity matrices. Therefore a measure does not
-depend on D or on the basis.
+A representation is a matrix (E, D) of E examples. A similarity matrix (E, E) contains the similarities of all pairs of
+examples in one representation, scaled to norm 1. A similarity measure is the inner product of two similarity matrices,
+so the measure does not depend on D or on the basis.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,19 +17,19 @@ SimilarityFn = Callable[[Tensor], Tensor]
 """A function from a representation (E, D) to a similarity matrix (E, E) of norm 1."""
 
 EPSILON = 1e-6
-"""Relative differences below this number are rounding errors, because representations are computed in float32."""
+"""Relative differences below this value are treated as rounding errors of float32."""
 
 
 def similarity_matrix(x: Tensor) -> Tensor:
     """Return the inner products (E, E) of the centered examples, scaled to norm 1.
 
-    If all examples are equal, all entries are 0. The inner product of two such matrices is linear centered kernel
-    alignment (CKA), from 0 to 1 (Kornblith et al. 2019, section 3). With few examples and a large D, CKA is high even
-    for noise. Therefore CKA must be compared with chance.
+    All inner products are 0 if all examples are equal. The inner product of two matrices from this function is linear
+    centered kernel alignment (CKA), from 0 to 1 (Kornblith et al. 2019, section 3). With few examples and a large D,
+    CKA is high even for noise. CKA must therefore be compared with chance.
     """
     x = x.double()
     centered = x - x.mean(0)
-    if centered.norm() <= EPSILON * x.norm():  # The differences are rounding errors.
+    if centered.norm() <= EPSILON * x.norm():  # All differences are rounding errors.
         return x.new_zeros(len(x), len(x))
     products = centered @ centered.T
     return products / products.norm()
@@ -38,9 +38,8 @@ def similarity_matrix(x: Tensor) -> Tensor:
 def nearest_neighbors(x: Tensor, k: int) -> Tensor:
     """Return a matrix (E, E) of norm 1 that marks the k nearest examples of each example, by cosine similarity.
 
-    The inner product of two such matrices is the mean fraction of an example's k neighbors that both representations
-    share (Huh et al. 2024, section 2). If several examples are equally near, they share the remaining places among the
-    k neighbors.
+    The inner product of two matrices from this function is the mean fraction of an example's k neighbors that both
+    representations share (Huh et al. 2024, section 2). Equally near examples have equal weights.
     """
     if not 0 < k < len(x):
         raise InputError(f"k={k}: {len(x)} examples allow k from 1 to {len(x) - 1}; use more examples or another k")
@@ -57,12 +56,14 @@ class Calibrated(NamedTuple):
 
     value: float
     chance: float
-    """The mean similarity after random permutations of one representation's examples."""
+    """The mean similarity over random permutations of one representation's examples."""
     calibrated: float
     """(value - chance) / (1 - chance), which is 0 at chance and 1 for equal similarity matrices."""
     p: float
-    """The p-value: the fraction of permutations with a similarity of at least `value`. The actual order of the examples
-    counts as a permutation (Phipson and Smyth 2010)."""
+    """The p-value: the fraction of permutations with a similarity of at least `value`.
+
+    The identity is included as a permutation (Phipson and Smyth 2010).
+    """
 
 
 def calibrate(
