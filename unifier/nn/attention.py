@@ -20,21 +20,21 @@ AttentionMode = Literal["bidirectional", "causal"] | Tensor
 
 - "bidirectional" allows all tokens (BERT, ViT).
 - "causal" allows the token itself and all earlier tokens (GPT).
-- Prefix lengths (B,) allow the first tokens of each example, the token itself, and all earlier tokens.
+- A tensor of prefix lengths (B,) allows the prefix of the example, the token itself, and all earlier tokens.
 """
 
 FUSED_MIN_KEYS = {torch.bfloat16: 1024}
-"""The smallest number of keys for which a CPU uses torch's fused kernel. There is one number per dtype.
+"""The smallest number of keys for which a CPU uses torch's fused attention kernel, keyed by dtype.
 
-With fewer keys, two matrix products and a softmax are faster than the fused kernel. `python -m benchmarks.attention`
-measures this number again. In bfloat16 with 32 to 512 keys, the fused kernel took 1.9 to 3.6 times as long as these
-operations (AMD EPYC, torch 2.11). With 1,024 keys, the fused kernel alone took 1.5 times as long as these operations.
-But whole training steps were 1.3 times as fast with the fused kernel, because this kernel stores no weights for the
-backward pass (`python -m benchmarks.scaling`). In float32, the fused kernel was faster for every number of keys.
+`python -m benchmarks.attention` compares the fused kernel with two matrix products and a softmax. In bfloat16 with 32
+to 512 keys, the fused kernel took 1.9 to 3.6 times as long as the products and the softmax (AMD EPYC, torch 2.11). In
+bfloat16 with 1,024 keys, the fused kernel took 1.5 times as long. Training steps with 1,024 keys were nevertheless 1.3
+times as fast with the fused kernel, because the fused kernel stores no attention weights (`python -m
+benchmarks.scaling`). In float32, the fused kernel was faster for every number of keys.
 """
 
 CACHE_STEP = 16
-"""The number of future tokens for which a growing cache reserves memory."""
+"""The number of future tokens for which a growing KV cache reserves memory."""
 
 
 def build_attention_mask(mask: Tensor, mode: AttentionMode) -> Tensor | None:
@@ -45,7 +45,7 @@ def build_attention_mask(mask: Tensor, mode: AttentionMode) -> Tensor | None:
         mode: The attention mode.
 
     Returns:
-        The mask, or None if every query is known to attend to every key.
+        The mask. None means that every query may attend to every key.
     """
     n = mask.shape[1]
     if isinstance(mode, Tensor):
@@ -76,7 +76,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) ->
 
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return attention and the attention weights, by the formula of Vaswani et al. 2017, section 3.2.1.
+    """Return the attention output and the attention weights (Vaswani et al. 2017, section 3.2.1).
 
     Args:
         query: The queries (B, H, N, D/H).
@@ -88,7 +88,7 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
         The output (B, H, N, D/H) and the weights (B, H, N, M).
     """
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
-    if mask is not None:  # Adding a mask is many times as fast as filling the scores with -inf.
+    if mask is not None:  # Adding a mask is many times faster than filling the scores with -inf.
         scores += _additive_mask(mask, scores.dtype)
     weights = scores.softmax(-1)
     return weights.to(value.dtype) @ value, weights
@@ -127,7 +127,7 @@ class PlainAttention(Function):
 def apply_rope(x: Tensor, angles: Tensor) -> Tensor:
     """Rotate queries or keys (B, H, N, D/H) by angles (B, N, D/H/2) (Su et al. 2021, section 3.4.2).
 
-    Row i of the first half of the D/H rows forms a pair with row i of the second half.
+    Feature i of the first half of a head and feature i of the second half form a pair.
     """
     cos, sin = angles.cos()[:, None].to(x.dtype), angles.sin()[:, None].to(x.dtype)
     left, right = x.chunk(2, dim=-1)
@@ -173,14 +173,14 @@ class KVCache:
         return key, value
 
     def reorder(self, rows: Tensor) -> None:
-        """Keep only the examples with the indices `rows` (B',). An index may occur several times."""
+        """Select the examples with the indices `rows` (B',). An index in `rows` may occur several times."""
         if self.buffer is not None:
             self.buffer = self.buffer.index_select(0, rows)
 
 
 @final
 class Attention(nn.Module):
-    """Multi-head attention of tokens to the same tokens or to a memory (Vaswani et al. 2017, section 3.2.2)."""
+    """Multi-head self-attention, or multi-head attention to a memory (Vaswani et al. 2017, section 3.2.2)."""
 
     def __init__(self, dim: int, heads: int, *, qk_norm: bool = False, projections: bool = True) -> None:
         """Create the layer.
@@ -190,7 +190,8 @@ class Attention(nn.Module):
             heads: H, the number of heads, which must divide `dim`.
             qk_norm: Normalize the queries and keys of each head to mean 0 and variance 1, then multiply by a learned
                 weight (Henry et al. 2020).
-            projections: Project queries, keys and values. If False, queries, keys and values are the tokens.
+            projections: If True, project the tokens to queries, keys and values. If False, use the tokens as queries,
+                keys and values without projections.
         """
         super().__init__()
         if dim < 1:
@@ -219,7 +220,7 @@ class Attention(nn.Module):
         """Compute the attention of x to the memory, or to x if no memory is given.
 
         Args:
-            x: The tokens (B, N, D) that attend.
+            x: The tokens (B, N, D) that determine the queries.
             memory: The tokens (B, M, D) to which x attends. By default, the memory is x.
             mask: A boolean mask that broadcasts to (B, H, N, M), or None.
             angles: The rotary angles (B, M, D/H/2) of the memory's tokens. The tokens of x must be the first tokens of
@@ -261,13 +262,13 @@ class Attention(nn.Module):
     def _split_heads(self, x: Tensor, parts: int = 1) -> list[Tensor]:
         """Split (B, N, parts * D) into `parts` tensors (B, H, N, D/H).
 
-        The split comes before the transpose, so the backward pass joins and transposes the gradients in one operation.
+        Splitting before the transpose lets the backward pass join and transpose the gradients in one operation.
         """
         return [part.transpose(1, 2) for part in x.unflatten(2, (parts * self.heads, -1)).chunk(parts, dim=2)]
 
 
 def _additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a mask that is added to scores: 0 if a query may attend to a key, else minus infinity."""
+    """Return a mask that is added to attention scores: 0 if a query may attend to a key, else minus infinity."""
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -math.inf)
 
 

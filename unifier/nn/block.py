@@ -31,7 +31,7 @@ class FeedForward(nn.Sequential):
 class DropPath(nn.Module):
     """Layer that drops a residual branch for a fraction p of the examples (Huang et al. 2016, section 3).
 
-    In training, the branches that are not dropped are divided by 1 - p, which keeps the mean.
+    In training, all other residual branches are divided by 1 - p, so the mean does not change.
     """
 
     def __init__(self, p: float) -> None:
@@ -49,8 +49,8 @@ class DropPath(nn.Module):
 class Block(nn.Module):
     """Transformer layer: self-attention, optional cross-attention to a memory, and a feed-forward network.
 
-    With norm="pre", a norm comes before each of these parts (Xiong et al. 2020). With norm="post", a norm comes after
-    each residual sum (Vaswani et al. 2017).
+    With norm="pre", a norm comes before attention and before the feed-forward network (Xiong et al. 2020). With
+    norm="post", a norm comes after each residual sum (Vaswani et al. 2017).
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class Block(nn.Module):
             cross: Add cross-attention to a memory after self-attention.
             norm: "pre" or "post".
             activation: The nonlinearity of the feed-forward network.
-            dropout: The dropout probability at the output of each part, and inside the feed-forward network.
+            dropout: The dropout probability at the end of each residual branch and inside the feed-forward network.
             qk_norm: Normalize queries and keys.
-            drop_path: The probability that a part is dropped for an example in training.
+            drop_path: The probability that training drops a residual branch for an example.
             projections: Project queries, keys and values.
         """
         super().__init__()
@@ -112,13 +112,13 @@ class Block(nn.Module):
             x: The tokens (B, N, D).
             mask: The self-attention mask, which broadcasts to (B, H, N, N), or None.
             angles: The rotary angles (B, N, D/H/2) of x.
-            memory: The memory (B / k, M, D) of cross-attention. Groups of k adjacent examples share one entry of the
-                memory.
+            memory: The memory (B / k, M, D) of cross-attention. Each group of k adjacent examples shares one memory (M,
+                D).
             memory_mask: The cross-attention mask, or None.
             caches: The KV caches of self-attention and of cross-attention.
             weights: A list to which the weights of cross-attention are appended. If the block has no cross-attention,
                 the weights of self-attention are appended.
-            num_tokens: The number of output tokens to compute, from the first token; by default, all tokens.
+            num_tokens: Compute only the first `num_tokens` output tokens; by default, compute all tokens.
 
         Returns:
             The output (B, N, D), or (B, num_tokens, D).
@@ -170,9 +170,9 @@ def init_weights(module: nn.Module) -> None:
 
 
 def scale_residual_init(blocks: nn.ModuleList) -> None:
-    """Redraw the last linear layer of each residual branch with Xavier gain 1 / sqrt(number of these layers).
+    """Initialize the n output layers of the residual branches again, with Xavier gain 1 / sqrt(n).
 
-    GPT-2 scales its residual layers in this way (Radford et al. 2019, section 2.3).
+    GPT-2 scales the weights of residual layers by 1 / sqrt(n) (Radford et al. 2019, section 2.3).
     """
     projections = [linear for block in blocks if isinstance(block, Block) for linear in block.residual_projections()]
     for projection in projections:

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from unifier.nn.linear import matmul
 
 CHUNK_TOKENS = {"cpu": 1 << 21, "cuda": 1 << 27}
-"""The number of logits in memory at a time, for each device type. On a CPU, they fit into the cache (8 MiB)."""
+"""The number of logits in memory at the same time, keyed by device type. 8 MiB fit into the cache of a CPU."""
 
 CHUNKS_PER_PRODUCT = 2
 """The number of chunks whose gradients are computed with one matrix product."""
@@ -21,23 +21,23 @@ def projected_cross_entropy(
 ) -> Tensor:
     """Return torch's `cross_entropy(hidden_states @ weight.T, target)`, averaged over rows.
 
-    The loss and its gradients are computed together, chunk by chunk, so no R x V matrix is stored. Matrix products use
-    the dtype of the hidden states. All other operations use float32.
+    The loss and its gradients are computed together in chunks of rows, without an R x V matrix of logits. Matrix
+    products use the dtype of the hidden states. All other operations use float32.
 
     Args:
         hidden_states: The hidden states (R, D).
         weight: The weight (V, D) of the projection.
         target: The target ids (R,).
-        label_smoothing: The probability that is spread evenly over the vocabulary.
+        label_smoothing: The share of the target probability that is spread evenly over the vocabulary.
         r_drop: The factor alpha of R-Drop (Liang et al. 2021, eq. 4). The value 0 disables R-Drop. With R-Drop, the
-            second half of the rows must be a second forward pass of the first half. The loss then includes alpha / 2
-            times the mean of the two Kullback-Leibler divergences.
+            second half of the rows must come from a second forward pass over the examples of the first half. R-Drop
+            adds alpha / 2 times the mean of two Kullback-Leibler divergences to the loss.
 
     Returns:
         The scalar loss in float32.
     """
     if not torch.is_grad_enabled():
-        weight = weight.detach()  # Otherwise, the gradient of the weight would still be computed.
+        weight = weight.detach()  # Without `detach`, the weight would get a gradient.
     loss: Tensor = _ProjectedCrossEntropy.apply(hidden_states, weight, target, label_smoothing, r_drop)  # pyright: ignore[reportAssignmentType]
     return loss
 
@@ -94,7 +94,7 @@ def _chunk_loss(
 ) -> tuple[Tensor, Tensor]:
     """Return the summed loss of a chunk, and the gradient with respect to the logits.
 
-    Label smoothing also changes the gradient of every logit by -smoothing / V. The caller applies this change.
+    The gradient lacks the term -smoothing / V, which the caller adds to the gradient of every logit.
 
     Args:
         rows: The hidden states (passes, r, D).
@@ -122,10 +122,10 @@ def _chunk_loss(
 
 
 def _symmetric_divergence(log_probs: Tensor, probs: Tensor, factor: float) -> tuple[Tensor, Tensor]:
-    """Return factor * (KL(p, q) + KL(q, p)), summed over rows, and `probs` plus the gradient of this sum.
+    """Return factor * (KL(p, q) + KL(q, p)), summed over rows, and `probs` plus the gradient of the result.
 
-    With factor 1, the gradient with respect to the logits of p is p (log p - log q - KL(p, q)) + p - q. For the logits
-    of q, exchange p and q in this formula.
+    With factor 1, the gradient with respect to the logits of p is p (log p - log q - KL(p, q)) + p - q. The gradient
+    with respect to the logits of q has the same form, with p and q exchanged.
 
     Args:
         log_probs: The log-probabilities (2 r, V), first the rows of p and then the rows of q.

@@ -1,4 +1,4 @@
-"""Linear layers and matrix products that use the faster library on a CPU, oneDNN or MKL."""
+"""Linear layers and matrix products that use the faster of two CPU libraries, oneDNN and MKL."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -13,14 +13,13 @@ from torch.nn import functional
 from unifier.nn.precision import find_private_op, has_fast_bfloat16, to_compute_dtype
 
 MIN_ROWS = 64
-"""The number of rows for which a prepacked weight is optimized. A prepacked weight works for any number of rows."""
+"""The number of input rows for which a prepacked weight is optimized. All numbers of rows are accepted."""
 
 MIN_PRODUCT = {torch.bfloat16: 1 << 20, torch.float32: 1 << 21}
-"""The size of the smallest product for which oneDNN is used. Below this size, the overhead in Python costs more time
-than oneDNN saves.
+"""The size of the smallest matrix product for which oneDNN is used, keyed by dtype.
 
-In bfloat16, the size is the number of entries of the result, which must exceed a core's private cache. In float32, the
-size is the number of multiplications.
+For smaller products, the overhead in Python costs more time than oneDNN saves. In bfloat16, the size is the number of
+entries of the product, which must exceed a core's private cache. In float32, the size is the number of multiplications.
 """
 
 
@@ -34,16 +33,17 @@ class Linear(nn.Linear):
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute torch's `linear`, with oneDNN if oneDNN is faster.
+    """Compute the same function as torch's `linear`, with oneDNN if oneDNN is faster.
 
-    In float32 on a CPU, torch uses MKL. On AMD, MKL does not use AVX-512, so oneDNN takes half as long as MKL. On a CPU
-    with AVX2 only, whole training steps take 1.03 to 1.09 times as long with oneDNN as with MKL. On an Intel CPU with
-    AVX-512, whole training steps take 1.05 to 1.10 times as long with oneDNN. These numbers were measured on two EPYCs
-    and a Xeon with torch 2.11, and `python -m benchmarks.products` measures them again.
+    In float32 on a CPU, torch uses MKL. On AMD CPUs, MKL does not use AVX-512, so oneDNN takes half as long as MKL. On
+    a CPU with AVX2 only, whole training steps take 1.03 to 1.09 times as long with oneDNN as with MKL. On an Intel CPU
+    with AVX-512, whole training steps take 1.05 to 1.10 times as long with oneDNN as with MKL. `python -m
+    benchmarks.products` measured these times on two EPYCs and a Xeon, with torch 2.11.
 
-    In bfloat16, torch first writes the bias of each token, and then adds the product. In contrast, oneDNN adds the bias
-    during the product. For the gradient of the weight, torch multiplies (L, tokens) by (tokens, D). If L is larger than
-    D, this product takes 1.2 times as long as the transposed product. `OneDnnLinear` uses the faster product.
+    In bfloat16, torch first copies the bias to each output row, and then adds the product. oneDNN adds the bias during
+    the product. The gradient of the weight is the product of (L, tokens) and (tokens, D). If L is larger than D, the
+    product of (L, tokens) and (tokens, D) takes 1.2 times as long as the transposed product. `OneDnnLinear` computes
+    the faster of the two products.
 
     Args:
         x: The tokens (..., D).
@@ -63,10 +63,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def matmul(left: Tensor, right: Tensor) -> Tensor:
     """Compute left (R, K) @ right (K, M) with the library that `linear` would choose."""
-    # In bfloat16, torch itself calls oneDNN for this product.
+    # In bfloat16, torch's matrix product already uses oneDNN.
     if left.dtype == torch.float32 and _prefers_onednn(left, right.shape[1]):
         if not (right.is_contiguous() or right.T.is_contiguous()):
-            right = right.contiguous()  # Otherwise, oneDNN would be hundreds of times slower.
+            right = right.contiguous()  # With other strides, oneDNN is hundreds of times slower.
         return _onednn_linear(left, right.T)
     return left @ right
 
@@ -87,7 +87,7 @@ def prepacked_linear(weight: Tensor) -> Callable[[Tensor], Tensor]:
 
 @cache
 def has_onednn(dtype: torch.dtype) -> bool:
-    """Return True if oneDNN can multiply this dtype on this CPU."""
+    """Return True if oneDNN can multiply matrices of this dtype on this CPU."""
     if dtype not in MIN_PRODUCT or _linear_pointwise is None or not torch.backends.mkldnn.is_available():
         return False
     if dtype == torch.float32:
@@ -132,7 +132,7 @@ class OneDnnLinear(Function):
 
 def _prefers_onednn(x: Tensor, out_features: int) -> bool:
     """Return True if oneDNN is faster for a product of x (..., D) and (D, out_features)."""
-    # torch.compile makes its own choice and cannot trace the checks below.
+    # torch.compile chooses its own kernels, and cannot trace the checks below.
     if torch.compiler.is_compiling() or x.device.type != "cpu" or not has_onednn(x.dtype):
         return False
     size = x.numel() // x.shape[-1] * out_features

@@ -1,4 +1,4 @@
-"""Number types: the compute dtype, LayerNorm in that dtype, and an in-place softmax with float32 inside."""
+"""The compute dtype, LayerNorm in the compute dtype, and an in-place softmax that is computed in float32."""
 
 from collections.abc import Callable
 from typing import Any, final
@@ -8,19 +8,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 SHORT_ROW = {torch.bfloat16: 32}
-"""The smallest row length for which a CPU uses torch's softmax kernel. There is one length per dtype.
+"""The smallest row length for which a CPU uses torch's softmax kernel, keyed by dtype.
 
-For shorter rows, elementary operations are faster, because such rows do not fill a vector register in torch's kernel.
-`python -m benchmarks.attention` measures this length again. float32 has no entry, because torch's fused attention
-accepts rows of any length in float32.
+For shorter rows, elementary operations are faster, because a short row does not fill a vector register in torch's
+kernel. `python -m benchmarks.attention` compares the softmax kernel with elementary operations. float32 has no entry,
+because float32 attention always uses torch's fused kernel.
 """
 
 
 def to_compute_dtype(x: Tensor) -> Tensor:
     """Cast x to the dtype of autocast, such as bfloat16. Without autocast, return x unchanged.
 
-    Each trunk casts its input once, so residual sums and norms read half as much memory. The parameters stay in
-    float32. The statistics of norms, the softmax and the loss are computed in float32.
+    A trunk casts its input once, so residual sums and norms read half as many bytes. The parameters stay in float32.
+    The statistics of norms, the softmax and the loss are computed in float32.
     """
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
@@ -41,8 +41,8 @@ def default_device() -> str:
 def has_fast_bfloat16(device: str) -> bool:
     """Return True if bfloat16 products are fast on this device type.
 
-    A CPU without bfloat16 instructions is many times slower in bfloat16 than in float32. For "mps", the speed was not
-    measured, and the result is False.
+    A CPU without bfloat16 instructions is many times slower in bfloat16 than in float32. The result for "mps" is False,
+    because the speed of bfloat16 on "mps" was not measured.
     """
     if device == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
@@ -77,9 +77,9 @@ def find_private_op(path: str, trial: Callable[[Any], Tensor], expected: Tensor)
 class LayerNorm(nn.LayerNorm):
     """LayerNorm that returns the dtype of its input, also under autocast on accelerators.
 
-    For torch's LayerNorm, autocast casts to float32 before each norm and back after each norm. These casts cause five
-    times the memory traffic. This class avoids the casts, and rounds the weight and the bias to the dtype of the input.
-    The statistics are computed in float32.
+    Autocast would cast the input of torch's LayerNorm to float32 and the output back, which causes five times the
+    memory traffic. To avoid these casts, this class rounds the weight and the bias to the dtype of the input. The
+    statistics are computed in float32.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -97,8 +97,8 @@ def softmax_(scores: Tensor, added: Tensor | None = None) -> Tensor:
 
     Args:
         scores: The scores, which are overwritten.
-        added: A tensor that is added to the scores first, such as a mask of 0 and -inf. Its shape must broadcast to the
-            shape of the scores.
+        added: A tensor that is added to the scores before the softmax, such as a mask of 0 and -inf. The shape of
+            `added` must broadcast to the shape of the scores.
     """
     if _is_short_row(scores):
         return softmax_by_parts_(scores, added)
