@@ -1,4 +1,4 @@
-"""A trunk of gated convolutions, in which a token sees its neighbors."""
+"""A trunk of gated convolutions over neighboring tokens."""
 
 from typing import final
 
@@ -17,9 +17,9 @@ from unifier_tokenizers.errors import check_choice
 class ConvolutionalTrunk(Trunk):
     """Trunk of gated convolutions over the sequence of tokens, with residual connections.
 
-    The convolutions follow Gehring et al. 2017, section 3.2. In mode "bidirectional" with depth d and kernel size k, a
-    token sees d (k - 1) / 2 tokens on each side. In mode "causal", a token sees the d (k - 1) tokens before it. The
-    tokens of a picture are in row-major order.
+    The convolutions follow Gehring et al. 2017, section 3.2. In mode "bidirectional" with depth d and kernel size k, an
+    output token depends on d (k - 1) / 2 input tokens on each side. In mode "causal", an output token depends on the d
+    (k - 1) previous input tokens. The tokens of a picture are in row-major order.
     """
 
     def __init__(self, dim: int, depth: int, *, kernel_size: int = 5, dropout: float = 0.0) -> None:

@@ -1,4 +1,4 @@
-"""Create a trunk from its name, or from the weights of one of timm's vision transformers."""
+"""Create a trunk by name, or from the weights of a vision transformer in timm."""
 
 import difflib
 from typing import Any, Literal, cast
@@ -22,7 +22,7 @@ from unifier_tokenizers.positions import PositionKind
 TRUNK_NAMES = ("transformer", "mean_attention", "gru", "lstm", "convolutional", "timm:<model>")
 
 Positions = PositionKind | Literal["rotary"]
-"""The kind of positions. In a transformer, "rotary" rotates queries and keys. Tokenizers add all other kinds."""
+"""The kind of positional encoding. A transformer applies "rotary", and tokenizers add all other kinds."""
 
 TIMM_PARTS = {
     "blocks.0": (Block, "runs attention and then a feed-forward part, each after a norm"),
@@ -36,9 +36,9 @@ TIMM_PARTS = {
     "blocks.0.mlp.norm": (nn.Identity, "has no norm inside its feed-forward part"),
     "norm": (nn.LayerNorm, "has a final norm for each token, not for the pooled vector"),
 }
-"""A mapping from a part of a timm model to the required class of this part, and to the behavior of `Transformer`.
+"""A mapping from a module of a timm model to the module's required class and to the behavior of `Transformer`.
 
-`check_supported` checks the parts in this order.
+`check_supported` checks the modules in the order of the mapping.
 """
 
 TIMM_WEIGHT_NAMES = {
@@ -48,7 +48,7 @@ TIMM_WEIGHT_NAMES = {
     "mlp.fc1": "feed_forward.0",
     "mlp.fc2": "feed_forward.3",
 }
-"""A mapping from the name of a block's part in timm to its name in `Transformer`."""
+"""A mapping from module names in timm's blocks to module names in the blocks of `Transformer`."""
 
 
 def create_trunk(
@@ -64,28 +64,29 @@ def create_trunk(
     scaled_residual_init: bool = False,
     drop_path: float = 0.0,
 ) -> Trunk:
-    """Create the trunk with the given name.
+    """Create a trunk by name.
 
-    A trunk ignores arguments that it does not need. For example, a recurrent trunk ignores `heads`. Trunks with equal
-    sizes can have different numbers of parameters.
+    Arguments that a kind of trunk does not need are ignored, for example `heads` for a recurrent trunk. Trunks with
+    equal `dim` and `depth` can have different numbers of parameters.
 
     Args:
         name: One of `TRUNK_NAMES`. "timm:NAME" loads the trained weights of a timm model with `load_timm_trunk`. The
             timm model then determines all sizes.
-        dim: D, the number of rows of the tokens.
+        dim: D, the width of the tokens.
         depth: The number of layers.
-        heads: The number of attention heads of a transformer. The default is `dim` // 64, and at least 1.
-        ffn_dim: The width of the feed-forward part of a transformer or mean-attention trunk. The default is 4 * `dim`.
+        heads: The number of attention heads of a transformer. The default is `default_heads(dim)`.
+        ffn_dim: The width of the feed-forward networks in a transformer or mean-attention trunk. The default is 4 *
+            `dim`.
         dropout: The dropout probability.
-        positions: The kind of positions. Only "rotary" affects the trunk, because the tokenizer adds all other kinds.
+        positions: The kind of positional encoding. Only "rotary" changes the trunk, because the tokenizer adds all
+            other kinds.
         qk_norm: See `Transformer`.
         scaled_residual_init: See `Transformer`.
         drop_path: See `Transformer`.
 
     Raises:
-        InputError: If the name is unknown, or if the D of a timm model is not `dim`. The error is also raised if an
-            option of "transformer" is given for another trunk. These options are rotary positions, `qk_norm`,
-            `scaled_residual_init` and `drop_path`.
+        InputError: If the name is unknown, or if the D of a timm model is not `dim`. Rotary positions, `qk_norm`,
+            `scaled_residual_init` and `drop_path` raise the error for every trunk except "transformer".
     """
     rotary = positions == "rotary"
     transformer_options = {
@@ -126,21 +127,21 @@ def create_trunk(
 
 
 def input_positions(positions: Positions) -> PositionKind:
-    """Return the kind of positions that the tokenizer must add. For rotary positions, the kind is "none"."""
+    """Return the kind of positional encoding that the tokenizer must add. The result for "rotary" is "none"."""
     return "none" if positions == "rotary" else positions
 
 
 def load_timm_trunk(name: str, *, pretrained: bool = True) -> Transformer:
     """Load the blocks and the final norm of timm's vision transformer `name` into a `Transformer`.
 
-    The parts before the blocks are not loaded: the patch embedding, the class token, the positions, and the first norm
-    of CLIP models. The model determines D, for example 192 for vit_tiny_patch16_224. Biases that the timm model does
-    not have start at 0.
+    The layers before the blocks are not loaded: the patch embedding, the class token, the positions, and the first norm
+    of CLIP models. The timm model determines D, for example 192 for vit_tiny_patch16_224. Biases that are missing in
+    the timm model start at 0.
 
     Args:
         name: A name from `timm.list_models()`, with or without a pretrained tag.
-        pretrained: If True, use the trained weights, which are downloaded once. If False, draw timm's initial weights,
-            which depend only on the seed.
+        pretrained: If True, download and use the trained weights. If False, use timm's random initial weights, which
+            depend only on the seed.
 
     Raises:
         InputError: If timm has no such model, if `Transformer` cannot compute the same function as the model, or if the
@@ -156,7 +157,7 @@ def load_timm_trunk(name: str, *, pretrained: bool = True) -> Transformer:
     try:
         with isolated_seed():
             model = cast(Any, timm.create_model(name, pretrained=pretrained))
-    except Exception as error:  # Sources of weights raise errors of different classes.
+    except Exception as error:  # A failed download can raise an error of any class.
         raise InputError(f"the weights of timm's {name} cannot be loaded: {one_line(error)}") from error
     block = model.blocks[0]
     trunk = Transformer(model.embed_dim, len(model.blocks), block.attn.num_heads, block.mlp.fc1.out_features)
@@ -165,7 +166,7 @@ def load_timm_trunk(name: str, *, pretrained: bool = True) -> Transformer:
             part.eps = model.norm.eps
     trunk.pretrained = pretrained
     zeros = {key: value for key, value in trunk.state_dict().items() if key.endswith(("query.bias", "key_value.bias"))}
-    # A strict load raises an error if a weight is missing or is not used.
+    # A strict load raises an error if a weight is missing or unused.
     trunk.load_state_dict(zeros | convert_timm_weights(model.state_dict(), trunk.dim))
     return trunk
 
@@ -173,7 +174,7 @@ def load_timm_trunk(name: str, *, pretrained: bool = True) -> Transformer:
 def check_supported(name: str, model: nn.Module) -> None:
     """Raise InputError if `Transformer` cannot compute the function of a timm model.
 
-    The message names the part of the model that is not supported.
+    The message contains the name of the module that is not supported.
     """
     if not isinstance(model, VisionTransformer):
         raise InputError(f"timm's {name} is a {type(model).__name__}: choose a plain VisionTransformer")
@@ -185,9 +186,9 @@ def check_supported(name: str, model: nn.Module) -> None:
 
 
 def convert_timm_weights(state: dict[str, Tensor], dim: int) -> dict[str, Tensor]:
-    """Convert timm's weights of the blocks and the final norm to the names in `Transformer`.
+    """Rename the weights of timm's blocks and final norm to the names in `Transformer`.
 
-    The joint projection is split into a projection of queries and a projection of keys and values.
+    timm's projection `qkv` is split into the projections `query` and `key_value`.
     """
     converted: dict[str, Tensor] = {}
     for key, weight in state.items():

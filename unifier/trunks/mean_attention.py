@@ -13,15 +13,14 @@ from unifier_tokenizers import Dropout, Tokens
 
 @final
 class MeanAttentionTrunk(Trunk):
-    """Transformer with fixed attention: each token attends equally to all tokens that it may see.
+    """Transformer with fixed attention: each token attends equally to all tokens that the mask allows.
 
-    Unlike a transformer of the same shape, this trunk cannot choose the tokens to attend to. This trunk has the form of
-    deep sets (Zaheer et al. 2017, section 3). In mode "causal", this trunk has the average attention of Zhang et al.
-    2018.
+    The attention weights do not depend on the contents of the tokens. This trunk has the form of deep sets (Zaheer et
+    al. 2017, section 3). In mode "causal", this trunk computes average attention (Zhang et al. 2018).
     """
 
     def __init__(self, dim: int, depth: int, ffn_dim: int | None = None, *, dropout: float = 0.0) -> None:
-        """Build the trunk. `ffn_dim` is the width of the feed-forward part, by default 4 * `dim`."""
+        """Build the trunk. `ffn_dim` is the width of the feed-forward networks, by default 4 * `dim`."""
         super().__init__()
         check_depth(depth)
         self.dim = dim
@@ -59,7 +58,7 @@ class _MeanBlock(nn.Module):
     def forward(self, x: Tensor, weights: Tensor | None) -> Tensor:
         """Run the block on x (B, N, D) with attention weights (B, 1 or N, N).
 
-        If no weights are given, every token takes the mean of all tokens.
+        Without `weights`, all attention weights are equal.
         """
         values = self.value(self.mean_norm(x))
         means = values.mean(1, keepdim=True) if weights is None else weights @ values

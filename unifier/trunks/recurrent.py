@@ -1,4 +1,4 @@
-"""A trunk of recurrent layers, which read the tokens one after the other."""
+"""A trunk of recurrent layers, which process the tokens one after another."""
 
 from typing import Literal, final
 
@@ -21,8 +21,8 @@ CELLS: dict[Cell, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GR
 class RecurrentTrunk(Trunk):
     """Trunk of LSTM or GRU layers, each with a pre-norm and a residual connection.
 
-    A bidirectional layer has D / 2 rows per direction, and every token sees all tokens. In a layer with one direction,
-    a token sees only itself and earlier tokens.
+    A bidirectional layer has D / 2 hidden features per direction, and each output depends on all tokens. In a layer
+    with one direction, each output depends only on the current token and on earlier tokens.
     """
 
     def __init__(
@@ -65,15 +65,15 @@ class RecurrentTrunk(Trunk):
 def rnn_layers(
     cell: Cell, input_dim: int, dim: int, depth: int = 1, *, bidirectional: bool = False, dropout: float = 0.0
 ) -> nn.LSTM | nn.GRU:
-    """Create `depth` recurrent layers that read (B, L, `input_dim`) and have `dim` rows per direction.
+    """Create `depth` recurrent layers with `dim` hidden features per direction, for inputs (B, L, `input_dim`).
 
     The forget gates of an LSTM start with a bias of 1 (Jozefowicz et al. 2015, section 2.2). PyTorch adds two biases
-    for each gate, so the first starts at 1 and the second at 0.
+    for each gate: `bias_ih` starts at 1, and `bias_hh` starts at 0.
 
     Args:
         cell: One of `CELLS`.
-        input_dim: The number of rows of the input.
-        dim: The number of rows of the hidden state in each direction.
+        input_dim: The number of input features.
+        dim: The number of hidden features per direction.
         depth: The number of layers.
         bidirectional: Read in both directions and concatenate the outputs.
         dropout: The dropout probability between layers.
@@ -89,6 +89,6 @@ def rnn_layers(
 
 
 def _run_padded(layer: nn.Module, x: Tensor, lengths: Tensor) -> Tensor:
-    """Run recurrent layers on x (B, N, D). `lengths` (B,) counts the real tokens. At padding, the output is 0."""
+    """Run recurrent layers on x (B, N, D) with `lengths` (B,) real tokens. The output at padding is 0."""
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     return pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=x.shape[1])[0]

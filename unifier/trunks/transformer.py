@@ -19,14 +19,14 @@ SIZES: dict[Size, tuple[int, int, int, int]] = {
     "small": (256, 6, 4, 1024),
     "base": (512, 6, 8, 2048),
 }
-"""The D, depth, heads and ffn_dim of each preset. "base" has the sizes of Vaswani et al. 2017, table 3."""
+"""The `dim`, `depth`, `heads` and `ffn_dim` of each preset. "base" is as in Vaswani et al. 2017, table 3."""
 
 
 @final
 class Transformer(AttentiveTrunk):
     """Trunk of transformer blocks and a final norm. With depth 0, the trunk has only the final norm.
 
-    The initial weights depend only on the last seed, so experiments with the same seed start from equal trunks.
+    The initial weights depend only on the last seed, so experiments with equal seeds start from equal trunks.
     """
 
     def __init__(
@@ -48,20 +48,19 @@ class Transformer(AttentiveTrunk):
         """Build the trunk from blocks (see `Block` and `Attention`).
 
         Args:
-            dim: D, the number of rows of the tokens.
+            dim: D, the width of the tokens.
             depth: The number of blocks.
-            heads: The number of attention heads, which must divide `dim`. By default, there is one head per 64 rows,
-                and at least one.
-            ffn_dim: The width of the feed-forward part. The default is 4 * `dim`.
+            heads: The number of attention heads, which must divide `dim`. The default is `default_heads(dim)`.
+            ffn_dim: The width of the feed-forward networks. The default is 4 * `dim`.
             norm: "pre" or "post". Only "pre" has a final norm.
             activation: "gelu" or "relu".
             dropout: The dropout probability at the end of each residual branch.
-            drop_path: In training, the probability that an example skips a residual branch of the last block. The
+            drop_path: The probability that training drops a residual branch of the last block for an example. The
                 probability increases linearly from block to block (Huang et al. 2016, eq. 4).
             rotary: Rotate queries and keys by the positions of the tokens.
             qk_norm: Normalize queries and keys.
-            projections: Project queries, keys and values. If False, attention has no weights.
-            scaled_residual_init: Scale the initial weights at the end of each residual branch, as in GPT-2.
+            projections: Project queries, keys and values. If False, use the tokens without projections.
+            scaled_residual_init: Initialize the residual branches as in GPT-2 (see `scale_residual_init`).
         """
         super().__init__()
         check_depth(depth)
@@ -98,7 +97,7 @@ class Transformer(AttentiveTrunk):
         return self._run_blocks(tokens, build_attention_mask(tokens.mask, mode))
 
     def forward_first_token(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
-        """Return only the first output token. The last block then computes only this token."""
+        """Return only the first output token. The last block computes no other output token."""
         return self._run_blocks(tokens, build_attention_mask(tokens.mask, mode), num_outputs=1)
 
     def attention(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> tuple[Tokens, list[Tensor]]:
@@ -109,12 +108,12 @@ class Transformer(AttentiveTrunk):
         return numbered_layers("blocks", [*self.blocks, self.norm][1:])
 
     def forward_cached(self, tokens: Tokens, mask: Tensor, caches: Sequence[KVCache]) -> Tokens:
-        """Run new tokens (B, D, M) with the KV caches of earlier tokens, and append the new tokens to the caches.
+        """Run new tokens (B, D, M) with the KV caches of earlier tokens, and extend the caches.
 
         Args:
-            tokens: The new tokens. The mask inside `tokens` is not read.
-            mask: (B, N + M), True for every cached or new token that all new tokens may see.
-            caches: One cache per block. Each cache contains N tokens.
+            tokens: The new tokens. The field `mask` of `tokens` is not used.
+            mask: (B, N + M), True for every cached or new token that all new tokens may attend to.
+            caches: One cache per block, with the keys and values of N earlier tokens.
         """
         return self._run_blocks(tokens, mask[:, None, None], caches=caches)
 
@@ -133,15 +132,15 @@ class Transformer(AttentiveTrunk):
             num_tokens = num_outputs if block is self.blocks[-1] else None
             block_caches = (caches[i], None) if caches else None
             x = block(x, mask, angles=angles, caches=block_caches, weights=weights, num_tokens=num_tokens)
-        # If the depth is 0, no block has selected the first tokens.
+        # Without blocks, the first tokens must be selected here.
         x = x[:, :num_outputs]
         return Tokens(self.norm(x).transpose(1, 2), tokens.mask[:, :num_outputs], tokens.positions[:, :, :num_outputs])
 
 
 def default_heads(dim: int) -> int:
-    """Return the default number of attention heads: one head per 64 rows, and at least one.
+    """Return the default number of attention heads: one head per 64 features, and at least one head.
 
-    If this number does not divide `dim`, return the next lower number that divides `dim`.
+    If the default does not divide `dim`, return the next smaller divisor of `dim`.
     """
     heads = max(1, dim // 64)
     while dim % heads:

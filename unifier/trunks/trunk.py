@@ -14,15 +14,15 @@ from unifier_tokenizers import InputError, Tokens
 class Trunk(nn.Module, ABC):
     """Network that all tasks of an experiment share. A trunk maps a batch of tokens to a batch of tokens.
 
-    A trunk does not depend on the modality. In a subclass, create the parameters inside `isolated_seed`. The parameters
-    then depend only on the seed, and not on other modules.
+    A subclass must create its parameters inside `isolated_seed`. The initial weights then depend only on the seed, and
+    not on other modules.
     """
 
     dim: int
-    """D, the number of rows of the tokens that the trunk reads and returns."""
+    """D, the width of the input tokens and of the output tokens."""
 
     pretrained = False
-    """True if the initial weights are pretrained. Such a trunk cannot be a random control for other trunks."""
+    """True if the initial weights are pretrained. A pretrained trunk cannot be a random control."""
 
     @abstractmethod
     def forward(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
@@ -32,17 +32,17 @@ class Trunk(nn.Module, ABC):
         """
 
     def forward_first_token(self, tokens: Tokens, mode: AttentionMode = "bidirectional") -> Tokens:
-        """Return only the first output token, as Tokens (B, D, 1). Heads that read a class token call this method.
+        """Return only the first output token, as Tokens (B, D, 1). Heads with a class token call this method.
 
         Override this method if one token is cheaper to compute than all tokens.
         """
         return Tokens(*(part[..., :1] for part in self(tokens, mode)))
 
     def layer_outputs(self) -> dict[str, nn.Module]:
-        """Return a mapping from the name of each layer to the module that reads the layer's output (B, N, D).
+        """Return a mapping from the name of each layer to the module whose input is the layer's output (B, N, D).
 
-        This module is the next layer or the norm of the next layer. For the last layer, this module is the trunk's
-        final norm. If the mapping is empty, the trunk is analyzed as a single layer.
+        A layer's output is the input of the next layer or of the next layer's norm. The last layer's output is the
+        input of the trunk's final norm. If the mapping is empty, the trunk is analyzed as a single layer.
         """
         return {}
 
@@ -76,7 +76,7 @@ def check_tokens(tokens: Tokens, dim: int) -> None:
 
 @contextmanager
 def isolated_seed() -> Generator[None]:
-    """Restart the CPU's random generator from the last seed in this context, and restore its state afterwards.
+    """Reset the CPU's random generator to the last seed in this context, and restore the generator's state afterwards.
 
     Without this context, the initial weights of a trunk would depend on modules that were created earlier, such as an
     embedding. Two tasks with the same seed would then start from different trunks.
