@@ -127,7 +127,7 @@ class TaggingHead(Head):
         return functional.binary_cross_entropy_with_logits(self.logits(tokens), target)
 
     def predict(self, tokens: Tokens) -> list[Tensor]:
-        # In float32, the sigmoid of every logit above 17 is 1, so these logits would lose their order.
+        # In float32, the sigmoid of every logit above 17 is 1, so large logits would give equal probabilities.
         return list(self.logits(tokens).cpu().double().sigmoid())
 
     def metrics(self, predictions: Sequence[Tensor], targets: Sequence[Iterable[str]]) -> dict[str, float]:
@@ -149,7 +149,7 @@ class TaggingHead(Head):
         return {"macro_auc": sum(auc) / len(tags), "map": sum(precision) / len(tags)}
 
     def check_targets(self, targets: Iterable[Iterable[str]]) -> None:
-        """Raise InputError if each tag occurs in all targets or in no target, because no metric is then defined."""
+        """Raise InputError if no metric is defined, because each tag occurs in all targets or in no target."""
         encoded = [self.encode(target) for target in targets]
         if not encoded or not varying_labels(torch.stack(encoded)):
             raise InputError(
@@ -165,8 +165,8 @@ class TaggingHead(Head):
 class TokenPool(nn.Module):
     """Layer that pools the real tokens of an example to one vector.
 
-    "mean" returns the mean of the tokens. "cls" returns the first token, which belongs to the class token. "attention"
-    returns a weighted mean of the tokens. The weights are the softmax of a learned linear map (sequence pooling,
+    "mean" returns the mean of the tokens. "cls" returns the first token, which is the class token. "attention" returns
+    a weighted mean of the tokens. The weights are the softmax of a learned linear map of the tokens (sequence pooling,
     Hassani et al. 2021, section 3.2).
     """
 
@@ -191,11 +191,11 @@ def masked_mean(tokens: Tokens) -> Tensor:
 
 
 def varying_labels(targets: Tensor) -> list[int]:
-    """Return the indices of the labels that occur in some of the multi-hot targets (B, C), but not in all."""
+    """Return the indices of the labels that occur in some of the multi-hot targets (B, C), but not in all targets."""
     return [c for c, count in enumerate(targets.sum(0).tolist()) if 0 < count < len(targets)]
 
 
 def _weighted_sum(tokens: Tokens, weights: Tensor) -> Tensor:
     """Return the weighted sum (B, D) of the tokens, with weights (B, N)."""
-    # A transposed view keeps the memory order of the trunk's output, so the gradients need no copy.
+    # A transposed view has the memory layout of the trunk's output, so the gradients are not copied.
     return (tokens.matrix.mT * weights[..., None].to(tokens.matrix.dtype)).sum(1)

@@ -35,7 +35,7 @@ class ConvDecoderHead(AttentiveIncrementalHead):
     ) -> None:
         """Build the head.
 
-        Each layer reads `kernel_size` tokens: the current token and the tokens before it.
+        Each convolution reads the current token and the `kernel_size` - 1 previous tokens.
         """
         super().__init__(vocabulary, dim, **options)
         check_depth(depth, 1)

@@ -12,7 +12,7 @@ from unifier_tokenizers import InputError
 from unifier_tokenizers.text import BOS, EOS
 
 TOPK_STRIPE = 64
-"""The number of neighboring scores that form a stripe. `topk` first computes the maximum of each stripe."""
+"""The number of neighboring scores in a stripe. `topk` first computes the maximum of each stripe."""
 
 
 class Decoder(Protocol):
@@ -23,7 +23,7 @@ class Decoder(Protocol):
         ...
 
     def reorder(self, rows: Tensor) -> None:
-        """Keep only the texts with the indices rows (R',). An index may occur several times."""
+        """Select the texts with the indices `rows` (R',). An index in `rows` may occur several times."""
         ...
 
 
@@ -37,15 +37,15 @@ class Hypothesis(NamedTuple):
 
 
 TokenPicker = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""A function that picks the next token of each row.
+"""A function that picks the next token of each partial text.
 
-The arguments are the log-probabilities (R, V) and the example index (R,) of each row. The results are the
+The arguments are the log-probabilities (R, V) and the example index (R,) of each partial text. The results are the
 log-probabilities (R,) and the ids (R,) of the picked tokens.
 """
 
 
 def greedy_search(decoder: Decoder, max_lengths: Tensor, *, length_penalty: float = 1.0) -> list[Hypothesis]:
-    """Generate one text per example from the most likely token of each step (see `decode_loop`)."""
+    """Generate one text per example by picking the most likely token in each step (see `decode_loop`)."""
     return decode_loop(decoder, max_lengths, _pick_most_likely, length_penalty=length_penalty)
 
 
@@ -61,8 +61,8 @@ def sample(
 ) -> list[Hypothesis]:
     """Generate one text per example by sampling each token.
 
-    Each example has its own random generator, and each token uses one random number. Therefore, a text does not depend
-    on the other texts of the batch. `temperature`, `top_k` and `top_p` do not change the returned scores.
+    Each example has its own random generator, so a text does not depend on the other texts of the batch. `temperature`,
+    `top_k` and `top_p` do not change the returned scores.
 
     Args:
         decoder: The incremental decoder of R empty texts.
@@ -74,7 +74,7 @@ def sample(
         length_penalty: The exponent p: a text's score is its log-probability divided by length ** p.
 
     Raises:
-        InputError: If an option leaves no token to sample from.
+        InputError: If `temperature`, `top_k` or `top_p` is out of range.
     """
     if not 0 < temperature < math.inf:
         raise InputError(
@@ -101,9 +101,9 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Return the `beam_width` texts with the highest scores for each example, best first.
 
-    The search extends `beam_width` partial texts per example. A search ends if `beam_width` texts are finished and no
-    partial text has a higher score than the worst finished text. A search also ends when its texts have the maximum
-    length. The partial texts then count as finished texts.
+    The search extends `beam_width` partial texts per example. The search of an example ends if `beam_width` texts are
+    finished and no partial text has a higher score than the worst finished text. At the maximum length, partial texts
+    are treated as finished texts.
 
     Args:
         decoder: The incremental decoder of R empty texts.
@@ -114,12 +114,12 @@ def beam_search(
     device, limits = max_lengths.device, max_lengths.tolist()
     finished: list[list[Hypothesis]] = [[] for _ in limits]
     rows = torch.arange(len(max_lengths), device=device)
-    # Each example starts with a single empty text, from which the first step makes `beam_width` texts.
+    # Each example starts with one empty text, which the first step extends to `beam_width` texts.
     scores = torch.zeros(len(rows), 1, device=device)
     texts = torch.empty(len(rows), 1, 0, dtype=torch.long, device=device)
     ids = torch.full((len(rows),), BOS, device=device)
     while len(rows):
-        # Up to `beam_width` candidates may be end tokens, so twice as many candidates always fill the beam.
+        # Up to `beam_width` candidates may be end tokens, so 2 * `beam_width` candidates are computed.
         logs, tokens = topk(decoder.step(ids), 2 * beam_width)
         beams = scores.shape[1]
         totals = (scores[:, :, None] + logs.view(len(rows), beams, -1)).flatten(1)
@@ -168,7 +168,7 @@ def decode_loop(
     Args:
         decoder: The incremental decoder of R empty texts.
         max_lengths: The maximum number of tokens (R,) of each text.
-        pick: The function that picks each next token.
+        pick: The function that picks the next token of each text.
         length_penalty: The exponent p: a text's score is its log-probability divided by length ** p.
     """
     texts: list[list[int]] = [[] for _ in range(len(max_lengths))]
@@ -198,14 +198,14 @@ def sampling_probabilities(logs: Tensor, temperature: float, top_k: int | None, 
         logs: Log-probabilities (R, V).
         temperature: The log-probabilities are divided by this number.
         top_k: Keep the K most likely tokens (Fan et al. 2018, section 5.1). None keeps all tokens.
-        top_p: Keep a token only if the total probability of all more likely tokens is below this value (Holtzman et al.
+        top_p: Keep a token only if the total probability of all more likely tokens is below `top_p` (Holtzman et al.
             2020, section 3.1). The most likely token is always kept. A dropped token gets probability 0.
 
     Returns:
         Unnormalized probabilities (R, K), highest first, and the ids (R, K) of the tokens.
     """
     ordered, tokens = logs.sort(dim=1, descending=True, stable=True)
-    # Without these bounds, the division could overflow in float32, and probabilities of 0 or 1 would become NaN.
+    # The bounds of the temperature prevent an overflow in float32, which would result in probabilities of NaN.
     scaled = (ordered - ordered[:, :1]) / min(max(temperature, 1e-30), 1e30)
     probabilities = scaled[:, :top_k].softmax(1)
     cumulative_before = probabilities.cumsum(1) - probabilities
@@ -217,8 +217,8 @@ def sampling_probabilities(logs: Tensor, temperature: float, top_k: int | None, 
 def topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k highest scores (R, min(k, M)) of each row of scores (R, M), and the indices of these scores.
 
-    This function is several times as fast as `torch.topk` and returns the same values. The k highest scores are always
-    in the k stripes with the highest maxima. Computing the maxima is cheap.
+    This function is several times faster than `torch.topk`. The k highest scores are always in the k stripes with the
+    highest maxima.
     """
     striped = scores.shape[1] // TOPK_STRIPE * TOPK_STRIPE
     stripes = scores[:, :striped].unflatten(1, (-1, TOPK_STRIPE))

@@ -1,4 +1,4 @@
-"""A recurrent decoder with hard attention, which reads a single token of the trunk per step."""
+"""A recurrent decoder with hard attention, which attends to one token of the trunk per step."""
 
 from typing import Unpack, final
 
@@ -24,8 +24,8 @@ At least two samples are needed, because the loss of each sample is the baseline
 class HardAttentionHead(AttentiveIncrementalHead):
     """Luong's decoder with hard attention (Xu et al. 2015, section 4.1).
 
-    In training, each decoder state samples one token of the trunk and attends to this token only. The probability of a
-    token is its attention weight. In inference, each state attends to the token with the highest weight. REINFORCE
+    In training, each decoder state attends to one sampled token of the trunk. The probability of sampling a token is
+    the token's attention weight. In inference, each state attends to the token with the highest weight. REINFORCE
     (Williams 1992) trains the attention weights. The baseline of a sample is the loss of another sample of the same
     decoder state (Kool et al. 2019, eq. 8). `LuongHead` with the score "general" is the variant with soft attention.
     """
@@ -81,7 +81,7 @@ class HardAttentionHead(AttentiveIncrementalHead):
 
 
 def reinforce(losses: Tensor, log_probs: Tensor) -> Tensor:
-    """Return the mean loss. On average, the gradient of this loss is the gradient of the expected loss.
+    """Return the mean loss, with an unbiased estimate of the gradient of the expected loss.
 
     The baseline of each sample is the mean loss of the other samples.
 

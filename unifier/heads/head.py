@@ -16,7 +16,7 @@ IGNORE_INDEX = -100
 
 
 class Head(nn.Module, ABC):
-    """Base class for the part of a task that follows the trunk.
+    """Base class of heads, the task-specific layers after the trunk.
 
     A subclass defines the loss, the predictions and the metrics of the task. If the subclass has an attribute `dim`,
     `Experiment` checks that `dim` equals the trunk's D.
@@ -28,28 +28,29 @@ class Head(nn.Module, ABC):
     trunk_output: Literal["sequence", "cls", "input"] = "sequence"
     """The tokens that the head reads.
 
-    "sequence" means all output tokens of the trunk. "cls" means only the first output token, which belongs to the class
-    token. "input" means the input tokens of the trunk; the head then runs the trunk itself (see `attach_trunk`).
+    "sequence" means all output tokens of the trunk. "cls" means only the first output token, which is the class token.
+    "input" means the input tokens of the trunk. A head with "input" runs the trunk itself (see `attach_trunk`).
     """
 
     max_score: float | None = 100.0
     """The best possible value of the first metric, a number above 0.
 
-    Joint training averages the scores of the tasks, each divided by its best possible value. None means that the metric
-    has no best value above 0, for example a negated error. A task without a best value cannot be trained jointly.
+    Joint training divides the score of each task by `max_score`, and averages the results. None means that the metric
+    has no best value above 0, for example a negated error. Joint training does not support a head with
+    `max_score=None`.
     """
 
     num_passes: int = 1
-    """The loss needs this number of copies of a training batch, concatenated along B. R-Drop needs two copies."""
+    """The number of copies of a training batch that the loss needs, concatenated along B. R-Drop needs two copies."""
 
     @abstractmethod
     def encode(self, target: Any) -> Tensor:
         """Convert one raw target to a tensor.
 
-        This method runs in data workers, so it must not read a parameter.
+        This method runs in data workers, and must not read a parameter.
 
         Raises:
-            InputError: If the target does not belong to this task.
+            InputError: If the target is not valid for the task.
         """
 
     @abstractmethod
@@ -70,8 +71,8 @@ class Head(nn.Module, ABC):
     def metrics(self, predictions: Sequence[Any], targets: Sequence[Any]) -> Mapping[str, float]:
         """Compute the metrics of the predictions of a whole split, given the raw targets.
 
-        A higher value is better. The first metric selects the weights that are kept. Callers use `checked_metrics`,
-        which checks the result of this method.
+        For every metric, a higher value is better. The first metric selects the best weights. Callers use
+        `checked_metrics`, which also checks the metrics.
         """
 
     @final
@@ -80,7 +81,7 @@ class Head(nn.Module, ABC):
         return check_metrics(self, self.metrics(predictions, targets))
 
     def attach_trunk(self, trunk: Trunk) -> None:
-        """Attach the experiment's trunk without registering the trunk's parameters as the head's.
+        """Store the experiment's trunk without registering the trunk's parameters in the head.
 
         Only heads that run the trunk themselves, such as `PrefixHead`, override this method.
 
@@ -138,8 +139,8 @@ def check_labels(labels: Iterable[str]) -> tuple[str, ...]:
 def check_predictions(head: Head, predictions: object, num_examples: int) -> None:
     """Raise InputError if the output of `predict` is not a list with one prediction per example.
 
-    A tensor (B,) is accepted, because it has one number per example. A tensor with two or more dimensions is most
-    likely a batch of logits, so it is refused.
+    A tensor (B,) is accepted. A tensor with two or more dimensions is refused, because the tensor is most likely a
+    batch of logits.
     """
     name = f"{type(head).__name__}.predict"
     if isinstance(predictions, Tensor) and predictions.ndim != 1:
@@ -181,8 +182,8 @@ def check_metrics(head: Head, metrics: object) -> dict[str, float]:
 def mean_score_percent(scores: Iterable[tuple[float, float | None]]) -> float:
     """Return the mean score of the tasks, in percent of the best possible scores.
 
-    A score that is NaN is skipped. For example, ROC-AUC is NaN if all targets are equal. If a task has no best possible
-    score, its score is not rescaled.
+    A score that is NaN is skipped. For example, ROC-AUC is NaN if all targets are equal. The score of a task without a
+    best possible score is not rescaled.
 
     Args:
         scores: The value of the first metric and the head's `max_score`, for each task.

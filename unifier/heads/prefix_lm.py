@@ -29,9 +29,9 @@ class PrefixHead(AttentiveTextHead):
         super().__init__(vocabulary, dim, **options)
         self.encoding = PositionalEncoding("sinusoid", dim, ())
         self.segment = nn.Parameter(torch.zeros(dim))
-        """This embedding is added to all text tokens, because text and input have the same positions."""
+        """An embedding that marks text tokens, because input tokens and text tokens have equal positions."""
         self.dropout = Dropout(dropout)
-        # nn.Module does not look into lists, so the trunk's parameters are not registered as the head's.
+        # nn.Module ignores lists, so the trunk's parameters are not registered in the head.
         self._attached: list[Transformer] = []
 
     def attach_trunk(self, trunk: Trunk) -> None:

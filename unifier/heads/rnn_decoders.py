@@ -20,7 +20,7 @@ ScoreFunction = Literal["dot", "general", "concat"]
 AttentionSpan = Literal["global", "local"]
 
 State = tuple[Tensor, ...]
-"""The state of a decoder that has read R partial texts. Each tensor has the shape (R, ...)."""
+"""The state of a decoder after R partial texts. Each tensor has the shape (R, ...)."""
 
 
 class IncrementalHead(TextGenerationHead):
@@ -60,7 +60,7 @@ class AttentiveIncrementalHead(IncrementalHead, AttentiveTextHead):
     @final
     def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
         weights = torch.stack(self.step_with_attention(ids, self.start_decoding(tokens))[1]).mean(0)
-        # The weights of Luong's local attention sum to less than 1, so they are normalized.
+        # The weights of Luong's local attention sum to less than 1, so the weights are normalized.
         return weights / weights.sum(-1, keepdim=True)
 
 
@@ -104,7 +104,7 @@ class RNNDecoder(nn.Module):
         return state[:, self.depth - 1]
 
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Read x (B, L, E) after a state (B, S, D). Return the last layer's output (B, L, D) and the new state."""
+        """Run the layers on x (B, L, E) and a state (B, S, D). Return the outputs (B, L, D) and the new state."""
         with torch.autocast(x.device.type, enabled=False):
             by_layer = state.float().transpose(0, 1).contiguous()
             output, new_state = self.layers(x.float(), tuple(by_layer.chunk(2)) if self.has_cell_state else by_layer)
@@ -133,7 +133,7 @@ class AttentionScore(nn.Module):
         return values, self.key(values), tokens.mask[:, None]
 
     def forward(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-        """Return the attention weights (B, L, N) in float32. Each row sums to 1.
+        """Return attention weights (B, L, N) in float32, which sum to 1 over N.
 
         Args:
             states: Decoder states (B, L, D).
@@ -150,10 +150,11 @@ class AttentionScore(nn.Module):
 
 @final
 class RecurrentHead(IncrementalHead):
-    """A recurrent decoder without attention (Sutskever et al. 2014), which reads only the trunk's last real token.
+    """A recurrent decoder without attention (Sutskever et al. 2014), which uses only the trunk's last real token.
 
-    A learned map of this trunk token is the initial state of the decoder. The layers read each text token together with
-    this trunk token (Cho et al. 2014, section 2.2). The trunk is causal, so its last token depends on the whole input.
+    The initial state of the decoder is a learned map of the last trunk token. The input of each step is a text token
+    concatenated with the last trunk token (Cho et al. 2014, section 2.2). The trunk is causal, so the last trunk token
+    depends on the whole input.
     """
 
     attention_mode = "causal"
@@ -188,9 +189,9 @@ class RecurrentHead(IncrementalHead):
 class AdditiveHead(AttentiveIncrementalHead):
     """The decoder of Bahdanau et al. 2015, in which the previous state attends to the trunk's tokens.
 
-    The layers read each text token together with the attention's context. A learned map of the trunk's mean token is
-    the initial state. The next text token is predicted from the new state, the current text token and the context
-    (appendix A.2.2, with tanh instead of maxout).
+    The input of each step is a text token concatenated with the context, which is the output of attention. The initial
+    state is a learned map of the mean trunk token. The next text token is predicted from the new state, the current
+    text token and the context (appendix A.2.2, with tanh instead of maxout).
     """
 
     def __init__(
@@ -229,9 +230,8 @@ class AdditiveHead(AttentiveIncrementalHead):
 class LuongHead(AttentiveIncrementalHead):
     """The decoder of Luong et al. 2015, section 3, in which each new state attends to the trunk's tokens.
 
-    The attention is global, or local around a predicted position ("local-p" in the paper). The paper's "input feeding"
-    is left out, so the context is not an input of the next state. Therefore, training computes all tokens of a batch in
-    parallel.
+    The attention is global, or local around a predicted position ("local-p" in the paper). Without the paper's "input
+    feeding", the context is not an input of the next state, so training processes all text tokens in one call.
     """
 
     def __init__(
@@ -256,8 +256,8 @@ class LuongHead(AttentiveIncrementalHead):
             cell: "lstm" or "gru".
             score: See `AttentionScore`.
             span: "global" or "local".
-            window: Local attention sees this number of tokens on each side of the predicted position, at least 1. The
-                weights decrease as a Gaussian whose standard deviation is half the window.
+            window: The number of tokens on each side of the predicted position that local attention uses, at least 1.
+                The attention weights are multiplied by a Gaussian with standard deviation `window` / 2.
             dropout: Dropout probability.
             options: See `TextGenerationOptions`.
         """

@@ -28,7 +28,7 @@ class TextGenerationOptions(TypedDict, total=False):
     label_smoothing: float
     """The share of the target probability that is spread evenly over the vocabulary."""
     beam_width: int
-    """The number of partial texts that the search keeps for each example. 1 means greedy search."""
+    """The number of partial texts per example in the search. 1 means greedy search."""
     length_penalty: float
     """The exponent p: a text's score is its log-probability divided by length ** p."""
     r_drop: float
@@ -38,7 +38,7 @@ class TextGenerationOptions(TypedDict, total=False):
     tied: bool
     """Use the transposed embedding as the output projection (Press and Wolf 2017)."""
     language: str
-    """The code of the target language, which selects the rules that the metrics use."""
+    """The code of the target language, which selects the tokenization rules of the metrics."""
 
 
 class TextGenerationHead(Head):
@@ -60,7 +60,7 @@ class TextGenerationHead(Head):
         tied: bool = True,
         language: str = "en",
     ) -> None:
-        """Build the shared part of the head.
+        """Build the parts that all text generation heads share.
 
         Args:
             vocabulary: The vocabulary of the target texts, with V entries.
@@ -115,8 +115,8 @@ class TextGenerationHead(Head):
     def next_token_log_probs(self) -> Callable[[Tensor], Tensor]:
         """Return a function that maps hidden states (R, D) to log-probabilities (R, V) of the next token.
 
-        Padding and the begin token get probability 0. The function computes no gradients. A search calls this method
-        once, because the function stores a copy of the weights in a layout for fast products.
+        Padding and the begin token get probability 0. The function computes no gradients. Call this method only once
+        per search, because the returned function stores a copy of the weights in a layout for fast products.
         """
         project = prepacked_linear(self.output.weight)
 
@@ -132,10 +132,11 @@ class TextGenerationHead(Head):
     def loss(self, tokens: Tokens, target: Tensor) -> Tensor:
         """Return the label-smoothed cross-entropy of each next token, given the true previous tokens.
 
-        With R-Drop, the second half of the batch repeats the first half. The loss then also
-        contains alpha / 2 times the divergence between the model's outputs for the two halves.
+        With R-Drop, the second half of the batch repeats the first half. R-Drop adds alpha / 2 times the divergence
+        between the outputs for the two halves to the loss.
         """
-        # Only real tokens are projected to V. Computing their indices synchronizes a GPU, so it is done once.
+        # Only real tokens are projected to V. Their indices are computed only once, because `nonzero` synchronizes a
+        # GPU.
         indices = (target.flatten() != IGNORE_INDEX).nonzero()[:, 0]
         hidden = to_compute_dtype(self.hidden_states(tokens, shift_right(target))).flatten(0, 1)
         hidden, labels = hidden.index_select(0, indices), target.take(indices)
@@ -215,8 +216,8 @@ class AttentiveTextHead(TextGenerationHead):
     def attention(self, tokens: Tokens, ids: Tensor) -> Tensor:
         """Return the attention (B, L, N) that predicts the next token after each of ids (B, L).
 
-        The attention is in float32, and each row sums to 1. The attention is the mean over all layers and heads. To
-        select the layer with the lowest alignment error would bias the alignment error.
+        The attention is in float32, is averaged over all layers and heads, and sums to 1 over N. Selecting the layer
+        with the lowest alignment error would bias the alignment error.
         """
 
     def alignment(self, tokens: Tokens, ids: Tensor) -> Tensor:
@@ -244,7 +245,7 @@ def shift_right(target: Tensor) -> Tensor:
 def check_language(language: str) -> str:
     """Return the language code, or raise InputError if the code is not two or three lowercase letters.
 
-    If Moses has no rules for a language, it uses the rules for English.
+    Moses uses the rules for English if Moses has no rules for the language.
     """
     if not re.fullmatch("[a-z]{2,3}", language):
         raise InputError(f"language={language!r}: a lowercase ISO 639 code is expected, such as en or de")

@@ -13,7 +13,7 @@ SCORED_BY_CHARACTER = ("ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my",
 UNSPACED_LANGUAGES: dict[str, str] = {**dict.fromkeys(CHINESE, "zh"), **dict.fromkeys(SCORED_BY_CHARACTER, "char")}
 """A mapping from language codes to sacreBLEU's tokenizers, for languages without spaces between words.
 
-The tokenizers "13a" and Moses would split a text of such a language into a few very long words.
+Without spaces between words, the tokenizers "13a" and Moses would split a text into a few very long words.
 """
 
 MAX_NGRAM = 4
@@ -21,7 +21,7 @@ MAX_NGRAM = 4
 
 
 class TextScore(NamedTuple):
-    """A score of a whole set of texts, from 0 to 100."""
+    """A corpus score, from 0 to 100."""
 
     score: float
     signature: str
@@ -31,8 +31,7 @@ class TextScore(NamedTuple):
 def text_scores(predictions: Sequence[str], references: Sequence[str], language: str) -> dict[str, TextScore]:
     """Compute BLEU (Papineni et al. 2002) and chrF (Popović 2015) with sacreBLEU, with one reference per text.
 
-    If all references have fewer than four tokens, BLEU counts only shorter n-grams. In this case, the signature of
-    BLEU contains "eff:yes".
+    If all references have fewer than four tokens, BLEU uses effective order, and BLEU's signature contains "eff:yes".
 
     Args:
         predictions: The generated texts.
@@ -64,7 +63,7 @@ def sentence_bleu(predictions: Sequence[str], references: Sequence[str], languag
 def moses(texts: Sequence[str], language: str) -> list[str]:
     """Lowercase the texts, normalize their punctuation, and join their tokens with spaces.
 
-    These three steps, with the defaults of Moses (Koehn et al. 2007), produced the "lc.norm.tok" files of Multi30k.
+    The "lc.norm.tok" files of Multi30k were created in the same way, with the defaults of Moses (Koehn et al. 2007).
     Hyphenated words are not split, and special characters are not escaped.
     """
     normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
@@ -73,7 +72,7 @@ def moses(texts: Sequence[str], language: str) -> list[str]:
 
 def _score(metric: BLEU | CHRF, predictions: Sequence[str], references: Sequence[str]) -> TextScore:
     score = metric.corpus_score(predictions, [references]).score
-    # The signature is read after the score, because it contains the number of references only then.
+    # sacreBLEU adds the number of references to the signature when the score is computed.
     return TextScore(score, str(metric.get_signature()))
 
 

@@ -16,7 +16,7 @@ from unifier_tokenizers import Dropout, PositionalEncoding, Tokens, Vocabulary
 
 @final
 class TranslationHead(AttentiveTextHead):
-    """The decoder of Vaswani et al. 2017, whose blocks attend to the text so far and to the trunk's tokens."""
+    """The decoder of Vaswani et al. 2017, whose blocks attend to the previous text tokens and to the trunk's tokens."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class TranslationHead(AttentiveTextHead):
             vocabulary: The vocabulary of the target texts.
             dim: D, the number of features of a token.
             depth: Number of blocks, at least 1.
-            heads: `Transformer` explains this argument and the following ones, up to `scaled_residual_init`.
+            heads: `Transformer` explains the arguments from `heads` to `scaled_residual_init`.
             options: See `TextGenerationOptions`.
         """
         super().__init__(vocabulary, dim, **options)
@@ -83,7 +83,7 @@ class TranslationHead(AttentiveTextHead):
 
         Args:
             tokens: The trunk's tokens (B, D, N).
-            ids: Token ids (B, L). With caches, these ids follow the ids in the caches.
+            ids: Token ids (B, L). With caches, `ids` contains only the ids after the cached tokens.
             caches: For each block, one cache for self-attention and one cache for cross-attention.
             start: The position of the first id in the text.
             weights: A list to which the cross-attention (B, H, L, N) of each block is appended.
@@ -112,8 +112,8 @@ class TranslationHead(AttentiveTextHead):
 class _TransformerDecoder:
     """The incremental decoder of a `TranslationHead`, with two KV caches per block.
 
-    The texts of one example are neighboring rows, and all examples have the same number of texts. The texts of an
-    example share one copy of the trunk's tokens.
+    All examples have the same number of texts, and the texts of an example are neighboring rows of the batch. The texts
+    of an example share one copy of the trunk's tokens.
     """
 
     def __init__(self, head: TranslationHead, tokens: Tokens) -> None:
