@@ -1,4 +1,4 @@
-"""Tokenizers: each turns one modality into the D x N matrix that every trunk reads."""
+"""Tokenizers, which turn text, pictures and sound into D x N matrices of tokens."""
 
 import lazy_loader
 

@@ -23,13 +23,13 @@ from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import Units
 
 POWER_FLOOR = 1e-6
-"""The smallest power that a band can have, which is 60 dB below a power of 1."""
+"""The smallest power of a band, which is 60 dB below a power of 1."""
 
 MAX_RATIO_TERM = 2000
 """The largest numerator or denominator of an exact resampling ratio. A ratio with larger terms is approximated."""
 
 RATIO_TOLERANCE = 0.001
-"""The largest relative error of an approximated ratio, which is less than a fiftieth of a semitone."""
+"""The largest relative error of an approximated resampling ratio, which is less than a fiftieth of a semitone."""
 
 
 class Audio(NamedTuple):
@@ -67,7 +67,8 @@ def resample(audio: Audio, sample_rate: int, min_samples: int) -> Tensor:
 
     Args:
         audio: The sound.
-        sample_rate: The sample rate of the result, in Hz. `resampling_ratio` may approximate this rate.
+        sample_rate: The sample rate of the result, in Hz. The actual rate may differ slightly, because
+            `resampling_ratio` may round the ratio.
         min_samples: The smallest number of samples of the result.
 
     Raises:
@@ -78,7 +79,7 @@ def resample(audio: Audio, sample_rate: int, min_samples: int) -> Tensor:
 
     # Arrays are copied, because torch refuses read-only arrays and negative strides.
     waveform = audio.waveform if isinstance(audio.waveform, Tensor) else torch.tensor(np.array(audio.waveform))
-    # soundfile returns (samples, channels), and this order is refused.
+    # The order (samples, channels), which soundfile returns, is refused.
     valid = waveform.ndim == 1 or (waveform.ndim == 2 and len(waveform) <= waveform.shape[1])
     if not valid or not waveform.numel() or audio.sample_rate <= 0 or audio.sample_rate != int(audio.sample_rate):
         raise InputError(
@@ -146,9 +147,9 @@ class AudioTokenizer(Tokenizer, ABC):
             dim: D, the width of the tokens.
             tiles: The grid that cuts the plane into tiles.
             frame_step: The time between two frames of the plane, in seconds.
-            first_center: The center of the first frame, in seconds.
+            first_center: The time at the center of the first frame, in seconds.
             norm: The layer that normalizes log power.
-            shape: The numbers of frames and bands of a token's log power.
+            shape: The numbers of frames and bands per token.
             axes: The number of axes of a position: 1 for time, 2 for time and band.
             stem: The kind of convolutional stem, or None for a linear layer.
             positions: The kind of positional encoding.
@@ -174,7 +175,7 @@ class AudioTokenizer(Tokenizer, ABC):
     def log_power(self, tiles: Tensor) -> Tensor:
         """Return the natural logarithm of the power of tiles (B, N, frames, bands).
 
-        The result is (B, N, *shape), with the `shape` of the constructor.
+        The result has the shape (B, N, *shape), with the argument `shape` of the constructor.
         """
 
     @abstractmethod
@@ -183,7 +184,7 @@ class AudioTokenizer(Tokenizer, ABC):
 
     @final
     def encoding_key(self) -> dict[str, Any]:
-        """Return all settings except those that only `embed` uses.
+        """Return all settings, except settings that only `embed` uses.
 
         The number of learned positions is included, because `encode` refuses sounds with more positions.
         """
@@ -218,7 +219,7 @@ class AudioTokenizer(Tokenizer, ABC):
 
     @final
     def position_values(self, units: Units) -> Tensor:
-        """Return the time of each token's center (1, N) in seconds. Bands are left out."""
+        """Return the time of each token's center (1, N) in seconds."""
         return self.frame_times(units.positions[:1] * self.tiles.stride[0] + (self.tiles.patch[0] - 1) / 2)
 
     @final
@@ -312,8 +313,7 @@ class FrameTokenizer(AudioTokenizer):
         """Return the log-mel spectrogram (F, frames) in natural logarithms.
 
         Raises:
-            InputError: If `resample` refuses the sound, or if the sound is shorter than one FFT, whose size is a power
-                of 2.
+            InputError: If `resample` refuses the sound, for example because the sound is shorter than one FFT.
         """
         waveform = resample(audio, self.sample_rate, _fft_size(self.win_samples))
         mel = _mel_spectrogram(self.sample_rate, self.win_samples, self.hop_samples, self.n_mels)
@@ -324,17 +324,17 @@ class FrameTokenizer(AudioTokenizer):
         return self.spectrogram(audio).T
 
     def log_power(self, tiles: Tensor) -> Tensor:
-        """Return the tiles unchanged, because they already contain log power."""
+        """Return the tiles unchanged, because tiles of a spectrogram already contain log power."""
         return tiles
 
 
 @final
 class WaveformTokenizer(AudioTokenizer):
-    """Tokenizer that reads segments of a waveform with F learned filters.
+    """Tokenizer that applies F learned filters to segments of a waveform.
 
-    The values are segments (samples, N) at times (1, N). Each filter is a pair of kernels, which start as a Gabor
-    cosine and a Gabor sine under a Hann window. As in LEAF (Zeghidour et al. 2021, section 3.1), the power of a band is
-    the sum of the squared outputs of two kernels. Unlike in LEAF, every sample of a kernel is learned.
+    The values are segments (samples, N) at times (1, N). Each filter is a pair of kernels, which are initialized as a
+    Gabor cosine and a Gabor sine under a Hann window. As in LEAF (Zeghidour et al. 2021, section 3.1), the power of a
+    band is the sum of two squared kernel outputs. Unlike in LEAF, every sample of a kernel is learned.
     """
 
     def __init__(
@@ -411,8 +411,7 @@ class WaveformTokenizer(AudioTokenizer):
 def gabor_filters(sample_rate: int, win_samples: int, n_filters: int) -> Tensor:
     """Return Gabor filters (window, 2 x filters) under a Hann window: first all cosines, then all sines.
 
-    The rising pitches of the filters are evenly spaced on the mel scale between 0 and half the sample rate, like the
-    peaks of a mel filter bank.
+    The center frequencies are evenly spaced on the mel scale between 0 and half the sample rate.
 
     Args:
         sample_rate: The sample rate in Hz.

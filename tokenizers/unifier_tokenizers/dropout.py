@@ -1,4 +1,4 @@
-"""Dropout that draws fewer random bits than torch on a CPU."""
+"""Dropout that needs fewer random bits than torch's dropout on a CPU."""
 
 from typing import final
 
@@ -12,10 +12,10 @@ from unifier_tokenizers.tokens import is_host_readable
 
 @final
 class Dropout(nn.Module):
-    """Layer that sets a fraction p of the entries to 0 in training, and divides the rest by 1 - p.
+    """Layer that sets a fraction p of the entries to 0 in training, and divides all other entries by 1 - p.
 
-    Srivastava et al. 2014 introduced dropout. On a CPU, torch's dropout takes a fifth of the time of a small model's
-    training step, because torch draws 64 random bits per entry on one core. This class draws 16 bits per entry, so p is
+    Srivastava et al. 2014 introduced dropout. On a CPU, torch's dropout takes a fifth of a small model's training time,
+    because torch generates 64 random bits per entry on one core. This class generates 16 random bits per entry, so p is
     rounded to a multiple of 1/65536.
     """
 

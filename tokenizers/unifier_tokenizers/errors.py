@@ -1,4 +1,4 @@
-"""The error that reports a user's mistake, and checks that raise this error."""
+"""The class InputError for a user's mistakes, and checks that raise InputError."""
 
 from collections.abc import Sequence
 from typing import TypeVar, final
@@ -11,7 +11,7 @@ class InputError(ValueError):
     """Error that reports a user's mistake.
 
     The message contains the given value, the expected value and a remedy. The command line prints only this message, on
-    one line, and exits with status 2. For every other error, the command line prints the traceback.
+    one line, and exits with status 2. For an error of another class, the command line prints the traceback.
     """
 
 
@@ -38,7 +38,7 @@ def check_choice(name: str, value: str | int, options: Sequence[Option]) -> Opti
 
 
 def check_fraction(name: str, value: float) -> float:
-    """Return the value if 0 <= value < 1, and raise InputError otherwise."""
+    """Return the value, or raise InputError if the value is below 0, or is 1 or more."""
     if not 0 <= value < 1:
         raise InputError(f"{name}={value}: give a number that is at least 0 and less than 1")
     return value

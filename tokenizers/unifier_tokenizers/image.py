@@ -19,7 +19,7 @@ from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import NO_POSITION, Units
 
 RawImage = Image.Image | NDArray[np.uint8] | NDArray[np.floating] | Tensor
-"""A picture H x W or H x W x C: uint8 from 0 to 255, or float from 0 to 1. Transparent parts become white."""
+"""A picture H x W or H x W x C: uint8 from 0 to 255, or float from 0 to 1. Transparent pixels become white."""
 
 
 def flatten_alpha(image: Image.Image, channels: int) -> Image.Image:
@@ -165,7 +165,7 @@ class PatchTokenizer(Tokenizer):
         pixels = values[:, :, first_patch:].unflatten(1, (self.channels, -1)).to(self.mean.dtype) / 255
         pixels = (pixels - self.mean[:, None, None]) / self.std[:, None, None]  # B, C, patch x patch, N
         columns = self.project(pixels.flatten(1, 2).mT, positions[:, :, first_patch:])
-        if self.class_token is not None:  # A token is contiguous in memory, so tokens are concatenated as rows.
+        if self.class_token is not None:  # Each token is contiguous in memory, so tokens are concatenated as rows.
             token = self.class_token.to(columns.dtype).expand(len(columns), 1, -1)
             columns = torch.cat([token, columns.mT], dim=1).mT
         return self.dropout(self.encoding(columns, positions))

@@ -1,4 +1,4 @@
-"""A tokenizer that puts several modalities into one sequence."""
+"""A tokenizer that concatenates several modalities in one sequence."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, cast, final
@@ -12,16 +12,16 @@ from unifier_tokenizers.tokenizer import Tokenizer
 from unifier_tokenizers.tokens import NO_POSITION, Units, units_error
 
 MIXED_DTYPES = (torch.int64, torch.int32, torch.uint8, torch.float32)
-"""The dtypes that a member's values may have.
+"""The dtypes that are allowed for the values of a member.
 
-A mixture stores all values as int32, below a header. Ids are stored as numbers, and floats are stored as their bits.
-Half-precision training rounds only the float tensors of a batch, so int32 values stay exact.
+A mixture stores all values as int32, below a header. The bits of float values are stored unchanged. Half-precision
+training rounds only the float tensors of a batch, so int32 values stay exact.
 """
 
 HEADER = 4
 """The number of header rows above the values of each token.
 
-- Row 0 is the number of the member, from 1, or 0 for padding.
+- Row 0 is the index of the member, counted from 1; 0 means padding.
 - Row 1 is the index of the values' dtype in `MIXED_DTYPES`.
 - Row 2 is the number of rows of the member's values, or 0 for ids (N,).
 - Row 3 is the number of axes of the member's positions.
@@ -32,9 +32,9 @@ HEADER = 4
 class Mixture(Tokenizer):
     """Tokenizer that concatenates the tokens of several tokenizers, which are its members.
 
-    The mixture adds a learned vector for the member to each token. A raw example is a mapping with one entry per
-    member. The tokens follow the order of the members. Every example must have all members, because all examples of a
-    batch must have the same number of rows.
+    To each token, the mixture adds a learned vector of the token's member. A raw example is a mapping with one entry
+    per member. The tokens of the members are concatenated in the order of the members. Every example must contain all
+    members, because all examples of a batch must have the same number of rows.
     """
 
     def __init__(self, members: Mapping[str, Tokenizer]) -> None:
@@ -57,8 +57,8 @@ class Mixture(Tokenizer):
         """Encode all members into one sequence: int32 values (rows, N) at positions (A, N).
 
         The member with the most rows determines the number of rows. The member with the most axes determines A. If a
-        member has fewer axes, its tokens have coordinate 0 on the other axes. Tokens without a position have
-        `NO_POSITION` on every axis.
+        member has fewer axes, the coordinates of the missing axes are 0. Tokens without a position have `NO_POSITION`
+        on every axis.
 
         Raises:
             InputError: If a member is missing or unknown. The error is also raised if the values of a member are not
@@ -94,13 +94,13 @@ class Mixture(Tokenizer):
         columns = weight.new_zeros(len(values), self.dim, values.shape[-1])
         for index, member in enumerate(self.members.values()):
             mine = values[:, 0] == index + 1  # B, N
-            if not mine.any():  # A shortened batch may end before this member's first token.
+            if not mine.any():  # A shortened batch may contain no token of a member.
                 continue
             packed, member_positions = _pack_left(values, positions, mine)
-            # `encode` must not change the tokenizer, so the header contains the layout of a member's values.
+            # `encode` must not store state in the tokenizer, so the header contains the layout of a member's values.
             _, dtype, rows, axes = packed[:, :HEADER].amax((0, 2)).tolist()
             body = packed[:, HEADER : HEADER + rows] if rows else packed[:, HEADER]
-            # Floats are cast to the dtype of the weights, as in every other batch of half-precision training.
+            # In half-precision training, floats are cast to the dtype of the weights.
             is_float = MIXED_DTYPES[dtype].is_floating_point
             body = body.view(torch.float32).to(weight.dtype) if is_float else body.to(MIXED_DTYPES[dtype])
             embedded = member.embed(body, member_positions[:, :axes]) + weight[index, :, None]
@@ -135,16 +135,13 @@ def _pack(name: str, index: int, values: Tensor, positions: Tensor) -> Tensor:
 
 
 def _with_axes(positions: Tensor, axes: int) -> Tensor:
-    """Add axes to positions (A, N), which become (axes, N).
-
-    New coordinates are 0. Tokens without a position get `NO_POSITION` on the new axes.
-    """
+    """Extend positions (A, N) to (axes, N)."""
     further = positions.new_zeros(axes - len(positions), positions.shape[1])
     return torch.cat([positions, further.masked_fill((positions == NO_POSITION).all(0), NO_POSITION)])
 
 
 def _pack_left(values: Tensor, positions: Tensor, mine: Tensor) -> tuple[Tensor, Tensor]:
-    """Select the tokens for which `mine` (B, N) is True, and pad them on the right.
+    """Select the tokens for which `mine` (B, N) is True, and pad the selected tokens on the right.
 
     Returns:
         Values (B, R, M) and positions (B, A, M) of the selected tokens.

@@ -11,7 +11,7 @@ from unifier_tokenizers.errors import InputError, check_choice
 from unifier_tokenizers.tokens import NO_POSITION
 
 Normalization = Literal["whole", "band", "example"]
-"""The kind of normalization, which determines the numbers that share one mean.
+"""The kind of normalization, which determines the bands and sounds that share one mean.
 
 - "whole" uses one mean for all bands of all sounds.
 - "band" uses one mean for each band of all sounds.
@@ -23,9 +23,9 @@ Normalization = Literal["whole", "band", "example"]
 class SpectrogramNorm(nn.Module):
     """Layer that subtracts the mean of log power and divides by the standard deviation.
 
-    `fit` measures the mean and the standard deviation. With "example", a band's mean is taken over the tokens of the
-    example (cepstral mean subtraction: Atal 1974). This mean includes the silence that fills the last token. With
-    "example", `fit` measures only the standard deviation.
+    `fit` measures the mean and the standard deviation. With "example", a band's mean is computed from the tokens of
+    each example (cepstral mean subtraction: Atal 1974). An example's mean includes the silence that pads the last
+    token.
     """
 
     index: Tensor
@@ -33,14 +33,14 @@ class SpectrogramNorm(nn.Module):
     std: Tensor
 
     def __init__(self, kind: Normalization, bands: int, height: int, step: int) -> None:
-        """Create the layer. Before `fit`, the statistics are those of speech and music at full scale.
+        """Create the layer. Before `fit`, the mean and the standard deviation are typical values for speech and music.
 
         Args:
             kind: The kind of normalization, which is "whole", "band" or "example".
-            bands: F, the number of bands of the spectrogram. If a tile extends beyond the last band, the bands outside
-                use the statistics of the last band.
+            bands: F, the number of bands of the spectrogram. Bands of a tile beyond the last band use the mean and the
+                standard deviation of the last band.
             height: The number of bands of a tile.
-            step: The number of bands from the start of one tile to the start of the next.
+            step: The number of bands from the start of one tile to the start of the next tile.
         """
         super().__init__()
         self.kind = check_choice("normalize", kind, get_args(Normalization))
@@ -73,7 +73,7 @@ class SpectrogramNorm(nn.Module):
         std = _std(total.sum(), squares.sum(), count * len(total)).clamp(min=1e-3)
         if self.kind != "whole":
             band = _std(total, squares, count) if self.kind == "band" else _std(0 * total, residual_squares, count)
-            # A band that is silent in these sounds may be loud in new sounds, so its std has a minimum.
+            # A silent band may be loud in new sounds, so the std of every band has a minimum.
             std = band.clamp(min=float(std) / 10)
         self.std.copy_(std)
 
@@ -82,7 +82,7 @@ class SpectrogramNorm(nn.Module):
 
         Args:
             power: The log power of each tile.
-            positions: The positions (B, A, N). If A is 2, the second axis is the row of the tile in the grid of tiles.
+            positions: The positions (B, A, N). If A is 2, the second coordinate is the tile's row in the grid of tiles.
         """
         mean, std = self.mean[self.index], self.std[self.index]  # rows, height
         row = positions[:, 1].clamp(min=0) if len(mean) > 1 else torch.zeros_like(positions[:, 0])  # B, N

@@ -1,4 +1,4 @@
-"""Functions that cut spectrograms, waveforms and pictures into patches, and functions that join patches again."""
+"""Functions that cut spectrograms, waveforms and pictures into patches, or join patches."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar, final
@@ -81,7 +81,7 @@ class Tiles:
         plane = rows[:, :, :step].flatten(1, 2)
         if side == step:
             return plane
-        # The last tile of an example is longer than a step. No later tile covers the frames that follow this step.
+        # The last tile of an example is longer than a step, and no later tile covers its remaining frames.
         plane = functional.pad(plane, (0, 0, 0, side - step))
         example = torch.arange(len(values), device=values.device)[:, None]
         beyond, last = torch.arange(side - step, device=values.device), steps[:, None] - 1
@@ -137,7 +137,7 @@ def images_to_patches(pixels: Tensor, positions: Tensor, patch: int, stride: int
 def _pixel_index(positions: Tensor, patch: int, stride: int, height: int, width: int) -> Tensor:
     """Return the indices (B, patch x patch x N) of the patches' pixels in a flattened picture height x width.
 
-    For a patch at `NO_POSITION`, every index is height x width, which is one past the last pixel.
+    For a patch at `NO_POSITION`, every index is height x width, the index after the last pixel.
     """
     offsets = torch.arange(patch, device=positions.device)
     inside = (offsets[:, None] * width + offsets).flatten()

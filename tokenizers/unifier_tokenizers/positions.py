@@ -16,9 +16,8 @@ PositionKind = Literal["none", "sinusoid", "learned"]
 def sinusoidal_encoding(positions: Tensor, dim: int) -> Tensor:
     """Encode positions (B, A, N) as sines and cosines (B, D, N).
 
-    Each axis has D / A rows, half of them sines and half of them cosines. The wavelengths go from 2 pi to 20,000 pi
-    (Vaswani et al. 2017, section 3.5, for one axis). The rows are divided between the axes as in Dosovitskiy et al.
-    2021, appendix D.4.
+    Each axis has D / (2 A) sines and D / (2 A) cosines. The wavelengths go from 2 pi to 20,000 pi (Vaswani et al. 2017,
+    section 3.5, for one axis). The rows are divided between the axes as in Dosovitskiy et al. 2021, appendix D.4.
     """
     axes = positions.shape[1]
     if dim % (2 * axes):
@@ -33,8 +32,8 @@ def sinusoidal_encoding(positions: Tensor, dim: int) -> Tensor:
 def rope_frequencies(positions: Tensor, depth: int) -> Tensor:
     """Convert positions (B, A, N) to the angles (B, N, depth / 2) of rotary attention.
 
-    A head has `depth` rows in depth / 2 pairs. Each angle rotates one pair, and the pairs alternate between the axes
-    (Su et al. 2021, section 3.2.2, for one axis).
+    A head has `depth` features, which form depth / 2 pairs. Each angle rotates one pair of features, and successive
+    pairs alternate between the axes (Su et al. 2021, section 3.2.2, for one axis).
     """
     axes, pairs = positions.shape[1], depth // 2
     if depth % 2 or pairs < axes:
@@ -68,11 +67,12 @@ class PositionalEncoding(nn.Module):
         sizes = lengths if kind == "learned" else ()
         self.tables = nn.ModuleList(nn.Embedding(length + 1, dim) for length in sizes)
         for parameter in self.tables.parameters():
-            # A std of 0.5 matches the sinusoids. With 0.02, small models learn positions too slowly (ARCHITECTURE.md).
+            # A std of 0.5 gives values of about the same size as sinusoids. With a std of 0.02, small models learn
+            # positions too slowly (ARCHITECTURE.md).
             nn.init.normal_(parameter, std=0.5)
 
     def check(self, positions: Tensor) -> None:
-        """Raise InputError if positions (A, N) exceed the learned coordinates. `encode` calls this method."""
+        """Raise InputError if positions (A, N) exceed the learned coordinates."""
         if self.kind != "learned":
             return
         for axis, (needed, length) in enumerate(zip((positions.amax(1) + 1).tolist(), self.lengths, strict=False)):
@@ -83,15 +83,15 @@ class PositionalEncoding(nn.Module):
                 )
 
     def forward(self, columns: Tensor, positions: Tensor) -> Tensor:
-        """Add the encoding of positions (B, A, N) to tokens (B, D, N). All examples share positions (1, A, N)."""
+        """Add the encoding of positions (B, A, N) to tokens (B, D, N). Positions (1, A, N) apply to all examples."""
         if self.kind == "none":
             return columns
-        if is_batch_constant(positions):  # Equal positions of all examples are encoded only once.
+        if is_batch_constant(positions):  # If all examples have equal positions, encode the positions only once.
             positions = positions[:1]
         if self.kind == "sinusoid":
             encoded = sinusoidal_encoding(positions, self.dim).mT
         else:
             encoded = reduce(torch.add, (table(positions[:, axis] + 1) for axis, table in enumerate(self.tables)))
-        # The transposed terms are contiguous in memory. Without this order, the gradient of the tables would be summed
-        # along an axis that is not contiguous, which is slow.
+        # The terms are transposed before the sum, because summing the gradient of the tables along a strided axis is
+        # slow.
         return (columns.mT + encoded.to(columns.dtype)).mT

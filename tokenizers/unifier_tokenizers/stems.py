@@ -13,7 +13,7 @@ from unifier_tokenizers.patches import patches_to_images
 from unifier_tokenizers.tokens import NO_POSITION, is_host_readable
 
 StemKind = Literal["strided", "pooled"]
-"""The kind of layer that halves its input.
+"""The kind of layer that halves the height and the width of its input.
 
 "strided" is a convolution of stride 2 (Xiao et al. 2021, section 4). "pooled" is a convolution of stride 1, followed by
 max pooling (compact transformers, Hassani et al. 2021, section 3.3).
@@ -25,7 +25,7 @@ class LinearProjection(nn.Module):
     """Linear layer that maps all numbers of a patch to a token (Dosovitskiy et al. 2021, section 3.1)."""
 
     def __init__(self, size: int, dim: int) -> None:
-        """Create a linear layer from the `size` numbers of a patch to D."""
+        """Create a linear layer for patches of `size` numbers."""
         super().__init__()
         self.out = nn.Linear(size, dim)
 
@@ -38,9 +38,9 @@ class LinearProjection(nn.Module):
 class Stem(nn.Module):
     """Stack of 3 x 3 convolutions that halve a picture until one pixel per patch remains.
 
-    A token also depends on neighbors of its patch. A "strided" stem sees the patches above and to the left. A "pooled"
-    stem sees the patches on every side. Pixels outside a picture are set to 0 before every layer. A picture therefore
-    has the same tokens alone and in a batch with larger pictures.
+    A token also depends on neighboring patches: with "strided", on patches above and to the left; with "pooled", on
+    patches on all sides. Pixels outside a picture are set to 0 before every layer, so the tokens of a picture do not
+    depend on padding.
     """
 
     def __init__(self, kind: StemKind, channels: int, dim: int, patch: int) -> None:
@@ -55,7 +55,7 @@ class Stem(nn.Module):
         columns = grid.shape[3]
         outside = grid.shape[2] * columns
         index = (positions[:, 0] * columns + positions[:, 1]).masked_fill(positions[:, 0] == NO_POSITION, outside)
-        features = functional.pad(grid.flatten(2), (0, 1))  # A patch without a position reads these zeros.
+        features = functional.pad(grid.flatten(2), (0, 1))  # Patches without a position get zeros.
         features = features.gather(2, index[:, None].expand(-1, features.shape[1], -1))
         return self.out(features.mT).mT
 
@@ -65,7 +65,7 @@ class FrameStem(nn.Module):
     """Stack of 3 x 3 convolutions that halve a spectrogram until one frame per stack remains.
 
     A linear layer then maps the bands of this frame to a token (Dong et al. 2018, section 3.3). As in `Stem`, a token
-    also depends on its neighbors. A sound has the same tokens alone and in a batch with a longer sound.
+    also depends on neighboring stacks, but not on padding.
     """
 
     def __init__(self, kind: StemKind, dim: int, stack: int, bands: int) -> None:
@@ -95,7 +95,7 @@ class ConvDownsampler(nn.Module):
             kind: The kind of layer that halves its input.
             channels: The number of channels of the input.
             out_channels: The number of channels of the last layer.
-            side: The factor by which the grid shrinks, a power of 2.
+            side: The factor by which the height and the width are divided, a power of 2.
 
         Raises:
             InputError: If `side` is not a power of 2 above 1.
@@ -117,7 +117,7 @@ class ConvDownsampler(nn.Module):
         """Divide the height and the width of a grid (B, C, H, W) by `side`.
 
         Args:
-            grid: The examples, each in the upper left corner.
+            grid: The examples, each in the upper left corner of its grid.
             sizes: The height and width of each example (B, 2).
         """
         # If every example fills the grid, no pixel needs to be masked.

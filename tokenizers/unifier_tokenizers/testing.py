@@ -1,4 +1,4 @@
-"""Checks that a tokenizer keeps its contract, for tokenizers of this package and of other packages."""
+"""Checks of the tokenizer contract, for tokenizers of this package and of other packages."""
 
 import json
 import pickle
@@ -27,7 +27,7 @@ class ContractError(Exception):
 
 
 def check_tokenizer(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check on raw examples that a tokenizer keeps the contract. The tokenizer is not modified.
+    """Check on raw examples that a tokenizer fulfills the contract. The tokenizer is not modified.
 
     Args:
         tokenizer: The tokenizer.
@@ -35,8 +35,8 @@ def check_tokenizer(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
             padding. Equal lengths test that tokens do not depend on the length alone.
 
     Raises:
-        ContractError: If a check fails. Basic checks run first, and specific checks run later.
-        InputError: If all examples are equal, because the checks would prove nothing.
+        ContractError: If a check fails.
+        InputError: If all examples are equal, because equal examples cannot show a fault.
     """
     if len({pickle.dumps(raw) for raw in raws}) < 2:
         raise InputError(
@@ -64,7 +64,7 @@ def check_tokenizer(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
 def check_units(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
     """Check that `encode` gives valid units, and the same layout for every example.
 
-    Valid units are values (..., N) and positions (A, N) int64, on the CPU, with N >= 1.
+    Valid units contain values (..., N) and int64 positions (A, N) on the CPU, with N >= 1.
     """
     layouts: set[tuple[Any, ...]] = set()
     for i, raw in enumerate(raws):
@@ -203,7 +203,7 @@ def check_batch(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
     for i, raw in enumerate(raws):
         real = columns[i, :, mask[i].to(device)]
         _require_equal_tokens("a batch", i, real, tokenizer(raw), "embed must treat each example independently")
-    shared = positions[:1].to(device).expand(2, -1, -1)  # In training, examples share equal positions.
+    shared = positions[:1].to(device).expand(2, -1, -1)  # Training also expands positions.
     try:
         tokenizer.embed(values[[0, 0]].to(device), shared)
     except Exception as error:
@@ -233,7 +233,7 @@ def check_gradients(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
 
 @torch.no_grad()
 def check_state(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that a tokenizer with other weights gives the same tokens after it loads the saved state."""
+    """Check that saving the state and loading it into a tokenizer with other weights restores the tokens."""
     loaded, file = _perturbed(tokenizer), BytesIO()
     try:
         torch.save(tokenizer.state_dict(), file)

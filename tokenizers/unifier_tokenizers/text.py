@@ -1,4 +1,4 @@
-"""The tokenizer for text, and vocabularies of subwords, which use Hugging Face's tokenizers."""
+"""The tokenizer for text, and subword vocabularies based on Hugging Face's tokenizers."""
 
 import json
 import math
@@ -43,11 +43,12 @@ class Vocabulary:
     """Mapping between texts and the ids of their subwords. There are four levels of subwords.
 
     - Level "bpe" is byte-pair encoding (Sennrich et al. 2016) of bytes (Radford et al. 2019).
-    - Level "byte" has only the 256 bytes.
-    - Level "character" has the characters of the texts, and writes other characters as bytes.
-    - Level "word" has the words and punctuation marks of the texts, and one entry for unknown words.
+    - Level "byte" contains only the 256 bytes.
+    - Level "character" contains the characters of the texts, and encodes all other characters as bytes.
+    - Level "word" contains the words and punctuation marks of the texts, and one entry for unknown words.
 
-    All levels except "word" restore every text exactly. Level "word" decodes to words with spaces between them.
+    All levels except "word" decode ids to exactly the encoded text. Level "word" decodes ids to words that are
+    separated by spaces.
     """
 
     def __init__(self, codec: hf.Tokenizer) -> None:
@@ -81,7 +82,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a file from `save`, or a tokenizer.json of Hugging Face whose first four entries are `SPECIALS`."""
+        """Read a file of `save`, or a tokenizer.json of Hugging Face whose first four entries are `SPECIALS`."""
         try:
             codec = hf.Tokenizer.from_file(str(path))
         except Exception as error:  # Hugging Face's library raises plain Exception.
@@ -98,7 +99,7 @@ class Vocabulary:
         return self.codec.get_vocab_size()
 
     def encode(self, text: str) -> list[int]:
-        """Encode a text as ids. No begin mark or end mark is added."""
+        """Encode a text as ids. No begin token or end token is added."""
         try:
             return self.codec.encode(" " + text, add_special_tokens=False).ids
         except TypeError as error:
@@ -128,8 +129,8 @@ class Vocabulary:
                 num_words += len(run)
                 continue
             word_ends = [word.end() for word in WORD_START.finditer(self.decode(run))]
-            # The end of an id is the length of the text decoded up to this id. An incomplete character can decode to
-            # several characters, so each end is limited to the ends of later ids.
+            # The end of an id is the length of the text that all ids up to this id encode. An incomplete character can
+            # decode to several characters, so the end of an id must not exceed the ends of later ids.
             lengths = [len(self.decode(run[:n])) for n in range(1, len(run) + 1)]
             ends = [*accumulate(reversed(lengths), min)][::-1]
             indices += [num_words + bisect_right(word_ends, end - 1) for end in ends]
@@ -139,7 +140,7 @@ class Vocabulary:
 
 @final
 class SubwordTokenizer(Tokenizer):
-    """Tokenizer that turns the subwords of a text and an end mark into tokens.
+    """Tokenizer that turns the subwords of a text and an end token into tokens.
 
     The values are ids (N,) at positions (1, N). A token is the embedding of its id times sqrt(D) (Vaswani et al. 2017,
     section 3.4), plus the encoding of its position.
@@ -185,7 +186,7 @@ class SubwordTokenizer(Tokenizer):
         self.dropout = Dropout(dropout)
 
     def encode(self, raw: str) -> Units:
-        """Encode a text as ids (N,), followed by an end mark."""
+        """Encode a text as ids (N,). The last id is the end token."""
         if not isinstance(raw, str):
             raise InputError(f"a text is expected, not {type(raw).__name__}")
         if not raw.strip():
@@ -201,7 +202,7 @@ class SubwordTokenizer(Tokenizer):
         return self.dropout(self.encoding(columns.transpose(1, 2), positions))
 
     def position_values(self, units: Units) -> Tensor:
-        """Return, for each subword, the index of its word (1, N). The end mark counts as one word."""
+        """Return the word index of each subword (1, N). The end token counts as one word."""
         return torch.tensor(self.vocabulary.word_ids(units.values.tolist())).float()[None]
 
 
@@ -275,8 +276,8 @@ def _check_unicode(text: str) -> str:
     return text
 
 
-# If a trainer had special tokens, their names would be cut out of the texts. So each codec is trained without special
-# tokens. Then the codec is rebuilt with the special entries in front, which keeps their names usable as plain text.
+# A trainer with special tokens would remove the names of special tokens from the texts, so each codec is trained
+# without special tokens. The trained codec is then rebuilt with the special entries in front.
 
 
 def _with_specials(entries: Iterable[str]) -> dict[str, int]:
@@ -285,7 +286,8 @@ def _with_specials(entries: Iterable[str]) -> dict[str, int]:
 
 
 def _byte_codec(texts: Iterable[str], size: int) -> hf.Tokenizer:
-    # Every text gets one leading space, so a word has the same ids anywhere in a text. `decode` removes this space.
+    # Every text gets one leading space, so a word has the same ids anywhere in a text. `decode` removes the leading
+    # space.
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trained = hf.Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

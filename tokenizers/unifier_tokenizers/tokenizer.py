@@ -57,7 +57,7 @@ class Tokenizer(nn.Module, ABC):
     def position_values(self, units: Units) -> Tensor:
         """Return the positions of the tokens (A, N) as floats, measured in `unit`.
 
-        Leave out axes that are not measured in `unit`. The values of a token at `NO_POSITION` are never read.
+        Leave out axes that are not measured in `unit`. The results for tokens at `NO_POSITION` are not used.
         """
         return units.positions.float()
 

@@ -27,7 +27,7 @@ SUPPORTED_DTYPES = frozenset(
     {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
     | {torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128}
 )
-"""The dtypes in which examples can be stored and padded. NumPy has all of these dtypes, and torch can fill them."""
+"""The dtypes in which examples can be stored and padded. Both NumPy and torch support every dtype in this set."""
 
 
 class Units(NamedTuple):
@@ -97,8 +97,8 @@ def pad_columns(examples: Sequence[Units]) -> tuple[Tensor, Tensor, Tensor]:
 def is_host_readable(x: Tensor) -> bool:
     """Return True if reading the tensor's values is free: on the CPU and outside torch.compile.
 
-    On an accelerator, reading would force a synchronization. To avoid a synchronization, the CPU marks equal entries of
-    a batch with strides. A stride of 0 means that all entries along this axis are equal.
+    On an accelerator, reading would force a synchronization. An axis with stride 0 is known to be constant without a
+    synchronization, so the CPU sets the stride of constant axes to 0.
     """
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
@@ -111,5 +111,5 @@ def is_batch_constant(x: Tensor) -> bool:
 def has_no_padding(mask: Tensor) -> bool:
     """Return True if a mask (B, N) is known to contain no padding."""
     constant = all(stride == 0 or side == 1 for stride, side in zip(mask.stride(), mask.shape, strict=True))
-    # Every example has a real token. So if all entries of the mask are equal, they are True.
+    # Every example has a real token, so a constant mask contains only True.
     return constant or (is_host_readable(mask) and bool(mask.all()))
