@@ -24,9 +24,10 @@ Rung = Literal[
 ]
 """The thirteen kinds of translator, from the oldest kind to the newest kind.
 
-"gru" and "lstm" read only the last state of an RNN. "additive" is Bahdanau's attention. "dot", "general", "concat" and
-"local" are kinds of Luong's attention. "hard" attends to a single token. "convolutional" consists of convolutions.
-"parameter_free", "single_head" and "transformer" use self-attention. "prefix" has one stack for input and output.
+"gru" and "lstm" use only the last state of an RNN encoder. "additive" is Bahdanau's attention. "dot", "general",
+"concat" and "local" are kinds of Luong's attention. "hard" attends to a single token. "convolutional" consists of
+convolutions. "parameter_free", "single_head" and "transformer" use self-attention. "prefix" processes input and output
+in one stack of layers.
 """
 
 RUNGS: tuple[Rung, ...] = get_args(Rung)
@@ -125,7 +126,7 @@ def build_rung(
 
 
 def ladder(*, rungs: tuple[Rung, ...] = RUNGS, seeds: tuple[int, ...] = (0,)) -> uf.Comparison:
-    """Compare all rungs on the same pairs, subwords and budget. The settings of `one_rung` can also be given here.
+    """Compare all rungs on the same pairs, subwords and budget. The settings of `one_rung` are accepted, too.
 
     Args:
         rungs: The rungs to compare.

@@ -18,7 +18,7 @@ TRAINING = uf.Training(
 def multi30k(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
     """Translate captions from English into German.
 
-    A small vocabulary and a single decoder layer leave most of the work to the trunk.
+    A small vocabulary and a single decoder layer keep the layers outside the trunk small.
     """
     pairs = ParallelTextConfig("multi30k", "en", "de")
     return translation(
@@ -38,7 +38,7 @@ def fashion_mnist(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAININ
 
 
 def emotify(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
-    """Classify music into four genres, in tokens of 160 ms. The artists of fold 0 occur only in the test split."""
+    """Classify music into four genres; each token covers 160 ms. The artists of fold 0 occur only in the test split."""
     return genres.genres(
         data="emotify",
         fold=0,
@@ -52,7 +52,7 @@ def emotify(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> 
 def one_trunk_study(
     *, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING, seeds: tuple[int, ...] = (0, 1, 2)
 ) -> uf.Comparison:
-    """Compare solo, joint and transfer on three real data sets. `tokens` is the budget of each task.
+    """Compare solo training, joint training and transfer on three real data sets. `tokens` is the budget of each task.
 
     Args:
         seeds: Random seeds; each condition is trained once per seed.

@@ -12,7 +12,7 @@ TRAINING = uf.Training(tokens=2_000_000, batch_tokens=2048, optimizer="muon", le
 
 
 def photographs(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
-    """Classify the JPEG copy of CIFAR-10. Each picture has 64 patches."""
+    """Classify the images of CIFAR-10, stored as JPEG files. Each image has 64 patches."""
     return pictures(
         data="cifar10_jpg",
         frontend=ImageFrontend(patch=4, stem=None),
@@ -23,7 +23,7 @@ def photographs(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING)
 
 
 def noises(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
-    """Classify the noises of ESC-10 in square patches of the spectrogram (AST, Gong et al. 2021).
+    """Classify the noises of ESC-10; a token is a square patch of the spectrogram (AST, Gong et al. 2021).
 
     Fold 1 is the test split.
     """
@@ -40,7 +40,7 @@ def noises(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> u
 def pictures_and_sound(
     *, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING, seeds: tuple[int, ...] = (0, 1, 2)
 ) -> uf.Comparison:
-    """Transfer a trunk between pictures and sounds. Train no part of it, only its norms, or all of it.
+    """Transfer a trunk between pictures and sounds, and train all of the trunk, only its norms, or nothing.
 
     Args:
         seeds: Random seeds; each condition is trained once per seed.

@@ -10,7 +10,7 @@ from unifier.options import DecoderConfig, ImageFrontend, TrunkConfig
 
 TRUNK = TrunkConfig(depth=2, heads=4, ffn_dim=256)
 TRAINING = uf.Training(tokens=30_000, batch_tokens=512, optimizer="muon", learning_rate=2e-2, num_validations=2)
-"""Small batches give a small budget more optimizer steps. At this size, float32 is faster than bfloat16 on a CPU."""
+"""Small batches allow more optimizer steps. With small batches, float32 is faster than bfloat16 on a CPU."""
 LONGER = replace(TRAINING, tokens=250_000, batch_tokens=1024, learning_rate=1e-2, num_validations=5, precision="bf16")
 
 
@@ -30,13 +30,13 @@ def digits(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> u
 
 
 def music(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
-    """Classify rendered music into five genres, in tokens of 40 ms."""
+    """Classify rendered music into five genres; each token covers 40 ms."""
     frontend = replace(genres.PLAIN_FRAMES, sample_rate=8000, stack=4)
     return genres.genres(frontend=frontend, trunk=trunk, augmentation=genres.PLAIN, training=training)
 
 
 def one_network(*, trunk: TrunkConfig = TRUNK, training: uf.Training = LONGER) -> uf.Experiment:
-    """Train all three tasks jointly, until the scores are good."""
+    """Train all three tasks jointly, with a budget that is sufficient for good scores."""
     parts = [build(trunk=trunk, training=training) for build in (grammar, digits, music)]
     return replace(uf.merge_experiments(parts), name="one_network")
 
@@ -44,7 +44,7 @@ def one_network(*, trunk: TrunkConfig = TRUNK, training: uf.Training = LONGER) -
 def three_modalities(
     *, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING, seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
 ) -> uf.Comparison:
-    """Train one network for all tasks, and then compare solo, joint and one transfer with a small budget.
+    """Train one network for all tasks. Then compare solo and joint training and one transfer with a small budget.
 
     Args:
         seeds: Random seeds; each condition is trained once per seed.
