@@ -88,7 +88,7 @@ def show_experiment(experiment: Experiment) -> None:
 
 
 def first_readable(task: Task, bad_examples: BadExamples) -> tuple[Example, EncodedSplit]:
-    """Return the first readable training example, raw and encoded. With "skip", unreadable examples are skipped.
+    """Return the first readable training example, raw and encoded.
 
     Raises:
         InputError: `bad_examples` is "stop" and the first example is unreadable, or all examples are unreadable.
@@ -107,7 +107,7 @@ def first_readable(task: Task, bad_examples: BadExamples) -> tuple[Example, Enco
 def estimate_training(experiment: Experiment, network: Network, splits: Mapping[str, EncodedSplit]) -> str | None:
     """Estimate the training time from one step of each task, on a batch of copies of the task's first example.
 
-    Augmentation, validation and padding are not counted. The network's weights change.
+    The estimate excludes augmentation, validation and padding. The steps change the network's weights.
 
     Args:
         experiment: The experiment.
@@ -161,7 +161,7 @@ def _time_step(
 
 
 def _count_steps(experiment: Experiment, lengths: Mapping[str, int], flops_per_step: float) -> int:
-    """Estimate the number of steps until the first budget is reached, if all examples are as long as the first."""
+    """Estimate the number of steps of a run, if all examples have the length of the first example."""
     training = experiment.training
     tokens_per_step = training.batch_tokens * training.grad_accumulation
     tokens_per_epoch = sum(

@@ -48,12 +48,12 @@ def load(folder: str | Path, reference: str | None = None) -> Model:
     """Load the model of a run, with the weights that had the best validation score.
 
     The experiment's file is executed again, with the settings and vocabularies that the run stored. Data are read only
-    if the experiment's function reads them. Nothing in the run's folder is executed.
+    if the experiment's function reads data. No file in the run's folder is executed.
 
     Args:
         folder: A run's folder.
-        reference: FILE or FILE:name of the experiment, if the file was moved since the run. For a joint run, the file
-            that defines all experiments of the run.
+        reference: FILE or FILE:name of the experiment, if the file was moved since the run. For a joint run, give the
+            file that defines all experiments of the run.
 
     Raises:
         InputError: A file is missing or broken, or the experiment has changed since the run.

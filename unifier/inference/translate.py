@@ -66,7 +66,7 @@ class DecodingOptions:
     beam: int | None = None
     length_penalty: float | None = None
     sample: bool = False
-    """True to draw random texts instead of searching for the best text (see `unifier.heads.generation`)."""
+    """True samples random texts, and False searches for the best texts (see `unifier.heads.generation`)."""
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
@@ -154,7 +154,7 @@ class AlignmentPage:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the file. After an error, the file holds the matrices written so far."""
+        """Close the file. After an error, the file contains only the matrices that were already written."""
         self._file.write("</html>\n")
         self._file.close()
         self._part.replace(self.path)
@@ -173,7 +173,7 @@ def open_input(path: str | None) -> BufferedIOBase:
 
 
 def read_as_it_arrives(file: BufferedIOBase, name: str) -> Iterator[list[Line]]:
-    """Yield the lines of a file in groups. A group has the lines that have arrived, but at most `MAX_BATCH_LINES`.
+    """Yield groups of at most `MAX_BATCH_LINES` lines of a file, as soon as the lines arrive.
 
     Only a line feed ends a line. A carriage return before a line feed is removed. A byte order mark at the start of the
     file is also removed.
@@ -215,10 +215,11 @@ def translate(
     decoding: DecodingOptions,
     page: AlignmentPage | None = None,
 ) -> None:
-    """Write the translation of each line of a file. An empty line stays empty.
+    """Write the translation of each line of a file. The translation of an empty line is an empty line.
 
-    With `n_best`, each line of input gives one row per translation, and the best translation comes first. A row holds
-    the line number, a score and a text, separated by tabs. An empty line gives one row with only the line number.
+    With `n_best`, each line of input gives one row per translation, and the best translation comes first. A row
+    contains the line number, a score and a text, separated by tabs. An empty line gives one row with only the line
+    number.
 
     Args:
         translator: The translator.
@@ -260,7 +261,7 @@ def translate(
 
 
 def _encode(translator: Translator, line: bytes, place: str, long: LongInput) -> Units | None:
-    """Encode a line, or return None for an empty line. Messages begin with `place`, the file and the line number."""
+    """Encode a line, or return None for an empty line. Error messages begin with `place`."""
     try:
         text = line.decode()
         if not text.strip():

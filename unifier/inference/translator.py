@@ -18,7 +18,7 @@ from unifier_tokenizers import InputError, SubwordTokenizer, Tokens, Units, pad_
 from unifier_tokenizers.text import EOS
 
 SearchFn = Callable[[TextGenerationHead, Tokens, Sequence[int]], list[list[Hypothesis]]]
-"""A function of the head, the trunk's tokens and B example indices that returns the best texts of each example."""
+"""A function that searches the best texts of each example, given the head, the trunk's tokens and B example indices."""
 
 
 class Alignment(NamedTuple):
@@ -42,7 +42,7 @@ class Translation(NamedTuple):
 
 @final
 class Translator:
-    """Translation task of a run, in evaluation mode. The network is on the accelerator if there is one."""
+    """Translation task of a run, in evaluation mode. The network uses the accelerator if the machine has one."""
 
     def __init__(self, folder: str | Path, experiment: str | None = None, *, align: bool = False) -> None:
         """Load the run.
@@ -53,7 +53,7 @@ class Translator:
             align: True to compute the alignment of each translation.
 
         Raises:
-            InputError: The folder holds no trained run, or not exactly one task of the run is a translation. With
+            InputError: The folder contains no trained run, or the run does not have exactly one translation task. With
                 `align`, the error is also raised if the decoder has no attention.
         """
         model = load(folder, experiment)
