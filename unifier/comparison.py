@@ -1,4 +1,4 @@
-"""Comparison: the declaration of experiments that run under the same settings, seeds and budget."""
+"""Comparison: the declaration of experiments that run with the same settings, seeds and budget."""
 
 import inspect
 import math
@@ -36,22 +36,25 @@ SHARE = "share"
 """The key in `Comparison.grid` for the share of the training split that is used."""
 
 TRIALS_FOLDER = "trials"
-"""The name of the folder that holds all runs of a comparison. This folder lies in the comparison's folder."""
+"""The name of the folder with all runs of a comparison, inside the comparison's folder."""
 
 
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """Experiments that run one after the other, once per seed, under the same settings and budget."""
+    """Experiments that run one after another, once per seed, with the same settings and budget."""
 
     name: str
     experiments: Sequence[ExperimentFn]
-    """The functions that build the experiments. The functions must have different names, because rows hold the name."""
+    """The functions that build the experiments. The names of the functions must be different."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Values of settings or groups of settings, for all experiments. Each experiment uses only the settings it has."""
     seeds: Sequence[int] = (0,)
     modes: Sequence[Mode] = ("solo",)
-    """"joint" trains all experiments on one trunk. The trunks need one shape, and training may differ only in budgets.
+    """The kinds of trials, one or more of "solo", "joint" and "transfer".
+
+    "joint" trains all experiments on one trunk. All trunks must have the same shape. The training settings may differ
+    only in their budgets.
 
     "transfer" trains each experiment on the trained trunk of every other experiment, once for each value of
     `trainable`. The field `controls` lists the trunks that a transferred trunk is compared with.
@@ -67,7 +70,7 @@ class Comparison:
     controls: Sequence[Control] = ("random", "shuffled")
     """The trunks that each transferred trunk is compared with.
 
-    "random" is an untrained trunk. If the whole trunk is trained, the solo run is this control. "shuffled" is the
+    "random" is an untrained trunk. If the whole trunk is trained, the solo run is the random control. "shuffled" is the
     transferred trunk after the entries of each tensor were permuted.
     """
     showcase: ExperimentFn | None = None
@@ -82,17 +85,17 @@ class Comparison:
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
     """The values to try for each setting, in all combinations. Each experiment varies only the settings that it has.
 
-    The key "share" varies the share of the training split that is used. A smaller share is always a part of a larger
+    The key "share" varies the share of the training split that is used. A smaller share is always a subset of a larger
     share. Vocabularies and normalization still use the whole training split.
     """
     search: int | None = None
     """The number of combinations of `grid` to try per experiment, chosen by Optuna. None means all combinations."""
     question: str = ""
-    """The question that the comparison answers. The report shows this sentence."""
+    """The question that the comparison answers, as shown in the report."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        # NumPy numbers are converted to Python numbers, because JSON would store them as texts.
+        # JSON would store NumPy numbers as texts, so NumPy numbers are converted to Python numbers.
         object.__setattr__(self, "seeds", [to_python(seed) for seed in self.seeds])
         grid = {name: [to_python(value) for value in values] for name, values in self.grid.items()}
         object.__setattr__(self, "grid", grid)

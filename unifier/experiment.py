@@ -1,7 +1,7 @@
 """The classes Task, Training and Experiment, which declare the model, the data and the training of a run.
 
 `freeze` excludes parts of a model from training. `fitted` stores values that a recipe learns from its data, such as a
-vocabulary. A run can then be loaded or resumed without learning these values again.
+vocabulary. A loaded or resumed run reads the stored values.
 """
 
 import math
@@ -34,9 +34,9 @@ LossWeighting = Literal["fixed", "uncertainty"]
 ModelPart = Literal["norms", "attention", "feed_forward", "positions", "tokenizer", "head"]
 """A part of the model that the setting `frozen` may contain.
 
-The trunk consists of "norms", "feed_forward" and "attention". All parameters that are not in "norms" or "feed_forward"
-belong to "attention", including recurrent cells and convolution kernels. "positions" are the positional encodings.
-"tokenizer" and "head" are the whole modules.
+The trunk consists of "norms", "feed_forward" and "attention". All trunk parameters outside "norms" and "feed_forward"
+belong to "attention", including recurrent cells and convolution kernels. "positions" means the positional encodings.
+"tokenizer" and "head" mean whole modules.
 """
 MODEL_PARTS: tuple[ModelPart, ...] = get_args(ModelPart)
 
@@ -82,13 +82,13 @@ class Training:
     weight_decay: float = 0.01
     """Weight decay, which is applied only to parameters that are matrices."""
     grad_clip: float = 1.0
-    """Largest norm of the gradient for losses of weight 1; the loss weights of a step scale this limit."""
+    """Largest norm of the gradient for losses of weight 1; the loss weights of a step scale the limit."""
     ema_decay: float = 0.0
-    """Decay per step of an exponential moving average of the weights, which is validated and saved; 0 means none."""
+    """Decay per step of a moving average of the weights, which is validated and saved; 0 means no average."""
     average_last: int = 1
     """Number of recent validations whose weights are averaged; the average is validated and saved."""
     precision: Precision = "float32"
-    """"bf16" computes matrix products in bfloat16 if this is fast on the device; weights stay in float32."""
+    """"bf16" computes matrix products in bfloat16 if bfloat16 is fast on the device; weights stay in float32."""
     compile: CompileMode | None = None
     """Mode of torch.compile; None turns compilation off, which is usually faster on a CPU."""
     num_validations: int = 8
@@ -98,9 +98,9 @@ class Training:
     refit: bool = False
     """Train on the training split and on the validation split, and test the last weights."""
     bad_examples: BadExamples = "stop"
-    """"stop" ends the run at an example that cannot be read; "skip" leaves the example out and counts it."""
+    """"stop" ends the run at an unreadable example; "skip" leaves out and counts unreadable examples."""
     num_workers: int | None = None
-    """Number of processes that encode examples; None means one per torch thread if this saves time."""
+    """Number of processes that encode examples; None means one process per torch thread if processes save time."""
     frozen: tuple[ModelPart, ...] = ()
     """Parts of the model that are not trained: norms, attention, feed_forward, positions, tokenizer or head."""
     trainable: Trainable = "all"
@@ -177,11 +177,11 @@ class Training:
         return {unit: amount for unit, amount in amounts.items() if amount is not None}
 
     def sized_for(self, source: Source, name: str, *, minimum: float = 30.0, batch_examples: float = 0.0) -> "Training":
-        """Return these settings. If the settings have no budget, add the budget of `sufficient_epochs`.
+        """Return the settings. If the settings have no budget, add the budget of `sufficient_epochs`.
 
         Args:
             source: The data set.
-            name: The run stores the number of epochs under this name, with "-epochs" appended.
+            name: The prefix of the name "NAME-epochs", under which the run stores the number of epochs.
             minimum: The smallest number of epochs.
             batch_examples: See `sufficient_epochs`.
         """
@@ -211,7 +211,7 @@ def sufficient_epochs(source: Source, *, minimum: float = 30.0, batch_examples: 
 @final
 @dataclass(frozen=True)
 class Task:
-    """A data source, a tokenizer and a head on a trunk."""
+    """Task of an experiment: a data source, a tokenizer and a head."""
 
     source: Source
     tokenizer: Tokenizer
@@ -385,7 +385,7 @@ _record: ContextVar[_FittedRecord | None] = ContextVar("record", default=None)
 def fitted(name: str, fit: Callable[[], FittedT]) -> FittedT:
     """Return the vocabulary or number that `fit` learns from the data.
 
-    For a loaded or resumed run, return the value that is stored in the run's folder instead.
+    For a loaded or resumed run, return the value that is stored in the run's folder.
 
     Args:
         name: The name under which the run stores the value. Each value of an experiment needs a different name.

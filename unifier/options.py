@@ -1,7 +1,7 @@
 """Setting groups that recipes share. A setting group is a dataclass whose fields are settings.
 
-The method `build` of a group creates an object from the settings. If a field has the value None, the value is computed
-from the data. `unifier show FILE` and `unifier run FILE --help` print the docstrings of the fields.
+The method `build` of a group creates an object from the settings. For the value None, `build` chooses a default or
+computes a value from the data. `unifier show FILE` and `unifier run FILE --help` print the docstrings of the fields.
 """
 
 import math
@@ -36,15 +36,15 @@ MAX_VOCABULARY_TEXTS = 1_000_000
 The selected examples are evenly spaced in the split. More examples would take time and hardly change the vocabulary.
 """
 MAX_FITTED_IMAGES = 2000
-"""The largest number of pictures from which mean and standard deviation are computed, evenly spaced in the split."""
+"""The largest number of pictures for the pixels' mean and standard deviation, evenly spaced in the split."""
 LONG_CLIP = 10.0
 """Training uses random crops if the median duration of the clips is above this number of seconds."""
 CROP_SECONDS, NUM_CROPS = 6.0, 5
 """The default duration of a crop of a long clip, in seconds, and the number of crops in validation and test."""
 OUTLIER_FACTOR = 3
-"""Training also uses random crops if the longest clip is more than this many times as long as a crop."""
+"""Training also uses random crops if the longest clip exceeds the length of a crop by more than this factor."""
 MIN_CLIP = 0.2
-"""The smallest median duration in seconds, which replaces a shorter median duration."""
+"""The lower limit of the median duration, in seconds."""
 FRAME_SECONDS = 0.01
 
 
@@ -81,7 +81,7 @@ class TrunkConfig:
 
     def build(self) -> Trunk:
         """Create the trunk, or raise InputError if the architecture does not support an option."""
-        # Only a transformer trunk gets these two options. With other trunks, they apply only to the decoder.
+        # Of all trunks, only a transformer supports `qk_norm` and `scaled_residual_init`.
         transformer = self.trunk == "transformer"
         return create_trunk(
             self.trunk,
@@ -318,10 +318,10 @@ class AudioAugmentationConfig:
     """In validation and test, also average over copies that are shifted in frequency."""
 
     def resolve(self, frontend: AudioFrontend, clips: ClipStatistics, target: str) -> "AudioAugmentationConfig":
-        """Return these settings with a value in place of each None.
+        """Return a copy of the settings, in which data and defaults determine each value None.
 
         Raises:
-            InputError: If two settings cancel each other.
+            InputError: If normalize=example cancels `gain` or `random_eq`.
         """
         for name, decibels in (("gain", self.gain), ("random_eq", self.random_eq)):
             if decibels and frontend.normalize == "example":
@@ -337,7 +337,7 @@ class AudioAugmentationConfig:
         crop, num_crops = self.crop, self.num_crops
         if crop is None:
             long = clips.median > LONG_CLIP
-            # The factor 1.1 leaves room for whole clips, because a crop is shortened to whole tokens.
+            # A crop is shortened to whole tokens, so the factor 1.1 lets a crop contain a whole clip.
             piece = CROP_SECONDS if long else max(CROP_SECONDS, 1.1 * clips.median)
             if long or clips.longest > OUTLIER_FACTOR * piece:
                 crop, num_crops = piece, NUM_CROPS if num_crops is None else num_crops
@@ -465,7 +465,7 @@ class DecoderConfig:
 def learn_vocabulary(name: str, source: Source, size: int, bad_examples: BadExamples, *, targets: bool) -> Vocabulary:
     """Learn a byte-level BPE vocabulary from the training inputs and, if `targets` is True, from the target texts.
 
-    A loaded or resumed run reads the vocabulary from its folder instead.
+    A loaded or resumed run reads the vocabulary from the run's folder.
     """
 
     def learn() -> Vocabulary:
