@@ -18,7 +18,8 @@ from unifier_tokenizers.errors import check_fraction
 from unifier_tokenizers.patches import Tiles
 
 EQ_KNOTS = 5
-"""Number of evenly spaced frequencies at which `random_eq` draws a gain. Other frequencies have interpolated gains."""
+"""Number of evenly spaced frequencies for which `random_eq` draws a gain. Gains of all other frequencies are
+interpolated."""
 
 
 def augment_audio(
@@ -41,20 +42,21 @@ def augment_audio(
 
     Args:
         tokenizer: Tokenizer of the sounds, after `fit`.
-        mixup: Mixup of the sounds. A sound is mixed with a second sound, which is repeated or cut to equal length.
+        mixup: Mixup of pairs of sounds. The second sound of a pair is repeated or shortened to the length of the first
+            sound.
         speed_perturb: Largest relative change of speed. For example, 0.1 means up to 10 percent faster or slower.
         crop: Length in seconds to which longer sounds are cropped. None means no crop.
-        freq_shift: Largest shift of a spectrogram in frequency, as a share of its bands (vocal tract length
-            perturbation after Jaitly and Hinton 2013).
+        freq_shift: Largest shift of a spectrogram in frequency, as a fraction of the number of bands (vocal tract
+            length perturbation after Jaitly and Hinton 2013).
         gain: Largest change of the loudness in decibels.
-        random_eq: Largest change of the loudness of each band in decibels (FilterAugment: Nam et al. 2022).
+        random_eq: Largest change of a band's loudness in decibels (FilterAugment: Nam et al. 2022).
         time_masks: Number of masked time intervals (SpecAugment: Park et al. 2019, section 2).
-        time_width: Largest width of a time mask, as a share of the sound.
+        time_width: Largest width of a time mask, as a fraction of the sound's length.
         band_masks: Number of masked frequency intervals.
-        band_width: Largest width of a frequency mask, as a share of the bands.
+        band_width: Largest width of a frequency mask, as a fraction of the number of bands.
 
     Raises:
-        InputError: A number is out of its range, or a change of frequency bands is requested for a waveform.
+        InputError: A number is out of range, or a change of frequency bands is requested for waveforms.
     """
     amounts = {
         "speed_perturb": speed_perturb,
@@ -69,7 +71,7 @@ def augment_audio(
     check_fraction("freq_shift", freq_shift)
     for name, value in (("time_width", time_width), ("band_width", band_width)):
         if not 0 < value <= 1:
-            raise InputError(f"{name}={value}: give a share above 0 and at most 1")
+            raise InputError(f"{name}={value}: give a fraction above 0 and at most 1")
     if crop is not None and not 0 < crop < math.inf:
         raise InputError(f"crop={crop}: give a number of seconds above 0")
     is_waveform = isinstance(tokenizer, WaveformTokenizer)
@@ -107,18 +109,18 @@ def augment_audio(
 def audio_tta(
     tokenizer: AudioTokenizer, num_crops: int, *, crop: float | None = None, freq_shift: float = 0.0
 ) -> TestTimeAugmentation | None:
-    """Return the test-time augmentation of sounds, or None if the only view would be the complete sound.
+    """Return the test-time augmentation of sounds, or None if no view would differ from the complete sound.
 
     Args:
         tokenizer: Tokenizer of the sounds, after `fit`.
-        num_crops: Number of evenly spaced crops. 1 means the complete sound. If a sound is shorter than a crop, each of
-            its crops is the complete sound.
+        num_crops: Number of evenly spaced crops per sound. 1 means the complete sound. A sound that is shorter than
+            `crop` is not cropped.
         crop: Length of a crop in seconds.
         freq_shift: Largest frequency shift in training. Each crop has two more views, shifted up and down by half of
-            this value (rounded up).
+            `freq_shift`, rounded up to whole bands.
 
     Raises:
-        InputError: Several crops are requested, but the length of a crop is not given.
+        InputError: `num_crops` is below 1, or `num_crops` is above 1 but `crop` is not given.
     """
     if num_crops < 1 or (num_crops > 1 and crop is None):
         raise InputError(
@@ -159,15 +161,15 @@ def audio_tta(
 def shift_bands(plane: Tensor, shift: Tensor | int) -> Tensor:
     """Shift planes (B, frames, bands) along the bands.
 
-    Band i of the result is band i + `shift` (B, 1) of the plane. If the plane has no such band, its outermost band is
-    used.
+    Band i of the result is band i + `shift` of the plane. Bands outside the plane are replaced by the plane's outermost
+    band. `shift` is an integer, or a tensor (B, 1) with a shift for each plane.
     """
     bands = (torch.arange(plane.shape[2], device=plane.device) + shift).clamp(0, plane.shape[2] - 1)
     return plane.gather(2, bands.expand(len(plane), -1)[:, None].expand_as(plane))
 
 
 def crop_batch(batch: Batch, crop: Crop) -> Batch:
-    """Return the batch with only a window (`crop`) of each example's tokens."""
+    """Crop the tokens of each example in a batch."""
     columns = torch.arange(min(crop.length, batch.mask.shape[1]), device=batch.mask.device)
     sources = crop.start[:, None] + columns
     mask = sources < batch.mask.sum(1, keepdim=True)
@@ -182,41 +184,42 @@ def crop_batch(batch: Batch, crop: Crop) -> Batch:
 @final
 @dataclass(frozen=True, kw_only=True)
 class RandomAudioTransform(Augmentation):
-    """Random changes of the spectrograms or waveforms in a batch of tokens. Each example has its own random changes.
+    """Random changes of the spectrograms or waveforms in a batch, drawn separately for each example.
 
-    An example never gets more tokens: if the speed is reduced, the end of the example is cut off. The tokens of a crop
-    keep their positions in the complete example, so the model is trained on all positions.
+    The number of tokens never increases, because the end of a slowed example is removed. The tokens of a crop keep
+    their positions in the complete example, so the model is trained on all positions.
     """
 
     tiles: Tiles
     mean: Tensor
     """Values that replace masked bands: 0 for waveforms, or the tokenizer's mean of each band for spectrograms.
 
-    The model reads a masked band as 0, because the tokenizer subtracts the mean.
+    The tokenizer subtracts the mean, so the model receives 0 for a masked value.
     """
     example_mean: bool
-    """If True, masked bands get the mean of the example, because the tokenizer subtracts this mean."""
+    """If True, masked values are replaced by the example's mean, because the tokenizer subtracts the example's mean."""
     logarithmic: bool
-    """True if the values are logarithms of the power, False if the values are samples."""
+    """True for spectrograms of the log power, False for waveforms."""
     mixup: Mixup | None
     speed_perturb: float
     crop_frames: int | None
-    """Number of frames in a crop, which is a whole number of tiles. None means no crop."""
+    """Number of frames in a crop. The frames form whole tiles. None means no crop."""
     freq_shift: int
-    """Largest shift of a spectrogram, as a number of bands. The outermost band is repeated."""
+    """Largest frequency shift, in bands. Copies of the outermost band fill the empty bands."""
     gain: float
     random_eq: float
     time_masks: tuple[int, float]
-    """Number of masked time intervals, and the largest width of an interval as a share of the frames."""
+    """Number of masked time intervals, and the largest width of an interval as a fraction of the number of frames."""
     band_masks: tuple[int, float]
-    """Number of masked frequency intervals, and the largest width of an interval as a share of the bands."""
+    """Number of masked frequency intervals, and the largest width of an interval as a fraction of the number of
+    bands."""
 
     def max_length(self) -> int | None:
         """Return the number of tokens in a crop, or None if examples are not cropped."""
         return None if self.crop_frames is None else self.tiles.num_steps(self.crop_frames) * self.tiles.tiles_per_step
 
     def crop(self, lengths: Tensor, generator: torch.Generator) -> Crop | None:
-        """Draw a window of each example, long enough for a complete crop even at the highest speed."""
+        """Draw a random window of each example. A window is long enough for a crop at the highest speed."""
         if self.crop_frames is None:
             return None
         tiles = self.tiles
@@ -266,7 +269,7 @@ class RandomAudioTransform(Augmentation):
         return batch._replace(values=values, positions=positions, mask=~padding)
 
     def _mask(self, plane: Tensor, lengths: Tensor, generator: torch.Generator) -> Tensor:
-        """Replace random intervals of time and of frequency bands by the mean."""
+        """Replace random time intervals and random frequency bands by the mean."""
         mean = self.mean
         if self.example_mean:
             real = (torch.arange(plane.shape[1]) < lengths[:, None])[:, :, None]
@@ -290,12 +293,12 @@ def stretch_and_crop(
         plane: Planes (B, frames, bands).
         lengths: Numbers of frames (B,) without padding.
         speed_perturb: Largest relative change of speed.
-        max_frames: Maximum number of frames of each result.
+        max_frames: Maximum number of frames in a changed plane.
         generator: Source of the random numbers.
 
     Returns:
-        The changed planes, the number of frames of each plane (B,), and the original frame at which each plane starts
-        (B,).
+        The changed planes, their numbers of frames (B,), and the index of each plane's first frame in the original
+        plane (B,).
     """
     speed = torch.exp(
         (2 * torch.rand(len(lengths), dtype=torch.float64, generator=generator) - 1) * math.log1p(speed_perturb)
@@ -320,7 +323,7 @@ def draw_masks(lengths: Tensor, size: int, count: int, share: float, generator: 
         lengths: Lengths (B,) of the examples.
         size: Length of the padded batch.
         count: Number of intervals per example. Intervals may overlap.
-        share: Largest length of an interval, as a share of the example's length.
+        share: Largest length of an interval, as a fraction of the example's length.
         generator: Source of the random numbers.
 
     Returns:
@@ -334,5 +337,5 @@ def draw_masks(lengths: Tensor, size: int, count: int, share: float, generator: 
 
 
 def draw_up_to(maximum: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw one integer from 0 to `maximum` (inclusive) for each entry of `maximum`, with equal probabilities."""
+    """Draw a uniformly distributed integer from 0 to `maximum` (inclusive) for each entry of `maximum`."""
     return (torch.rand(maximum.shape, dtype=torch.float64, generator=generator) * (maximum + 1)).long()

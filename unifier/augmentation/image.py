@@ -21,7 +21,7 @@ from unifier_tokenizers import InputError, PatchTokenizer
 from unifier_tokenizers.patches import ImageBatch
 
 ImageTransform = Callable[[ImageBatch, torch.Generator], ImageBatch]
-"""Function that changes images at random, but not their sizes."""
+"""Function that changes images at random without changing their sizes."""
 
 
 def augment_images(
@@ -40,15 +40,16 @@ def augment_images(
     Args:
         tokenizer: Tokenizer of the images.
         classes: Number of classes of the targets.
-        crop: Largest shift in pixels. None means an eighth of the image. Pixels from outside the image are black.
+        crop: Largest shift in pixels. None means an eighth of the image's side. Pixels that are shifted in are black.
         flip: If True, mirror half of the images left to right.
         randaugment: Magnitude of RandAugment, from 1 to 9. 0 means no RandAugment.
-        random_erasing: Share of the images in which a rectangle is replaced by noise.
+        random_erasing: Fraction of the images in which a rectangle is replaced by noise.
         mixup: Alpha of mixup. 0 means no mixup.
-        cutmix: Alpha of cutmix. 0 means no cutmix. If mixup is also on, each batch gets either mixup or cutmix.
+        cutmix: Alpha of cutmix. 0 means no cutmix. If mixup and cutmix are both on, one method is chosen for each
+            batch.
 
     Raises:
-        InputError: A number is out of its range.
+        InputError: A number is out of range.
     """
     bounds: dict[str, tuple[float, float]] = {"randaugment": (randaugment, 9), "random_erasing": (random_erasing, 1)}
     for name, (value, maximum) in bounds.items():
@@ -76,10 +77,10 @@ def augment_images(
 def image_tta(
     tokenizer: PatchTokenizer, num_crops: int, *, crop: int | None = 0, flip: bool = False
 ) -> TestTimeAugmentation | None:
-    """Return the test-time augmentation of images, or None if the only view would be the image itself.
+    """Return the test-time augmentation of images, or None if no view would differ from the image.
 
-    In further views, the image is mirrored, shifted towards one of its four corners, or both. The shift is half of the
-    largest shift in training.
+    The first view is the image itself. Other views are mirrored, shifted toward a corner, or mirrored and shifted. The
+    shift is half of the largest shift in training.
 
     Args:
         tokenizer: Tokenizer of the images.
@@ -88,7 +89,7 @@ def image_tta(
         flip: If True, add mirrored views.
 
     Raises:
-        InputError: `num_crops` is larger than the number of possible views.
+        InputError: `num_crops` is below 1 or above the number of possible views.
     """
     corners = [(0, 0), *([(-1, -1), (1, 1), (-1, 1), (1, -1)] if crop != 0 else [])]
     views = [(corner, flipped) for corner in corners for flipped in ((False, True) if flip else (False,))]
@@ -127,9 +128,9 @@ class RandomImageTransform(Augmentation):
 class CutMix(Augmentation):
     """Cutmix of images (Yun et al. 2019, section 3.1).
 
-    A rectangle of each image is replaced by the pixels of another image. The label of the other image gets a weight
-    equal to the rectangle's share of the area. This share is drawn from Beta(alpha, alpha). The rectangle has the
-    proportions of the image and is completely inside the image.
+    A rectangle of each image is replaced by pixels of a second image. The weight of the second image's label is the
+    rectangle's area divided by the image's area. The ratio of the areas is drawn from Beta(alpha, alpha). The rectangle
+    has the aspect ratio of the image and is completely inside the image.
     """
 
     tokenizer: PatchTokenizer
@@ -155,16 +156,16 @@ def shift_and_flip(images: ImageBatch, generator: torch.Generator, *, crop: int 
 
 
 def max_shift(sizes: Tensor, crop: int | None) -> Tensor:
-    """Return the largest shifts (B, 2) of images with the given `sizes` (B, 2), vertical and horizontal, in pixels.
+    """Return the largest vertical and horizontal shift (B, 2) in pixels of images with `sizes` (B, 2).
 
-    The largest shift is the smaller value of `crop` and half of the image's side. With None, the largest shift is an
-    eighth of the side.
+    The largest shift is `crop`, but at most half of the image's side. With `crop=None`, the largest shift is an eighth
+    of the image's side.
     """
     return sizes // 8 if crop is None else (sizes // 2).clamp(max=crop)
 
 
 def shift_images(images: ImageBatch, shift: Tensor, flipped: Tensor) -> ImageBatch:
-    """Mirror images left to right, and then shift the images. Pixels from outside an image are black.
+    """Mirror images left to right, and then shift the images. Pixels that are shifted in are black.
 
     Args:
         images: B images.
@@ -184,7 +185,7 @@ def shift_images(images: ImageBatch, shift: Tensor, flipped: Tensor) -> ImageBat
 
 
 def erase_rectangle(images: ImageBatch, generator: torch.Generator, *, share: float) -> ImageBatch:
-    """In a `share` of the images, replace a rectangle by noise (random erasing: Zhong et al. 2020, section 3.1).
+    """Replace a rectangle by noise with probability `share` in each image (Zhong et al. 2020, section 3.1).
 
     The rectangle has 2 to 33 percent of the image's area. One side is at most 3.3 times as long as the other side.
     """
@@ -203,7 +204,7 @@ def draw_rectangles(pixels: Tensor, sides: Tensor, sizes: Tensor, generator: tor
 
     Args:
         pixels: Images (B, C, H, W).
-        sides: Height and width (B, 2) of the rectangles, which are rounded and limited to the image's size.
+        sides: Height and width (B, 2) of the rectangles. Both values are rounded, and limited to the image's size.
         sizes: Height and width (B, 2) of the images.
         generator: Source of the random numbers.
 
@@ -227,8 +228,8 @@ def _between(x: Tensor, low: Tensor | int, high: Tensor) -> Tensor:
 class RandAugment:
     """RandAugment: two random operations on each image, such as rotation or brightness (Cubuk et al. 2020, section 3).
 
-    timm implements the fifteen operations. Each operation is left out with a probability of one half. Pixels from
-    outside the image are black.
+    timm implements the fifteen operations. Each operation is left out with a probability of one half. Rotated or
+    shifted images have black borders.
     """
 
     def __init__(self, magnitude: int, channels: int) -> None:
@@ -257,9 +258,9 @@ class RandAugment:
 
 @contextmanager
 def _seeded(seed: int) -> Generator[None]:
-    """Seed the global generators of Python and NumPy, which timm uses, and restore their states at the end.
+    """Seed the global random generators of Python and NumPy for timm, and restore both states at the end.
 
-    torch's global generator is not seeded, because another thread may use it for training at the same time.
+    torch's global generator is not seeded, because another thread may use this generator for training.
     """
     python, numpy = random.getstate(), np.random.get_state()
     random.seed(seed)

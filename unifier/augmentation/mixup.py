@@ -29,7 +29,7 @@ class Compose(Augmentation):
         return batch
 
     def max_length(self) -> int | None:
-        """Return the smallest `max_length` of the augmentations, or None if all of them return None."""
+        """Return the smallest `max_length` of the augmentations, or None if no augmentation has a limit."""
         limits = [augmentation.max_length() for augmentation in self.augmentations]
         return min((limit for limit in limits if limit is not None), default=None)
 
@@ -40,13 +40,13 @@ class Compose(Augmentation):
         return math.prod(tokens), math.prod(targets)
 
     def crop(self, lengths: Tensor, generator: torch.Generator) -> Crop | None:
-        """Draw the window that the first augmentation needs. Each later augmentation changes the previous result."""
+        """Draw the windows of the first augmentation, because later augmentations receive only cropped examples."""
         return self.augmentations[0].crop(lengths, generator)
 
 
 @final
 class RandomChoice(Augmentation):
-    """Several augmentations. For each batch, one augmentation is chosen, all with equal probability."""
+    """Several augmentations. One augmentation is chosen for each batch, with equal probabilities."""
 
     def __init__(self, *augmentations: Augmentation) -> None:
         self.augmentations = augmentations
@@ -56,7 +56,7 @@ class RandomChoice(Augmentation):
         return self.augmentations[chosen](batch, generator)
 
     def max_length(self) -> int | None:
-        """Return the largest `max_length` of the augmentations, or None if one of them returns None."""
+        """Return the largest `max_length` of the augmentations, or None if any augmentation has no limit."""
         limits = [augmentation.max_length() for augmentation in self.augmentations]
         return None if None in limits else max(limit for limit in limits if limit is not None)
 
@@ -72,16 +72,17 @@ class RandomChoice(Augmentation):
 class Mixup(Augmentation):
     """Weighted means of two examples and of their targets (Zhang et al. 2018, section 2).
 
-    Each example is mixed with a partner from the batch. The weight of the example is drawn from Beta(alpha, alpha), and
-    the partner has the remaining weight. Values must be numbers that can be averaged, such as pixels or spectrogram
-    frames. Targets must be labels or tags. The number of tokens and their positions do not change.
+    Each example is mixed with a partner, which is a random example of the batch. The weight w of the example is drawn
+    from Beta(alpha, alpha). The partner has the weight 1 - w. Values must be numbers that can be averaged, such as
+    pixels or spectrogram frames. Targets must be labels or tags. Mixup does not change the number of tokens or their
+    positions.
     """
 
     classes: int
     """Number of classes C of the targets."""
     alpha: float
     repeat: bool = False
-    """If True, also mix examples of different lengths: the partner is cut or repeated to the example's length."""
+    """If True, also mix examples of different lengths: the partner is shortened or repeated to the example's length."""
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < math.inf:
@@ -91,7 +92,7 @@ class Mixup(Augmentation):
         """Mix each example with a random partner from the batch.
 
         Raises:
-            InputError: The values cannot be averaged. Examples are token ids and the values of a `Mixture`.
+            InputError: The values cannot be averaged, for example token ids or the values of a `Mixture`.
         """
         if batch.values.ndim != 3 or not (batch.values.dtype == torch.uint8 or batch.values.is_floating_point()):
             raise InputError(
@@ -118,8 +119,8 @@ def draw_partners(batch: Batch, generator: torch.Generator, *, same_positions: b
     Args:
         batch: B examples.
         generator: Source of the random numbers.
-        same_positions: If True, partners have tokens with equal positions. If no other example has equal positions, an
-            example is its own partner.
+        same_positions: If True, an example and its partner have equal token positions. An example is its own partner if
+            no other example has equal positions.
 
     Returns:
         The index of each example's partner (B,).
@@ -134,18 +135,18 @@ def draw_partners(batch: Batch, generator: torch.Generator, *, same_positions: b
 
 
 def draw_weights(batch: Batch, alpha: float, generator: torch.Generator) -> Tensor:
-    """Draw a weight for each example from Beta(alpha, alpha), (B,) float."""
+    """Draw a weight (B,) float for each example from Beta(alpha, alpha)."""
     seed = int(torch.randint(2**32, (), generator=generator))  # torch's Beta distribution takes no generator.
     return torch.from_numpy(np.random.default_rng(seed).beta(alpha, alpha, len(batch.mask))).float()
 
 
 def mix_targets(target: Tensor, partners: Tensor, weights: Tensor, classes: int) -> Tensor:
-    """Return, for each example, the weighted mean of its target and its partner's target.
+    """Return the weighted mean of each example's target and its partner's target.
 
     Args:
-        target: Labels (B,), tags (B, C) or mixed labels (B, C, 1). Labels become distributions (B, C, 1).
+        target: Labels (B,), tags (B, C) or mixed labels (B, C, 1). Labels are converted to distributions (B, C, 1).
         partners: The index of each example's partner (B,).
-        weights: The weight of each example (B,). The example's partner has the remaining weight.
+        weights: The weight w of each example (B,). The partner of an example has the weight 1 - w.
         classes: Number of classes C.
 
     Raises:

@@ -1,4 +1,4 @@
-"""BPE-dropout: each time a text is read, it is split into other subwords."""
+"""BPE-dropout: random splits of a text into subwords, each time the text is read."""
 
 import json
 from collections.abc import Container, Sequence
@@ -19,13 +19,14 @@ from unifier_tokenizers.errors import check_fraction
 from unifier_tokenizers.text import EOS, PAD
 
 SegmentedWord = tuple[int, ...]
-"""The ids of the subwords of a word."""
+"""The ids of a word's subwords."""
 
 GROWTH_SAMPLES = 512
-"""Number of examples that are used to estimate how much longer BPE-dropout makes texts, in tokens."""
+"""Number of examples used to estimate how many more tokens a text has after BPE-dropout."""
 
 MAX_SEGMENTATIONS = 16
-"""Number of segmentations that are drawn for each word. When a text is read, one segmentation per word is chosen."""
+"""Number of random segmentations that are stored for each word. When a text is read, one stored segmentation is
+chosen."""
 
 SPACE_MARK = "Ġ"
 """Character that byte-level vocabularies use for the space before a word."""
@@ -35,9 +36,8 @@ SPACE_MARK = "Ġ"
 class BpeDropout(Augmentation):
     """Byte-pair encoding that skips each possible merge with a fixed probability (Provilkov et al. 2020, section 3).
 
-    Inputs and targets are texts with a shared vocabulary. Each time a text is read, it is split into other subwords.
-    Several segmentations of each word are drawn once and stored, which saves time. Hugging Face's dropout is not used,
-    because its random numbers cannot be seeded.
+    Inputs and targets are texts with a shared vocabulary. Several segmentations of each word are drawn once and stored,
+    which saves time. BPE-dropout of Hugging Face is not used, because its random numbers cannot be seeded.
     """
 
     def __init__(self, vocabulary: Vocabulary, dropout: float) -> None:
@@ -48,7 +48,7 @@ class BpeDropout(Augmentation):
             dropout: Probability that a merge is skipped, in [0, 1).
 
         Raises:
-            InputError: The vocabulary has no merges, or the probability is out of its range.
+            InputError: The vocabulary has no merges, or `dropout` is out of range.
         """
         self.codec = vocabulary.codec
         model = json.loads(self.codec.to_str())["model"]
@@ -63,7 +63,7 @@ class BpeDropout(Augmentation):
         self.segmentations = lru_cache(maxsize=1 << 16)(self._draw_segmentations)
 
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Split the texts of a batch into other subwords: ids (B, N) with positions (B, 1, N), and targets (B, L)."""
+        """Return the batch with random subwords: ids (B, N), positions (B, 1, N) and targets (B, L)."""
         values, targets = (
             [self._segment(row, generator) for row in ids.tolist()] for ids in (batch.values, batch.target)
         )
@@ -74,7 +74,7 @@ class BpeDropout(Augmentation):
         return Batch(_pad(values, PAD), positions, mask, _pad(targets, IGNORE_INDEX), batch.example_indices)
 
     def expected_growth(self, split: EncodedSplit) -> tuple[float, float]:
-        """Estimate, from a sample of the split, the factors by which token counts N and target lengths L grow."""
+        """Estimate the growth factors of token counts N and target lengths L from a sample of the split."""
         rows = np.linspace(0, len(split) - 1, min(len(split), GROWTH_SAMPLES)).astype(np.int64)
         before = collate(split, rows)
         after = self(before, torch.Generator().manual_seed(0))
@@ -92,7 +92,7 @@ class BpeDropout(Augmentation):
         )
 
     def _split_words(self, ids: Sequence[int]) -> list[SegmentedWord]:
-        """Split the ids of a padded text into words. The end mark is the last word. No merge spans two words."""
+        """Split the ids of a padded text into words. The last word is the end token. Merges never join words."""
         words: list[list[int]] = []
         for i in ids[: ids.index(EOS) + 1]:
             if not words or i <= EOS or self.strings[i].startswith(SPACE_MARK):
@@ -101,7 +101,7 @@ class BpeDropout(Augmentation):
         return [tuple(word) for word in words]
 
     def _draw_segmentations(self, word: SegmentedWord) -> list[SegmentedWord]:
-        """Draw several segmentations of a word. The word is the seed, so its segmentations are always the same."""
+        """Draw several segmentations of a word. The word's ids are the seed, so all runs draw equal segmentations."""
         if word[0] <= EOS:
             return [word] * MAX_SEGMENTATIONS
         random = np.random.default_rng(word)
@@ -115,7 +115,8 @@ class BpeDropout(Augmentation):
 
         Args:
             letters: The letters of a word.
-            borders: Numbers of letters after which a piece of the word ends. No merge spans two pieces.
+            borders: Letter offsets at which one piece of the word ends and the next piece begins. No merge crosses
+                these borders.
             random: Source of the random numbers.
         """
         parts = [*letters]
