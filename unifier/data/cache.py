@@ -1,6 +1,6 @@
 """The cache of encoded inputs and of tokenizer statistics.
 
-An entry of the cache is a folder. One run writes the folder completely or not at all, and later runs read it.
+Each cache entry is a folder, which is written completely or not at all.
 """
 
 import hashlib
@@ -45,47 +45,50 @@ from unifier_tokenizers import InputError, Tokenizer
 from unifier_tokenizers.audio import AudioTokenizer
 
 MAX_CACHE_BYTES = 20 * 2**30
-"""Maximum cache size in bytes. If a new entry makes the cache larger, the least recently used entries are deleted. The
-newest entry is always kept."""
+"""Maximum cache size in bytes. Above this size, the least recently used entries are deleted. The newest entry is never
+deleted."""
 
 DRAFT_PREFIX = "draft-"
-"""Prefix of the folder name of an unfinished entry, which is called a draft."""
+"""Prefix for the folder names of drafts, which are unfinished cache entries."""
 
 DRAFT_SECONDS = 24 * 60 * 60
-"""Age in seconds after which an unfinished entry may be deleted, because its writer was probably stopped."""
+"""Age in seconds after which an unfinished entry may be deleted, because the process that wrote the entry has probably
+ended."""
 
 SEAL_FILE = "seal"
-"""Name of the file that is written last into an entry. The file contains a hash of the key and of all other files."""
+"""Name of the last file that is written to an entry. The seal file contains a hash of the entry's key and other
+files."""
 
 INDEX_FILE = "index.json"
-"""Name of the file with the row of each example, the failures, and the data types and shapes of the arrays."""
+"""Name of an entry's file with the rows of examples, the failures, and the layouts of the arrays."""
 
 STATISTICS_FILE = "buffers.safetensors"
 """Name of the file with a tokenizer's buffers, which contain statistics of training examples."""
 
 CODE_FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "datasets", Path(unifier_tokenizers.__file__).parent)
-"""Folders of the code that reads and encodes examples. If any file in these folders changes, no old entry is used."""
+"""Folders of the code that reads and encodes examples. If any file in these folders changes, older cache entries are
+not used."""
 
 KEY_LIBRARIES = ("numpy", "pillow", "soundfile", "torch", "torchaudio")
-"""Libraries whose versions are part of each entry's key, because they affect the encoded values."""
+"""Libraries that affect encoded values. Each cache key contains the versions of these libraries."""
 
 FIT_SAMPLES = 50
 """Maximum number of sounds from which a tokenizer's mean and standard deviation are estimated."""
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of all entries: a folder in $UNIFIER_CACHE, or in the user's cache if the variable is not set.
+    """Return the folder of all cache entries, inside $UNIFIER_CACHE or the user's cache folder.
 
-    Returns None if $UNIFIER_CACHE is "off". Without the variable, returns None for a user without a home folder.
+    Returns None if $UNIFIER_CACHE is "off", or if $UNIFIER_CACHE is not set and the user has no home folder.
     """
     given = os.environ.get("UNIFIER_CACHE") or user_cache()
     return None if given is None or given == "off" else Path(given) / "encoded"
 
 
 def lookup(root: Path, key: str) -> Path | None:
-    """Return the folder of the entry with this key, or None if there is no valid entry.
+    """Return the folder of the cache entry with the given key, or None if there is no valid entry.
 
-    If the hash in an entry's seal file is wrong, the entry is reported and deleted.
+    If the seal file of an entry contains a wrong hash, a message is printed and the entry is deleted.
     """
     entry = _entry_path(root, key)
     if not entry.exists():
@@ -102,10 +105,10 @@ def lookup(root: Path, key: str) -> Path | None:
 
 @contextmanager
 def open_for_write(root: Path, key: str) -> Generator[Path]:
-    """Yield a folder to write files into. If the block ends without an error, the folder becomes the entry of the key.
+    """Yield a folder for new files. If the `with` block succeeds, the folder becomes the cache entry of the key.
 
-    If two processes write the same entry, the entry of the first process to finish is stored. Each process can still
-    read the files that it wrote.
+    If two processes write an entry for one key, only the entry that is finished first is stored. Each process can still
+    read its own files.
     """
     root.mkdir(parents=True, exist_ok=True)
     draft = root / f"{DRAFT_PREFIX}{secrets.token_hex(8)}"
@@ -122,14 +125,14 @@ def open_for_write(root: Path, key: str) -> Generator[Path]:
 
 @final
 class EncodedCache:
-    """The units (values and positions) of all examples of a source. `split` selects the examples of one split.
+    """The encoded inputs (values and positions) of all examples of a source.
 
     Args:
         values: Values of all examples.
         positions: Positions of all examples.
         rows: Mapping from an example's identity to its row in `values` and `positions`.
         failures: Mapping from an example's identity to the reason why the example cannot be encoded.
-        is_new: True if this run encoded the units, False if it loaded them from the cache.
+        is_new: True if this run encoded the examples, False if the encoded examples were loaded from the cache.
     """
 
     def __init__(
@@ -147,7 +150,7 @@ class EncodedCache:
     def split(
         self, examples: Examples[Any], head: Head, *, bad_examples: BadExamples = "stop", desc: str = "examples"
     ) -> tuple[EncodedSplit, list[str]]:
-        """Return the same result as `encode_split` for these examples, but with the cached units of the inputs."""
+        """Return the result of `encode_split` for the given examples, with encoded inputs from the cache."""
         encoded = EncodedSplit()
         skipped: dict[int, str] = {}
         results = (
@@ -173,7 +176,7 @@ class EncodedCache:
 def load_or_encode(
     source: Source, tokenizer: Tokenizer, *, bad_examples: BadExamples = "stop", num_workers: int | None = None
 ) -> EncodedCache | None:
-    """Load the encoded units of a source from the cache. If the cache has no entry, encode the units and store them.
+    """Load the encoded inputs of a source from the cache. If the cache has no entry, encode and store the inputs.
 
     Returns None if nothing can be cached: the tokenizer has no key, the source has no hash, an example has no
     identity, or the cache folder cannot be written. Raises InputError in the same cases as `encode_split`.
@@ -220,10 +223,10 @@ def load_or_encode(
 
 
 def fit_once(tokenizer: AudioTokenizer, source: Source, *, bad_examples: BadExamples = "stop") -> None:
-    """Compute a tokenizer's statistics from at most `FIT_SAMPLES` train examples, or load them from the cache.
+    """Load tokenizer statistics from the cache, or compute statistics from at most `FIT_SAMPLES` train examples.
 
-    The examples are evenly spaced in the split. If bad_examples is "stop", the first example that cannot be encoded
-    raises an InputError.
+    The train examples are evenly spaced in the split. If bad_examples is "stop", the first example that cannot be
+    encoded raises an InputError.
     """
     examples, buffers = open_split(source, "train"), dict(tokenizer.named_buffers())
     identities, root = _identities(examples), cache_folder()
@@ -254,15 +257,15 @@ def _entry_path(root: Path, key: str) -> Path:
 
 
 def _seal(key: str, folder: Path) -> str:
-    """Return the hash of a key and of all files in a folder except the seal."""
+    """Return the hash of a key and of all files in a folder except the seal file."""
     files = {path.name: path for path in sorted(folder.iterdir()) if path.name != SEAL_FILE}
     return hashlib.sha256(f"{key} {hash_files(files)}".encode()).hexdigest()
 
 
 def _evict(root: Path, newest: Path) -> None:
-    """Delete the least recently used entries until the cache is within its limit.
+    """Delete the least recently used entries until the cache has at most `MAX_CACHE_BYTES`.
 
-    The newest entry and the recent drafts are kept.
+    The newest entry and recent drafts are never deleted.
     """
     entries: list[tuple[float, Path, int]] = []
     for folder in root.iterdir():
@@ -304,10 +307,10 @@ def _identities(examples: Sequence[Example]) -> list[str]:
 
 
 def _key(source: Source, tokenizer: Tokenizer, content: Sequence[str]) -> str | None:
-    """Return the key of an entry: everything that determines the content of the entry, as JSON.
+    """Return the key of a cache entry: a JSON text with everything that determines the content of the entry.
 
     The key covers the data, the tokenizer's settings, the code and the library versions. Returns None if the tokenizer
-    has no key, the source has no hash, or the class of the tokenizer or the source is not defined in a file.
+    has no key, the source has no hash, or the tokenizer or the source has a class without a source file.
     """
     settings = tokenizer.encoding_key()
     if settings is None or (data := getattr(source, "sha256", None)) is None:
@@ -338,7 +341,7 @@ def _array_layout(ragged: RaggedArray) -> dict[str, Any]:
 
 
 def _load(entry: Path) -> EncodedCache:
-    """Return the units in an entry. The arrays are memory-mapped, so values are read from disk only if needed."""
+    """Open a cache entry. The arrays are memory-mapped, so values are read from disk only if needed."""
     index = json.loads((entry / INDEX_FILE).read_text())
 
     def load_array(name: str) -> RaggedArray:

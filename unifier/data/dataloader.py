@@ -20,10 +20,10 @@ from unifier_tokenizers import NO_POSITION
 from unifier_tokenizers.tokens import has_no_padding, is_batch_constant
 
 Lengths = NDArray[np.int32]
-"""Array (n, 2) with the number of tokens N and the target length L of each of n examples."""
+"""Array (n, 2) with one row per example: the number of tokens N and the target length L."""
 
 CostFn = Callable[[ArrayLike, ArrayLike], NDArray[np.float64]]
-"""Function that returns the FLOPs of the forward and backward passes of examples, given their N and their L."""
+"""Function that returns the FLOPs of forward and backward passes, given the token counts N and target lengths L."""
 
 BudgetUnit = Literal["tokens", "flops", "steps", "epochs"]
 """Units of a training budget: tokens without padding, floating-point operations, batches, or passes over a split."""
@@ -31,26 +31,27 @@ BudgetUnit = Literal["tokens", "flops", "steps", "epochs"]
 Item = TypeVar("Item")
 
 BUCKET_BATCHES = 100
-"""Approximate number of batches in a group of shuffled examples. The examples of a group are sorted by length."""
+"""Approximate number of batches in a group. Examples are shuffled, split into groups, and sorted by length in each
+group."""
 
 LIST_ROWS = 1 << 16
-"""Number of lengths that are converted to Python numbers at a time. Converting all at a time would take more memory."""
+"""Number of lengths that are converted to Python numbers at a time. A small number limits the use of memory."""
 
 MIN_SHARE = 1e-9
-"""Lower bound of a task's share of the budget. The task with the most examples has the share 1."""
+"""Lower bound of a task's share of the budget, relative to the share of the task with the most examples."""
 
 
 class _Parts(NamedTuple):
     values: Tensor
-    """(B, ..., N)."""
+    """Values of the tokens, (B, ..., N)."""
     positions: Tensor
-    """(B, A, N) int64."""
+    """Positions of the tokens, (B, A, N) int64."""
     mask: Tensor
-    """(B, N) bool, True for tokens that are not padding."""
+    """Mask (B, N) bool, True for tokens that are not padding."""
     target: Tensor
-    """(B,) or (B, ..., L), padded with `IGNORE_INDEX`."""
+    """Targets (B,) or (B, ..., L), padded with `IGNORE_INDEX`."""
     example_indices: Tensor
-    """(B,) int64: the index of each example in its split. Predictions are stored with these indices."""
+    """Index of each example in its split, (B,) int64."""
 
 
 @final
@@ -80,8 +81,9 @@ class Batch(_Parts):
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on a device. The copy to "cuda" is asynchronous.
 
-        A mask without padding, and positions that are equal in all examples, become expanded views. From the strides of
-        an expanded view, code on the device can see that all entries are equal, without reading values.
+        A mask without padding becomes an expanded view. Positions become an expanded view if they are equal in all
+        examples. The strides of an expanded view show that its entries are equal. No value has to be read from the
+        device.
         """
         # On devices other than CUDA, pinned memory may be freed before its content is copied (pytorch issue 189690).
         pinned = device.type == "cuda"
@@ -98,13 +100,13 @@ class Augmentation(ABC):
     """Random change of training batches, made after encoding and before embedding.
 
     Subclasses implement `__call__`. A subclass that shortens, lengthens or crops examples also overrides `max_length`,
-    `expected_growth` or `crop`. With these methods, the data loader plans batches and reads only the necessary part of
-    each example.
+    `expected_growth` or `crop`. The data loader uses these three methods to plan batches, and to read only the
+    necessary part of each example.
     """
 
     @abstractmethod
     def __call__(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Return a changed batch whose targets are correct for its values.
+        """Return a changed batch. The targets must match the changed values.
 
         All random numbers come from `generator`. Tokens may be dropped, and examples may be mixed. If labels are mixed,
         the target is a distribution over the C labels, (B, C, 1) float.
@@ -134,7 +136,8 @@ class Augmentation(ABC):
 
 
 TestTimeAugmentation = Callable[[Batch], Iterable[Batch]]
-"""Function that returns several changed versions (views) of an evaluation batch, with some or all of its examples.
+"""Function that yields changed versions (views) of an evaluation batch. A view contains some or all examples of the
+batch.
 
 The predictions of an example are averaged over its views. Predictions must be tensors, such as probabilities.
 """
@@ -150,7 +153,7 @@ def collate(split: EncodedSplit, indices: Sequence[int] | NDArray[np.int64], cro
 
 
 def trained_lengths(split: EncodedSplit, augment: Augmentation | None) -> Lengths:
-    """Return N and L of each example. If the augmentation shortens examples, N is at most its `max_length`."""
+    """Return the token count N and target length L of each example. The augmentation's `max_length` limits N."""
     lengths = split.lengths()
     max_length = None if augment is None else augment.max_length()
     if max_length is not None:
@@ -159,7 +162,7 @@ def trained_lengths(split: EncodedSplit, augment: Augmentation | None) -> Length
 
 
 def planned_lengths(split: EncodedSplit, augment: Augmentation | None) -> Lengths:
-    """Return N and L of each example, multiplied by the `expected_growth` of the augmentation."""
+    """Return the token count and target length of each example, multiplied by the augmentation's `expected_growth`."""
     lengths = trained_lengths(split, augment)
     if augment is None:
         return lengths
@@ -170,13 +173,13 @@ def batch_by_tokens(order: NDArray[np.int64], lengths: Lengths, max_tokens: int)
     """Split a list of examples into consecutive batches.
 
     Args:
-        order: Rows of the examples in `lengths`, in the order of training.
-        lengths: N and L of all examples (n, 2).
-        max_tokens: Upper bound of the number of tokens in a batch, and also of its number of target tokens. Padding
-            counts. A longer example forms a batch by itself.
+        order: Row indices of the examples in `lengths`, in training order.
+        lengths: Token count N and target length L of each example, (n, 2).
+        max_tokens: Maximum number of tokens in a batch, including padding. `max_tokens` also limits the number of
+            target tokens in a batch. An example with more than `max_tokens` tokens forms a batch by itself.
 
     Returns:
-        The rows of each batch.
+        The row indices of each batch.
     """
     starts: list[int] = []
     longest = start = position = 0
@@ -191,11 +194,11 @@ def batch_by_tokens(order: NDArray[np.int64], lengths: Lengths, max_tokens: int)
 
 
 def sort_by_length(lengths: Lengths) -> NDArray[np.int64]:
-    """Return an order of examples in which neighbors have similar N and similar L.
+    """Return sorted example indices: neighbors have similar token counts N and similar target lengths L.
 
-    Examples are sorted by N // 2. Examples with equal N // 2 are sorted by L, in turns in ascending and descending
-    order. Neighbors therefore always have similar L. On Multi30k, 5 to 8 percent of the batches' tokens and target
-    tokens are padding. Sorting by N and then by L would add 20 percent of padding to the targets.
+    Examples are sorted by N // 2. Examples with equal N // 2 are sorted by L. The order of L is ascending if N // 2 is
+    odd, and descending if N // 2 is even. Neighbors therefore always have similar L. On Multi30k, 5 to 8 percent of all
+    tokens and target tokens are padding. A plain sort by N and L would add 20 percent of padding to the targets.
     """
     n, length = lengths.T
     return np.lexsort([np.where(n // 2 % 2, length, -length), n // 2])
@@ -214,7 +217,7 @@ def epoch_batches(lengths: Lengths, max_tokens: int, generator: torch.Generator)
 
 
 def endless_epochs(lengths: Lengths, max_tokens: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the batches of one epoch after another, without end. Equal seeds give equal batches."""
+    """Yield the batches of endless epochs. Equal seeds produce equal batches."""
     generator = torch.Generator().manual_seed(seed)
     while True:
         yield from epoch_batches(lengths, max_tokens, generator)
@@ -233,9 +236,9 @@ def prefetch(items: Iterator[Item]) -> Iterator[Item]:
 class TrainDataLoader:
     """The batches of a training run on all tasks, as pairs (task, batch).
 
-    Each task has a share of the budget. The next batch comes from the task that has used the smallest part of its share
-    so far, in the budget's unit. By default all shares are equal. With a finite temperature T, a task with n examples
-    has a share proportional to n ** (1 / T) (Arivazhagan et al. 2019, section 4.2). Equal seeds give equal batches.
+    Each task has a share of the budget. The next batch comes from the task that has used the smallest fraction of its
+    share. By default, all shares are equal. With a finite temperature T, a task with n examples has a share
+    proportional to n ** (1 / T) (Arivazhagan et al. 2019, section 4.2). Equal seeds produce equal batches.
     """
 
     def __init__(
@@ -255,13 +258,15 @@ class TrainDataLoader:
         Args:
             splits: The train split of each task.
             max_tokens: Upper bound of the number of tokens in a batch; see `batch_by_tokens`.
-            seed: Seed of the order of examples and of the augmentations.
-            budget: Limits for all tasks together. The run ends at the first limit. A run without limits never ends.
+            seed: Random seed for the order of the examples and for the augmentations.
+            budget: Limits for all tasks together. The run ends when any limit is reached. A run without limits never
+                ends.
             costs: Cost function of each task, needed for a budget in FLOPs or seconds.
-            temperature: Temperature T of the tasks' shares. Infinity gives equal shares.
+            temperature: Temperature T of the tasks' shares. Infinity means equal shares.
             augment: Mapping from a task to its augmentation. A budget in tokens counts the expected number of tokens
                 after augmentation.
-            grad_accumulation: Batches per optimizer step. The total number of batches is a multiple of this number.
+            grad_accumulation: Number of batches per optimizer step. The total number of batches is a multiple of
+                `grad_accumulation`.
         """
         self.splits = splits
         self.augment = augment or {}
@@ -283,11 +288,11 @@ class TrainDataLoader:
         """Number of batches of the complete run, or None if the run has no budget."""
 
     def _plan(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
-        """Yield the task and the rows of each batch."""
+        """Yield the task and the row indices of each batch."""
         streams = {task: endless_epochs(lengths, self.max_tokens, self.seed) for task, lengths in self.lengths.items()}
         used: dict[str, dict[BudgetUnit, float]] = {task: dict.fromkeys(get_args(BudgetUnit), 0) for task in streams}
         num_examples = dict.fromkeys(streams, 0)
-        # Times differ between runs, so tasks share a budget in seconds by their FLOPs.
+        # Computing times differ between runs. A budget in seconds is therefore divided among the tasks by FLOPs.
         unit: BudgetUnit = next(iter(self.budget)) if self.budget else "flops" if self.costs else "tokens"
         for number in count():
             is_spent = any(sum(task[name] for task in used.values()) >= limit for name, limit in self.budget.items())
@@ -344,7 +349,7 @@ class EvalDataLoader:
     def __init__(self, splits: Mapping[str, EncodedSplit], *, max_tokens: int) -> None:
         self.splits = splits
         self.batches: list[tuple[str, NDArray[np.int64]]] = []
-        """Task and rows of each batch."""
+        """Task and row indices of each batch."""
         for task, split in splits.items():
             lengths = split.lengths()
             order = np.lexsort([-lengths[:, 1], -lengths[:, 0]])

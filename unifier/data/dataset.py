@@ -1,4 +1,4 @@
-"""Splits whose examples are read when they are indexed, and sources with only a share of the train examples."""
+"""Splits that read an example when it is indexed, and sources with only a fraction of the train examples."""
 
 import hashlib
 import inspect
@@ -26,15 +26,16 @@ from unifier.data.source import (
 from unifier_tokenizers import InputError
 
 EntryT = TypeVar("EntryT")
-"""Type of an entry, from which one example is read. An entry is for example a file with its label."""
+"""Type of an entry, from which one example is read. An entry is, for example, a file name with a label."""
 
 
 @final
 class Examples(Sequence[Example], Generic[EntryT]):
     """A split that consists of entries and a function that reads an example from one entry.
 
-    A slice of `Examples` is `Examples` too. The split can be sent to worker processes if its functions can be pickled.
-    Top-level functions of a module and partials of such functions can be pickled.
+    Slicing an object of the class `Examples` returns another object of this class. The split can be sent to worker
+    processes if its functions can be pickled. Top-level functions of a module and partials of such functions can be
+    pickled.
     """
 
     def __init__(
@@ -51,7 +52,8 @@ class Examples(Sequence[Example], Generic[EntryT]):
             entries: One entry per example.
             read: Returns an entry's example.
             locate: Returns an entry's file and line, for error messages.
-            target: Returns an entry's target without reading the input. With None, the target is read with the input.
+            target: Returns an entry's target without reading the input. With None, the target is read together with the
+                input.
             origin: Returns the part of an entry that determines the input. None means that the complete entry
                 determines the input.
         """
@@ -74,7 +76,7 @@ class Examples(Sequence[Example], Generic[EntryT]):
         return self[index].target if self._target is None else self._target(self._entries[index])
 
     def identities(self) -> list[str] | None:
-        """Return one hash per example. If two examples have equal hashes and equal files, they have equal inputs.
+        """Return one hash per example. Examples with equal hashes and equal files have equal inputs.
 
         The hash covers the part of the entry that determines the input, and the code that reads the entry. The hash
         does not cover the contents of files. Returns None if a target can only be read together with the input, or if
@@ -106,13 +108,13 @@ def open_split(source: Source, name: SplitName) -> Sequence[Example]:
     if isinstance(items, Mapping) or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
         raise InputError(
             f'{name_of(source)}: split("{name}") returns a {type(items).__name__}: return a list, or a data set with '
-            "a length that can be indexed by integers"
+            "a length and integer indices"
         )
     return items if isinstance(items, Examples) else _ExampleView(items)
 
 
 class LabeledFile(NamedTuple):
-    """A file with the input of one example, and the target of this example."""
+    """The input file and the target of one example."""
 
     path: Path
     target: Any
@@ -130,16 +132,16 @@ def from_pixels(file: Path, pixels: NDArray[np.uint8], targets: Sequence[Any], i
 
 @final
 class Subset:
-    """A source with only a share of another source's train examples. The val and test splits are complete.
+    """A source with only a fraction of another source's train examples. Val and test contain all examples.
 
-    A seeded permutation of the train examples is drawn, and its first examples are kept. A larger share therefore
-    contains all examples of a smaller share. At least one example is kept, and the examples keep their order.
+    The first examples of a seeded permutation are selected. A larger subset therefore contains all examples of a
+    smaller subset. At least one example is selected. The selected examples have their original order.
 
-    A subset has no attribute `copies`, because the copies that the full source counts may not be in the share.
+    A subset has no attribute `copies`, because copies in the full source may be missing in the subset.
 
     Args:
         source: The full source.
-        share: Share of the train examples to keep, in (0, 1]. Other values raise an InputError.
+        share: Fraction of the train examples to select, in (0, 1]. Other values raise an InputError.
         seed: Seed of the permutation.
     """
 
@@ -156,7 +158,7 @@ class Subset:
         if name != "train":
             return examples
         count = max(1, round(self._share * len(examples)))
-        # NumPy guarantees that RandomState draws the same numbers in all versions.
+        # RandomState draws equal numbers in all versions of NumPy.
         rows = sorted(RandomState(self._seed).permutation(len(examples))[:count].tolist())
         return Examples(
             rows, examples.__getitem__, partial(describe_example, examples), optional_method(examples, "target")
@@ -164,7 +166,7 @@ class Subset:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """All labels of the full source. Some labels may have no examples in a small share."""
+        """All labels of the full source. Some labels may have no examples in a small subset."""
         return self.full.labels
 
     @property
@@ -186,7 +188,7 @@ class Subset:
 
 @final
 class _ExampleView(Sequence[Example]):
-    """A view of a map-style data set that converts each item to an Example. It also has the data set's attributes."""
+    """A view of a map-style data set that converts each item to an Example, and has all attributes of the data set."""
 
     def __init__(self, items: Split) -> None:
         self._items = items
@@ -205,14 +207,14 @@ class _ExampleView(Sequence[Example]):
         return example_of(self._items[index])
 
     def __getattr__(self, name: str) -> Any:
-        # While the view is unpickled, `_items` does not exist yet. Reading `_items` would call this method again.
+        # During unpickling, `_items` does not exist yet. Reading `_items` would call this method again.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._items, name)
 
 
 def _functions(read: Any) -> Iterator[Any]:
-    """Yield the argument if it is a function, or all functions inside it if it is a partial."""
+    """Yield all functions in `read`, which is a function or a (nested) partial."""
     if isinstance(read, partial):
         for part in (read.func, *read.args, *read.keywords.values()):
             yield from _functions(part)
@@ -221,9 +223,9 @@ def _functions(read: Any) -> Iterator[Any]:
 
 
 def _source_code(function: Any) -> bytes:
-    """Return the content of the file that defines a function or an object's class.
+    """Return the content of the source file of a function or of an object's class.
 
-    A pickle contains only the name of a function, so it does not change if the code changes.
+    A pickle contains only the name of a function, so changes of the function's code do not change the pickle.
     """
     definition = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
     try:

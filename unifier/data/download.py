@@ -46,7 +46,7 @@ def ensure_files(name: str, base_url: str, files: Mapping[str, RemoteFile], data
         name: Name of the data set.
         base_url: Start of the files' addresses. A file's address is `base_url` followed by the file's name.
         files: Mapping from each file's name to its expected size and hash.
-        data: Folder that the user gave. Nothing is downloaded into this folder, or into the folder of `--data`.
+        data: Folder given by the user. Files are never downloaded into this folder or into the folder of `--data`.
 
     Raises:
         InputError: Files are missing and cannot be downloaded. The message contains the files' names and the folder.
@@ -76,10 +76,10 @@ def download(url: str, path: Path, expected: RemoteFile) -> None:
     """Download one file to `path`, with a progress bar if standard error is a terminal.
 
     The file is written to `path` only after its size and hash were checked. Raises OSError or HTTPException if the
-    download fails. Raises ValueError if the size or hash is not the expected one.
+    download fails. Raises ValueError if the size or hash of the file is wrong.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # If standard error is not a terminal, the bar would still print a line end, and this fails if the pipe is closed.
+    # Without a terminal, the progress bar would still print a line end, which fails if standard error is closed.
     disable = not sys.stderr.isatty()
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with (
@@ -102,17 +102,17 @@ def download(url: str, path: Path, expected: RemoteFile) -> None:
 
 
 def require_file(name: str, folder: Path, files: Sequence[str], hint: str) -> None:
-    """Raise InputError if files are missing in a folder. The message ends with `hint`, the way to get the files."""
+    """Raise InputError if files are missing in a folder. `hint` explains how to get the files."""
     if missing := [file for file in files if not (folder / file).exists()]:
         raise InputError(f"{name}: {folder} has no {', '.join(missing)}; {hint}")
 
 
 def read_idx(path: Path) -> IdxArray:
-    """Return the array in an idx file of bytes.
+    """Read the uint8 array in an idx file.
 
-    An idx file begins with two zero bytes, the type (8 is uint8) and the number of axes. The length of each axis and
-    the data follow. Source: the description on the home page of MNIST (LeCun, Cortes, Burges). Raises InputError if
-    the file has another format or another size.
+    An idx file begins with two zero bytes, the type (8 is uint8) and the number of axes. Then come the lengths of all
+    axes, and the data. Source: the description on the home page of MNIST (LeCun, Cortes, Burges). Raises InputError if
+    the format or size of the file is wrong.
     """
     with open_decompressed(path) as file:
         content = file.read()
@@ -133,11 +133,11 @@ def read_idx_pair(images: Path, labels: Path, names: Sequence[str]) -> tuple[Idx
 
     Args:
         images: File with the pictures.
-        labels: File with the number of each picture's label.
+        labels: File with the label index of each picture.
         names: Names of the labels 0, 1, 2, ...
 
     Raises:
-        InputError: The files have different numbers of examples, or a label number has no name.
+        InputError: The files have different numbers of examples, or a label index has no name.
     """
     pixels, indices = read_idx(images), read_idx(labels)
     if pixels.ndim != 3 or indices.ndim != 1 or len(pixels) != len(indices):

@@ -23,13 +23,16 @@ from unifier_tokenizers.errors import one_line
 from unifier_tokenizers.tokens import SUPPORTED_DTYPES, units_error
 
 CHUNK_EXAMPLES, MAX_CHUNK_BYTES = 128, 4 * 2**20
-"""Limits of one message from a worker process: the number of examples, and approximately the size in bytes."""
+"""Maximum number of examples in one message from a worker process, and approximate maximum size of the message in
+bytes."""
 
 MIN_SECONDS_FOR_WORKERS = 4.0
-"""Worker processes are used if encoding would take longer than this, in seconds. Starting them takes about a second."""
+"""Worker processes are used if encoding would take longer than `MIN_SECONDS_FOR_WORKERS`. Starting worker processes
+takes about a second."""
 
 UNSIGNED_TO_SIGNED = frozenset({torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64})
-"""Data types without negative numbers. Targets of these types cannot be padded, because `IGNORE_INDEX` is negative."""
+"""Data types without negative numbers. Targets without negative numbers cannot be padded, because `IGNORE_INDEX` is
+negative."""
 
 Arrays = tuple[NDArray[Any], ...]
 """NumPy arrays that a worker process sends for one example: its values, its positions and optionally its target."""
@@ -39,7 +42,7 @@ ResultT = TypeVar("ResultT")
 
 @final
 class EncodedSplit:
-    """The readable examples of a split: their units, their targets, and their indices in the split."""
+    """The readable examples of a split: encoded inputs (units), encoded targets, and indices in the split."""
 
     def __init__(
         self, units: Iterable[Units] = (), targets: Iterable[Tensor] = (), indices: Iterable[int] = ()
@@ -54,7 +57,7 @@ class EncodedSplit:
             self.add(*example)
 
     def add(self, units: Units, target: Tensor, index: int) -> None:
-        """Append an example. `index` is its index in the split."""
+        """Append an example. `index` is the example's index in the split."""
         self.values.append(units.values)
         self.positions.append(units.positions)
         self.add_target(target, index)
@@ -62,11 +65,11 @@ class EncodedSplit:
     def add_target(self, target: Tensor, index: int) -> None:
         """Append the target of an example without its units.
 
-        Raises InputError if some targets are scalars and others are not. Also raises InputError if targets differ in
-        length, but cannot be padded because their data type has no negative numbers.
+        Raises InputError if only some targets are scalars. Raises InputError if targets of different lengths have a
+        data type without negative numbers, because such targets cannot be padded.
         """
         if len(self) and self.scalar_targets != (target.ndim == 0):
-            raise InputError("some targets are one number, and others are not: encode all targets alike")
+            raise InputError("some targets are scalars, and other targets are not: encode all targets alike")
         self.scalar_targets, length = target.ndim == 0, target.shape[-1] if target.ndim else 1
         if target.dtype in UNSIGNED_TO_SIGNED and len(self) and length != self._last_length:
             raise InputError(
@@ -86,7 +89,7 @@ class EncodedSplit:
         return self._indices.read()
 
     def units(self, row: int) -> Units:
-        """Return the units of the example `indices[row]`."""
+        """Return the encoded input of the example `indices[row]`."""
         return Units(self.values[row], self.positions[row])
 
     def target(self, row: int) -> Tensor:
@@ -94,7 +97,7 @@ class EncodedSplit:
         return self.targets[row][0] if self.scalar_targets else self.targets[row]
 
     def lengths(self) -> NDArray[np.int32]:
-        """Return an array (n, 2) with the number of tokens N and the target length L of each of n examples.
+        """Return an array (n, 2) with one row per example: the number of tokens N and the target length L.
 
         L is 1 if the target is a distribution over labels.
         """
@@ -105,7 +108,7 @@ class EncodedSplit:
 
 
 def concat(*splits: EncodedSplit) -> EncodedSplit:
-    """Concatenate several splits. Each example keeps the index that it has in its original split."""
+    """Concatenate several splits. Each example keeps the index of its original split."""
     merged = EncodedSplit()
     for split in splits:
         for row, index in enumerate(split.indices.tolist()):
@@ -172,13 +175,13 @@ def ordered_map(
     num_workers: int | None = None,
     desc: str = "examples",
 ) -> Iterator[tuple[Tensor, ...] | str]:
-    """Yield for each example, in order, its encoded tensors or the reason why the example could not be encoded.
+    """Encode the examples in order. Yield the tensors of each example, or the reason why encoding failed.
 
     Args:
         examples: The split.
         encode: Encodes one example.
-        num_workers: Number of worker processes. With None, the total time is estimated from the first examples. If the
-            estimate is long, one process per torch thread is started.
+        num_workers: Number of worker processes. With None, the encoding time is estimated from the first examples. If
+            the estimated time is long, one process per torch thread is started.
         desc: Description of the split for the progress bar.
     """
     encoding = _EncodingDataset(examples, encode)
@@ -200,8 +203,8 @@ def ordered_map(
         sampler=range(CHUNK_EXAMPLES, len(examples)),
         num_workers=num_workers,
         collate_fn=list,
-        # Without its own generator, the loader would draw from torch's global generator. A run that reads cached units
-        # would then draw other random numbers than a run that encodes.
+        # Without its own generator, the loader would draw from torch's global generator.
+        # The random numbers of a run would then depend on the content of the cache.
         generator=torch.Generator(),
     )
     disable = expected < MIN_SECONDS_FOR_WORKERS or not sys.stdout.isatty()
@@ -215,8 +218,9 @@ def yield_readable(
     """Yield (index, result) for each encoded example.
 
     Args:
-        results: For each example, its result, or the reason (str) why the example could not be encoded.
-        skipped: A dictionary. If bad_examples is "skip", the function adds the index and reason of each failed example.
+        results: The result of each example, or the reason (str) why the example could not be encoded.
+        skipped: Dictionary for the index and reason of each failed example. The function adds entries if bad_examples
+            is "skip".
         bad_examples: "stop" raises an error for the first failed example.
         desc: Description of the split in messages.
 

@@ -33,19 +33,19 @@ from unifier.heads.head import Head
 from unifier_tokenizers import InputError, Tokenizer
 
 NUM_CHECKED = 32
-"""Number of examples per split that are read twice, to check that the targets are equal both times."""
+"""Number of examples per split that are read a second time, to check that the targets are unchanged."""
 
 MAX_COMPARED: Mapping[SplitName, int] = {"train": 20_000, "val": 2_000, "test": 2_000}
 """Maximum number of inputs that are read from each split, to find inputs of val and test that are also in train."""
 
 COMPARE_SECONDS: Mapping[SplitName, float] = {"train": 0.4, "val": 0.2, "test": 0.2}
-"""Time limit, in seconds, for reading the inputs of a split that are compared with train."""
+"""Time limit, in seconds, for reading the compared inputs of each split."""
 
 
 @final
 @dataclass(frozen=True)
 class EncodedTask:
-    """The encoded splits of a task, and a description of its data, which is written to result.json."""
+    """The encoded splits of a task, and the description of its data for result.json."""
 
     splits: Mapping[SplitName, EncodedSplit]
     data: Mapping[str, Any]
@@ -65,7 +65,7 @@ def prepare_task(
 
     Raises:
         InputError: An example cannot be encoded, the tensors of two splits differ in data type or shape, or the source
-            returns other examples if a split is opened a second time.
+            returns different examples when a split is opened again.
     """
     splits: dict[SplitName, EncodedSplit] = {}
     skipped: dict[str, int] = {}
@@ -85,7 +85,7 @@ def prepare_task(
             print_status(f"{desc}: {len(reasons)} examples skipped; the first is {reasons[0]}", sys.stderr)
     data = describe_data(source, skipped)
     if copies := data.get("copies"):
-        message = f"{copies} examples of val and test are copies of train examples, so their scores are too high"
+        message = f"{copies} examples of val and test are copies of train examples, so the scores are too high"
         print_status(f"{name_of(source)}: {message}", sys.stderr)
     # A source with `copies` has already compared its files. Cached inputs were compared by the run that encoded them.
     elif getattr(source, "copies", None) is None and (cached is None or cached.is_new):
@@ -97,8 +97,8 @@ def warn_of_overlap(source: Source) -> None:
     """Print a warning to standard error if inputs of val or test are also in train.
 
     Inputs are compared by a hash of their content. At most 20,000 inputs of train, 2,000 of val and 2,000 of test are
-    read. The inputs are evenly spaced, and reading stops after `COMPARE_SECONDS`. In a larger split, some inputs are
-    therefore not compared. Inputs that cannot be read or pickled are left out. The warning does not affect any result.
+    read. The inputs are evenly spaced, and reading stops after `COMPARE_SECONDS`. Some inputs of larger splits are
+    therefore not compared. Inputs that cannot be read or pickled are left out.
     """
     hashes = {split: _input_hashes(open_split(source, split), split) for split in SPLITS}
     train = set(hashes["train"])
@@ -117,7 +117,7 @@ def _input_hashes(examples: Sequence[Example], split: SplitName) -> list[bytes]:
     deadline = time.perf_counter() + COMPARE_SECONDS[split]
     rows = np.arange(0, len(examples), max(-(-len(examples) // MAX_COMPARED[split]), 1))
     hashes: list[bytes] = []
-    # In random order, the inputs that are read before the time limit come from all parts of the split.
+    # The order is random, because the inputs before the time limit must represent the whole split.
     for row in RandomState(0).permutation(rows):
         try:
             hashes.append(hashlib.blake2b(_pickle(examples[int(row)].input, None), digest_size=16).digest())
@@ -139,16 +139,16 @@ def _check_layout(desc: str, encoded: EncodedSplit, train: EncodedSplit) -> None
 
 
 def _check_repeatable(source: Source, head: Head, split: SplitName, encoded: EncodedSplit) -> None:
-    """Raise InputError if a source returns other examples each time a split is opened.
+    """Raise InputError if a source returns different examples when a split is opened again.
 
-    In such a source, a prediction would be compared with the target of another example.
+    If the examples changed, a prediction would be compared with the target of another example.
     """
     reopened = open_split(source, split)
     for row in range(0, len(encoded), max(len(encoded) // NUM_CHECKED, 1)):
         index, target = int(encoded.indices[row]), encoded.target(row)
         if index < len(reopened):
             again = head.encode(target_of(reopened, index))
-            # NaN is not equal to NaN, but two targets that are NaN count as equal here.
+            # NaN is not equal to NaN. Therefore, two NaN targets are treated as equal here.
             if target.shape == again.shape and bool(((target == again) | (target != target)).all()):
                 continue
         raise InputError(
@@ -160,8 +160,8 @@ def _check_repeatable(source: Source, head: Head, split: SplitName, encoded: Enc
 def describe_data(source: Source, skipped: Mapping[str, int]) -> dict[str, Any]:
     """Return a source's name, hash, split sizes and score range, and the number of skipped examples of each split.
 
-    If the source left out examples, the entry `dropped` has their numbers. If examples of val and test are also in
-    train, the entry `copies` has the number of these examples.
+    The optional entry `dropped` contains the numbers of examples that the source left out. The optional entry `copies`
+    contains the number of val and test examples that are also in train.
     """
     sizes = {split: len(open_split(source, split)) for split in SPLITS}
     score_range = score_range_of(source)
@@ -195,7 +195,7 @@ def sha256_of(source: Source) -> str:
 def _pickle(raw: Any, target: Any) -> bytes:
     """Return an example as bytes. Equal examples have equal bytes in every process.
 
-    The bytes of a plain pickle would depend on the order of a set and on how a tensor is stored.
+    The bytes of a plain pickle depend on the iteration order of sets and on the memory layout of tensors.
     """
     file = io.BytesIO()
     _Pickler(file, protocol=5).dump((raw, sorted(target) if isinstance(target, Set) else target))

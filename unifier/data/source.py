@@ -1,4 +1,4 @@
-"""The contract of a data set, which has the splits train, val and test. An example has an input and a target."""
+"""The interface of a data set with the splits train, val and test. Each example has an input and a target."""
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -17,11 +17,11 @@ BadExamples = Literal["stop", "skip"]
 """Policy for an example that cannot be read: "stop" raises an error, and "skip" leaves out the example."""
 
 UNREADABLE_MARK = "unreadable"
-"""Value used as the hash of a file that cannot be read. A data set with an unreadable file therefore has a hash too.
-The setting `bad_examples` decides later if an unreadable file causes an error."""
+"""Value used as the hash of an unreadable file. A data set with unreadable files can therefore be hashed. The setting
+`bad_examples` decides later if an unreadable file causes an error."""
 
 NO_SCORE_RANGE = "no reference is known"
-"""The `origin` of a score range that has no reference score."""
+"""Value of `ScoreRange.origin` for a data set without a reference score."""
 
 
 class Example(NamedTuple):
@@ -40,7 +40,7 @@ def example_of(item: object) -> Example:
         item: An `Example`, a pair (input, target), or a mapping with the keys "input" and "target".
 
     Raises:
-        InputError: The item has another type.
+        InputError: The item cannot be converted.
     """
     if isinstance(item, Example):
         return item
@@ -61,7 +61,7 @@ def example_of(item: object) -> Example:
 
 
 class Split(Protocol):
-    """A map-style data set. `example_of` must accept its items. Slices are not needed."""
+    """A map-style data set. `example_of` must accept the items of the data set. Slicing is not needed."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> object: ...
@@ -72,18 +72,18 @@ class Split(Protocol):
 class ScoreRange:
     """The chance score and the reference score of a data set, which are used to normalize scores.
 
-    A normalized score is (score - chance) / (reference - chance). Normalized scores of several data sets can be drawn
-    on one axis. Raises InputError if the reference is not above chance.
+    A normalized score is (score - chance) / (reference - chance). Normalized scores of several data sets can be plotted
+    on one axis. Raises InputError if the reference score is not above the chance score.
     """
 
     metric: str
     """Name of the metric, as in the scores of the head. `chance` and `reference` have the unit of this metric."""
     chance: float
-    """Score of a system that guesses."""
+    """Expected score of random guesses."""
     reference: float | None
-    """Score of a known system, or the best possible score if it is known. With None, scores are not normalized."""
+    """Score of a published system, or the best possible score. With None, scores are not normalized."""
     origin: str
-    """Name of the reference system, its conditions, and the paper or page with its score."""
+    """Name and conditions of the reference system, and the paper or web page with its score."""
 
     def __post_init__(self) -> None:
         if self.reference is not None and not self.reference > self.chance:
@@ -96,8 +96,7 @@ class ScoreRange:
 def accuracy_range(labels: Sequence[str], reference: float | None, origin: str) -> ScoreRange:
     """Return the score range of a classification data set, in percent.
 
-    Chance is the expected accuracy if each class is guessed with equal probability. Chance depends only on the number
-    of classes.
+    The chance score is the expected accuracy if each class is guessed with equal probability.
     """
     return ScoreRange("accuracy", 100 / len(labels), reference, origin)
 
@@ -117,7 +116,7 @@ class Source(Protocol):
 
     A source may also have these attributes:
 
-    - `name` is used in messages and results. If there is no `name`, the name of the class is used.
+    - `name` is used in messages and results. If there is no `name`, the class name of the source is used.
     - `score_range` is a `ScoreRange`.
     - `folds` has the numbers of the cross-validation folds, such as (1, 2, 3).
     - `seconds` is the length of the sounds in seconds, if all sounds have the same length.
@@ -138,7 +137,7 @@ class LabeledSource(Source, Protocol):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """All labels. Class i of the head is label i."""
+        """All labels. Label i is class i of the head."""
         ...
 
 
@@ -148,9 +147,9 @@ def name_of(source: Source) -> str:
 
 
 def score_range_of(source: Source) -> ScoreRange | None:
-    """Return the source's `score_range`, or None if the source has no such attribute.
+    """Return the source's `score_range`, or None if the source has no `score_range`.
 
-    Raises InputError if the attribute is not a `ScoreRange`.
+    Raises InputError if `score_range` is not a `ScoreRange`.
     """
     score_range = getattr(source, "score_range", None)
     if score_range is not None and not isinstance(score_range, ScoreRange):
@@ -172,10 +171,10 @@ def target_of(examples: Sequence[Example], index: int) -> Any:
 
 
 def optional_method(examples: Sequence[Example], name: str) -> Callable[[int], Any] | None:
-    """Return a split's optional method, or None if it has no such method.
+    """Return a split's optional method `name`, or None if the split has no such method.
 
-    An attribute with this name is ignored if it cannot be called. For example, a data set may store its targets in an
-    attribute `target`.
+    An attribute that is not a method is ignored. For example, a data set may store its targets in an attribute
+    `target`.
     """
     method = getattr(examples, name, None)
     return method if callable(method) else None
@@ -208,12 +207,11 @@ def data_folder(name: str, data: str | Path | None = None) -> Path:
 
     Args:
         name: Name of the data set and of its folder.
-        data: The folder that the user gave, which is returned unchanged. With None, the folder is
-            `$UNIFIER_DATA/name`; the option `--data` sets this variable. If the variable is not set, the folder is in
-            the user's cache, and missing files are downloaded there.
+        data: Folder given by the user, which is returned unchanged. With None, the folder is `$UNIFIER_DATA/name`. The
+            option `--data` sets $UNIFIER_DATA. If $UNIFIER_DATA is not set, the folder is in the user's cache.
 
     Raises:
-        InputError: The folder in `$UNIFIER_DATA` does not exist, or the variable is not set and the user has no home
+        InputError: The folder $UNIFIER_DATA does not exist, or $UNIFIER_DATA is not set and the user has no home
             folder.
     """
     if data is not None:
@@ -231,7 +229,7 @@ def data_folder(name: str, data: str | Path | None = None) -> Path:
 
 @contextmanager
 def use_data_folder(data: str | Path | None) -> Generator[None]:
-    """Set the folder of all data sets while the block runs, also for worker processes. None changes nothing."""
+    """Set the folder of all data sets in a `with` block, including its worker processes. None changes nothing."""
     before = os.environ.get("UNIFIER_DATA")
     if data is not None:
         os.environ["UNIFIER_DATA"] = str(Path(data).resolve())

@@ -16,11 +16,11 @@ from unifier_tokenizers.errors import check_choice
 ItemT = TypeVar("ItemT")
 
 HELD_OUT_ONE_IN = 10
-"""By default, one example in this many goes to each held-out split."""
+"""By default, each held-out split gets 1 / `HELD_OUT_ONE_IN` of the examples."""
 
 
 def select_part(entries: Sequence[ItemT], parts: Sequence[SplitName], name: SplitName) -> list[ItemT]:
-    """Return the entries of one split in their order. `parts` has the split of each entry."""
+    """Return the entries of one split in their original order. `parts` contains the split of each entry."""
     check_choice("split", name, SPLITS)
     return list(compress(entries, (part == name for part in parts)))
 
@@ -33,18 +33,18 @@ def hold_out(
     groups: Sequence[str] | None = None,
     one_in: int = HELD_OUT_ONE_IN,
 ) -> list[SplitName]:
-    """Assign each example to a split by a stratified draw with a fixed seed.
+    """Assign each example to a split by stratified sampling with a fixed seed.
 
-    Every held-out split gets its share of the examples of every label, and at least one example. If a label has too
-    few examples, all its examples are in train.
+    Every held-out split gets about 1 / `one_in` of the examples of each label, and at least one example. If a label has
+    too few examples, all its examples are in train.
 
     Args:
         name: Name of the data in error messages.
         labels: The label of each example.
         parts: The splits to hold out. All remaining examples are in train.
-        groups: The group of each example. All examples of a group are in the same split, so the shares are only
-            approximate. Train has examples of every label.
-        one_in: One example in this many goes to each held-out split.
+        groups: The group of each example. All examples of a group are in the same split, so the sizes of the splits are
+            only approximate. Train has examples of every label.
+        one_in: Each held-out split gets 1 / `one_in` of the examples.
 
     Returns:
         The split of each example.
@@ -75,14 +75,15 @@ def hold_out_rows(
     max_rows: int | None = None,
     unique: NDArray[np.bool_] | None = None,
 ) -> dict[SplitName, NDArray[np.int32]]:
-    """Draw the rows of each split at random, with a fixed seed. The draw takes a few bytes of memory per example.
+    """Draw the rows of each split at random with a fixed seed, using only a few bytes of memory per example.
 
     Args:
         name: Name of the data in error messages.
         count: Number of examples.
         parts: The splits to hold out. All remaining rows are in train.
         max_rows: Maximum number of rows of each held-out split.
-        unique: True for each row that occurs only once (count,). If given, only these rows are held out.
+        unique: Mask (count,), True for each row that occurs only once. If `unique` is given, only rows that occur once
+            are held out.
 
     Returns:
         The rows of each split in ascending order.
@@ -155,7 +156,7 @@ def count_copies(contents: Sequence[str], parts: Sequence[SplitName]) -> int:
 
 
 def check_no_leak(name: str, groups: Sequence[str], parts: Sequence[str]) -> None:
-    """Raise InputError if a group is in two parts. Test scores would be too high if test and train shared a group."""
+    """Raise InputError if a group is in two parts. A group in both train and test would make test scores too high."""
     part_of: dict[str, str] = {}
     for group, part in zip(groups, parts, strict=True):
         if part_of.setdefault(group, part) != part:
@@ -181,14 +182,13 @@ def _by_label(labels: Sequence[str], parts: Sequence[SplitName], one_in: int) ->
     members: defaultdict[str, list[int]] = defaultdict(list)
     for index, label in enumerate(labels):
         members[label].append(index)
-    # NumPy guarantees that RandomState draws the same numbers in all versions. NumPy's newer generators may draw other
-    # numbers in a later version.
+    # RandomState draws equal numbers in all versions of NumPy.
     random = np.random.RandomState(0)
     splits: list[SplitName] = ["train"] * len(labels)
     rare = sum(len(indices) <= len(parts) for indices in members.values())
     if 2 * rare > len(members) > rare:
         warnings.warn(
-            f"{rare} of {len(members)} classes have too few examples for {' and '.join(parts)}, and stay in train",
+            f"{rare} of {len(members)} classes have too few examples for {' and '.join(parts)}, and are only in train",
             stacklevel=4,
         )
     for label in sorted(members):
@@ -229,7 +229,7 @@ def _draw_groups(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # scikit-learn warns if a label has fewer examples than folds.
         draw = StratifiedGroupKFold(folds, shuffle=True, random_state=0)
-        # Folds may differ much in size. The folds that are closest to the wanted size are held out.
+        # Fold sizes may differ widely. The folds that are closest to the wanted size are held out.
         aim = len(labels) / one_in
         drawn = sorted(
             (held_out for _, held_out in draw.split(free_labels, free_labels, free_groups)),

@@ -23,7 +23,7 @@ Splits = Mapping[SplitName, Sequence[Example]]
 
 
 class ExampleRef(NamedTuple):
-    """Reference to an example of a source. References are sorted by name, so all folds have the same order."""
+    """Reference to an example of a source. Sorting by name gives all folds an equal order of references."""
 
     name: str
     split: SplitName
@@ -55,7 +55,7 @@ def max_duration(source: Source, *, max_files: int = 50) -> float:
 
 
 def median_of(source: Source, measure: Measure, max_examples: int) -> float:
-    """Return the median of a measure over evenly spaced examples of all splits.
+    """Return the median of `measure` over evenly spaced examples of all splits.
 
     Args:
         source: The data set.
@@ -95,7 +95,7 @@ def _measure(splits: Splits, measure: Measure, examples: Sequence[ExampleRef]) -
 
 
 def _file_size(name: str) -> int:
-    """Return the size in bytes of the file with this name, or 0 if it does not exist."""
+    """Return the size in bytes of the file with this name, or 0 if the file does not exist."""
     try:
         return Path(name).stat().st_size
     except OSError:
@@ -103,7 +103,7 @@ def _file_size(name: str) -> int:
 
 
 def _duration(split: Sequence[Example], index: int) -> float:
-    """Return the length of a sound in seconds, from the header of its file, or else from its samples."""
+    """Return the length of a sound in seconds, from the header of its file if the sound has its own file."""
     # In some data sets, a sound has no file of its own, for example if all sounds are in one archive.
     with suppress(soundfile.LibsndfileError, OSError), open_audio(Path(describe_example(split, index))) as file:
         if file.frames < UNKNOWN_FRAMES:

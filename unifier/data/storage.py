@@ -21,15 +21,15 @@ class Crop(NamedTuple):
     start: Tensor
     """First index of each crop (B,)."""
     length: int
-    """Length of each crop. If a tensor ends before the end of its crop, the crop is shorter."""
+    """Length of each crop. A crop is shorter if its tensor ends earlier."""
 
 
 @final
 class RaggedArray:
     """Tensors (..., n) with different lengths n, concatenated in a file.
 
-    Only the parts of the file that are read take memory, so a split may be larger than the memory. The axis n is the
-    first axis in the file. The values of one token are therefore adjacent, and batches can be read token by token.
+    The file is memory-mapped, so a split may be larger than the memory. The first axis in the file is n. The values of
+    one token are therefore adjacent in the file.
 
     Args:
         file: The file to write. With None, a temporary file is used, which is deleted with this object.
@@ -43,7 +43,7 @@ class RaggedArray:
 
     @staticmethod
     def from_array(array: NDArray[Any], lengths: Sequence[int] | NDArray[np.int64]) -> "RaggedArray":
-        """Return a view of an array (n, ...) that contains tensors with the given lengths, one after the other."""
+        """Return a view of an array (n, ...) as consecutive tensors with the given lengths."""
         bounds = np.cumsum([0, *lengths], dtype=np.int64)
         with warnings.catch_warnings():
             # The warning is unnecessary, because no code writes to the tensor.
@@ -51,7 +51,7 @@ class RaggedArray:
             return RaggedArray._of(_View(torch.from_numpy(array), bounds[:-1], bounds[1:]))
 
     def select(self, indices: Sequence[int] | NDArray[np.int64]) -> "RaggedArray":
-        """Return a view of the tensors at `indices`, in that order."""
+        """Return a view of the tensors at `indices`, in the order of `indices`."""
         rows, view = np.asarray(indices, np.int64), self._read()
         return RaggedArray._of(view._replace(starts=view.starts[rows], ends=view.ends[rows]))
 
@@ -62,7 +62,7 @@ class RaggedArray:
         return ragged
 
     def append(self, tensor: Tensor) -> None:
-        """Append a tensor (..., n). After the first read, nothing can be appended.
+        """Append a tensor (..., n). Appending is impossible after the first read.
 
         Raises InputError if the tensor and the first tensor differ in data type, or in the size of an axis other than
         n.
@@ -133,7 +133,7 @@ class RaggedArray:
 class MemmapArray:
     """Rows (n, ...) that are first appended to a file, and then read as a memory-mapped array.
 
-    Only the pages of the file that are read take memory, and the operating system can release this memory.
+    Memory is used only for file pages that are read. The operating system can release these pages.
 
     Args:
         dtype: Data type of the rows.
@@ -157,7 +157,7 @@ class MemmapArray:
         return mapped.read()
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Append rows (m, ...). After the first read, nothing can be appended."""
+        """Append rows (m, ...). Appending is impossible after the first read."""
         self._file.write(np.ascontiguousarray(rows, self.dtype).data)
         self._rows += len(rows)
 
@@ -177,7 +177,7 @@ class MemmapArray:
 
 
 class _View(NamedTuple):
-    """Tensors that are parts of one array. Tensor i is `array[starts[i] : ends[i]]`, with the axis n first."""
+    """Tensors that are stored in one array. Tensor i is `array[starts[i] : ends[i]]`, with the axis n first."""
 
     array: Tensor
     """All tensors, concatenated along the first axis (n, ...)."""

@@ -25,7 +25,7 @@ INDEX_BLOCK = 1 << 20
 """Number of bytes that are read at a time to find the ends of lines."""
 
 CODE_ELEMENTS = frozenset({"bpt", "ept", "it", "ph", "ut"})
-"""TMX elements with formatting codes. Such elements may occur inside a text, but are not part of the text."""
+"""TMX elements with formatting codes. The content of such elements is removed from a text."""
 
 SPACES = re.compile(r"[ \t\r\n]+")
 """White space that only formats the XML file. No-break spaces are not included, because they are part of the text."""
@@ -34,11 +34,11 @@ LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 """XML attribute with the language of a text."""
 
 Duplicates = Literal["keep", "drop"]
-"""Policy for a pair of texts that also occurs earlier in the data: keep the pair or drop the pair."""
+"""Policy for a pair of texts that equals an earlier pair. The repeated pair is kept ("keep") or removed ("drop")."""
 
 
 def open_decompressed(path: Path) -> BinaryIO:
-    """Open a file for reading in any order. A .gz file is first decompressed into a temporary file.
+    """Open a file for random access. A .gz file is first decompressed into a temporary file.
 
     Raises InputError if the file is missing or cannot be read.
     """
@@ -61,9 +61,9 @@ def open_decompressed(path: Path) -> BinaryIO:
 class LineIndex:
     """The lines of a text file, as bytes. A line is read from disk when it is indexed.
 
-    Only a line feed ends a line. A carriage return before the line feed is removed. Other separators of lines in
-    Unicode may occur inside a sentence. If texts were split at these separators, line i of two parallel files would
-    not always match. The offsets of the lines are memory-mapped, with eight bytes per line.
+    Only a line feed ends a line. A carriage return before the line feed is removed. Other Unicode line separators may
+    occur inside a sentence. Splitting at these separators could misalign the lines of two parallel files. The offsets
+    of the lines are memory-mapped, with eight bytes per line.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -86,7 +86,7 @@ class LineIndex:
 
     def __getitem__(self, row: int) -> bytes:
         start, following = self._starts[row : row + 2].tolist()
-        # Worker processes share the position in the open file. `pread` does not use or change this position.
+        # Worker processes share the position in the open file. `pread` neither uses nor changes the file position.
         return os.pread(self._file.fileno(), following - 1 - start, start).removesuffix(b"\r")
 
     def __iter__(self) -> Iterator[bytes]:
@@ -102,16 +102,16 @@ def _ends_with_line_feed(file: BinaryIO, end: int) -> bool:
 
 
 class TranslationMemory(NamedTuple):
-    """The texts of a translation memory in two languages. Only units with a text in both languages are included."""
+    """The texts of a translation memory in two languages, from all translation units with texts in both languages."""
 
     source: BinaryIO
     """Source texts, one per line."""
     target: BinaryIO
     """Target texts, one per line."""
     unit_numbers: MemmapArray
-    """Number of each included unit in the file. The first unit in the file is number 1."""
+    """Position of each included translation unit in the file, counted from 1."""
     num_incomplete: int
-    """Number of units in the file that have no text in one of the languages."""
+    """Number of translation units in the file that have no text in one of the languages."""
 
 
 def read_tmx(path: Path, languages: tuple[str, str]) -> TranslationMemory:
@@ -141,7 +141,7 @@ def read_tmx(path: Path, languages: tuple[str, str]) -> TranslationMemory:
                         source.write(f"{pair[0]}\n".encode())
                         target.write(f"{pair[1]}\n".encode())
                         unit_numbers.append(np.array([number]))
-                    body.clear()  # Otherwise the complete XML tree would stay in memory.
+                    body.clear()  # Without `clear`, the complete XML tree would stay in memory.
         except (ElementTree.ParseError, LookupError, ValueError) as error:  # An unknown encoding raises LookupError.
             raise InputError(f"{path}: the file is not a valid translation memory ({error})") from error
         if not len(unit_numbers):
@@ -159,7 +159,7 @@ def _local_name(element: ElementTree.Element) -> str:
 
 
 def _matches(key: str, language: str) -> bool:
-    """Return True if a unit's language `key` is the given language, or a variant of the given language."""
+    """Return True if the language code `key` is equal to `language` or a variant of `language`, such as en-GB."""
     key, language = (name.lower().replace("_", "-") for name in (key, language))
     return key == language or key.startswith(f"{language}-")
 
@@ -185,7 +185,7 @@ def _text_parts(element: ElementTree.Element) -> Iterator[str]:
 
 
 def length_outliers(pairs: Iterable[tuple[bytes, bytes]], ratio: float) -> NDArray[np.bool_]:
-    """Return True for each pair of texts if one text is more than `ratio` times as long as the other, in characters."""
+    """Return True for each pair whose longer text has more than `ratio` times the characters of the shorter text."""
     return np.fromiter((_is_length_outlier(*pair, ratio) for pair in pairs), np.bool_)
 
 
@@ -195,11 +195,11 @@ def _is_length_outlier(source: bytes, target: bytes, ratio: float) -> bool:
 
 
 def duplicate_pairs(pairs: Iterable[tuple[bytes, bytes]], *, first_too: bool = False) -> NDArray[np.bool_]:
-    """Return True for each pair that also occurs earlier.
+    """Return True for each pair that equals an earlier pair.
 
     Pairs are compared by a 64-bit hash. The hashes take eight bytes per pair in a memory-mapped array. Sorting the
-    hashes takes about twenty bytes of memory per pair. With ten million different pairs, two different pairs have equal
-    hashes with a probability of 3 in a million.
+    hashes takes about twenty bytes of memory per pair. For ten million different pairs, the probability of equal hashes
+    of different pairs is 3 in a million.
 
     Args:
         pairs: Source and target of each pair.
