@@ -26,7 +26,7 @@ from unifier_tokenizers.errors import check_choice
 
 @final
 class AudioFolder:
-    """Sounds that are listed in a CSV table with the columns file and label, or are in one folder per class.
+    """Your own sounds, from a CSV table with the columns `file` and `label`, or from one folder per class.
 
     The input is an `Audio` with a float32 waveform (samples,) or (channels, samples), at the sample rate of the file.
     The target is the label, or a tuple of tags. File names in the table are relative to the table's folder.
@@ -35,15 +35,15 @@ class AudioFolder:
     <class>/. The folder may also contain folds.csv. Files that are not sounds are left out with a warning. Hidden files
     are left out without a warning.
 
-    A table may have three more columns:
+    A table may have three optional columns:
 
-    - split: train, val or test.
-    - fold: an integer. One fold is the test split, the next fold is the val split, and the other folds are the train
-      split. The column fold is used if the argument `fold` is given, or if the table has no column split.
-    - group: for example the speaker or the artist. All sounds of a group must be in the same split and the same fold.
+    - `split`: train, val or test.
+    - `fold`: an integer. One fold is the test split, the next fold is the val split, and all other folds are the train
+      split. The column `fold` is used if the argument `fold` is given, or if the table has no column `split`.
+    - `group`: for example the speaker or the artist. All sounds of a group must be in the same split and the same fold.
 
-    If val or test has no sounds, a tenth of the train sounds is held out for this split. The random draw is stratified
-    by label, and always gives the same result. Every label of val and test must also occur in train.
+    A tenth of the train sounds is held out for each missing split, val or test. The held-out sounds are chosen with a
+    fixed seed and stratified by label. Every label of val and test must also occur in train.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class AudioFolder:
         Args:
             path: The CSV table or the folder.
             target: "label" if each sound has one label. "tags" if a sound can have any number of tags, separated by
-                semicolons in the column label.
+                semicolons in the column `label`.
             fold: The fold to test on. None means the first fold if there are folds.
         """
         self.target = check_choice("target", target, ("label", "tags"))
@@ -74,12 +74,12 @@ class AudioFolder:
 
     @property
     def folds(self) -> tuple[int, ...]:
-        """The different numbers in the column fold. Empty if the table has no such column."""
+        """The different numbers in the column `fold`. Empty if the table has no column `fold`."""
         return tuple(sorted(set(self._fold_numbers or ())))
 
     @property
     def score_range(self) -> ScoreRange:
-        """The score range, with the score of guessing and without a reference score."""
+        """The score range, which contains a chance score but no reference score."""
         if self.target == "tags":
             return ScoreRange("macro_auc", 0.5, None, NO_SCORE_RANGE)
         return accuracy_range(self.labels, None, NO_SCORE_RANGE)
@@ -101,7 +101,7 @@ class AudioFolder:
 
     @property
     def copies(self) -> int:
-        """The number of sounds of val and test whose file is equal, byte for byte, to a file of train."""
+        """The number of val and test sounds whose file has the content of a train file."""
         return count_copies(list(self._hashes.values()), self._parts)
 
     @cached_property
@@ -162,7 +162,7 @@ class AudioFolder:
     def _strata(self) -> list[str]:
         """The label of each row, which is used to stratify random draws.
 
-        Rows with tags all have the same empty label, because few sounds have exactly the same tags.
+        With tags, every row has an empty label, because few sounds have exactly equal tags.
         """
         return ["" if self.target == "tags" else sound.target for sound in self._sounds]
 
@@ -172,7 +172,7 @@ class AudioFolder:
 
     @cached_property
     def _fold_numbers(self) -> list[int] | None:
-        """The fold of each row, or None if the table has no column fold."""
+        """The fold of each row, or None if the table has no column `fold`."""
         if "fold" not in self._rows[0].cells:
             return None
         return [parse_integer(row.cells["fold"], f"{self._table}, line {row.line}") for row in self._rows]
@@ -193,19 +193,19 @@ class AudioFolder:
         return self._hold_out_missing(["train"] * len(self._sounds))
 
     def _given_parts(self) -> list[SplitName]:
-        """Return the split of each row, read from the column split. If val or test is missing, hold out train rows."""
+        """Read the split of each row from the column `split`. Hold out train rows for each missing split."""
         parts: list[SplitName] = [
             check_choice(f"split ({self._table}, line {row.line})", row.cells["split"], SPLITS) for row in self._rows
         ]
         if "train" not in parts:
-            raise InputError(f"{self._table}: no row has split train, but training needs at least one such row")
+            raise InputError(f"{self._table}: no row has split=train, but training needs at least one train row")
         if self._groups is not None:
             check_no_leak(f"{self._table}: group", self._groups, [f"split {part}" for part in parts])
         check_trained_labels(str(self._path), self._strata, parts)
         return self._hold_out_missing(parts)
 
     def _hold_out_missing(self, parts: list[SplitName]) -> list[SplitName]:
-        """Return the split of each row. If val or test has no rows, hold out rows of train for this split."""
+        """Hold out train rows for each split without rows, and return the split of each row."""
         missing: list[SplitName] = [part for part in SPLITS if part not in parts]
         if not missing:
             return parts

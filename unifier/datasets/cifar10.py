@@ -32,9 +32,9 @@ CIFAR10_SHAPE = (3, 32, 32)
 class CIFAR10:
     """CIFAR-10: 45,000 images for train, 5,000 for val, and the 10,000 official test images for test.
 
-    The input is an image (32, 32, 3) uint8. The target is the name of its class. The images of val are 500 images of
-    each class of the official training set, and they are always the same. The binary version of CIFAR-10 is read. The
-    Python version is not used, because it is a pickle, and a pickle can run any code when it is loaded.
+    The input is an image (32, 32, 3) uint8. The target is the class name. Val contains 500 fixed images of each class
+    from the official training set. The binary version of CIFAR-10 is read. The Python version is not used, because it
+    is a pickle, and loading a pickle can run any code.
 
     Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
     """
@@ -46,14 +46,14 @@ class CIFAR10:
         """Choose the version of the data set.
 
         Args:
-            jpeg: If True, read "cifar10_jpg", a version whose images were compressed as JPEG. Scores on both versions
-                are similar, but not equal. The archives train.tar.xz and test.tar.xz contain
+            jpeg: If True, read "cifar10_jpg", a version whose images were compressed as JPEG. Scores on JPEG images and
+                on original images are similar, but not equal. The archives train.tar.xz and test.tar.xz contain
                 <split>/<class>/<number>.jpg.
             data: The folder with the files of the data set. None means the default folder; see `data_folder`.
         """
         self.name = "cifar10_jpg" if jpeg else "cifar10"
         self._jpeg, self._data = jpeg, data
-        self._read_archive = lru_cache(read_archive)  # Train and val are in one archive, and reading it takes seconds.
+        self._read_archive = lru_cache(read_archive)  # Train and val are in one archive, and reading takes seconds.
 
     def split(self, name: SplitName) -> Examples[Any]:
         """Return the images of one split, in the order of the batches. JPEG images are sorted by class and number."""

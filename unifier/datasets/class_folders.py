@@ -16,14 +16,13 @@ from unifier.data.splits import check_no_leak, check_trained_labels, hold_out
 from unifier_tokenizers import InputError
 
 SPLIT_FOLDER_NAMES = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing"})
-"""Usual names of folders for splits, in lower case. A class folder should not have one of these names."""
+"""Usual names of split folders, in lower case. No class folder should have such a name."""
 
 
 def task_name(path: Path) -> str:
-    """Return a name for the data set at a path: the last part of the path.
+    """Return the last component of a path, as the name of a data set.
 
-    Recipes use this name for the task as well. Characters that are not allowed in the name of a task are replaced by
-    underscores.
+    Recipes also use the name for the task. Characters that are not allowed in task names are replaced by underscores.
     """
     last = path.name if path.name not in ("", "..") else path.resolve().name
     name = re.sub(r"[^\w-]+", "_", last) or "data"
@@ -45,7 +44,7 @@ def files_by_class(
         example: Path of a file inside a split, for messages, such as "cat/1.png".
 
     Raises:
-        InputError: A split or a class has no files, or the folders have another layout.
+        InputError: A split or a class has no files, or the layout of the folders is wrong.
     """
     folders = _subfolders(folder, unit)
     given: list[SplitName] = [part for part in SPLITS if part in folders]
@@ -76,7 +75,7 @@ def files_by_class(
 def split_folders(folder: Path, files: Mapping[SplitName, list[LabeledFile]]) -> list[SplitName]:
     """Return the split of each file, in the order of `files`.
 
-    If val or test has no folder, a tenth of every class of train is held out for this split.
+    A tenth of every train class is held out for each missing split, val or test.
 
     Raises:
         InputError: Val or test has examples of a class, but train has no examples of this class.
@@ -91,7 +90,7 @@ def split_folders(folder: Path, files: Mapping[SplitName, list[LabeledFile]]) ->
 
 
 def read_folds_table(table: Path, files: Sequence[str]) -> list[TableRow]:
-    """Return the row of each file in a table with the columns file and fold. The rows have the order of `files`.
+    """Read a table with the columns `file` and `fold`. Return the row of each file in the order of `files`.
 
     Raises:
         InputError: A file has no row or two rows, or the file of a row does not exist.

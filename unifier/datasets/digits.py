@@ -15,7 +15,8 @@ NUM_DIGITS = 1797
 """Number of images."""
 
 INK_LEVELS = 16
-"""Largest pixel value in scikit-learn's copy. A pixel is the number of black dots in a block of 4 x 4 dots."""
+"""Largest pixel value in scikit-learn's copy. The value of a pixel is the number of black dots in a block of 4 x 4
+dots."""
 
 
 @final
@@ -57,7 +58,7 @@ class Digits:
 
     @property
     def sha256(self) -> str:
-        """The hash of the images and labels of all splits, in order."""
+        """The hash of all images and labels in the order of the splits."""
         digest = hashlib.sha256()
         for name, examples in self._splits.items():
             digest.update(name.encode())

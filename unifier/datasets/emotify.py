@@ -29,7 +29,7 @@ EMOTIONS = (
 EMOTIFY_FOLDS = (0, 1, 2, 3, 4)
 
 EMOTION_ONE_IN = 3
-"""A clip is labeled with an emotion if at least one in this many listeners felt the emotion."""
+"""A clip is labeled with an emotion if at least 1 / `EMOTION_ONE_IN` of its listeners felt the emotion."""
 
 EMOTIFY_SCORE_RANGES = {
     "genre": accuracy_range(
@@ -61,7 +61,7 @@ class Emotify:
     The input is an `Audio` (samples,) at 16 kHz. The target is the genre, or a tuple of the emotions that at least a
     third of the listeners felt. The data set may only be used for non-commercial purposes.
 
-    The folder contains a reduced copy (mono, 16 kHz, 30 s). This copy cannot be downloaded.
+    The data folder contains a reduced copy of Emotify (mono, 16 kHz, 30 s), which cannot be downloaded.
 
     Source: Aljanaki, Wiering and Veltkamp, "Studying emotion induced by music through a crowdsourcing game",
     Information Processing & Management 52, 2016.
@@ -77,8 +77,8 @@ class Emotify:
 
         Args:
             target: "genre" for the genres, or "tags" for the emotions.
-            fold: The fold to test on. The next fold is the val split (0 follows 4), and the other three folds are the
-                train split.
+            fold: The fold to test on. The next fold is the val split (fold 0 after fold 4). The remaining three folds
+                are the train split.
             data: The folder with the files of the data set. None means the default folder; see `data_folder`.
         """
         self.target = check_choice("target", target, ("genre", "tags"))
@@ -139,6 +139,6 @@ def _read_emotions(table: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _frequent_emotions(shares: dict[str, float], listeners: float) -> tuple[str, ...]:
-    # The table has shares that are rounded to four digits, so 16 of 48 listeners have the share 0.3333, which is less
-    # than a third. Therefore the numbers of listeners are compared.
+    # Fractions in the table are rounded to four digits. Therefore, numbers of listeners are compared.
+    # For example, 16 of 48 listeners are stored as 0.3333, which is less than a third.
     return tuple(name for name in EMOTIONS if EMOTION_ONE_IN * round(shares[name] * listeners) >= listeners)

@@ -31,13 +31,13 @@ ESC_FOLDERS = {
     "009 - Rooster": "rooster",
     "010 - Fire crackling": "crackling_fire",
 }
-"""Mapping from the folders of ESC-10 to the names that the same classes have in ESC-50."""
+"""Mapping from each class folder of ESC-10 to the class name in ESC-50."""
 
 ESC_CLIP = re.compile(r"(?P<fold>\d)-(?P<origin>\d+)-[A-Z]\.ogg")
 
 
 class ESCClip(NamedTuple):
-    """A sound, the recording (`origin`) from which the sound was cut, and its cross-validation fold."""
+    """A sound, its original recording (`origin`), and its cross-validation fold."""
 
     sound: LabeledFile
     origin: str
@@ -49,8 +49,8 @@ class ESC:
     """ESC: 400 clips of ten classes ("esc10"), or 2,000 clips of fifty classes ("esc50"), in five official folds.
 
     The clips are about 5 seconds long. The input is an `Audio` (samples,) at 44.1 kHz. The target is the name of the
-    class. All clips of one recording are in one fold. ESC-10 can be read from ESC-50: if the folder contains
-    meta/esc50.csv, this table is used. Otherwise ESC-10 is read from its ten class folders.
+    class. All clips of one recording are in one fold. If the folder contains the table meta/esc50.csv of ESC-50, ESC-10
+    is read from ESC-50. Without meta/esc50.csv, ESC-10 is read from ten class folders.
 
     Source: Piczak, "ESC: Dataset for Environmental Sound Classification", 2015; license CC BY 3.0 (ESC-10), CC BY-NC
     3.0 (ESC-50).
@@ -65,8 +65,8 @@ class ESC:
 
         Args:
             name: "esc10" or "esc50".
-            fold: The fold to test on, 1 to 5. The next fold is the val split (1 follows 5), and the other three folds
-                are the train split.
+            fold: The fold to test on, 1 to 5. The next fold is the val split (fold 1 after fold 5). The remaining three
+                folds are the train split.
             data: The folder with the files of the data set. None means the default folder; see `data_folder`.
         """
         self.name: str = check_choice("set", name, ("esc10", "esc50"))
@@ -80,7 +80,7 @@ class ESC:
 
     @property
     def score_range(self) -> ScoreRange:
-        """The score range. ESC-10 has the score of a classifier on MFCCs as reference. ESC-50 has no reference."""
+        """The score range. The reference score of ESC-10 is from an MFCC classifier. ESC-50 has no reference score."""
         return accuracy_range(self.labels, *((78.5, ESC_REFERENCE) if self.name == "esc10" else (None, NO_SCORE_RANGE)))
 
     def split(self, name: SplitName) -> Examples[LabeledFile]:

@@ -1,4 +1,4 @@
-"""Functions that create the data set for a recipe's setting `data`: a name, or the path of your own data."""
+"""Functions that create a data set from a recipe's setting `data`, which is a name or the path of your own data."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -42,7 +42,7 @@ def create_image_dataset(data: str, *, fold: int | None = None, size: int | None
     Args:
         data: A name in `IMAGE_DATASETS`, or the path of a folder with your own images.
         fold: The fold to test on. Only your own folder may have folds.
-        size: Maximum length in pixels of the longer side. Larger images of your own folder are reduced.
+        size: Maximum length of the longer side in pixels. Larger images of your own folder are reduced.
 
     Raises:
         InputError: `data` is neither a name nor an existing path, or `fold` or `size` does not apply to the data set.
@@ -102,7 +102,8 @@ def create_text_dataset(data: str, *, text: str | None = None, label: str | None
         label: Name of the column with the labels in your own file. None means "label".
 
     Raises:
-        InputError: `data` is neither a name nor an existing path, or a column is given but `data` is a name.
+        InputError: `data` is neither a name nor an existing path, or a column is given for a data set that is not a
+            table.
     """
     if data not in TEXT_DATASETS:
         return TextTable(_existing_path(data, TEXT_DATASETS), text=text or "text", label=label or "label")

@@ -23,7 +23,8 @@ SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
 RECORDING = re.compile(r"(?P<digit>\d)_(?P<speaker>[a-z]+)_(?P<number>\d+)\.wav")
 
 TEST_END, VAL_END = 5, 10
-"""Each speaker recorded each digit fifty times. Recordings 0 to 4 are the official test set, and 5 to 9 are for val."""
+"""Each speaker recorded each digit fifty times. Recordings 0 to 4 are the official test set, and recordings 5 to 9 are
+for val."""
 
 
 class Recording(NamedTuple):
@@ -36,7 +37,7 @@ class Recording(NamedTuple):
 
 @final
 class FSDD:
-    """FSDD: 3,000 spoken digits of six speakers: 2,400 for train, 300 for val, and the official 300 for test.
+    """FSDD: 3,000 spoken digits of six speakers, with 2,400 for train, 300 for val and 300 for test.
 
     The input is an `Audio` (samples,) at 8 kHz that is 0.1 to 2.3 seconds long. The target is the digit, "0" to "9".
     In the official split, all speakers are in train, val and test, so nearly every model gets a high score. A test on a
@@ -54,8 +55,8 @@ class FSDD:
         """Choose the split.
 
         Args:
-            speaker: The speaker to test on, one of `SPEAKERS`. The next speaker is the val split, and the other four
-                speakers are the train split. None means the official split.
+            speaker: The speaker to test on, one of `SPEAKERS`. The next speaker is the val split, and the remaining
+                four speakers are the train split. None means the official split.
             data: The folder with the files of the data set. None means the default folder; see `data_folder`.
         """
         self.speaker = speaker if speaker is None else check_choice("speaker", speaker, SPEAKERS)

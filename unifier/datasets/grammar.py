@@ -1,11 +1,11 @@
 """Sentence pairs of a small English-French grammar, with their word alignment.
 
-A derivation writes both sentences in parallel (syntax-directed transduction: Lewis & Stearns, 1968). Each word has the
-names of its links. A link connects an English word to the French word that translates it.
+A derivation creates both sentences in parallel (syntax-directed transduction: Lewis & Stearns, 1968). Each word stores
+the names of its links. A link connects an English word to the French word that translates it.
 
 French words agree in gender and number. Most French adjectives follow the noun. A French negation has one word before
-and one word after the verb. Some French words lose their last vowel before a vowel (elision). A translation is
-therefore not word for word. Still, each sentence has exactly one translation in either direction.
+and one word after the verb. Some French words lose their last vowel before a vowel (elision). Translations are
+therefore not word for word. Each sentence has exactly one translation in either direction.
 
 No French word of the lexicon begins with an aspirated h. The first letter of a word therefore decides if the previous
 word is elided.
@@ -34,7 +34,7 @@ class Noun(NamedTuple):
 
 
 class Adjective(NamedTuple):
-    """An adjective. `french` has the masculine and feminine singular, and then the masculine and feminine plural."""
+    """An adjective. `french` contains the masculine and feminine singular, then the masculine and feminine plural."""
 
     english: str
     french: list[str]
@@ -45,9 +45,9 @@ class Adjective(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """A verb. `english` has the base form and the third person. `french` has the forms for je, il, nous, vous, ils.
+    """A verb. `english`: base form and third person. `french`: forms for je, il, nous, vous, ils.
 
-    For the verb "to be", `english` has the forms for the same persons as `french`.
+    For the verb "to be", `english` contains the forms for I, he, we, you, they.
     """
 
     english: list[str]
@@ -58,7 +58,7 @@ class Verb(NamedTuple):
 
 
 class Determiner(NamedTuple):
-    """A determiner. `english` has the singular and plural. `french` has the masculine, feminine and plural.
+    """A determiner. `english` contains the singular and plural. `french` contains the masculine, feminine and plural.
 
     A missing form is written as "-".
     """
@@ -85,7 +85,7 @@ class Preposition(NamedTuple):
 
 
 def _parse_table(table: str) -> list[list[list[str]]]:
-    """Split a table into rows, cells (between bars) and words. An underscore in a word becomes a space."""
+    """Split a table into rows, cells and words. Bars separate cells, and an underscore in a word becomes a space."""
     rows = (row.split("|") for row in table.strip().splitlines())
     return [[[word.replace("_", " ") for word in cell.split()] for cell in row] for row in rows]
 
@@ -202,7 +202,7 @@ THIRD_PERSON = (1, 4)
 """The grammatical person of a singular noun and of a plural noun, as indices of (je, il, nous, vous, ils)."""
 
 VOWELS = {"en": "aeiou", "fr": "aeiouéêhœ"}
-"""First letters of a word that change the form of the previous word. In this lexicon, h is silent only in French."""
+"""First letters that change the form of the previous word. In this lexicon, h is silent only in French."""
 
 BEFORE_VOWEL = {
     "en": {"a": "an"},
@@ -213,7 +213,7 @@ BEFORE_VOWEL = {
 CONTRACTED = {("de", "le"): "du", ("de", "les"): "des", ("de", "des"): "de", ("de", "de"): "de", ("de", "d'"): "d'"}
 
 MAX_REDRAWS = 10_000
-"""After this number of rejected draws in a row, no new sentence is expected, and drawing stops."""
+"""Number of rejected sentences in a row after which the search for new sentences stops."""
 
 
 class LinkedWord(NamedTuple):
@@ -349,12 +349,12 @@ def _to_text(phrase: list[LinkedWord]) -> str:
 
 
 def _draw_new(rng: Random, seen: set[str], vocabulary: set[str]) -> Iterator[WordPair]:
-    """Yield pairs of new sentences. Stop if `MAX_REDRAWS` draws in a row are rejected.
+    """Yield pairs of new sentences. Stop after `MAX_REDRAWS` rejected sentences in a row.
 
     Args:
         rng: Source of the random numbers.
-        seen: Sentences that must not occur again. The function adds each new sentence to this set.
-        vocabulary: Words that may occur. If the set is empty, all words may occur.
+        seen: Earlier sentences, which must not occur again. The function adds each new sentence to `seen`.
+        vocabulary: Words that new sentences may contain. An empty set allows all words.
     """
     rejected = 0
     while rejected < MAX_REDRAWS:
@@ -388,9 +388,9 @@ class SentencePairs(Sequence[Example]):
         return self._examples[index]
 
     def alignment(self, index: int) -> list[tuple[int, int]]:
-        """Return the word alignment of one pair: pairs (i, j) if word i of the input is linked to word j of the target.
+        """Return the word alignment of one sentence pair: (i, j) if input word i is linked to target word j.
 
-        Words are separated as `WORD_START` defines.
+        `WORD_START` defines where a word starts.
         """
         source, target = self._phrases[index]
         return [
@@ -442,12 +442,12 @@ class GrammarPairs:
         self._reverse, self._seed = source == "fr", seed
 
     def split(self, name: SplitName) -> SentencePairs:
-        """Return the pairs of one split. Raises InputError if the grammar cannot make this number of new sentences."""
+        """Return the pairs of one split. Raises InputError if the grammar has too few sentences."""
         return self._splits[check_choice("split", name, SPLITS)]
 
     @property
     def sha256(self) -> str:
-        """The hash of the sentences of all splits, in order."""
+        """The hash of all sentences in the order of the splits."""
         content = [(name, *example) for name, examples in self._splits.items() for example in examples]
         return hashlib.sha256(repr(content).encode()).hexdigest()
 
@@ -456,7 +456,7 @@ class GrammarPairs:
         return _draw_splits(tuple(self._sizes.items()), self._seed, self._reverse)
 
 
-@lru_cache(maxsize=1)  # All runs of a comparison read the same pairs.
+@lru_cache(maxsize=1)  # The cache is for comparisons, whose runs read equal pairs.
 def _draw_splits(sizes: tuple[tuple[SplitName, int], ...], seed: int, reverse: bool) -> dict[SplitName, SentencePairs]:
     seen, vocabulary = set[str](), set[str]()
     splits: dict[SplitName, SentencePairs] = {}

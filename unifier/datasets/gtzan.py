@@ -24,7 +24,7 @@ GTZAN_LISTS: dict[SplitName, str] = {
 GTZAN_CLIP = re.compile(r"[a-z]+\.\d{5}\.(wav|au)")
 
 VAL_START, TEST_START = 80, 90
-"""If there are no lists, these are the numbers of the first val clip and the first test clip of each genre."""
+"""Numbers of the first val clip and the first test clip of each genre, for a folder without lists."""
 
 
 @final
@@ -36,12 +36,13 @@ class GTZAN:
     may also be .au.
 
     If train_filtered.txt, valid_filtered.txt and test_filtered.txt exist in the folder, these lists by Kereliuk define
-    the splits. No artist is in two splits, and the lists leave out repeated and distorted clips.
+    the splits. With these lists, no artist is in two splits. The lists leave out repeated and distorted clips.
 
-    Without the lists, train has the clips 0 to 79 of every genre, val has 80 to 89, and test has 90 to 99. Train and
-    test then have artists and recordings in common. A warning is given, because test scores are too high.
+    Without the lists, train has the clips 0 to 79 of every genre, val has the clips 80 to 89, and test has the clips 90
+    to 99. Train and test then have artists and recordings in common. A warning is printed, because test scores are too
+    high.
 
-    In most copies, the clip jazz.00054 of train_filtered.txt is damaged. `bad_examples=skip` leaves out such clips.
+    In most copies of GTZAN, the clip jazz.00054 is damaged. `bad_examples=skip` leaves out damaged clips.
 
     Source: Tzanetakis and Cook, "Musical Genre Classification of Audio Signals", 2002; the lists: Kereliuk, Sturm and
     Larsen, "Deep Learning and Music Adversaries", 2015; the faults: Sturm, "The GTZAN dataset", 2013.
@@ -61,7 +62,7 @@ class GTZAN:
 
     @cached_property
     def sha256(self) -> str:
-        """The hash of the clips of all splits, in order."""
+        """The hash of all clips in the order of the splits."""
         clips = [(name, clip.path) for name in SPLITS for clip in select_part(*self._clips_and_parts, name)]
         return hash_files({f"{name}/{path.name}": path for name, path in clips})
 

@@ -16,14 +16,14 @@ from unifier_tokenizers import InputError
 class ImageFolder:
     """Images of a folder: in train/<class>/, val/<class>/ and test/<class>/, or only in <class>/.
 
-    The input is an image (H, W, C) uint8. The target is the name of its class folder. Images may be in subfolders of
-    the class folder. If val or test has no folder, a tenth of every class of train is held out for this split. The
-    choice of images is always the same.
+    The input is an image (H, W, C) uint8. The target is the name of the class folder. Images may be in subfolders of
+    the class folder. A tenth of every train class is held out for each missing split, val or test. The held-out images
+    are chosen with a fixed seed.
 
-    Instead of folders for splits, the folder may contain a table folds.csv with one row per image. The columns of the
-    table are file (relative to the folder) and fold (an integer). One fold is the test split, the next fold is the val
-    split, and the other folds are the train split. The table may have a column group. All images of a group must be in
-    the same fold. An image whose group is empty forms a group by itself.
+    Instead of split folders, the folder may contain a table folds.csv with one row per image. The columns of the table
+    are `file` (relative to the folder) and `fold` (an integer). One fold is the test split, the next fold is the val
+    split, and all other folds are the train split. The table may have a column `group`. All images of a group must be
+    in the same fold. An image without a group forms a group by itself.
 
     Files that are not images are left out with a warning. Hidden files are left out without a warning. Every class must
     have images, and a class of val or test must also have images in train.
@@ -42,8 +42,8 @@ class ImageFolder:
         Args:
             path: The folder.
             channels: 3 for color, 1 for gray. All images are converted.
-            size: Maximum length of the longer side in pixels. Larger images are reduced. None keeps the size.
-            fold: The fold of folds.csv to test on. None means the first fold.
+            size: Maximum length of the longer side in pixels. Larger images are reduced. None means no limit.
+            fold: The fold in folds.csv to test on. None means the first fold.
         """
         if size is not None and size < 1:
             raise InputError(f"size={size}: give at least 1 pixel")
@@ -57,12 +57,12 @@ class ImageFolder:
 
     @property
     def folds(self) -> tuple[int, ...]:
-        """The numbers of the folds in folds.csv. Empty if there is no such table."""
+        """The numbers of the folds in folds.csv. Empty if folds.csv does not exist."""
         return tuple(sorted(set(self._fold_numbers)))
 
     @property
     def score_range(self) -> ScoreRange:
-        """The score range, with the accuracy of guessing and without a reference score."""
+        """The score range, which contains a chance score but no reference score."""
         return accuracy_range(self.labels, None, NO_SCORE_RANGE)
 
     def split(self, name: SplitName) -> Examples[LabeledFile]:
@@ -83,7 +83,7 @@ class ImageFolder:
 
     @property
     def copies(self) -> int:
-        """The number of images of val and test whose file is equal, byte for byte, to a file of train."""
+        """The number of val and test images whose file has the content of a train file."""
         return count_copies(list(self._hashes.values()), self._parts)
 
     @cached_property
@@ -116,7 +116,7 @@ class ImageFolder:
 
     @cached_property
     def _rows(self) -> list[TableRow] | None:
-        """The row of each image in folds.csv, or None if there is no such table."""
+        """The row of each image in folds.csv, or None if folds.csv does not exist."""
         files = [self._relative(image.path) for image in self._images]
         if self._fold is None and not self._table.exists():
             return None

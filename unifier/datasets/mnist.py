@@ -54,7 +54,7 @@ FASHION_MNIST_LABELS = (
 FASHION_MNIST_REFERENCE = "two convolutions with fewer than 100,000 parameters, benchmarks published with the data set"
 
 MNIST_VAL_ONE_IN = 12
-"""One in this many official training images goes to val: 5,000 of 60,000 images."""
+"""Val contains 1 / `MNIST_VAL_ONE_IN` of the official training images: 5,000 of 60,000 images."""
 
 
 @final
@@ -62,8 +62,8 @@ class MNIST:
     """MNIST ("mnist") or Fashion-MNIST ("fashion_mnist").
 
     Train has about 55,000 images, val has 5,000, and test has the official 10,000 test images. The input is an image
-    (28, 28) uint8 with 0 for the background. The target is the digit, "0" to "9", or the name of the class. The images
-    of val are a twelfth of each class of the official training set, and they are always the same.
+    (28, 28) uint8 with 0 for the background. The target is the digit, "0" to "9", or the name of the class. Val
+    contains a fixed twelfth of each class of the official training set.
 
     Sources: LeCun, Bottou, Bengio and Haffner, "Gradient-Based Learning Applied to Document Recognition", Proceedings
     of the IEEE 86, 1998; Xiao, Rasul and Vollgraf, "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine

@@ -1,6 +1,6 @@
 """Sentence pairs from your own files, and a source with additional training pairs.
 
-Additional pairs may be texts that a trained model has translated, or pairs from other files.
+Additional pairs may be translations by a trained model, or pairs from other files.
 """
 
 import hashlib
@@ -46,12 +46,12 @@ MAX_HELD_OUT = 2000
 class ParallelText:
     """Sentence pairs from UTF-8 text files, which may be compressed (.gz).
 
-    The input is a text, and the target is its translation. If `val` or `test` is not given, a tenth of the pairs of
-    `train` is held out for this split, at most 2,000 pairs. The choice of pairs is always the same. No pair that
-    remains in train is equal to a held-out pair.
+    The input is a text, and the target is its translation. A tenth of the `train` pairs, at most 2,000 pairs, is held
+    out for each missing split, val or test. The held-out pairs are chosen with a fixed seed. Train contains no copy of
+    a held-out pair.
 
-    A pair is read from disk when it is indexed, and takes only a few bytes of memory. If a text is empty or not valid
-    UTF-8, reading its pair raises an InputError. With `bad_examples=skip`, such pairs are left out.
+    A pair is read from disk when it is indexed. Each pair takes only a few bytes of memory. If a text is empty or not
+    valid UTF-8, reading its pair raises an InputError. With `bad_examples=skip`, unreadable pairs are left out.
     """
 
     score_range = ScoreRange("bleu", 0.0, None, NO_SCORE_RANGE)
@@ -75,10 +75,10 @@ class ParallelText:
             test: Texts of test. With None, pairs of `train` are held out.
             name: Name of the data set.
             languages: Languages of input and target. Translation memories need this argument.
-            length_ratio: Drop a pair of `train` if one text is more than this many times as long as the other, in
-                characters. None means that pairs of all lengths are kept.
-            duplicates: "drop" removes a pair of `train` that also occurs earlier. Pairs are dropped first and held out
-                afterwards.
+            length_ratio: Drop a pair of `train` if the longer text has more than `length_ratio` times the characters of
+                the shorter text. None means that no pair is dropped for its length.
+            duplicates: "drop" removes a pair of `train` that equals an earlier pair. Pairs are dropped before val and
+                test are held out.
         """
         if length_ratio is not None and not length_ratio >= 1:
             raise InputError(f"length_ratio={length_ratio}: give at least 1, which is the ratio for equal lengths")
@@ -115,7 +115,7 @@ class ParallelText:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """The number of pairs of `train` that were dropped for each reason."""
+        """The number of dropped `train` pairs for each reason."""
         return self._cleaning[1]
 
     @cached_property
@@ -143,7 +143,7 @@ class ParallelText:
 
     @cached_property
     def _rows(self) -> dict[SplitName, Sequence[int]]:
-        """The rows of each split's pairs, in the file that contains the pairs."""
+        """The row of each pair in its file, for each split."""
         rows: dict[SplitName, Any] = {part: range(len(pairs)) for part, pairs in self._pairs.items()}
         rows["train"] = np.flatnonzero(self._cleaning[0])
         missing: list[SplitName] = [part for part in SPLITS if part not in rows]
@@ -159,12 +159,12 @@ class ParallelText:
 
 @final
 class _PairReader:
-    """Reader of sentence pairs from one file, or from two parallel files. It can be pickled for worker processes."""
+    """Reader of sentence pairs from one file or two parallel files. The reader can be pickled for worker processes."""
 
     def __init__(self, files: tuple[Path, ...], languages: tuple[str, str] | None) -> None:
         self.files, self.languages = files, languages
         self.unit_numbers: NDArray[np.int64] | None = None
-        """The number of each pair's unit in a translation memory, or None for other files."""
+        """The position of each pair's unit in a translation memory, counted from 1. None for other files."""
         self.num_incomplete = 0
         """Number of units in a translation memory that have no text in one of the languages."""
         if files[0].name.lower().removesuffix(".gz").endswith(".tmx"):
@@ -248,7 +248,7 @@ class WithExtraPairs:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """The number of pairs of both sources that were dropped for each reason."""
+        """The number of dropped pairs of both sources for each reason."""
         counts, extra = getattr(self._source, "dropped", None) or dict[str, int](), self._extra.dropped
         return {reason: counts.get(reason, 0) + extra.get(reason, 0) for reason in counts | extra}
 

@@ -1,8 +1,8 @@
 """Synthetic music: short pieces in five genres, composed by rules and played by a small synthesizer.
 
-A genre defines the number of beats in a bar, the beats of chords, bass and drums, the length of a chord, and the chord
-progressions. Tempo, key, loudness, brightness and noise have the same distribution in all genres, and several genres
-use the same instruments. A model can therefore recognize a genre only by its rhythm and harmony.
+A genre defines the beats in a bar, the beats on which chords, bass and drums are played, the chord length, and the
+chord progressions. Tempo, key, loudness, brightness and noise have the same distribution in all genres, and several
+genres use the same instruments. A model can therefore recognize a genre only by its rhythm and harmony.
 """
 
 import hashlib
@@ -26,12 +26,12 @@ MUSIC_TARGETS: tuple[MusicTarget, ...] = ("genre", "tags")
 
 
 class Instrument(NamedTuple):
-    """An instrument: the overtones and the loudness over time of its notes."""
+    """An instrument, defined by the overtones and the loudness envelope of its notes."""
 
     partials: tuple[float, ...]
     """Amplitudes of the fundamental and its overtones."""
     attack: float
-    """Seconds from the start of a note until its full loudness."""
+    """Time in seconds from the start of a note to its full loudness."""
     decay: float
     """Rate of the exponential decay of the loudness, in 1/s. 0 means a constant loudness."""
 
@@ -51,18 +51,18 @@ class Genre(NamedTuple):
     beats: int
     chords: tuple[float, ...]
     length: float
-    """Mean length of a chord in beats. In each piece, chords are shorter or longer by up to two fifths."""
+    """Mean length of a chord in beats. In each piece, the chord length differs from the mean by up to 40 percent."""
     bass: tuple[float, ...]
     kick: tuple[float, ...]
     snare: tuple[float, ...]
     hat: tuple[float, ...]
     progressions: tuple[tuple[int, ...], ...]
-    """Possible chord progressions, as roots of chords in steps of the scale (0 is the tonic).
+    """Possible chord progressions. Each number is the root of a chord as a scale step (0 is the tonic).
 
-    The root changes every two beats, or every three beats if a bar has three beats.
+    The chord root changes every two beats. In bars of three beats, the chord root changes every three beats.
     """
     minor: float
-    """Share of the pieces that are in a minor key."""
+    """Fraction of the pieces that are in a minor key."""
     seventh: bool
     instruments: tuple[str, ...]
 
@@ -94,7 +94,7 @@ GENRES = {
 MAJOR, MINOR = (0, 2, 4, 5, 7, 9, 11), (0, 2, 3, 5, 7, 8, 10)
 
 FAST_TEMPO = 120.0
-"""Tempo in beats per minute. A piece with at least this tempo has the tag "fast", and other pieces have "slow"."""
+"""Tempo in beats per minute. Pieces with at least this tempo have the tag "fast". Slower pieces have the tag "slow"."""
 
 WAVE_TABLE_SIZE = 2048
 """Number of samples of one period in a wave table."""
@@ -205,7 +205,7 @@ def render(score: Score, seconds: float, rate: int) -> Audio:
     def play(beats: Sequence[float], sounds: dict[int, Wave], level: float) -> None:
         """Add a sound at the given beats of every bar. The root of the current chord selects the sound.
 
-        The level is random.
+        The loudness of each stroke is random.
         """
         level *= 10 ** (rng.uniform(-8, 8) / 20)
         for onset in (bar + beat_of_bar for bar in bars for beat_of_bar in beats):
@@ -295,7 +295,7 @@ class SyntheticMusic:
 
     @property
     def sha256(self) -> str:
-        """The hash of the samples and targets of all splits, in order."""
+        """The hash of all samples and targets in the order of the splits."""
         digest = hashlib.sha256()
         for name in SPLITS:
             digest.update(name.encode())
@@ -309,7 +309,7 @@ def _compose_split(seed: int, name: SplitName, size: int) -> list[Score]:
     return [compose(genres[index % len(genres)], RandomState([seed, part, index])) for index in range(size)]
 
 
-@lru_cache(maxsize=len(SPLITS))  # All runs of a comparison read the same pieces.
+@lru_cache(maxsize=len(SPLITS))  # The cache is for comparisons, whose runs read equal pieces.
 def _play_split(seed: int, name: SplitName, size: int, seconds: float, rate: int, target: MusicTarget) -> list[Example]:
     return [
         Example(render(score, seconds, rate), score.genre if target == "genre" else score.tags())

@@ -36,7 +36,7 @@ class LabeledText(NamedTuple):
 
     path: Path
     line: int
-    """Number of the line in the file. The first line is number 1."""
+    """Line number in the file, counted from 1."""
     text: str
     label: str
 
@@ -45,8 +45,8 @@ class LabeledText(NamedTuple):
 class TextTable:
     """Your own texts from CSV or TSV files with a header line.
 
-    The input is a text, and the target is its label. If `val` or `test` is not given, a tenth of the rows of `train` is
-    held out for this split, stratified by label. The choice of rows is always the same. In a TSV file, each line is one
+    The input is a text, and the target is its label. A tenth of the `train` rows is held out for each missing split,
+    val or test. The held-out rows are chosen with a fixed seed and stratified by label. In a TSV file, each line is one
     row, and quotation marks have no special meaning. Reading an empty text raises an InputError. With
     `bad_examples=skip`, empty texts are left out.
     """
@@ -63,7 +63,7 @@ class TextTable:
         """Store the paths of the files. The files are read later.
 
         Args:
-            train: File with the texts of train, with the suffix .csv or .tsv, or compressed (.gz).
+            train: File with the texts of train. The suffix is .csv, .tsv, .csv.gz or .tsv.gz.
             val: File with the texts of val. With None, rows of `train` are held out.
             test: File with the texts of test. With None, rows of `train` are held out.
             text: Name of the column with the texts.
@@ -81,7 +81,7 @@ class TextTable:
 
     @property
     def score_range(self) -> ScoreRange:
-        """The score range, with the accuracy of guessing and without a reference score."""
+        """The score range, which contains a chance score but no reference score."""
         return accuracy_range(self.labels, None, NO_SCORE_RANGE)
 
     def split(self, name: SplitName) -> Examples[LabeledText]:
@@ -126,7 +126,7 @@ class TextTable:
 
 @final
 class SST2:
-    """SST-2: sentences of film reviews, negative or positive, with 6,920 for train, 872 for val and 1,821 for test.
+    """SST-2: sentences of film reviews, 6,920 for train, 872 for val and 1,821 for test.
 
     The input is a tokenized sentence in lower case. The target is "negative" or "positive". The larger training set of
     phrases is not included.
@@ -164,7 +164,7 @@ class TREC:
     """TREC-6: questions with the type of their answer, such as a number or a location.
 
     Train has about 4,900 questions, val has 545, and test has the official 500 test questions. The input is the
-    question. The questions of val are a tenth of each class of the official training set, and always the same.
+    question. Val contains a fixed tenth of each class of the official training set.
 
     Source: Li and Roth, "Learning Question Classifiers", 2002, as prepared by github.com/harvardnlp/sent-conv-torch.
     """
