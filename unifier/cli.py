@@ -24,7 +24,7 @@ PLUGIN_KINDS = ("tokenizers", "heads", "sources")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line. Return the exit status: 0 for success, 2 for wrong use or bad input, 1 otherwise."""
     parser = make_parser()
-    # argparse accepts no positional arguments after an option, so settings after an option are in `rest`.
+    # argparse accepts no positional arguments after an option. Settings after an option are therefore in `rest`.
     options, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(options, "settings") or any(text.startswith("-") for text in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # A terminal without Unicode must not end a run.
+            stream.reconfigure(errors="backslashreplace")  # A terminal without Unicode must not stop a run.
     # Each command imports only the modules that it needs, so `unifier list` and `--help` start fast.
     try:
         with warnings.catch_warnings():
@@ -74,7 +74,7 @@ def _report_error(error: BaseException) -> int:
         hint = (
             f"; to continue, run the command again with --resume {error}"
             if resumable
-            else " before its first checkpoint"
+            else " before the first checkpoint"
         )
         print_status(f"interrupted{hint}", sys.stderr)
         _print_line(error.folder)
@@ -103,7 +103,7 @@ def _interrupt_on_sigterm() -> Generator[None]:
 
 
 def _print_line(line: object = "") -> bool:
-    """Print a line. Return False if the reader of standard output has ended, for example `head`."""
+    """Print a line. Return False if the program that reads standard output, such as `head`, has ended."""
     try:
         print(line, flush=True)
     except BrokenPipeError:
@@ -113,7 +113,7 @@ def _print_line(line: object = "") -> bool:
 
 
 def _print_folder(error: BaseException) -> None:
-    """Print the folder in an error's last note. The last note names the folder of the outermost run or comparison."""
+    """Print the last note of an error, which contains the folder of the outermost run or comparison."""
     for folder in getattr(error, "__notes__", [])[-1:]:
         _print_line(folder)
 
@@ -124,7 +124,7 @@ def _print_warning(message: Warning | str, *_: Any) -> None:
 
 @final
 class Parser(argparse.ArgumentParser):
-    """Argument parser that prints an error in one line, without the usage."""
+    """Argument parser that prints an error in one line, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
         """Print the message and exit with status 2."""
@@ -133,10 +133,10 @@ class Parser(argparse.ArgumentParser):
 
 @final
 class HelpAction(argparse.Action):
-    """Option that prints the command's help. If a FILE is given, the command adds the settings of the file."""
+    """Option that prints the command's help. If a FILE is given, the help includes the settings of the file."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> None:
-        """Print the help and exit, or store its text as `options.help` if a FILE is given."""
+        """Print the help and exit. If a FILE is given, only store the help text as `options.help`."""
         if namespace.experiment is None:
             parser.print_help()
             parser.exit()
@@ -192,7 +192,7 @@ def make_parser() -> argparse.ArgumentParser:
     run.add_argument("--resume", metavar="RUN", help="resume the interrupted run or comparison in this folder")
     run.set_defaults(act=act_run)
 
-    sweep = commands.add_parser("sweep", help="create a W&B sweep over settings, and print the command of its agents")
+    sweep = commands.add_parser("sweep", help="create a W&B sweep over settings, and print the command for its agents")
     _add_experiment(sweep)
     sweep.add_argument(
         "settings", nargs="*", default=[], metavar="key=v1,v2,...", help="the values of each setting, and seed=0,1,..."
@@ -244,7 +244,7 @@ def _add_translate(translate: argparse.ArgumentParser) -> None:
     translate.add_argument(
         "--length-penalty", type=float, metavar="A", help="divide scores by length ** A (default: the run's value)"
     )
-    translate.add_argument("--sample", action="store_true", help="sample texts instead of searching for the best")
+    translate.add_argument("--sample", action="store_true", help="sample random translations, without beam search")
     translate.add_argument("--temperature", type=float, metavar="T", help="with --sample: the softmax temperature")
     translate.add_argument(
         "--top-k", type=int, metavar="K", help="with --sample: draw only from the K most probable tokens"
@@ -260,7 +260,7 @@ def _add_translate(translate: argparse.ArgumentParser) -> None:
         "--long",
         choices=("translate", "refuse"),
         default="translate",
-        help="a line longer than all training texts: warn and translate it, or stop (default: translate)",
+        help="for lines longer than all training texts: translate with a warning, or stop (default: translate)",
     )
     translate.add_argument("--attention", metavar="OUT.html", help="write the attention weights to an HTML page")
     translate.add_argument(
@@ -367,7 +367,7 @@ def act_run(options: argparse.Namespace) -> int:
 
 
 def act_sweep(options: argparse.Namespace) -> None:
-    """Create a sweep, and print its id and the command of its agents. With --dry, print only the configuration."""
+    """Create a sweep, and print the sweep id and the command for agents. With --dry, print only the configuration."""
     from unifier.trials.wandb_sweep import start_sweep, sweep_configuration
 
     configuration = sweep_configuration(
@@ -413,7 +413,7 @@ def act_translate(options: argparse.Namespace) -> None:
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
-    """Parse texts of the form key=value. A key may have dots, as in trunk.dim=64."""
+    """Parse texts of the form key=value. A key may contain dots, as in trunk.dim=64."""
     settings: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")

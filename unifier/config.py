@@ -23,7 +23,7 @@ from unifier_tokenizers.errors import one_line
 
 
 def list_experiments(file: str | Path) -> dict[str, Callable[..., Experiment | Comparison]]:
-    """Return a mapping from names to the functions of a file that return an Experiment or a Comparison.
+    """Return the experiments and comparisons of a file, as a mapping from names to functions.
 
     Args:
         file: A Python file, or the name of an installed recipe, such as `pictures`.
@@ -55,8 +55,8 @@ def list_experiments(file: str | Path) -> dict[str, Callable[..., Experiment | C
 def load_experiment(reference: str) -> Callable[..., Experiment | Comparison]:
     """Return the function of an experiment, given a reference FILE or FILE:name.
 
-    If the reference contains no name, return the only experiment of the file. If the file has several experiments,
-    return the experiment that has the name of the file.
+    If the reference contains no name, return the only experiment of the file. If the file has several experiments and
+    no name is given, return the experiment with the name of the file.
     """
     file, name = split_reference(reference)
     functions = list_experiments(file)
@@ -77,7 +77,7 @@ def split_reference(reference: str) -> tuple[str, str]:
 
 
 def _load_file(path: Path) -> Any:
-    # The folder is on the path and the module has the name of the file, so experiments can import each other.
+    # The file's folder is added to `sys.path`, so experiments can import each other by file name.
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -94,7 +94,7 @@ def _load_file(path: Path) -> Any:
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
-        del sys.modules[path.stem]  # The next import must not find a half-initialized module.
+        del sys.modules[path.stem]  # A later import must not use a half-initialized module.
         if isinstance(error, SyntaxError):
             file = Path(error.filename or path).name
             raise InputError(f"{file}, line {error.lineno}: not Python ({error.msg})") from error
@@ -108,16 +108,16 @@ DescribedT = TypeVar("DescribedT")
 
 
 RESERVED_NAMES = ("seed", "data_folder", "out", "track", "tensorboard", "resume")
-"""The names of `run`'s own parameters, which an experiment cannot use as names of settings."""
+"""Parameter names of the function `run`. An experiment cannot have settings with these names."""
 
 
 def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping from all settings of a function to their values. A missing setting has its default.
+    """Return a mapping from the name of each setting to its value. A setting without a given value has its default.
 
     Args:
         function: The function of an experiment or a comparison.
-        given: A mapping from settings to values. The name of a parameter may map to a whole setting group. A text from
-            the command line is converted to the type of the setting.
+        given: A mapping from setting names to values. The name of a parameter may be mapped to a complete setting
+            group. Texts from the command line are converted to the setting's type.
 
     Raises:
         InputError: A name is unknown or reserved, a value has the wrong type, or a required setting is missing.
@@ -143,7 +143,7 @@ def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> di
 
 
 def unknown_setting(name: str, known: Mapping[str, Sequence[str]]) -> InputError:
-    """Return the error for an unknown setting. `known` is a mapping from each function to its settings."""
+    """Return the error for an unknown setting. `known` is a mapping from function names to names of settings."""
     if name == "seeds":
         return InputError("no setting 'seeds': give seed=N, or seeds=0,1,... with folds=N")
     owners = {setting: owner for owner, settings in reversed(list(known.items())) for setting in settings}
@@ -154,9 +154,9 @@ def unknown_setting(name: str, known: Mapping[str, Sequence[str]]) -> InputError
 
 
 def build_comparison(function: Callable[..., Any], given: Mapping[str, Any]) -> tuple[Comparison, dict[str, Any]]:
-    """Build a comparison. Return the comparison, and a mapping from its settings to their values.
+    """Build a comparison. Return the comparison, and a mapping from setting names to values.
 
-    A setting that the comparison's own function does not have is passed to the experiments that have this setting.
+    Settings that the comparison's function does not accept are passed to the experiments that accept these settings.
     """
     own_names = {*list_settings(function), *inspect.signature(function).parameters}
     own = check_settings(function, {name: value for name, value in given.items() if name in own_names})
@@ -174,7 +174,7 @@ def build_comparison(function: Callable[..., Any], given: Mapping[str, Any]) -> 
 
 
 def build_described(function: Callable[..., Any], settings: Mapping[str, Any], kind: type[DescribedT]) -> DescribedT:
-    """Call the function of an experiment or a comparison, given the values of all settings.
+    """Call the function of an experiment or a comparison with the values of all settings.
 
     An experiment without a name gets the name of the function.
 
@@ -202,7 +202,7 @@ def build_described(function: Callable[..., Any], settings: Mapping[str, Any], k
 def parse_setting(name: str, value: Any, kind: Any) -> Any:
     """Convert a value to the type `kind`.
 
-    A text may also be `none`, JSON, or a list whose items are separated by commas.
+    A text value may be `none`, JSON, or a list whose items are separated by commas.
 
     Raises:
         InputError: The value does not fit the type.
@@ -229,7 +229,7 @@ def parse_setting(name: str, value: Any, kind: Any) -> Any:
 
 
 def _reason(error: ValidationError) -> str:
-    """Return a text with the expected type, or with all expected types if the type is a union."""
+    """Describe the expected type of a setting. For a union, describe all types of the union."""
     first, *others = dict.fromkeys(detail["msg"] for detail in error.errors())
     reason = ", or ".join([first, *(other.removeprefix("Input should be ") for other in others)])
     return f"{reason[0].lower()}{reason[1:]}"

@@ -21,7 +21,7 @@ from unifier.settings import REQUIRED, list_settings
 from unifier.training.result import Result
 
 TEXT_COLUMNS = ("task", "condition", "metric", "also")
-"""The columns of score tables that hold text. All other columns are aligned at the right."""
+"""Names of the text columns in score tables. All other columns are right-aligned."""
 
 
 def print_settings(function: Callable[..., Any], given: Mapping[str, Any] | None = None) -> None:
@@ -51,7 +51,7 @@ def format_type(annotation: Any) -> str:
 
 
 def format_default(value: Any) -> str:
-    """Format a setting's value as the command line accepts it."""
+    """Format a setting's value in the syntax of the command line."""
     if value is REQUIRED:
         return "required"
     if value is None or isinstance(value, bool):
@@ -60,7 +60,7 @@ def format_default(value: Any) -> str:
 
 
 def print_results(results: Sequence[Result]) -> None:
-    """Print a table with a row per task: its scores on the test split, and the cost of its run."""
+    """Print a table with one row per task: the test scores of the task, and the cost of the run."""
     table = Table(
         "experiment", "task", "seed", "test scores", "parameters", "tokens", "seconds", "MFU", box=None, pad_edge=False
     )
@@ -86,7 +86,7 @@ def print_results(results: Sequence[Result]) -> None:
 
 
 def print_comparison(folder: Path) -> None:
-    """Print a comparison's answer, a table per task with a row per condition, and a warning per problem."""
+    """Print a comparison's answer, one score table per task, and one warning per problem."""
     console, results = create_console(), read_results(folder)
     conditions = group_conditions(results.rows)
     matching, answer = describe_matching(conditions), summarize_results(results)
@@ -106,7 +106,7 @@ def print_comparison(folder: Path) -> None:
 
 
 def create_console() -> Console:
-    """Create the console for tables. In a file or a pipe, tables are 140 characters wide."""
+    """Create the console for tables. Tables are 140 characters wide if standard output is a file or a pipe."""
     plain = partial(Console, markup=False, emoji=False)  # Names may contain brackets and colons.
     terminal = plain()
     return terminal if terminal.is_terminal else plain(width=140)

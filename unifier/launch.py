@@ -43,13 +43,13 @@ def run(
         seed: The random seed, 0 by default. A comparison has its own seeds.
         data_folder: The folder of data sets. The default is $UNIFIER_DATA.
         out: The folder in which the run's folder is created, "runs" by default.
-        track: The mode of Weights & Biases. The default is $WANDB_MODE, else online if an API key is known, else
-            offline.
+        track: The mode of Weights & Biases. The default is $WANDB_MODE. If $WANDB_MODE is not set, the default is
+            online with an API key, and offline without an API key.
         tensorboard: True to write event files for TensorBoard.
         resume: The folder of an interrupted run or comparison. The run or comparison resumes in this folder, with its
             earlier settings and seed.
         settings: The keyword arguments of the function. With `folds=5`, the experiment is trained and tested once for
-            each of five folds and each of `seeds`.
+            each of five folds and for each seed in `seeds`.
 
     Raises:
         InputError: The input is wrong. The error message describes how to correct the input.
@@ -72,7 +72,7 @@ def run_in_folder(
     tensorboard: bool,
     resume: str | Path | None,
 ) -> tuple[list[Result], Path]:
-    """Run an experiment or a comparison like `run`. Return the results, and the folder that holds the results."""
+    """Run an experiment or a comparison like `run`. Return the results and their folder."""
     if not inspect.isfunction(experiment):
         raise InputError(f"{experiment!r} is not a function: give a function that returns an Experiment")
     signature = inspect.signature(experiment, eval_str=True)

@@ -33,7 +33,7 @@ class Network(nn.Module):
         return self
 
     def forward_features(self, task: str, batch: Batch) -> Tokens:
-        """Return the tokens that the task's head reads: (B, D, N), or (B, D, 1) if it reads only the first token."""
+        """Return the head's input tokens for a task: (B, D, N), or (B, D, 1) if the head reads only the first token."""
         return self.tasks[task].head.run_trunk(self.trunk, self.tasks[task].embed(batch))
 
     def loss(self, task: str, batch: Batch) -> Tensor:
@@ -71,7 +71,7 @@ class Network(nn.Module):
     def predict(self, task: str, raws: Sequence[Any]) -> list[Any]:
         """Return the task's predictions for raw examples, computed as one batch on the network's device.
 
-        The network runs in evaluation mode. Afterwards, the previous mode of the network is restored.
+        The network is in evaluation mode during the prediction, and is then reset to its previous mode.
 
         Raises:
             InputError: If there is no such task, or if the tokenizer cannot encode an example.

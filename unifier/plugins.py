@@ -23,7 +23,7 @@ def load_plugins(kind: PluginKind) -> dict[str, Any]:
 def plugin_names(kind: PluginKind) -> list[str]:
     """Return the sorted names of the plug-ins that `load_plugins` returns.
 
-    This function does not load unifier's own plug-ins, because loading takes seconds.
+    unifier's own plug-ins are not loaded here, because loading these plug-ins takes seconds.
     """
     return sorted(entry.name for entry in _entries(kind) if _is_own(entry) or _load_entry(entry) is not None)
 

@@ -40,7 +40,7 @@ class Setting:
 def list_settings(function: Callable[..., Any]) -> dict[str, Setting]:
     """Return a mapping from the names of a recipe's settings to the settings, in the order of the signature.
 
-    A field is named `parameter.field` if another setting has the same name. Other fields keep their own names.
+    A setting is named `parameter.field` only if another setting has the name of the field.
 
     Raises:
         InputError: A parameter cannot be passed as a keyword argument.
@@ -70,7 +70,7 @@ def list_settings(function: Callable[..., Any]) -> dict[str, Setting]:
 
 
 def flatten(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace each setting group among the given values by its fields. A field that is given itself has priority."""
+    """Replace each setting group in `given` by its fields. A separately given field has priority over the group."""
     fields_of_groups = [setting for setting in list_settings(function).values() if setting.field]
     whole = {each.parameter for each in fields_of_groups if is_dataclass(given.get(each.parameter))}
     flat = {
@@ -100,7 +100,7 @@ def _annotation(function: Callable[..., Any], name: str) -> Any:
 
 @cache
 def _field_docs(group: type) -> dict[str, str]:
-    """Return a mapping from each documented field of a dataclass to the first sentence of its docstring."""
+    """Return the first sentence of the docstring of each documented dataclass field."""
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(group))).body
     assert isinstance(node, ast.ClassDef)
     docs: dict[str, str] = {}
@@ -111,7 +111,7 @@ def _field_docs(group: type) -> dict[str, str]:
 
 
 def _argument_docs(function: Callable[..., Any]) -> dict[str, str]:
-    """Return a mapping from each parameter in the section `Args:` of a docstring to its first sentence."""
+    """Return the first sentence about each parameter in the `Args:` section of a docstring."""
     _, _, arguments = (inspect.getdoc(function) or "").partition("Args:\n")
     section = re.split(r"^\S", arguments, maxsplit=1, flags=re.MULTILINE)[0]
     entries = re.split(r"^ {4}(\w+): ", section, flags=re.MULTILINE)[1:]
