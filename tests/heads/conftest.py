@@ -1,6 +1,7 @@
 """A small vocabulary and random tokens for the tests of all heads."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 import torch
@@ -12,6 +13,23 @@ from unifier_tokenizers.text import EOS
 
 D, LENGTHS = 12, (9, 3, 5)
 TEXTS = ["ein Mann sieht zwei Hunde", "ein Hund", "zwei Hunde sehen"]
+
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def randomize(module: Module, std: float = 0.7) -> Module:
+    """Draw weights large enough for different outputs, and return the module in evaluation mode."""
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=std)
+    return module.eval()
+
+
+def replace_column(vocabulary: Vocabulary, ids: Tensor, column: int) -> Tensor:
+    """Return ids (B, L) with other words in one column."""
+    other = ids.clone()
+    other[:, column] = (ids[:, column] - 3) % (len(vocabulary) - 4) + 4
+    return other
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.heads.conftest import randomize, replace_column
 from unifier.heads.conv_decoder import ConvDecoderHead
 from unifier_tokenizers import InputError, Tokens, Vocabulary
 
@@ -11,16 +12,10 @@ B, D = 3, 12
 
 @torch.no_grad()
 def test_reach_is_depth_times_kernel_size(vocabulary: Vocabulary, tokens: Tokens) -> None:
-    head = ConvDecoderHead(vocabulary, D, depth=2, kernel_size=3).eval()
-    for parameter in head.parameters():
-        torch.nn.init.normal_(parameter, std=0.7)
+    head = randomize(ConvDecoderHead(vocabulary, D, depth=2, kernel_size=3))
     ids = torch.randint(4, len(vocabulary), (B, 9))
-    other = ids.clone()
-    other[:, 1] = (ids[:, 1] - 3) % (len(vocabulary) - 4) + 4
+    other = replace_column(vocabulary, ids, 1)
     is_changed = (head.hidden_states(tokens, ids) - head.hidden_states(tokens, other)).abs().amax((0, 2)) > 1e-5
     assert is_changed.tolist() == [1 <= position <= 1 + 2 * (3 - 1) for position in range(9)]
-
-
-def test_kernel_size_0_is_refused(vocabulary: Vocabulary) -> None:
     with pytest.raises(InputError, match="kernel_size=0"):
         ConvDecoderHead(vocabulary, D, depth=1, kernel_size=0)

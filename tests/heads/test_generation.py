@@ -145,9 +145,7 @@ def test_beam_stops_if_no_text_can_be_better() -> None:
     (texts,) = beam_search(decoder, torch.tensor([20]), 2, length_penalty=0)
     assert all_ids(texts) == [[], [4]]
     assert len(decoder.batch_sizes) == 5
-
-
-def test_wide_beam_has_possible_texts_only() -> None:
+    # A beam that is wider than the number of possible texts has possible texts only.
     assert beam_search(ToyDecoder(fixed_text(2)), torch.tensor([6]), 3) == [[Hypothesis([4, 5], 0)]]
 
 
@@ -160,12 +158,9 @@ def test_topk_equals_torch(k: int, size: int) -> None:
     expected = scores.topk(min(k, size), dim=1)
     assert torch.equal(values, expected.values)
     assert torch.equal(indices, expected.indices)
-
-
-def test_topk_of_ties_has_distinct_indices() -> None:
     values, indices = topk(torch.zeros(2, 600), 4)
     assert values.tolist() == [[0.0] * 4] * 2
-    assert all(len(set(row)) == 4 for row in indices.tolist())
+    assert all(len(set(row)) == 4 for row in indices.tolist()), "ties have distinct indices"
 
 
 def generators(rows: int, seed: int = 0) -> list[torch.Generator]:
@@ -254,14 +249,7 @@ def test_nucleus_is_the_smallest_set() -> None:
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [
-        ("temperature", 0),
-        ("temperature", math.nan),
-        ("temperature", math.inf),
-        ("top_k", 0),
-        ("top_p", 0),
-        ("top_p", 2),
-    ],
+    [*(("temperature", value) for value in (0, math.nan, math.inf)), ("top_k", 0), ("top_p", 0), ("top_p", 2)],
 )
 def test_wrong_sampling_option_is_refused(option: str, value: float) -> None:
     with pytest.raises(InputError, match=f"{option}={value}"):

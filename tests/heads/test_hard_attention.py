@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.heads.conftest import randomize
 from unifier.heads.classification import masked_mean
 from unifier.heads.hard_attention import HardAttentionHead, reinforce
 from unifier.heads.text_generation import shift_right
@@ -17,11 +18,7 @@ D = 12
 
 @pytest.fixture
 def head(vocabulary: Vocabulary) -> HardAttentionHead:
-    """Return a head in evaluation mode, with weights large enough for different outputs."""
-    head = HardAttentionHead(vocabulary, D, depth=1)
-    for parameter in head.eval().parameters():
-        nn.init.normal_(parameter, std=0.7)
-    return head
+    return randomize(HardAttentionHead(vocabulary, D, depth=1))
 
 
 def test_reinforce_gradient_is_right_on_average(

@@ -37,13 +37,10 @@ def test_metrics_need_a_mapping(metrics: Any) -> None:
         FakeHead(metrics=metrics).checked_metrics([], [])
 
 
-@pytest.mark.parametrize("metrics", [{}, {"accuracy": "good"}, {"accuracy": torch.zeros(2)}])
-def test_metrics_need_names_and_numbers(metrics: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"^FakeHead\.metrics"):
-        check_metrics(FakeHead(), metrics)
-
-
-def test_metrics_become_floats() -> None:
+def test_metrics_are_named_numbers_and_become_floats() -> None:
+    for wrong in ({}, {"accuracy": "good"}, {"accuracy": torch.zeros(2)}):
+        with pytest.raises(InputError, match=r"^FakeHead\.metrics"):
+            check_metrics(FakeHead(), wrong)
     metrics = check_metrics(FakeHead(), {"a": torch.tensor(0.5), "b": 1})
     assert metrics == {"a": 0.5, "b": 1.0}
     assert all(type(score) is float for score in metrics.values())
@@ -65,11 +62,8 @@ def test_metrics_become_floats() -> None:
 def test_predictions_are_one_per_example(predictions: Any, given: str) -> None:
     with pytest.raises(InputError, match=rf"^FakeHead\.predict .*{given}.*3 examples"):
         check_predictions(FakeHead(), predictions, 3)
-
-
-def test_predictions_may_be_any_sequence() -> None:
-    for predictions in (["a", "b", "c"], ("a", "b", "c"), list(torch.zeros(3, 5)), torch.zeros(3)):
-        check_predictions(FakeHead(), predictions, 3)
+    for sequence in (["a", "b", "c"], ("a", "b", "c"), list(torch.zeros(3, 5)), torch.zeros(3)):
+        check_predictions(FakeHead(), sequence, 3)
 
 
 def test_mean_score_is_a_mean_of_percentages() -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.heads.conftest import randomize
 from unifier.heads.classification import masked_mean
 from unifier.heads.rnn_decoders import AdditiveHead, LuongHead, RecurrentHead, ScoreFunction
 from unifier.trunks.recurrent import Cell
@@ -14,20 +15,12 @@ from unifier_tokenizers.text import BOS
 
 B, D = 3, 12
 IDS = torch.tensor([[BOS, 5, 7, 4], [BOS, 6, 6, 5], [BOS, 4, 8, 6]])
-BOTH_CELLS = pytest.mark.parametrize("cell", ["gru", "lstm"])
 
 
-def randomize(module: nn.Module) -> None:
-    """Draw weights large enough for different outputs, and set evaluation mode."""
-    for parameter in module.eval().parameters():
-        nn.init.normal_(parameter, std=0.7)
-
-
-@BOTH_CELLS
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
 @torch.no_grad()
 def test_recurrent_head_equals_torch_layers(cell: Cell, vocabulary: Vocabulary, tokens: Tokens) -> None:
-    head = RecurrentHead(vocabulary, D, depth=2, cell=cell)
-    randomize(head)
+    head = randomize(RecurrentHead(vocabulary, D, depth=2, cell=cell))
     summary = torch.stack([tokens.matrix[b, :, length - 1] for b, length in enumerate(tokens.mask.sum(1))])
     state = (summary @ head.rnn.init_state.weight.T + head.rnn.init_state.bias).tanh()
     state = state.view(B, -1, D).transpose(0, 1).contiguous()
@@ -37,13 +30,8 @@ def test_recurrent_head_equals_torch_layers(cell: Cell, vocabulary: Vocabulary, 
     inputs = torch.cat([embedded, summary[:, None].expand_as(embedded)], 2)
     expected = reference(inputs, state if cell == "gru" else (state[:2], state[2:]))[0]
     torch.testing.assert_close(head.hidden_states(tokens, IDS), expected)
-
-
-@BOTH_CELLS
-@torch.no_grad()
-def test_top_hidden_is_the_last_output(cell: Cell, vocabulary: Vocabulary) -> None:
-    rnn = AdditiveHead(vocabulary, D, depth=2, cell=cell).rnn
-    randomize(rnn)
+    # The top of the state is the last output.
+    rnn = randomize(AdditiveHead(vocabulary, D, depth=2, cell=cell).rnn)
     output, state = rnn(torch.randn(3, 4, 2 * D), rnn.initial_state(torch.randn(3, D)))
     torch.testing.assert_close(rnn.top_hidden(state), output[:, -1])
 
@@ -52,8 +40,7 @@ def test_top_hidden_is_the_last_output(cell: Cell, vocabulary: Vocabulary) -> No
 def test_additive_head_equals_bahdanau(
     vocabulary: Vocabulary, tokens: Tokens, single: Callable[[Tokens, int], Tokens]
 ) -> None:
-    head, cell = AdditiveHead(vocabulary, D, depth=1), nn.GRUCell(2 * D, D)
-    randomize(head)
+    head, cell = randomize(AdditiveHead(vocabulary, D, depth=1)), nn.GRUCell(2 * D, D)
     cell.load_state_dict({name.removesuffix("_l0"): weight for name, weight in head.rnn.layers.state_dict().items()})
     tokens, ids = single(tokens, 1), IDS[:1]
     values = [tokens.matrix[0, :, n] for n in range(3)]
@@ -74,8 +61,7 @@ def test_additive_head_equals_bahdanau(
 @pytest.mark.parametrize("score", ["dot", "general", "concat"])
 @torch.no_grad()
 def test_luong_scores_equal_the_formulas(score: ScoreFunction, vocabulary: Vocabulary, tokens: Tokens) -> None:
-    head = LuongHead(vocabulary, D, depth=2, score=score)
-    randomize(head)
+    head = randomize(LuongHead(vocabulary, D, depth=2, score=score))
     states, _ = head.rnn(head.embed(IDS), head.rnn.initial_state(masked_mean(tokens)))
     attention, maps = head.attention(tokens, IDS), head.score
     for b, length in enumerate(tokens.mask.sum(1).tolist()):

@@ -7,18 +7,9 @@ from sacrebleu.metrics.chrf import CHRF
 
 from unifier.heads.text_metrics import moses, sentence_bleu, text_scores
 
-PREDICTIONS = [
-    "Zwei Hunde laufen durch den Schnee.",
-    "ein Mädchen sieht zwei Hunde, die rennen",
-    "Ein rot-weißer Hut",
-    "",
-]
-REFERENCES = [
-    "Zwei Hunde rennen durch den Schnee.",
-    "Ein Mädchen sieht zwei Hunde, die rennen.",
-    "Ein rot-weißer Hut",
-    "Ein Hund",
-]
+GIRL = "Mädchen sieht zwei Hunde, die rennen"
+PREDICTIONS = ["Zwei Hunde laufen durch den Schnee.", f"ein {GIRL}", "Ein rot-weißer Hut", ""]
+REFERENCES = ["Zwei Hunde rennen durch den Schnee.", f"Ein {GIRL}.", "Ein rot-weißer Hut", "Ein Hund"]
 CHINESE = ["两只狗在雪地里奔跑。", "一个男孩坐在肩膀上。"]
 JAPANESE = ["二匹の犬が雪の中を走る。", "男の子が座っている。"]
 
@@ -49,11 +40,11 @@ def test_unspaced_and_short_texts_are_scored(language: str, texts: list[str], si
     assert sentence_bleu(texts, texts, language) == pytest.approx(100)
 
 
-@pytest.mark.parametrize(("reference", "order"), [("Ein Hund rennt", "eff:yes"), ("Ein Hund rennt.", "eff:no")])
-def test_bleu_reference_of_4_tokens_has_4_grams(reference: str, order: str) -> None:
-    scores = text_scores(["Ein Hund schläft."], [reference], "de")
-    assert order in scores["bleu"].signature
-    assert order in scores["bleu_moses_lower"].signature
+def test_bleu_reference_of_4_tokens_has_4_grams() -> None:
+    for reference, order in (("Ein Hund rennt", "eff:yes"), ("Ein Hund rennt.", "eff:no")):
+        scores = text_scores(["Ein Hund schläft."], [reference], "de")
+        assert order in scores["bleu"].signature
+        assert order in scores["bleu_moses_lower"].signature
 
 
 @pytest.mark.parametrize("language", ["zh", "zho", "ja", "jpn", "lao", "khm", "mya"])
@@ -62,18 +53,9 @@ def test_unspaced_languages_have_no_moses_score(language: str) -> None:
 
 
 def test_moses_bleu_equals_sacrebleu_on_tokens() -> None:
-    predicted = [
-        "zwei hunde laufen durch den schnee .",
-        "ein mädchen sieht zwei hunde , die rennen",
-        "ein rot-weißer hut",
-        "",
-    ]
-    expected = [
-        "zwei hunde rennen durch den schnee .",
-        "ein mädchen sieht zwei hunde , die rennen .",
-        "ein rot-weißer hut",
-        "ein hund",
-    ]
+    predicted = ["zwei hunde laufen durch den schnee .", "ein mädchen sieht zwei hunde , die rennen"]
+    expected = ["zwei hunde rennen durch den schnee .", "ein mädchen sieht zwei hunde , die rennen ."]
+    predicted, expected = [*predicted, "ein rot-weißer hut", ""], [*expected, "ein rot-weißer hut", "ein hund"]
     score = sacrebleu.corpus_bleu(predicted, [expected], tokenize="none", force=True).score
     scores = text_scores(PREDICTIONS, REFERENCES, "de")
     assert 0 < scores["bleu"].score < score < 100  # Lowercasing hides one error.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tests.heads.conftest import randomize
 from unifier.heads.head import IGNORE_INDEX
 from unifier.heads.text_generation import shift_right
 from unifier.heads.transformer_decoder import TranslationHead
@@ -23,11 +24,7 @@ Single = Callable[[Tokens, int], Tokens]
 
 @pytest.fixture
 def head(vocabulary: Vocabulary) -> TranslationHead:
-    """Return a head in evaluation mode, with weights large enough for different outputs."""
-    head = TranslationHead(vocabulary, D, depth=DEPTH, heads=HEADS, ffn_dim=FFN_DIM)
-    for parameter in head.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    return head.eval()
+    return randomize(TranslationHead(vocabulary, D, depth=DEPTH, heads=HEADS, ffn_dim=FFN_DIM), 0.5)
 
 
 @pytest.fixture
@@ -53,17 +50,15 @@ def test_loss_equals_step_by_step_forcing(
 @pytest.mark.parametrize("activation", ["gelu", "relu"])
 def test_blocks_equal_torch_decoder(norm: Norm, activation: Activation, vocabulary: Vocabulary, tokens: Tokens) -> None:
     head = TranslationHead(vocabulary, D, depth=DEPTH, heads=HEADS, ffn_dim=FFN_DIM, norm=norm, activation=activation)
-    for parameter in head.blocks.parameters():
-        nn.init.normal_(parameter, std=0.3)
+    randomize(head.blocks, 0.3)
     x, memory = torch.randn(B, 5, D), tokens.matrix.mT
     past = torch.ones(5, 5, dtype=torch.bool).tril()
     for block in head.blocks:
         assert isinstance(block, Block)
         assert block.cross is not None
         assert block.cross_norm is not None
-        reference = nn.TransformerDecoderLayer(
-            D, HEADS, FFN_DIM, 0.0, activation, batch_first=True, norm_first=norm == "pre"
-        )
+        is_pre = norm == "pre"
+        reference = nn.TransformerDecoderLayer(D, HEADS, FFN_DIM, 0.0, activation, batch_first=True, norm_first=is_pre)
         state: dict[str, Tensor] = {}
         for ours, theirs in ((block.attention, "self_attn"), (block.cross, "multihead_attn")):
             state[f"{theirs}.in_proj_weight"] = torch.cat([ours.query.weight, ours.key_value.weight])
