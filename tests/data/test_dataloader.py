@@ -4,7 +4,7 @@ import math
 import pickle
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any, final, get_args
@@ -12,23 +12,9 @@ from typing import Any, final, get_args
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from unifier.data import dataloader
-from unifier.data.dataloader import (
-    Augmentation,
-    Batch,
-    BudgetUnit,
-    CostFn,
-    EvalDataLoader,
-    Lengths,
-    TrainDataLoader,
-    batch_by_tokens,
-    collate,
-    endless_epochs,
-    epoch_batches,
-    prefetch,
-)
+from unifier.data.dataloader import Augmentation, Batch, BudgetUnit, CostFn, TrainDataLoader
 from unifier.data.encoding import EncodedSplit
 from unifier.heads.head import IGNORE_INDEX
 from unifier_tokenizers import Units
@@ -42,11 +28,17 @@ def draw_lengths(count: int, mean: float, seed: int = 0) -> list[int]:
     return (drawn * mean).round().clamp(1, 300).int().tolist()
 
 
-def draw_pairs(count: int = 3000) -> Lengths:
+def draw_pairs(count: int = 3000) -> dataloader.Lengths:
     """Draw lengths of sentences and of their translations, which are correlated."""
     source = draw_lengths(count, 14)
     pairs = [(n, max(1, n + extra % 5 - 2)) for n, extra in zip(source, draw_lengths(count, 9, 1), strict=True)]
     return np.array(pairs, np.int32)
+
+
+def draw_batches(seed: int = 0) -> list[list[int]]:
+    """Draw the batches of one epoch of `draw_pairs`."""
+    generator = torch.Generator().manual_seed(seed)
+    return [batch.tolist() for batch in dataloader.epoch_batches(draw_pairs(), MAX_TOKENS, generator)]
 
 
 def split_of(lengths: list[int], targets: list[int] | None = None) -> EncodedSplit:
@@ -60,46 +52,36 @@ def split_of(lengths: list[int], targets: list[int] | None = None) -> EncodedSpl
     return EncodedSplit(units, [torch.full((n,), k) for k, n in enumerate(targets)], range(len(lengths)))
 
 
-def to_lists(batches: Iterable[NDArray[np.int64]]) -> list[list[int]]:
-    return [batch.tolist() for batch in batches]
-
-
 def test_batch_has_examples_and_mask() -> None:
-    batch = collate(split_of([3, 1, 5], [2, 4, 1]), [2, 0])
+    batch = dataloader.collate(split_of([3, 1, 5], [2, 4, 1]), [2, 0])
     assert batch.example_indices.tolist() == [2, 0]
     assert batch.values.tolist() == [[2, 2, 2, 2, 2], [0, 0, 0, 0, 0]]
-    assert batch.mask.tolist() == [[True] * 5, [True] * 3 + [False] * 2]
-    assert batch.positions.shape == (2, 1, 5)
+    assert (batch.mask.tolist(), batch.positions.shape) == ([[True] * 5, [True] * 3 + [False] * 2], (2, 1, 5))
     assert batch.target.tolist() == [[2, IGNORE_INDEX], [0, 0]]
     assert [part.tolist() for part in batch.lengths()] == [[5, 3], [1, 2]]
-    assert [part.tolist() for part in collate(split_of([3, 1, 5]), [1, 2]).lengths()] == [[1, 5], [1, 1]]
+    assert [part.tolist() for part in dataloader.collate(split_of([3, 1, 5]), [1, 2]).lengths()] == [[1, 5], [1, 1]]
+    wide = EncodedSplit(
+        [Units(torch.zeros(2), torch.arange(2)[None])] * 2, [torch.ones(3, 2), torch.ones(3, 4)], [0, 1]
+    )
+    target = dataloader.collate(wide, [0, 1]).target
+    assert target.tolist() == [[[1, 1, IGNORE_INDEX, IGNORE_INDEX]] * 3, [[1] * 4] * 3]
 
 
 def test_batch_without_split_is_numbered() -> None:
-    collated = collate(split_of([3, 1, 5]), [2, 0])
+    collated = dataloader.collate(split_of([3, 1, 5]), [2, 0])
     batch = Batch(collated.values, collated.positions, collated.mask, collated.target)
-    assert batch.example_indices.tolist() == [0, 1]
     moved, changed = batch.to(torch.device("cpu")), batch._replace(values=collated.values + 1)
-    for copy in (moved, changed, pickle.loads(pickle.dumps(batch))):
+    for copy in (batch, moved, changed, pickle.loads(pickle.dumps(batch))):
         assert isinstance(copy, Batch)
         assert copy.example_indices.tolist() == [0, 1]
     assert Batch(*(part.to("meta") for part in batch[:4])).example_indices.device.type == "meta"
-
-
-def test_targets_of_two_axes_are_padded() -> None:
-    units = [Units(torch.zeros(2), torch.arange(2)[None])] * 2
-    target = collate(EncodedSplit(units, [torch.ones(3, 2), torch.ones(3, 4)], [0, 1]), [0, 1]).target
-    assert target.shape == (2, 3, 4)
-    assert (target[0, :, 2:] == IGNORE_INDEX).all()
-    assert (target[0, :, :2] == 1).all()
-    assert (target[1] == 1).all()
 
 
 @pytest.mark.parametrize("max_tokens", [1, 20, MAX_TOKENS, 10**6])
 def test_batches_are_full(max_tokens: int) -> None:
     lengths = draw_pairs(500)
     order = torch.randperm(len(lengths)).numpy()
-    batches = to_lists(batch_by_tokens(order, lengths, max_tokens))
+    batches = [batch.tolist() for batch in dataloader.batch_by_tokens(order, lengths, max_tokens)]
     assert [row for batch in batches for row in batch] == order.tolist()
     for batch, following in zip(batches, [*batches[1:], None], strict=True):
         assert len(batch) * lengths[batch].max() <= max_tokens or len(batch) == 1
@@ -107,18 +89,10 @@ def test_batches_are_full(max_tokens: int) -> None:
             assert (len(batch) + 1) * lengths[[*batch, following[0]]].max() > max_tokens
 
 
-def test_epoch_has_every_example_once_by_seed() -> None:
-    lengths = draw_pairs()
-    one, again, other = (
-        to_lists(epoch_batches(lengths, MAX_TOKENS, torch.Generator().manual_seed(seed))) for seed in (0, 0, 1)
-    )
-    assert one == again != other
-    assert sorted(row for batch in one for row in batch) == list(range(len(lengths)))
-
-
-def test_epoch_has_little_padding() -> None:
-    lengths = draw_pairs()
-    batches = to_lists(epoch_batches(lengths, MAX_TOKENS, torch.Generator().manual_seed(0)))
+def test_epoch_has_every_example_once_with_little_padding() -> None:
+    lengths, batches = draw_pairs(), draw_batches()
+    assert batches == draw_batches() != draw_batches(seed=1)
+    assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
     padded = sum(len(batch) * lengths[batch].max(0) for batch in batches)
     assert (padded / lengths.sum(0) < 1.1).all()  # This holds for N and for L.
     longest = [float(lengths[batch, 0].max()) for batch in batches]
@@ -127,8 +101,8 @@ def test_epoch_has_little_padding() -> None:
 
 def test_every_epoch_has_another_order() -> None:
     lengths = draw_pairs(40)
-    size = len(to_lists(epoch_batches(lengths, 100, torch.Generator().manual_seed(3))))
-    rows = [int(row) for batch in islice(endless_epochs(lengths, 100, seed=3), 4 * size) for row in batch]
+    size = len([*dataloader.epoch_batches(lengths, 100, torch.Generator().manual_seed(3))])
+    rows = [int(row) for batch in islice(dataloader.endless_epochs(lengths, 100, seed=3), 4 * size) for row in batch]
     assert set(Counter(rows[: 3 * len(lengths)]).values()) == {3}
     assert rows[: len(lengths)] != rows[len(lengths) : 2 * len(lengths)]
 
@@ -161,24 +135,16 @@ def test_budget_in_tokens_ends_after_one_batch() -> None:
     assert sum(tokens[:-1]) < 5000 <= sum(tokens)
 
 
-def test_budget_in_flops_is_shared_by_flops() -> None:
+def test_budget_in_flops_or_seconds_is_shared_by_flops() -> None:
     used: Counter[str] = Counter()
     for task, batch in loader(two_tasks(), flops=9000):
         used[task] += 2 * int(batch.mask.sum())
     assert 9000 <= used.total() < 9000 + 2 * 300
     assert abs(used["a"] - used["b"]) <= 2 * 300  # The bound is one batch of the longest example.
-
-
-def test_budget_in_seconds_is_shared_by_flops() -> None:
     splits = {"cheap": split_of([10] * 20), "dear": split_of([10] * 20)}
     costs: dict[str, CostFn] = {"cheap": lambda n, _: 1.0 * np.asarray(n), "dear": lambda n, _: 3.0 * np.asarray(n)}
     batches = TrainDataLoader(splits, max_tokens=100, seed=0, budget={}, costs=costs)
     assert Counter(task for task, _ in islice(batches, 40)) == {"cheap": 30, "dear": 10}
-
-
-def test_budget_in_steps_is_shared_by_steps() -> None:
-    batches = loader({"long": split_of(draw_lengths(200, 60)), "short": split_of([1] * 17)}, steps=20)
-    assert Counter(task for task, _ in batches) == {"long": 10, "short": 10}
 
 
 @pytest.mark.parametrize("epochs", [1, 2.5, 3])
@@ -190,7 +156,9 @@ def test_budget_in_epochs_repeats_each_example(epochs: float) -> None:
     assert counts.total() >= 7 * epochs
 
 
-def test_budget_in_epochs_is_shared_by_epochs() -> None:
+def test_budget_in_steps_or_epochs_is_shared_by_that_unit() -> None:
+    batches = loader({"long": split_of(draw_lengths(200, 60)), "short": split_of([1] * 17)}, steps=20)
+    assert Counter(task for task, _ in batches) == {"long": 10, "short": 10}
     batches = loader({"long": split_of(draw_lengths(60, 30)), "short": split_of([1] * 250)}, epochs=4)
     counts = Counter((task, index) for task, batch in batches for index in batch.example_indices.tolist())
     assert set(counts.values()) == {2}
@@ -206,8 +174,7 @@ def test_loader_without_budget_has_no_end() -> None:
 def test_padding_is_counted() -> None:
     splits = {"a": split_of([1, 2, 3], targets=[4, 1, 1])}
     batches = TrainDataLoader(splits, max_tokens=12, seed=0, budget={"epochs": 1})
-    assert len(list(batches)) == 1
-    assert (batches.num_tokens, batches.num_padded_tokens) == (6 + 6, 9 + 12)
+    assert (len(list(batches)), (batches.num_tokens, batches.num_padded_tokens)) == (1, (6 + 6, 9 + 12))
 
 
 @pytest.mark.parametrize(("temperature", "ratio"), [(math.inf, 1.0), (1.0, 9.0), (2.0, 3.0)])
@@ -217,10 +184,6 @@ def test_temperature_sets_the_shares(temperature: float, ratio: float) -> None:
     for task, batch in loader(splits, temperature=temperature, tokens=60_000):
         used[task] += int(batch.mask.sum())
     assert used["large"] / used["small"] == pytest.approx(ratio, rel=0.05)
-
-
-def test_temperature_near_zero_trains_one_task() -> None:
-    splits = {"large": split_of(draw_lengths(900, 10)), "small": split_of(draw_lengths(100, 10, seed=1))}
     assert Counter(task for task, _ in loader(splits, temperature=1e-4, steps=50)) == {"large": 49, "small": 1}
 
 
@@ -231,9 +194,8 @@ def test_shares_are_equal_for_different_lengths() -> None:
         used[task] += int(batch.mask.sum())
         for row, index in enumerate(batch.example_indices.tolist()):
             assert (batch.values[row][batch.mask[row]] == index).all()
-    assert (
-        max(used.values()) - min(used[task] for task in splits) <= 300
-    )  # The bound is one batch of the longest example.
+    # The bound is one batch of the longest example.
+    assert max(used.values()) - min(used[task] for task in splits) <= 300
 
 
 def indices_of(batches: TrainDataLoader) -> list[tuple[str, list[int]]]:
@@ -255,7 +217,7 @@ def test_resumed_loader_continues_the_run() -> None:
 
 def test_evaluation_has_every_example_once() -> None:
     splits = {"a": split_of(draw_lengths(77, 10)), "b": split_of([*draw_lengths(20, 30), 1000])}
-    evaluation = EvalDataLoader(splits, max_tokens=100)
+    evaluation = dataloader.EvalDataLoader(splits, max_tokens=100)
     indices: dict[str, list[int]] = {"a": [], "b": []}
     for task, batch in evaluation:
         indices[task] += batch.example_indices.tolist()
@@ -297,7 +259,7 @@ def test_prefetch_computes_the_next_item() -> None:
             event.set()
             yield k
 
-    for k in prefetch(items()):
+    for k in dataloader.prefetch(items()):
         assert started[min(k + 1, 2)].wait(timeout=60)
 
 
@@ -306,8 +268,7 @@ def test_wait_time_excludes_training_time(monkeypatch: pytest.MonkeyPatch) -> No
     clock: Any = iter([0.0, 3.0, 10.0, 12.0, 20.0])
     monkeypatch.setattr(dataloader, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     batches = loader({"a": split_of([3, 4, 5])}, steps=2)
-    assert len(list(batches)) == 2
-    assert batches.wait_seconds == 5
+    assert (len(list(batches)), batches.wait_seconds) == (2, 5)
 
 
 @final

@@ -80,16 +80,13 @@ def test_every_example_is_encoded_once() -> None:
     tokenizer, head = CountingTokenizer(), EchoHead()
     split, skipped = encode_split(examples, tokenizer, head, num_workers=0)
     assert tokenizer.calls == [example.input for example in examples]
-    assert head.calls == len(examples)
-    assert skipped == []
-    assert len(split) == len(examples)
+    assert (head.calls, skipped, len(split)) == (len(examples), [], len(examples))
     assert split.indices.tolist() == list(range(len(examples)))
     for k, (raw, target) in enumerate(examples):
         values, positions = CountingTokenizer().encode(raw)
         assert torch.equal(split.units(k).values, values)
         assert torch.equal(split.units(k).positions, positions)
-        assert split.target(k).shape == ()
-        assert split.target(k) == target
+        assert (split.target(k).shape, split.target(k)) == ((), target)
     assert split.lengths().tolist() == [[example.input, 1] for example in examples]
 
 
@@ -106,8 +103,7 @@ def test_workers_return_equal_splits() -> None:
     examples = Lines(Example(k % 9, list(range(k % 4 + 1))) for k in range(3 * CHUNK_EXAMPLES + 7))
     alone, skipped_alone = encoded(examples, num_workers=0, bad_examples="skip")
     many, skipped_many = encoded(examples, num_workers=2, bad_examples="skip")
-    assert skipped_alone == skipped_many
-    assert alone.indices.tolist() == many.indices.tolist()
+    assert (skipped_alone, alone.indices.tolist()) == (skipped_many, many.indices.tolist())
     assert content(alone) == content(many)
 
 
@@ -122,23 +118,23 @@ def test_bad_example_stops_with_file_and_line() -> None:
 
 
 def test_skipped_examples_are_named() -> None:
-    examples = Lines(Example(k, k) for k in (3, 0, 2, -1, 1))
-    split, skipped = encoded(examples, bad_examples="skip")
+    first, skipped = encoded(Lines(Example(k, k) for k in (3, 0, 2, -1, 1)), bad_examples="skip")
     assert skipped == ["numbers.txt, line 2: 0 has no tokens", "numbers.txt, line 4: -1 has no tokens"]
-    assert split.indices.tolist() == [0, 2, 4]
-    assert [split.target(k).item() for k in range(3)] == [3, 2, 1]
+    assert first.indices.tolist() == [0, 2, 4]
+    assert [first.target(k).item() for k in range(3)] == [3, 2, 1]
+    second, _ = encoded([Example(3, 7)])
+    merged = concat(first, second)
+    assert merged.indices.tolist() == [0, 2, 4, 0]
+    assert content(merged) == content(first) + content(second)
 
 
-def test_missing_file_is_a_bad_example() -> None:
+def test_missing_file_is_a_bad_example_but_a_type_error_is_not() -> None:
     class Gone(Lines):
         def __getitem__(self, index: int) -> Example:  # pyright: ignore[reportIncompatibleMethodOverride]
             raise FileNotFoundError(2, "No such file or directory", "gone.png")
 
     with pytest.raises(InputError, match=r"line 1: .*gone\.png"):
         encoded(Gone([Example(1, 0)]))
-
-
-def test_type_error_is_not_a_bad_example() -> None:
     with pytest.raises(TypeError):
         encoded([Example("two", 0)], bad_examples="skip")
 
@@ -153,7 +149,7 @@ def test_split_without_readable_examples_fails() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "problem"),
     [
-        (torch.tensor(1), torch.tensor([1]), "one number"),
+        (torch.tensor(1), torch.tensor([1]), "scalars"),
         (torch.ones(2, dtype=torch.uint8), torch.ones(3, dtype=torch.uint8), "torch.uint8"),
         (torch.ones(2), torch.ones(2).bfloat16(), "EchoHead.encode gives a torch.bfloat16"),
         (torch.ones(2), torch.ones(2, requires_grad=True), "EchoHead.encode gives a tensor with a gradient"),
@@ -162,11 +158,3 @@ def test_split_without_readable_examples_fails() -> None:
 def test_unsupported_targets_are_refused(first: Tensor, second: Tensor, problem: str) -> None:
     with pytest.raises(InputError, match=f"examples: example 1: .*{problem}"):
         encoded([Example(1, first), Example(1, second)])
-
-
-def test_concat_keeps_indices_of_each_split() -> None:
-    first, _ = encoded([Example(0, 0), Example(2, 5)], bad_examples="skip")
-    second, _ = encoded([Example(3, 7)])
-    merged = concat(first, second)
-    assert merged.indices.tolist() == [1, 0]
-    assert content(merged) == content(first) + content(second)

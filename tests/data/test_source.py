@@ -26,20 +26,17 @@ from unifier.launch import run
 from unifier_tokenizers import InputError
 
 
-class Bare:
-    """A source with nothing but splits and a name."""
-
-    name = "bare"
-
-    def split(self, name: SplitName) -> list[Example]:
-        return [Example(name, "a")]
-
-
 class Nameless:
     """A source with nothing but splits."""
 
     def split(self, name: SplitName) -> list[Example]:
         return [Example(name, "a")]
+
+
+class Bare(Nameless):
+    """A source with nothing but splits and a name."""
+
+    name = "bare"
 
 
 class Lines(list[Example]):
@@ -62,11 +59,8 @@ def test_example_of_pairs_and_rows() -> None:
 @pytest.mark.parametrize(
     ("item", "kind"),
     [
-        ({"text": "a", "label": 0}, "'text', 'label'.*rename_columns"),
-        ((1, 2, 3), "tuple of 3"),
-        ("ab", "str"),
-        (torch.zeros(2), "Tensor"),
-        (None, "NoneType"),
+        *[({"text": "a", "label": 0}, "'text', 'label'.*rename_columns"), ((1, 2, 3), "tuple of 3")],
+        *[("ab", "str"), (torch.zeros(2), "Tensor"), (None, "NoneType")],
     ],
 )
 def test_example_of_other_items_is_refused(item: Any, kind: str) -> None:
@@ -83,24 +77,16 @@ def test_reference_must_be_above_chance(chance: float, reference: float) -> None
 
 
 def test_score_range_of_another_type_is_refused() -> None:
-    class Odd(Bare):
-        score_range = ("accuracy", 0.0, 99.0, "a paper")
-
     assert score_range_of(Bare()) is None
+    odd: Any = Bare()
+    odd.score_range = ("accuracy", 0.0, 99.0, "a paper")
     with pytest.raises(InputError, match="bare: its score_range is a tuple"):
-        score_range_of(Odd())
+        score_range_of(odd)
 
 
-def test_name_of_source_class_or_module() -> None:
-    assert [name_of(cast(Source, source)) for source in (Bare(), Nameless(), Nameless, source_module)] == [
-        "bare",
-        "Nameless",
-        "Nameless",
-        "unifier.data.source",
-    ]
-
-
-def test_describe_example_by_split_or_number() -> None:
+def test_names_of_sources_and_examples() -> None:
+    names = [name_of(cast(Source, source)) for source in (Bare(), Nameless(), Nameless, source_module)]
+    assert names == ["bare", "Nameless", "Nameless", "unifier.data.source"]
     assert describe_example(Lines([Example(1, 1)]), 0) == "numbers.txt, line 1"
     assert describe_example([Example(1, 1)], 0) == "example 0"
 
@@ -123,8 +109,7 @@ def test_readable_examples_are_evenly_spaced(options: dict[str, Any], inputs: li
 
 def test_data_folder_is_given_or_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNIFIER_DATA", str(tmp_path))
-    assert data_folder("set") == tmp_path / "set"
-    assert str(data_folder("set", "given")) == "given"
+    assert (data_folder("set"), str(data_folder("set", "given"))) == (tmp_path / "set", "given")
     monkeypatch.setenv("UNIFIER_DATA", f"{tmp_path}/none")
     with pytest.raises(InputError, match=f"--data {tmp_path}/none"):
         data_folder("set")

@@ -29,37 +29,27 @@ def test_tensors_and_padded_batches(shape: tuple[int, ...], dtype: torch.dtype) 
     tensors = [torch.randint(1, 9, (*shape, n)).to(dtype) for n in (4, 1, 6, 2)]
     ragged = ragged_of(tensors)
     assert ragged.lengths().tolist() == [4, 1, 6, 2]
-    for i, tensor in enumerate(tensors):
-        assert torch.equal(ragged[i], tensor)
     batch, mask = ragged.padded([3, 0, 1], 7)
     assert mask.tolist() == [[True, True, False, False], [True] * 4, [True, False, False, False]]
     for row, i in enumerate((3, 0, 1)):
         n = tensors[i].shape[-1]
         assert torch.equal(batch[row, ..., :n], tensors[i])
         assert (batch[row, ..., n:] == 7).all()
-
-
-def test_padding_does_not_change_stored_tensors() -> None:
-    ragged = ragged_of([torch.ones(2), torch.ones(3)])
-    ragged.padded([0, 1], -5)
-    assert torch.equal(ragged[1], torch.ones(3))
+    for i, tensor in enumerate(tensors):
+        assert torch.equal(ragged[i], tensor), "padding does not change what is stored"
 
 
 def test_crop_of_a_batch() -> None:
     ragged = ragged_of([torch.arange(n) + 10 * n for n in (9, 2, 4)])
     batch, mask = ragged.padded([2, 1, 0], -1, Crop(torch.tensor([1, 0, 6]), 3))
-    assert batch.tolist() == [[41, 42, 43], [20, 21, -1], [96, 97, 98]]
-    assert mask.sum(1).tolist() == [3, 2, 3]
-
-
-def test_empty_array_can_be_read() -> None:
-    assert MemmapArray(np.float32, (2, 3)).read().shape == (0, 2, 3)
+    assert (batch.tolist(), mask.sum(1).tolist()) == ([[41, 42, 43], [20, 21, -1], [96, 97, 98]], [3, 2, 3])
 
 
 @pytest.mark.parametrize("other", [torch.zeros(3, 4), torch.zeros(2, 4, dtype=torch.uint8)])
 def test_append_of_another_layout_is_refused(other: Tensor) -> None:
     with pytest.raises(InputError, match=r"float32 \(2, n\)"):
         ragged_of([torch.zeros(2, 5), other])
+    assert MemmapArray(np.float32, (2, 3)).read().shape == (0, 2, 3)
 
 
 def test_unread_tensors_take_no_memory() -> None:
@@ -73,19 +63,15 @@ def test_unread_tensors_take_no_memory() -> None:
     assert peak_memory("cpu") - before < 60 * 2**20
 
 
-def test_view_opens_no_file() -> None:
+def test_view_opens_no_file_and_deleted_array_closes_its_files() -> None:
     ragged = ragged_of([torch.arange(4), torch.arange(2)])
     ragged.lengths()
     num_open = len(list(Path("/proc/self/fd").iterdir()))
     views = [ragged.select([k % 2]) for k in range(20)]
     assert [len(view[0]) for view in views] == 10 * [4, 2]
     assert len(list(Path("/proc/self/fd").iterdir())) == num_open
-
-
-def test_deleted_array_closes_its_files() -> None:
-    ragged = ragged_of([torch.zeros(4, 10)])
     files = [part._file for part in ragged._written or ()]  # pyright: ignore[reportPrivateUsage]
-    del ragged
+    del ragged, views
     gc.collect()
     assert [file.closed for file in files] == [True, True]
 
