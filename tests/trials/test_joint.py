@@ -49,7 +49,7 @@ def test_tasks_with_a_batch_in_a_step_share_it(grad_accumulation: int, steps: in
         ({"rotary": True}, "rotary is False in one and True in other"),
         ({"dropout": 0.2}, "is 0.0 in one and 0.2 in other"),
         ({"activation": "relu"}, "kind is GELU in one and ReLU in other"),
-        ({"ffn_dim": 16}, "one and other are of different shapes"),
+        ({"ffn_dim": 16}, "one and other have different shapes"),
     ],
     ids=str,
 )
@@ -61,7 +61,7 @@ def test_different_trunks_are_not_merged(changed: dict[str, Any], message: str) 
 
 
 def test_trunks_of_other_classes_are_not_merged() -> None:
-    with pytest.raises(InputError, match="one and other are of different shapes"):
+    with pytest.raises(InputError, match="one and other have different shapes"):
         merge_experiments([digits("one"), digits("other", MeanAttentionTrunk(8, 1, 8))])
 
 

@@ -304,7 +304,7 @@ def test_joint_training_shares_and_weights_as_set() -> None:
 @pytest.mark.parametrize(
     ("experiments", "more", "message"),
     [
-        ((fine, longer), {}, "fine stops at 4 steps a task and longer at 6"),
+        ((fine, longer), {}, "fine trains for 4 steps per task, but longer for 6"),
         ((fine,), {"budget_unit": "tokens"}, "fine has no budget in tokens"),
         ((fine, faster), {"modes": ("joint",)}, "learning_rate is 0.001 in fine and 0.01 in faster"),
         (

@@ -93,7 +93,7 @@ class AlignedSentence(NamedTuple):
     attention: Tensor
     """The attention weights (target words, source words)."""
     gold: AbstractSet[tuple[int, int]]
-    """The true alignment links (source word index, target word index). Empty if the true links are unknown."""
+    """The true alignment links (source word index, target word index). The set is empty without true links."""
 
     @property
     def links(self) -> set[tuple[int, int]]:

@@ -265,7 +265,7 @@ class Contrast:
     condition: Condition
     baseline: Condition
     gains: Mapping[int, float]
-    """The difference of raw scores for each seed, or for each fold as the mean over its seeds."""
+    """The difference of raw scores for each seed or fold. The difference of a fold is averaged over seeds."""
     normalized_gains: Mapping[int, float] | None
     """The difference of normalized scores for each seed or fold, or None if the task has no reference score."""
 

@@ -105,7 +105,7 @@ def format_number(value: float, places: int = 1, *, signed: bool = False) -> str
 
 
 def plus_minus(estimate: Estimate, max_places: int = MAX_DECIMALS, *, signed: bool = False) -> str:
-    """Format an estimate as 97.2 ± 0.6 with at most `max_places` decimals. Without an interval, format the mean."""
+    """Format an estimate as 97.2 ± 0.6 with at most `max_places` decimals, or the mean without an interval."""
     places = min(num_decimals(estimate), max_places)
     mean = format_number(estimate.mean, places, signed=signed)
     return mean if estimate.half_width is None else f"{mean} ± {format_number(estimate.half_width, places)}"

@@ -119,9 +119,9 @@ def sign_flip_p_value(differences: Sequence[float]) -> float:
     """Return the two-sided p-value of a paired permutation test of a mean difference.
 
     If the conditions are equal, the sign of each difference is random (Fisher 1935, The Design of Experiments, section
-    21). Up to `NUM_PERMUTATIONS` sign patterns are enumerated. For more differences, random sign patterns are sampled,
-    as in Noreen 1989, Computer-Intensive Methods for Testing Hypotheses, section 2. For 0/1 scores of two runs, this
-    test equals the exact McNemar test.
+    21). Up to `NUM_PERMUTATIONS` sign patterns are enumerated. If there are more sign patterns, a random sample is
+    used, as in Noreen 1989, Computer-Intensive Methods for Testing Hypotheses, section 2. For 0/1 scores of two runs,
+    this test equals the exact McNemar test.
     """
     nonzero = np.asarray([difference for difference in differences if difference])
     if len(nonzero) < 2:  # With a single difference, both sign patterns have the same absolute mean.
@@ -272,7 +272,7 @@ def _compare_corpus_scores(condition: Condition, run_pairs: Sequence[_RunPair]) 
         fold = run_pair.unit if condition.unit == "fold" else 0
         ids = run_pair.first[0][1].ids
         if examples.setdefault(fold, ids) != ids:
-            raise InputError("its test examples differ from those of the other seeds")
+            raise InputError("its test examples differ from the test examples of other seeds")
         if len(run_pair.runs) > 2:
             raise InputError("repeated runs of one seed have no mean corpus score")
         (first, scorer), (second, _) = (_corpus_statistics(condition, *run) for run in run_pair.runs)

@@ -266,9 +266,9 @@ def _similarity_table(figure: SavedFigure) -> ReportTable:
 
 
 def _sample_rows(conditions: Sequence[Condition]) -> dict[str, ResultRow]:
-    """Select the run of each task for samples and attention maps.
+    """Select a run of each task for samples and attention maps.
 
-    The run is the first seed of solo, or without solo of the condition with the best validation score.
+    Select the first seed of the solo condition, or else of the condition with the best validation score.
     """
     rows: dict[str, ResultRow] = {}
     for condition in by_priority(conditions):

@@ -82,7 +82,7 @@ def draw_representation(comparisons: Sequence[Mapping[str, Any]], writer: Figure
 
 def _draw_similarity(task: str, measure: str, lines: Sequence[PairLayer], writer: FigureWriter) -> SavedFigure:
     layers = list(dict.fromkeys(line.cells["layer"] for line in lines))
-    # Trunk pairs with shuffled weights are controls, which are omitted first.
+    # Trunk pairs with shuffled weights are omitted first, because these pairs are controls.
     all_pairs = sorted(dict.fromkeys(line.pair for line in lines), key=lambda pair: pair.shuffled)
     pairs = all_pairs[:MAX_PAIRS]
     figure, axes = create_panel()

@@ -225,7 +225,7 @@ def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _trunk_pairs(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the pairs of trunks in a comparison.json. The fold of a trunk is stored separately."""
+    """Return the pairs of trunks in a comparison.json, with the fold of each trunk as a separate key."""
     return [
         {**pair, **{side: _extract_fold(pair[side]) for side in "ab"}} for pair in content.get("representation", ())
     ]

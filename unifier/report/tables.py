@@ -246,7 +246,7 @@ def _gain_column(name: str, condition: Condition) -> str:
 
 
 def _format_gain(pair: Contrast, conditions: Sequence[Condition]) -> str:
-    """Format a gain with at most the number of decimals of the task's scores, but at least one.
+    """Format a gain with the decimals of the task's scores, or with one decimal for scores without decimals.
 
     Paired gains may have narrow intervals even if the scores vary widely between seeds.
     """

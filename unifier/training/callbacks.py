@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from functools import lru_cache
-from io import BytesIO
 from pathlib import Path
 from typing import Any, final
 
@@ -20,8 +19,9 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from unifier.data.dataloader import TrainDataLoader
-from unifier.files import format_duration, print_status, write_bytes
+from unifier.files import format_duration, print_status
 from unifier.nn.linear import matmul
+from unifier.training.checkpoint import write_checkpoint
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.result import DivergedError, Interrupted
 
@@ -74,8 +74,8 @@ class GracefulStop(Callback):
     ) -> None:
         """If a stop was requested, save a checkpoint and stop.
 
-        A stop at the end of the previous step would be too early, because a validation may follow that step. The
-        resumed run would then skip the validation.
+        The stop waits for the start of the next step, because a resumed run would skip a validation after the current
+        step.
         """
         if self.requested and batch_idx % trainer.accumulate_grad_batches == 0:
             trainer.save_checkpoint(self.folder / "checkpoints" / "last.ckpt")
@@ -499,8 +499,4 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Write a checkpoint. If writing raises OSError, for example on a full disk, the previous file is kept."""
-        content = BytesIO()  # If torch wrote the file itself, a full disk would raise RuntimeError.
-        torch.save(checkpoint, content)
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, content.getbuffer())
+        write_checkpoint(Path(path), checkpoint)

@@ -152,7 +152,7 @@ def fit(
             return Result.read(resume)
         load_weights(model, checkpoint["state_dict"], resume / "checkpoints" / "last.ckpt", name)
         done = checkpoint["global_step"]
-    del checkpoint  # The optimizer's state in the checkpoint needs memory.
+    del checkpoint  # Free the memory of the checkpoint's optimizer state.
     encoded = encode_tasks(experiment, {} if encoded_tasks is None else encoded_tasks)
     hashes = {task: data.data["sha256"] for task, data in encoded.items()}
     check_data_unchanged(hashes, earlier.get("read", hashes), resume)
@@ -215,7 +215,7 @@ def encode_tasks(experiment: Experiment, known: MutableMapping[str, EncodedTask]
     training = experiment.training
     new_tasks = {name: task for name, task in experiment.tasks.items() if name not in known}
     for task in new_tasks.values():
-        score_range_of(task.source)  # An invalid range must fail before hours of encoding.
+        score_range_of(task.source)  # Check the range before encoding, which may take hours.
     for name, task in new_tasks.items():
         known[name] = prepare_task(
             task.source, task.tokenizer, task.head, bad_examples=training.bad_examples, num_workers=training.num_workers
@@ -420,7 +420,7 @@ def find_nonfinite(split: EncodedSplit) -> int | None:
     for row, index in enumerate(split.indices.tolist()):
         tensors = (split.values[row], split.target(row))
         if not any(tensor.is_floating_point() for tensor in tensors):
-            return None  # All examples of a split have the same dtypes.
+            return None  # All examples of a split have equal dtypes.
         if not all(bool(tensor.isfinite().all()) for tensor in tensors):
             return index
     return None

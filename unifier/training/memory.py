@@ -44,7 +44,7 @@ def configure_allocator() -> None:
 
 
 def _use_huge_pages(library: Any) -> None:
-    """Use huge pages (2 MiB) for new heap memory, if Linux supports huge pages (madvise(2)).
+    """Use huge pages (2 MiB) for new heap memory, if supported by Linux (madvise(2)).
 
     With 4 KiB pages, address translation took 5 to 8 % of a training step on an Intel Xeon with AMX.
     """
@@ -58,7 +58,7 @@ def _use_huge_pages(library: Any) -> None:
 
 
 def reset_peak_memory(device: str) -> None:
-    """Restart the measurement of a device's peak memory. Only Linux and CUDA support a restart."""
+    """Restart the measurement of a device's peak memory, which is possible only on Linux and CUDA."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     library = glibc()

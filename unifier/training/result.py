@@ -109,7 +109,7 @@ def versions() -> dict[str, str]:
 def source_commit(file: str = "") -> str:
     """Return the git commit of the repository that contains the file.
 
-    Without a file, the repository of the working directory is used. The commit ends in "-dirty" if files have changed
+    Without a file, the repository of the working directory is used. The text ends in "-dirty" if files have changed
     since the commit. Outside a repository, "" is returned.
     """
     folder = Path(file).parent if Path(file).is_file() else None

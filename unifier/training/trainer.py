@@ -61,7 +61,8 @@ def train_and_test(
 ) -> dict[str, float]:
     """Train a model, then compute the scores of the best weights on the validation and test splits.
 
-    The best weights have the highest validation score. With `refit`, the last weights are used instead.
+    The best weights have the highest validation score. With `refit`, the last weights are tested instead of the best
+    weights.
 
     Args:
         model: The model that is trained.

@@ -18,9 +18,8 @@ BUDGET_UNITS: tuple[MatchUnit, ...] = get_args(MatchUnit)
 def merge_experiments(parts: Sequence[Experiment]) -> Experiment:
     """Merge several experiments into one experiment with one trunk and the sum of all budgets.
 
-    The joint experiment uses the trunk of the first experiment. The batches per step of the joint experiment are the
-    sum of the batches per step of the experiments. With equal sampling of the tasks, each task has the same number of
-    steps as in its own experiment.
+    The joint experiment uses the trunk of the first experiment. The number of batches per joint step is the total over
+    all experiments. With equal sampling of the tasks, each task has the same number of steps as in its own experiment.
 
     Raises:
         InputError: Two tasks have the same name, the trunks differ, or the training settings differ.
@@ -29,7 +28,7 @@ def merge_experiments(parts: Sequence[Experiment]) -> Experiment:
     for part in parts:
         for name, task in part.tasks.items():
             if name in tasks:
-                raise InputError(f'joint: {part.name} has a task "{name}", but so has another experiment: rename one')
+                raise InputError(f'joint: {part.name} and another experiment have a task "{name}": rename one task')
             tasks[name] = task
         _check_same_trunk(first, part)
         for setting in fields(Training):
@@ -56,7 +55,7 @@ def merge_experiments(parts: Sequence[Experiment]) -> Experiment:
 def _check_same_trunk(first: Experiment, other: Experiment) -> None:
     shapes = [{name: tensor.shape for name, tensor in each.trunk.state_dict().items()} for each in (first, other)]
     if shapes[0] != shapes[1]:
-        raise InputError(f"joint: the trunks of {first.name} and {other.name} are of different shapes: use one")
+        raise InputError(f"joint: the trunks of {first.name} and {other.name} have different shapes: use one trunk")
     expected, values = trunk_hyperparameters(first.trunk), trunk_hyperparameters(other.trunk)
     for name in expected | values:
         if expected.get(name) != values.get(name):
@@ -116,7 +115,7 @@ def load_trunk(trunk: Trunk, weights: Mapping[str, Tensor], *, start: str) -> No
     """
     shapes = {name: tensor.shape for name, tensor in trunk.state_dict().items()}
     if shapes != {name: tensor.shape for name, tensor in weights.items()}:
-        raise InputError(f"the trunk of {start} has another shape than the new trunk: give both one dim and depth")
+        raise InputError(f"the trunk of {start} has another shape than the new trunk: use the same dim and depth")
     trunk.load_state_dict(weights)
 
 

@@ -233,7 +233,7 @@ class TrialRunner:
         self._record(trial, result)
 
     def build(self, trial: Trial) -> Experiment:
-        """Build the experiment that a trial trains.
+        """Build the experiment of a trial.
 
         Raises:
             InputError: The parts of the experiment are incompatible.
@@ -286,7 +286,7 @@ class TrialRunner:
             first, expected = self._budgets.setdefault(group, (make.__name__, budget))
             if budget != expected:
                 raise InputError(
-                    f"{first} stops at {expected:,.0f} {unit} a task and {make.__name__} at {budget:,.0f}: "
+                    f"{first} trains for {expected:,.0f} {unit} per task, but {make.__name__} for {budget:,.0f}: "
                     f"give all experiments the same budget"
                 )
         return with_budget(experiment, unit, budget)

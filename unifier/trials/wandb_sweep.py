@@ -35,7 +35,7 @@ def sweep_configuration(
     if get_type_hints(function)["return"] is Comparison:
         raise InputError(f"{reference} is a comparison, but a sweep varies one experiment: give an experiment")
     if check_choice("method", method, get_args(Method)) != "grid" and runs is None:
-        raise InputError(f"method {method} has no last run: give the number of runs as --runs N")
+        raise InputError(f"a sweep with method {method} never ends: give the number of runs as --runs N")
     if runs is not None and runs < 1:
         raise InputError(f"--runs {runs}: at least 1 is needed")
     if not metric.startswith("val/"):
