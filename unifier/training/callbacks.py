@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any, final
 
@@ -19,9 +20,8 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from unifier.data.dataloader import TrainDataLoader
-from unifier.files import format_duration, print_status
+from unifier.files import format_duration, print_status, write_bytes
 from unifier.nn.linear import matmul
-from unifier.training.checkpoint import write_checkpoint
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.result import DivergedError, Interrupted
 
@@ -499,4 +499,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Write a checkpoint. If writing raises OSError, for example on a full disk, the previous file is kept."""
-        write_checkpoint(Path(path), checkpoint)
+        content = BytesIO()  # If torch wrote the file itself, a full disk would raise RuntimeError.
+        torch.save(checkpoint, content)
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, content.getbuffer())
