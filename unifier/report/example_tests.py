@@ -147,8 +147,8 @@ def paired_bootstrap(
     single pair, the p-value equals the p-value of sacreBLEU's `PairedTest`, which computes no interval.
 
     Args:
-        groups: The pairs of runs of each fold, or without folds a single group. Each pair contains the sufficient
-            statistics (examples, S) of the condition and of the baseline on the same examples.
+        groups: Groups of run pairs: one group per fold, or a single group without folds. Each pair contains the
+            sufficient statistics (examples, S) of the condition and of the baseline on the same examples.
         score: A function from summed statistics (S,) to the corpus score.
 
     Returns:
