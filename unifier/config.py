@@ -108,7 +108,7 @@ DescribedT = TypeVar("DescribedT")
 
 
 RESERVED_NAMES = ("seed", "data_folder", "out", "track", "tensorboard", "resume")
-"""Parameter names of the function `run`. An experiment cannot have settings with these names."""
+"""Parameter names of the function `run`, which are reserved. An experiment cannot have settings with reserved names."""
 
 
 def check_settings(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,5 +236,5 @@ def _reason(error: ValidationError) -> str:
 
 
 def experiment_reference(function: Callable[..., Any]) -> str:
-    """Return the reference FILE:name from which `load_experiment` loads this function again."""
+    """Return the reference FILE:name of a function, for `load_experiment`."""
     return f"{Path(inspect.getfile(function)).resolve()}:{function.__name__}"

@@ -46,15 +46,15 @@ def run(
         track: The mode of Weights & Biases. The default is $WANDB_MODE. If $WANDB_MODE is not set, the default is
             online with an API key, and offline without an API key.
         tensorboard: True to write event files for TensorBoard.
-        resume: The folder of an interrupted run or comparison. The run or comparison resumes in this folder, with its
-            earlier settings and seed.
+        resume: The folder of an interrupted run or comparison. The resumed run or comparison keeps its folder, settings
+            and seed.
         settings: The keyword arguments of the function. With `folds=5`, the experiment is trained and tested once for
             each of five folds and for each seed in `seeds`.
 
     Raises:
         InputError: The input is wrong. The error message describes how to correct the input.
         Interrupted: The user pressed Ctrl-C.
-        RunFailed: Training failed for another reason.
+        RunFailed: Training diverged, or an unexpected error occurred.
     """
     with use_data_folder(data_folder):
         return run_in_folder(

@@ -53,7 +53,7 @@ class Network(nn.Module):
         Predictions are averaged over the views of test-time augmentation.
 
         Raises:
-            InputError: If the head does not return one prediction per example.
+            InputError: The head does not return one prediction per example.
         """
         head, tta = self.tasks[task].head, self.tasks[task].tta
         by_index: dict[int, list[Any]] = {}
@@ -74,7 +74,7 @@ class Network(nn.Module):
         The network is in evaluation mode during the prediction, and is then reset to its previous mode.
 
         Raises:
-            InputError: If there is no such task, or if the tokenizer cannot encode an example.
+            InputError: There is no task with the name `task`, or the tokenizer cannot encode an example.
         """
         tokenizer, was_training = self.tasks[check_choice("task", task, tuple(self.tasks))].tokenizer, self.training
         units = [encode_units(tokenizer, Example(raw, None)) for raw in raws]

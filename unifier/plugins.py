@@ -66,11 +66,11 @@ def find_recipe(file: str | Path) -> Path:
     """Return the absolute path of an experiment's file.
 
     Args:
-        file: A path, or the name of an installed recipe. A file with this name in the current folder takes precedence
-            over the recipe, but a folder with this name does not.
+        file: A path, or the name of an installed recipe. A file in the current folder takes precedence over a recipe
+            with an equal name, but a folder does not.
 
     Raises:
-        InputError: Neither a path nor a recipe has this name.
+        InputError: There is no path or recipe with the name `file`.
     """
     path, installed = Path(file).resolve(), list_recipes()
     if not path.is_file() and str(file) in installed:

@@ -203,7 +203,7 @@ class RandomAudioTransform(Augmentation):
     mixup: Mixup | None
     speed_perturb: float
     crop_frames: int | None
-    """Number of frames in a crop. The frames form whole tiles. None means no crop."""
+    """Number of frames in a crop, rounded to whole tiles. None means no crop."""
     freq_shift: int
     """Largest frequency shift, in bands. Copies of the outermost band fill the empty bands."""
     gain: float

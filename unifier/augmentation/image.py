@@ -79,8 +79,8 @@ def image_tta(
 ) -> TestTimeAugmentation | None:
     """Return the test-time augmentation of images, or None if no view would differ from the image.
 
-    The first view is the image itself. Other views are mirrored, shifted toward a corner, or mirrored and shifted. The
-    shift is half of the largest shift in training.
+    The first view is the image itself. All views except the first are mirrored, shifted toward a corner, or mirrored
+    and shifted. The shift is half of the largest shift in training.
 
     Args:
         tokenizer: Tokenizer of the images.
@@ -187,7 +187,7 @@ def shift_images(images: ImageBatch, shift: Tensor, flipped: Tensor) -> ImageBat
 def erase_rectangle(images: ImageBatch, generator: torch.Generator, *, share: float) -> ImageBatch:
     """Replace a rectangle by noise with probability `share` in each image (Zhong et al. 2020, section 3.1).
 
-    The rectangle has 2 to 33 percent of the image's area. One side is at most 3.3 times as long as the other side.
+    The rectangle has 2 to 33 percent of the image's area. The longer side is at most 3.3 times the shorter side.
     """
     chosen = (torch.rand(len(images.sizes), generator=generator) < share).nonzero()[:, 0]
     pixels, sizes = images.pixels[chosen], images.sizes[chosen]
@@ -204,7 +204,8 @@ def draw_rectangles(pixels: Tensor, sides: Tensor, sizes: Tensor, generator: tor
 
     Args:
         pixels: Images (B, C, H, W).
-        sides: Height and width (B, 2) of the rectangles. Both values are rounded, and limited to the image's size.
+        sides: Height and width (B, 2) of the rectangles. Heights and widths are rounded, and limited to the image's
+            size.
         sizes: Height and width (B, 2) of the images.
         generator: Source of the random numbers.
 

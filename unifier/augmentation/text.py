@@ -115,8 +115,8 @@ class BpeDropout(Augmentation):
 
         Args:
             letters: The letters of a word.
-            borders: Letter offsets at which one piece of the word ends and the next piece begins. No merge crosses
-                these borders.
+            borders: Letter offsets at which one piece of the word ends and the next piece begins. Merges never cross a
+                border.
             random: Source of the random numbers.
         """
         parts = [*letters]

@@ -45,8 +45,8 @@ from unifier_tokenizers import InputError, Tokenizer
 from unifier_tokenizers.audio import AudioTokenizer
 
 MAX_CACHE_BYTES = 20 * 2**30
-"""Maximum cache size in bytes. Above this size, the least recently used entries are deleted. The newest entry is never
-deleted."""
+"""Maximum cache size in bytes. Above the maximum size, the least recently used entries are deleted. The newest entry is
+never deleted."""
 
 DRAFT_PREFIX = "draft-"
 """Prefix for the folder names of drafts, which are unfinished cache entries."""
@@ -70,7 +70,7 @@ CODE_FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "datasets", P
 not used."""
 
 KEY_LIBRARIES = ("numpy", "pillow", "soundfile", "torch", "torchaudio")
-"""Libraries that affect encoded values. Each cache key contains the versions of these libraries."""
+"""Libraries that affect encoded values. The versions of these libraries are part of each cache key."""
 
 FIT_SAMPLES = 50
 """Maximum number of sounds from which a tokenizer's mean and standard deviation are estimated."""
@@ -116,7 +116,7 @@ def open_for_write(root: Path, key: str) -> Generator[Path]:
     try:
         yield draft
         (draft / SEAL_FILE).write_text(_seal(key, draft))
-        with suppress(OSError):  # Another process may have finished first.
+        with suppress(OSError):  # Another process may already have stored the entry.
             draft.rename(_entry_path(root, key))
     finally:
         rmtree(draft, ignore_errors=True)
@@ -178,8 +178,8 @@ def load_or_encode(
 ) -> EncodedCache | None:
     """Load the encoded inputs of a source from the cache. If the cache has no entry, encode and store the inputs.
 
-    Returns None if nothing can be cached: the tokenizer has no key, the source has no hash, an example has no
-    identity, or the cache folder cannot be written. Raises InputError in the same cases as `encode_split`.
+    Returns None if nothing can be cached: the tokenizer has no key, the source has no hash, an example has no identity,
+    or the cache folder cannot be written. Raises InputError if `encode_split` would raise InputError.
     """
     splits = {name: open_split(source, name) for name in SPLITS}
     identities = {name: _identities(examples) for name, examples in splits.items()}
@@ -200,7 +200,7 @@ def load_or_encode(
             values, positions = RaggedArray(folder / "values"), RaggedArray(folder / "positions")
             rows: dict[str, int] = {}
             failures: dict[str, str] = {}
-            count = 0  # An example that is listed twice is also written twice, so the count may exceed len(rows).
+            count = 0  # A repeated example is written twice, so the count may exceed len(rows).
             for name, examples in splits.items():
                 names, skipped, desc = identities[name], dict[int, str](), f"{name_of(source)}, {name}"
                 results = ordered_map(examples, partial(encode_units, tokenizer), num_workers=num_workers, desc=desc)
@@ -282,7 +282,7 @@ def _evict(root: Path, newest: Path) -> None:
 def _is_recovered(
     failures: Collection[str], examples: Sequence[Example], identities: Sequence[str], tokenizer: Tokenizer
 ) -> bool:
-    """Return True if an example that failed before can be encoded now, for example because its file was repaired."""
+    """Return True if an earlier failed example can be encoded now, for example because its file was repaired."""
     for index, identity in enumerate(identities):
         if identity in failures:
             with suppress(ValueError, OSError):

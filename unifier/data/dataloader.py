@@ -31,8 +31,8 @@ BudgetUnit = Literal["tokens", "flops", "steps", "epochs"]
 Item = TypeVar("Item")
 
 BUCKET_BATCHES = 100
-"""Approximate number of batches in a group. Examples are shuffled, split into groups, and sorted by length in each
-group."""
+"""Approximate number of batches in a group of examples. Shuffled examples are split into groups, and each group is
+sorted by length."""
 
 LIST_ROWS = 1 << 16
 """Number of lengths that are converted to Python numbers at a time. A small number limits the use of memory."""
@@ -70,7 +70,8 @@ class Batch(_Parts):
     def lengths(self) -> tuple[Tensor, Tensor]:
         """Return the number of tokens N (B,) and the target length L (B,) of each example, without padding.
 
-        Both tensors are on the CPU. L is 1 if the target is a label or a distribution over labels, such as tags.
+        Both tensors are on the CPU. The target length L is 1 if the target is a label or a distribution over labels,
+        such as tags.
         """
         num_tokens = self.mask.sum(1).cpu()
         if self.target.ndim == 1 or self.target.is_floating_point():
@@ -100,8 +101,8 @@ class Augmentation(ABC):
     """Random change of training batches, made after encoding and before embedding.
 
     Subclasses implement `__call__`. A subclass that shortens, lengthens or crops examples also overrides `max_length`,
-    `expected_growth` or `crop`. The data loader uses these three methods to plan batches, and to read only the
-    necessary part of each example.
+    `expected_growth` or `crop`. The data loader calls `max_length` and `expected_growth` to plan batches, and `crop` to
+    read only the necessary tokens.
     """
 
     @abstractmethod
@@ -119,18 +120,18 @@ class Augmentation(ABC):
     def expected_growth(self, split: EncodedSplit) -> tuple[float, float]:
         """Return the average factors by which augmentation changes the token counts N and target lengths L of a split.
 
-        Data loaders multiply the lengths of the examples by these factors to plan batches.
+        Data loaders multiply the lengths of the examples by the average factors to plan batches.
         """
         return 1.0, 1.0
 
     def crop(self, lengths: Tensor, generator: torch.Generator) -> Crop | None:
         """Draw the window of each example that `__call__` needs, or return None if `__call__` needs complete examples.
 
-        The data loader calls this method before it collates a batch, and passes only the windows to `__call__`.
+        The data loader calls `crop` before it collates a batch, and passes only the windows to `__call__`.
 
         Args:
             lengths: Token counts (B,) of the complete examples, int64.
-            generator: Source of the random numbers. `__call__` draws from the same generator afterwards.
+            generator: Source of the random numbers. `__call__` draws further numbers from this generator.
         """
         return None
 
@@ -262,7 +263,7 @@ class TrainDataLoader:
             budget: Limits for all tasks together. The run ends when any limit is reached. A run without limits never
                 ends.
             costs: Cost function of each task, needed for a budget in FLOPs or seconds.
-            temperature: Temperature T of the tasks' shares. Infinity means equal shares.
+            temperature: Temperature T of the shares of the budget. Infinity means equal shares.
             augment: Mapping from a task to its augmentation. A budget in tokens counts the expected number of tokens
                 after augmentation.
             grad_accumulation: Number of batches per optimizer step. The total number of batches is a multiple of
@@ -332,7 +333,7 @@ class TrainDataLoader:
         split, augment = self.splits[task], self.augment.get(task)
         if augment is None:
             return collate(split, rows)
-        # Each step has its own seed, so a resumed run draws the same numbers as a run that was not interrupted.
+        # Each step has its own seed, so resumed and uninterrupted runs draw equal numbers.
         seed = np.random.SeedSequence((self.seed, step)).generate_state(1).item()
         generator = torch.Generator().manual_seed(seed)
         crop = augment.crop(torch.from_numpy(split.values.lengths(rows)).long(), generator)

@@ -33,9 +33,8 @@ EntryT = TypeVar("EntryT")
 class Examples(Sequence[Example], Generic[EntryT]):
     """A split that consists of entries and a function that reads an example from one entry.
 
-    Slicing an object of the class `Examples` returns another object of this class. The split can be sent to worker
-    processes if its functions can be pickled. Top-level functions of a module and partials of such functions can be
-    pickled.
+    A slice of `Examples` is also an object of the class `Examples`. The split can be sent to worker processes if its
+    functions can be pickled. Top-level functions of a module and partials of such functions can be pickled.
     """
 
     def __init__(
@@ -207,7 +206,7 @@ class _ExampleView(Sequence[Example]):
         return example_of(self._items[index])
 
     def __getattr__(self, name: str) -> Any:
-        # During unpickling, `_items` does not exist yet. Reading `_items` would call this method again.
+        # During unpickling, `_items` does not exist yet. Reading `_items` would call `__getattr__` again.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._items, name)

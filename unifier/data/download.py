@@ -23,7 +23,7 @@ from unifier_tokenizers import InputError
 from unifier_tokenizers.errors import one_line
 
 TIMEOUT_SECONDS = 30
-"""A download fails if the server sends nothing for this number of seconds."""
+"""Number of seconds without data from the server after which a download fails."""
 
 CHUNK_BYTES = 1 << 16
 """Number of bytes that are downloaded between two updates of the progress bar."""
@@ -44,9 +44,9 @@ def ensure_files(name: str, base_url: str, files: Mapping[str, RemoteFile], data
 
     Args:
         name: Name of the data set.
-        base_url: Start of the files' addresses. A file's address is `base_url` followed by the file's name.
+        base_url: Common start of the files' URLs. A file's URL is `base_url` followed by the file's name.
         files: Mapping from each file's name to its expected size and hash.
-        data: Folder given by the user. Files are never downloaded into this folder or into the folder of `--data`.
+        data: Folder given by the user, or None. Files are downloaded only into the user's cache.
 
     Raises:
         InputError: Files are missing and cannot be downloaded. The message contains the files' names and the folder.

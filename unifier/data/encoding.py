@@ -1,4 +1,4 @@
-"""Encoding of a split: every example is encoded once. Worker processes are used if they save time."""
+"""Encoding of a split: every example is encoded once. Worker processes are used only if encoding is slow."""
 
 import os
 import sys
@@ -27,8 +27,8 @@ CHUNK_EXAMPLES, MAX_CHUNK_BYTES = 128, 4 * 2**20
 bytes."""
 
 MIN_SECONDS_FOR_WORKERS = 4.0
-"""Worker processes are used if encoding would take longer than `MIN_SECONDS_FOR_WORKERS`. Starting worker processes
-takes about a second."""
+"""Worker processes are used if encoding would take more than `MIN_SECONDS_FOR_WORKERS` seconds. Starting worker
+processes takes about a second."""
 
 UNSIGNED_TO_SIGNED = frozenset({torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64})
 """Data types without negative numbers. Targets without negative numbers cannot be padded, because `IGNORE_INDEX` is
@@ -50,7 +50,7 @@ class EncodedSplit:
         self._indices = MemmapArray(np.int64)
         self.values, self.positions, self.targets = RaggedArray(), RaggedArray(), RaggedArray()
         self.scalar_targets = False
-        """True if each target is one number."""
+        """True if every target is a scalar."""
         self._last_length = 1
         """Length of the last target."""
         for example in zip(units, targets, indices, strict=True):
@@ -65,8 +65,8 @@ class EncodedSplit:
     def add_target(self, target: Tensor, index: int) -> None:
         """Append the target of an example without its units.
 
-        Raises InputError if only some targets are scalars. Raises InputError if targets of different lengths have a
-        data type without negative numbers, because such targets cannot be padded.
+        Raises InputError if only some targets are scalars. Raises InputError if targets differ in length, but their
+        data type has no negative number for the padding.
         """
         if len(self) and self.scalar_targets != (target.ndim == 0):
             raise InputError("some targets are scalars, and other targets are not: encode all targets alike")
@@ -99,7 +99,7 @@ class EncodedSplit:
     def lengths(self) -> NDArray[np.int32]:
         """Return an array (n, 2) with one row per example: the number of tokens N and the target length L.
 
-        L is 1 if the target is a distribution over labels.
+        The target length L is 1 if the target is a distribution over labels.
         """
         lengths = np.stack([self.values.lengths(), self.targets.lengths()], axis=1)
         if len(self) and self.targets[0].is_floating_point():
@@ -136,8 +136,8 @@ def encode_split(
 
     Args:
         examples: The split.
-        tokenizer: Encodes the inputs.
-        head: Encodes the targets.
+        tokenizer: Tokenizer of the inputs.
+        head: Head that encodes the targets.
         bad_examples: "skip" leaves out examples that cannot be read. "stop" raises an error.
         num_workers: Number of worker processes; see `ordered_map`.
         desc: Description of the split in messages, such as "digits, train".
@@ -179,7 +179,7 @@ def ordered_map(
 
     Args:
         examples: The split.
-        encode: Encodes one example.
+        encode: Function that encodes one example.
         num_workers: Number of worker processes. With None, the encoding time is estimated from the first examples. If
             the estimated time is long, one process per torch thread is started.
         desc: Description of the split for the progress bar.

@@ -58,8 +58,8 @@ def prepare_task(
 
     Args:
         source: The data set.
-        tokenizer: Encodes the inputs.
-        head: Encodes the targets.
+        tokenizer: Tokenizer of the inputs.
+        head: Head that encodes the targets.
         bad_examples: "skip" leaves out examples that cannot be encoded. "stop" raises an error.
         num_workers: Number of worker processes; see `ordered_map`.
 
@@ -87,7 +87,7 @@ def prepare_task(
     if copies := data.get("copies"):
         message = f"{copies} examples of val and test are copies of train examples, so the scores are too high"
         print_status(f"{name_of(source)}: {message}", sys.stderr)
-    # A source with `copies` has already compared its files. Cached inputs were compared by the run that encoded them.
+    # A source with `copies` has already compared its files. Cached inputs have been compared by an earlier run.
     elif getattr(source, "copies", None) is None and (cached is None or cached.is_new):
         warn_of_overlap(source)
     return EncodedTask(splits, data)
@@ -117,7 +117,7 @@ def _input_hashes(examples: Sequence[Example], split: SplitName) -> list[bytes]:
     deadline = time.perf_counter() + COMPARE_SECONDS[split]
     rows = np.arange(0, len(examples), max(-(-len(examples) // MAX_COMPARED[split]), 1))
     hashes: list[bytes] = []
-    # The order is random, because the inputs before the time limit must represent the whole split.
+    # With a random order, the inputs that are read before the time limit represent the whole split.
     for row in RandomState(0).permutation(rows):
         try:
             hashes.append(hashlib.blake2b(_pickle(examples[int(row)].input, None), digest_size=16).digest())

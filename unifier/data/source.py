@@ -77,7 +77,7 @@ class ScoreRange:
     """
 
     metric: str
-    """Name of the metric, as in the scores of the head. `chance` and `reference` have the unit of this metric."""
+    """Name of the metric, as in the scores of the head. `chance` and `reference` have the unit of the metric."""
     chance: float
     """Expected score of random guesses."""
     reference: float | None
@@ -109,16 +109,16 @@ class Source(Protocol):
     indexing by integers. The items of a split are Examples, pairs (input, target), or rows with the keys "input" and
     "target". `open_split` converts the items to Examples.
 
-    A split may also have these methods:
+    Optional methods of a split:
 
     - `example_id(index)` returns an example's name for error messages, such as "train.en, line 12".
     - `target(index)` returns an example's target without reading the input.
 
-    A source may also have these attributes:
+    Optional attributes of a source:
 
     - `name` is used in messages and results. If there is no `name`, the class name of the source is used.
     - `score_range` is a `ScoreRange`.
-    - `folds` has the numbers of the cross-validation folds, such as (1, 2, 3).
+    - `folds` contains the numbers of the cross-validation folds, such as (1, 2, 3).
     - `seconds` is the length of the sounds in seconds, if all sounds have the same length.
     - `sha256` is a hash of all files that the examples are read from.
     """
@@ -171,7 +171,7 @@ def target_of(examples: Sequence[Example], index: int) -> Any:
 
 
 def optional_method(examples: Sequence[Example], name: str) -> Callable[[int], Any] | None:
-    """Return a split's optional method `name`, or None if the split has no such method.
+    """Return a split's optional method `name`, or None if the split has no method `name`.
 
     An attribute that is not a method is ignored. For example, a data set may store its targets in an attribute
     `target`.
@@ -229,7 +229,7 @@ def data_folder(name: str, data: str | Path | None = None) -> Path:
 
 @contextmanager
 def use_data_folder(data: str | Path | None) -> Generator[None]:
-    """Set the folder of all data sets in a `with` block, including its worker processes. None changes nothing."""
+    """Set the folder of all data sets in a `with` block, including its worker processes. None has no effect."""
     before = os.environ.get("UNIFIER_DATA")
     if data is not None:
         os.environ["UNIFIER_DATA"] = str(Path(data).resolve())

@@ -89,7 +89,7 @@ def hold_out_rows(
         The rows of each split in ascending order.
 
     Raises:
-        InputError: There are too few examples, or too few examples that occur only once.
+        InputError: There are too few examples, or too few unique examples.
     """
     if count <= len(parts):
         raise InputError(too_few_message(name, parts, "examples"))
@@ -121,7 +121,7 @@ def rotate_folds(
 ) -> list[SplitName]:
     """Assign each example to a split by its fold.
 
-    One fold is the test split, the next fold is the val split, and the other folds are the train split.
+    One fold is the test split, the next fold is the val split, and all other folds are the train split.
 
     Args:
         name: Name of the data in error messages.
@@ -166,7 +166,7 @@ def check_no_leak(name: str, groups: Sequence[str], parts: Sequence[str]) -> Non
 
 
 def check_trained_labels(name: str, labels: Sequence[str], parts: Sequence[SplitName]) -> None:
-    """Raise InputError if val or test have examples of a label, but train has no example of this label."""
+    """Raise InputError if val or test has a label that does not occur in train."""
     trained = set(select_part(labels, parts, "train"))
     missing = sorted(set(labels) - trained)
     if trained and missing:

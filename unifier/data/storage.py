@@ -46,7 +46,7 @@ class RaggedArray:
         """Return a view of an array (n, ...) as consecutive tensors with the given lengths."""
         bounds = np.cumsum([0, *lengths], dtype=np.int64)
         with warnings.catch_warnings():
-            # The warning is unnecessary, because no code writes to the tensor.
+            # The warning about read-only arrays is unnecessary, because no code writes to the tensor.
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             return RaggedArray._of(_View(torch.from_numpy(array), bounds[:-1], bounds[1:]))
 

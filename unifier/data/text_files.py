@@ -25,7 +25,7 @@ INDEX_BLOCK = 1 << 20
 """Number of bytes that are read at a time to find the ends of lines."""
 
 CODE_ELEMENTS = frozenset({"bpt", "ept", "it", "ph", "ut"})
-"""TMX elements with formatting codes. The content of such elements is removed from a text."""
+"""TMX elements with formatting codes. Formatting codes are removed from texts."""
 
 SPACES = re.compile(r"[ \t\r\n]+")
 """White space that only formats the XML file. No-break spaces are not included, because they are part of the text."""
@@ -62,7 +62,7 @@ class LineIndex:
     """The lines of a text file, as bytes. A line is read from disk when it is indexed.
 
     Only a line feed ends a line. A carriage return before the line feed is removed. Other Unicode line separators may
-    occur inside a sentence. Splitting at these separators could misalign the lines of two parallel files. The offsets
+    occur inside a sentence. Splitting at other separators could misalign the lines of two parallel files. The offsets
     of the lines are memory-mapped, with eight bytes per line.
     """
 
@@ -159,13 +159,13 @@ def _local_name(element: ElementTree.Element) -> str:
 
 
 def _matches(key: str, language: str) -> bool:
-    """Return True if the language code `key` is equal to `language` or a variant of `language`, such as en-GB."""
+    """Return True if `key` is the language code `language` or a variant of `language`, such as en-GB for en."""
     key, language = (name.lower().replace("_", "-") for name in (key, language))
     return key == language or key.startswith(f"{language}-")
 
 
 def _variants(unit: ElementTree.Element) -> list[tuple[str, str]]:
-    """Return the language and the text of each translation in a unit."""
+    """Return the language and the text of each translation in a translation unit."""
     return [
         (variant.get(LANGUAGE) or variant.get("lang") or "", SPACES.sub(" ", "".join(_text_parts(segment))).strip())
         for variant in unit.iter()

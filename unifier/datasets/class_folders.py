@@ -16,7 +16,7 @@ from unifier.data.splits import check_no_leak, check_trained_labels, hold_out
 from unifier_tokenizers import InputError
 
 SPLIT_FOLDER_NAMES = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing"})
-"""Usual names of split folders, in lower case. No class folder should have such a name."""
+"""Usual names of split folders, in lower case. A class folder should have another name."""
 
 
 def task_name(path: Path) -> str:

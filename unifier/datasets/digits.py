@@ -15,8 +15,8 @@ NUM_DIGITS = 1797
 """Number of images."""
 
 INK_LEVELS = 16
-"""Largest pixel value in scikit-learn's copy. The value of a pixel is the number of black dots in a block of 4 x 4
-dots."""
+"""Largest pixel value in scikit-learn's copy of the digits. The value of a pixel is the number of black dots in a block
+of 4 x 4 dots."""
 
 
 @final

@@ -164,7 +164,8 @@ class _PairReader:
     def __init__(self, files: tuple[Path, ...], languages: tuple[str, str] | None) -> None:
         self.files, self.languages = files, languages
         self.unit_numbers: NDArray[np.int64] | None = None
-        """The position of each pair's unit in a translation memory, counted from 1. None for other files."""
+        """The position of each pair's unit in a translation memory, counted from 1. None if the file is not a
+        translation memory."""
         self.num_incomplete = 0
         """Number of units in a translation memory that have no text in one of the languages."""
         if files[0].name.lower().removesuffix(".gz").endswith(".tmx"):

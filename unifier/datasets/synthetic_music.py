@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, final
 
 import numpy as np
-from numpy.random import RandomState  # RandomState draws the same numbers in every version of NumPy.
+from numpy.random import RandomState  # RandomState draws equal numbers in every version of NumPy.
 from numpy.typing import NDArray
 
 from unifier.data.source import SPLITS, Example, ScoreRange, SplitName, accuracy_range
@@ -94,7 +94,8 @@ GENRES = {
 MAJOR, MINOR = (0, 2, 4, 5, 7, 9, 11), (0, 2, 3, 5, 7, 8, 10)
 
 FAST_TEMPO = 120.0
-"""Tempo in beats per minute. Pieces with at least this tempo have the tag "fast". Slower pieces have the tag "slow"."""
+"""Tempo in beats per minute. Pieces with at least `FAST_TEMPO` have the tag "fast". Slower pieces have the tag
+"slow"."""
 
 WAVE_TABLE_SIZE = 2048
 """Number of samples of one period in a wave table."""
