@@ -62,7 +62,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def matmul(left: Tensor, right: Tensor) -> Tensor:
-    """Compute left (R, K) @ right (K, M) with the library that `linear` would choose."""
+    """Compute left (R, K) @ right (K, M) with the faster library, as in `linear`."""
     # In bfloat16, torch's matrix product already uses oneDNN.
     if left.dtype == torch.float32 and _prefers_onednn(left, right.shape[1]):
         if not (right.is_contiguous() or right.T.is_contiguous()):

@@ -55,8 +55,7 @@ def has_fast_bfloat16(device: str) -> bool:
 def find_private_op(path: str, trial: Callable[[Any], Tensor], expected: Tensor) -> Any | None:
     """Return a private operator of torch, or None if the operator is missing or gives an unexpected result.
 
-    Private operators may change in any version of torch. Call this function when a module is imported. If this function
-    returns None, use torch's public functions.
+    Private operators may change in any version of torch. If the operator is missing, use torch's public functions.
 
     Args:
         path: The path of the operator below `torch.ops`, such as "aten._softmax_backward_data.out".
@@ -75,7 +74,7 @@ def find_private_op(path: str, trial: Callable[[Any], Tensor], expected: Tensor)
 
 @final
 class LayerNorm(nn.LayerNorm):
-    """LayerNorm that returns the dtype of its input, also under autocast on accelerators.
+    """LayerNorm whose output has the dtype of the input, even under autocast on accelerators.
 
     Autocast would cast the input of torch's LayerNorm to float32 and the output back, which causes five times the
     memory traffic. To avoid these casts, this class rounds the weight and the bias to the dtype of the input. The
@@ -118,7 +117,7 @@ def softmax_backward_(grad: Tensor, weights: Tensor) -> Tensor:
 
 
 def softmax_by_parts_(scores: Tensor, added: Tensor | None = None) -> Tensor:
-    """Compute the same as `softmax_`, with elementary operations."""
+    """Compute the same result as `softmax_`, with elementary operations."""
     exponents = scores.float()
     if added is not None:
         exponents += added
@@ -127,7 +126,7 @@ def softmax_by_parts_(scores: Tensor, added: Tensor | None = None) -> Tensor:
 
 
 def softmax_backward_by_parts_(grad: Tensor, weights: Tensor) -> Tensor:
-    """Compute the same as `softmax_backward_`, with elementary operations."""
+    """Compute the same result as `softmax_backward_`, with elementary operations."""
     exact = weights.float()
     products = grad * exact
     return grad.copy_(products.addcmul_(exact, products.sum(-1, keepdim=True), value=-1))
