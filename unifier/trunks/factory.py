@@ -22,7 +22,7 @@ from unifier_tokenizers.positions import PositionKind
 TRUNK_NAMES = ("transformer", "mean_attention", "gru", "lstm", "convolutional", "timm:<model>")
 
 Positions = PositionKind | Literal["rotary"]
-"""The kind of positional encoding. A transformer applies "rotary", and tokenizers add all other kinds."""
+"""The kind of positional encoding. A transformer applies "rotary". Tokenizers add all other kinds of positions."""
 
 TIMM_PARTS = {
     "blocks.0": (Block, "runs attention and then a feed-forward part, each after a norm"),
@@ -70,8 +70,8 @@ def create_trunk(
     equal `dim` and `depth` can have different numbers of parameters.
 
     Args:
-        name: One of `TRUNK_NAMES`. "timm:NAME" loads the trained weights of a timm model with `load_timm_trunk`. The
-            timm model then determines all sizes.
+        name: One of `TRUNK_NAMES`. "timm:NAME" loads the trained weights of a timm model with `load_timm_trunk`. A timm
+            model determines all sizes of the trunk.
         dim: D, the width of the tokens.
         depth: The number of layers.
         heads: The number of attention heads of a transformer. The default is `default_heads(dim)`.

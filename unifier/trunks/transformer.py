@@ -132,7 +132,7 @@ class Transformer(AttentiveTrunk):
             num_tokens = num_outputs if block is self.blocks[-1] else None
             block_caches = (caches[i], None) if caches else None
             x = block(x, mask, angles=angles, caches=block_caches, weights=weights, num_tokens=num_tokens)
-        # Without blocks, the first tokens must be selected here.
+        # If there are no blocks, the first tokens must be selected here.
         x = x[:, :num_outputs]
         return Tokens(self.norm(x).transpose(1, 2), tokens.mask[:, :num_outputs], tokens.positions[:, :, :num_outputs])
 

@@ -76,10 +76,10 @@ def check_tokens(tokens: Tokens, dim: int) -> None:
 
 @contextmanager
 def isolated_seed() -> Generator[None]:
-    """Reset the CPU's random generator to the last seed in this context, and restore the generator's state afterwards.
+    """Reset the CPU's random generator to the last seed, and restore the generator's state after the context.
 
     Without this context, the initial weights of a trunk would depend on modules that were created earlier, such as an
-    embedding. Two tasks with the same seed would then start from different trunks.
+    embedding. Experiments with equal seeds could then start from different trunks.
     """
     with torch.random.fork_rng(devices=[]):
         # The CPU generator is seeded directly, because torch.manual_seed would also reset the accelerator's generator.
