@@ -76,7 +76,7 @@ class ClassificationHead(Head):
 
     def metrics(self, predictions: Sequence[Tensor], targets: Sequence[str | SupportsIndex]) -> dict[str, float]:
         """Return the accuracy and the macro F1 score (the mean F1 score of the classes), in percent."""
-        # This import takes 250 MB of memory, so it is done only if metrics are computed.
+        # torchmetrics takes 250 MB of memory, so torchmetrics is imported only if metrics are computed.
         from torchmetrics.functional.classification import multiclass_f1_score
 
         predicted = torch.stack([*predictions]).argmax(-1)
@@ -136,7 +136,7 @@ class TaggingHead(Head):
         Both metrics are means over the tags that occur in some targets, but not in all targets. At chance level,
         ROC-AUC is 0.5, and the average precision of a tag is the share of examples with this tag.
         """
-        # This import takes 250 MB of memory, so it is done only if metrics are computed.
+        # torchmetrics takes 250 MB of memory, so torchmetrics is imported only if metrics are computed.
         from torchmetrics.functional.classification import binary_auroc, binary_average_precision
 
         scores = torch.stack([*predictions])
@@ -154,7 +154,7 @@ class TaggingHead(Head):
         if not encoded or not varying_labels(torch.stack(encoded)):
             raise InputError(
                 f"no metric is defined for these {len(encoded)} examples: at least one tag must occur in some examples "
-                "and not in others; use more examples, or other splits or folds"
+                "but not in all examples; use more examples, or other splits or folds"
             )
 
     def describe(self, prediction: Tensor) -> str:

@@ -54,8 +54,8 @@ class ConvDecoderHead(AttentiveIncrementalHead):
         """Return the state of B empty texts.
 
         Returns:
-            The values (B, N, D), their mask (B, 1, N), the lengths of the texts (B,), and the last `kernel_size` - 1
-            inputs of each layer.
+            The values (B, N, D) and the mask (B, 1, N) of attention, the lengths (B,) of the texts, and the last
+            `kernel_size` - 1 inputs of each layer.
         """
         values = tokens.matrix.transpose(1, 2)
         window = values.new_zeros(len(values), self.kernel_size - 1, self.dim)

@@ -196,10 +196,10 @@ def sampling_probabilities(logs: Tensor, temperature: float, top_k: int | None, 
 
     Args:
         logs: Log-probabilities (R, V).
-        temperature: The log-probabilities are divided by this number.
-        top_k: Keep the K most likely tokens (Fan et al. 2018, section 5.1). None keeps all tokens.
-        top_p: Keep a token only if the total probability of all more likely tokens is below `top_p` (Holtzman et al.
-            2020, section 3.1). The most likely token is always kept. A dropped token gets probability 0.
+        temperature: The divisor of the log-probabilities.
+        top_k: The number of most likely tokens to sample from (Fan et al. 2018, section 5.1). None means all tokens.
+        top_p: A token can be sampled only if the total probability of all more likely tokens is below `top_p` (Holtzman
+            et al. 2020, section 3.1). The most likely token can always be sampled.
 
     Returns:
         Unnormalized probabilities (R, K), highest first, and the ids (R, K) of the tokens.
@@ -215,7 +215,7 @@ def sampling_probabilities(logs: Tensor, temperature: float, top_k: int | None, 
 
 
 def topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k highest scores (R, min(k, M)) of each row of scores (R, M), and the indices of these scores.
+    """Return the k highest values (R, min(k, M)) in each row of scores (R, M), and the indices of these values.
 
     This function is several times faster than `torch.topk`. The k highest scores are always in the k stripes with the
     highest maxima.

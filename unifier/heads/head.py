@@ -12,7 +12,7 @@ from unifier.trunks.trunk import Trunk
 from unifier_tokenizers import InputError, Tokens
 
 IGNORE_INDEX = -100
-"""The target value that losses ignore. Shorter targets of a batch are padded with this value."""
+"""The target value that losses ignore. Targets of different lengths are padded with this value."""
 
 
 class Head(nn.Module, ABC):
@@ -72,7 +72,7 @@ class Head(nn.Module, ABC):
         """Compute the metrics of the predictions of a whole split, given the raw targets.
 
         For every metric, a higher value is better. The first metric selects the best weights. Callers use
-        `checked_metrics`, which also checks the metrics.
+        `checked_metrics` instead of this method.
         """
 
     @final
@@ -86,7 +86,7 @@ class Head(nn.Module, ABC):
         Only heads that run the trunk themselves, such as `PrefixHead`, override this method.
 
         Raises:
-            InputError: If the head cannot run this trunk.
+            InputError: If the head cannot run a trunk of this class.
         """
 
     @final

@@ -17,8 +17,8 @@ from unifier_tokenizers import Dropout, InputError, PositionalEncoding, Tokens, 
 class PrefixHead(AttentiveTextHead):
     """The prefix language model of Raffel et al. 2020, section 3.2.1.
 
-    The trunk reads the input tokens, followed by the text tokens. Input tokens attend to all input tokens. A text token
-    attends to the input tokens and to the text so far. The head adds embeddings but no layers to the trunk.
+    The input of the trunk consists of input tokens, followed by text tokens. Input tokens attend to all input tokens. A
+    text token attends to the input tokens and to the text so far. The head adds embeddings but no layers to the trunk.
     """
 
     trunk_output = "input"

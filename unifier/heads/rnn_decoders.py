@@ -1,6 +1,6 @@
 """Recurrent decoders without attention, with Bahdanau's additive attention, and with Luong's attention.
 
-This module also defines the base classes of heads that decode a text step by step.
+This module defines base classes of heads that decode a text step by step.
 """
 
 from abc import abstractmethod
@@ -46,7 +46,7 @@ class AttentiveIncrementalHead(IncrementalHead, AttentiveTextHead):
 
     @abstractmethod
     def step_with_attention(self, ids: Tensor, state: State) -> tuple[Tensor, list[Tensor], State]:
-        """Run `step`, and also return the attention of each layer.
+        """Run `step`, and return the attention of each layer as an additional result.
 
         Returns:
             The hidden states (R, L, D), the attention (R, L, N) of each layer in float32, and the new state.
@@ -191,7 +191,7 @@ class AdditiveHead(AttentiveIncrementalHead):
 
     The input of each step is a text token concatenated with the context, which is the output of attention. The initial
     state is a learned map of the mean trunk token. The next text token is predicted from the new state, the current
-    text token and the context (appendix A.2.2, with tanh instead of maxout).
+    text token and the context (appendix A.2.2). This decoder uses tanh instead of the paper's maxout.
     """
 
     def __init__(
@@ -231,7 +231,8 @@ class LuongHead(AttentiveIncrementalHead):
     """The decoder of Luong et al. 2015, section 3, in which each new state attends to the trunk's tokens.
 
     The attention is global, or local around a predicted position ("local-p" in the paper). Without the paper's "input
-    feeding", the context is not an input of the next state, so training processes all text tokens in one call.
+    feeding", the context is not an input of the next state. Training can therefore process all text tokens in one call
+    of the layers.
     """
 
     def __init__(

@@ -34,7 +34,10 @@ class TextGenerationOptions(TypedDict, total=False):
     r_drop: float
     """The weight alpha of the R-Drop loss, which compares two passes with different dropout (Liang et al. 2021)."""
     embedding: nn.Embedding | None
-    """The embedding of a tokenizer with the same vocabulary, which the head shares. None creates a new embedding."""
+    """The embedding to use, which may belong to a tokenizer with an equal vocabulary.
+
+    None creates a new embedding.
+    """
     tied: bool
     """Use the transposed embedding as the output projection (Press and Wolf 2017)."""
     language: str
@@ -65,7 +68,7 @@ class TextGenerationHead(Head):
         Args:
             vocabulary: The vocabulary of the target texts, with V entries.
             dim: D, the number of features of a token.
-            label_smoothing: `TextGenerationOptions` explains this argument and all following arguments.
+            label_smoothing: `TextGenerationOptions` explains the arguments from `label_smoothing` to `language`.
         """
         super().__init__()
         self.vocabulary, self.dim = vocabulary, dim
@@ -116,7 +119,7 @@ class TextGenerationHead(Head):
         """Return a function that maps hidden states (R, D) to log-probabilities (R, V) of the next token.
 
         Padding and the begin token get probability 0. The function computes no gradients. Call this method only once
-        per search, because the returned function stores a copy of the weights in a layout for fast products.
+        per search, because the returned function copies the weights.
         """
         project = prepacked_linear(self.output.weight)
 
@@ -135,8 +138,8 @@ class TextGenerationHead(Head):
         With R-Drop, the second half of the batch repeats the first half. R-Drop adds alpha / 2 times the divergence
         between the outputs for the two halves to the loss.
         """
-        # Only real tokens are projected to V. Their indices are computed only once, because `nonzero` synchronizes a
-        # GPU.
+        # Only real tokens are projected to V. `nonzero` synchronizes a GPU, so the indices of real tokens are computed
+        # only once.
         indices = (target.flatten() != IGNORE_INDEX).nonzero()[:, 0]
         hidden = to_compute_dtype(self.hidden_states(tokens, shift_right(target))).flatten(0, 1)
         hidden, labels = hidden.index_select(0, indices), target.take(indices)

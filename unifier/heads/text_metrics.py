@@ -63,7 +63,7 @@ def sentence_bleu(predictions: Sequence[str], references: Sequence[str], languag
 def moses(texts: Sequence[str], language: str) -> list[str]:
     """Lowercase the texts, normalize their punctuation, and join their tokens with spaces.
 
-    The "lc.norm.tok" files of Multi30k were created in the same way, with the defaults of Moses (Koehn et al. 2007).
+    The result has the format of the "lc.norm.tok" files of Multi30k, which Moses (Koehn et al. 2007) produced.
     Hyphenated words are not split, and special characters are not escaped.
     """
     normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
