@@ -177,7 +177,7 @@ class KeyHoldsTensor(Correct):
 
 
 FAULTY_CLASSES: dict[type[Correct], str] = {
-    IgnoresState: "other tokens after .*loading",
+    IgnoresState: "different tokens after .*loading",
     UnreadableState: "state_dict",
     ForgetsOffset: "example 0 after pickling",
     KeyHoldsTensor: r"encoding_key .*TypeError",

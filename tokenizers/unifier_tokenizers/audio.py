@@ -46,8 +46,8 @@ def resampling_ratio(source_rate: int, target_rate: int) -> Fraction:
     """Return source_rate / target_rate as a fraction, approximated if numerator or denominator exceeds 2,000.
 
     The approximation changes the pitch and the length of the sound by at most 0.1 %. The exact resampling filter would
-    need too much memory, because its size grows with numerator times denominator. For example, the exact filter from
-    44,101 to 16,000 Hz takes 2.8 GB.
+    need too much memory, because the filter's size grows with numerator times denominator. For example, the exact
+    filter from 44,101 to 16,000 Hz needs 2.8 GB.
 
     Args:
         source_rate: The sample rate of the sound, in Hz.
@@ -63,7 +63,7 @@ def resampling_ratio(source_rate: int, target_rate: int) -> Fraction:
 
 
 def resample(audio: Audio, sample_rate: int, min_samples: int) -> Tensor:
-    """Average the channels of a sound, resample it, and return the waveform (samples,).
+    """Average the channels of a sound, resample the average, and return the waveform (samples,).
 
     Args:
         audio: The sound.
@@ -186,7 +186,7 @@ class AudioTokenizer(Tokenizer, ABC):
     def encoding_key(self) -> dict[str, Any]:
         """Return all settings, except settings that only `embed` uses.
 
-        The number of learned positions is included, because `encode` refuses sounds with more positions.
+        The settings include the number of learned positions, because `encode` refuses sounds with more positions.
         """
         excluded = ("dim", "training")
         settings = {name: value for name, value in vars(self).items() if name[0] != "_" and name not in excluded}
@@ -418,7 +418,8 @@ def gabor_filters(sample_rate: int, win_samples: int, n_filters: int) -> Tensor:
         win_samples: The length of a filter, in samples.
         n_filters: The number of pairs of a cosine and a sine.
     """
-    # The mel scale is 2595 log10(1 + f / 700). The factor 2595 does not matter, because the pitches are evenly spaced.
+    # The mel scale is 2595 log10(1 + f / 700). The factor 2595 is left out, because a constant factor does not change
+    # evenly spaced pitches.
     max_mel = math.log1p(sample_rate / 2 / 700)
     pitches = 700 * torch.expm1(torch.linspace(0, max_mel, n_filters + 2)[1:-1])
     phase = 2 * math.pi * torch.arange(win_samples)[:, None] * pitches / sample_rate

@@ -14,9 +14,9 @@ from unifier_tokenizers.tokens import is_host_readable
 class Dropout(nn.Module):
     """Layer that sets a fraction p of the entries to 0 in training, and divides all other entries by 1 - p.
 
-    Srivastava et al. 2014 introduced dropout. On a CPU, torch's dropout takes a fifth of a small model's training time,
-    because torch generates 64 random bits per entry on one core. This class generates 16 random bits per entry, so p is
-    rounded to a multiple of 1/65536.
+    Srivastava et al. 2014 introduced dropout. On a CPU, torch's dropout needs a fifth of a small model's training time,
+    because torch generates 64 random bits per entry. This class generates 16 random bits per entry, so p is rounded to
+    a multiple of 1/65536.
     """
 
     def __init__(self, p: float) -> None:

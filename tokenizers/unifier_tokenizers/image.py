@@ -56,7 +56,7 @@ def to_array(image: RawImage, channels: int) -> NDArray[np.uint8]:
         if not (array.min() >= 0 and array.max() <= 1):  # A comparison with NaN is False, so NaN is refused too.
             raise InputError(
                 f"the float picture has values from {array.min():g} to {array.max():g}: "
-                f"scale them to the range 0 to 1, or give uint8"
+                f"scale the values to the range 0 to 1, or give uint8"
             )
         array = (array * 255).round().astype(np.uint8)
     if array.dtype != np.uint8:

@@ -56,9 +56,9 @@ class Mixture(Tokenizer):
     def encode(self, raw: Any) -> Units:
         """Encode all members into one sequence: int32 values (rows, N) at positions (A, N).
 
-        The member with the most rows determines the number of rows. The member with the most axes determines A. If a
-        member has fewer axes, the coordinates of the missing axes are 0. Tokens without a position have `NO_POSITION`
-        on every axis.
+        The member with the most rows determines `rows`, and the member with the most axes determines A. If a member has
+        fewer axes, the coordinates of the missing axes are 0. Tokens without a position have `NO_POSITION` on every
+        axis.
 
         Raises:
             InputError: If a member is missing or unknown. The error is also raised if the values of a member are not

@@ -81,7 +81,8 @@ class Tiles:
         plane = rows[:, :, :step].flatten(1, 2)
         if side == step:
             return plane
-        # The last tile of an example is longer than a step, and no later tile covers its remaining frames.
+        # The last tile of an example is longer than a step, and no later tile covers the remaining frames of the last
+        # tile.
         plane = functional.pad(plane, (0, 0, 0, side - step))
         example = torch.arange(len(values), device=values.device)[:, None]
         beyond, last = torch.arange(side - step, device=values.device), steps[:, None] - 1

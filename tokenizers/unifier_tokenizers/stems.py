@@ -38,9 +38,9 @@ class LinearProjection(nn.Module):
 class Stem(nn.Module):
     """Stack of 3 x 3 convolutions that halve a picture until one pixel per patch remains.
 
-    A token also depends on neighboring patches: with "strided", on patches above and to the left; with "pooled", on
-    patches on all sides. Pixels outside a picture are set to 0 before every layer, so the tokens of a picture do not
-    depend on padding.
+    A token also depends on neighboring patches. With "strided", a token depends on the patches above and to the left.
+    With "pooled", a token depends on the neighboring patches on all sides. Pixels outside a picture are set to 0 before
+    every layer, so the tokens of a picture do not depend on padding.
     """
 
     def __init__(self, kind: StemKind, channels: int, dim: int, patch: int) -> None:
@@ -64,8 +64,8 @@ class Stem(nn.Module):
 class FrameStem(nn.Module):
     """Stack of 3 x 3 convolutions that halve a spectrogram until one frame per stack remains.
 
-    A linear layer then maps the bands of this frame to a token (Dong et al. 2018, section 3.3). As in `Stem`, a token
-    also depends on neighboring stacks, but not on padding.
+    A linear layer then maps the bands of this frame to a token (Dong et al. 2018, section 3.3). A token also depends on
+    the neighboring stacks, but not on padding.
     """
 
     def __init__(self, kind: StemKind, dim: int, stack: int, bands: int) -> None:
@@ -86,13 +86,13 @@ class FrameStem(nn.Module):
 
 @final
 class ConvDownsampler(nn.Module):
-    """Stack of 3 x 3 convolutions. Each layer halves the grid and doubles the number of channels."""
+    """Stack of 3 x 3 convolutions. Each layer halves the height and the width, and doubles the number of channels."""
 
     def __init__(self, kind: StemKind, channels: int, out_channels: int, side: int) -> None:
         """Create log2(side) layers.
 
         Args:
-            kind: The kind of layer that halves its input.
+            kind: The kind of the layers.
             channels: The number of channels of the input.
             out_channels: The number of channels of the last layer.
             side: The factor by which the height and the width are divided, a power of 2.

@@ -32,7 +32,7 @@ def check_tokenizer(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
     Args:
         tokenizer: The tokenizer.
         raws: Raw examples of several lengths. At least two examples should have equal lengths. Different lengths test
-            padding. Equal lengths test that tokens do not depend on the length alone.
+            padding. Equal lengths test that tokens depend on more than the length.
 
     Raises:
         ContractError: If a check fails.
@@ -62,7 +62,7 @@ def check_tokenizer(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
 
 
 def check_units(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that `encode` gives valid units, and the same layout for every example.
+    """Check that `encode` returns valid units with equal layouts for all examples.
 
     Valid units contain values (..., N) and int64 positions (A, N) on the CPU, with N >= 1.
     """
@@ -85,7 +85,7 @@ def check_units(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
 
 
 def check_coordinates(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that `position_values` gives floats (A, N). Tokens with a position must have finite values."""
+    """Check that `position_values` returns floats (A, N). Tokens with a position must have finite values."""
     for i, raw in enumerate(raws):
         units = tokenizer.encode(raw)
         try:
@@ -144,7 +144,7 @@ def check_determinism(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
 
 @torch.no_grad()
 def check_purity(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that `encode` gives the same units after every parameter and buffer has changed."""
+    """Check that changing all parameters and buffers does not change the units of `encode`."""
     poisoned = deepcopy(tokenizer)
     for tensor in [*poisoned.parameters(), *poisoned.buffers()]:
         tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor.copy_(tensor == 0)
@@ -191,7 +191,7 @@ def check_padding(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
 
 @torch.no_grad()
 def check_batch(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that every example has the same tokens alone and in a batch."""
+    """Check that the tokens of an example do not depend on the other examples of a batch."""
     values, positions, mask = pad_columns([tokenizer.encode(raw) for raw in raws])
     device = _device(tokenizer)
     columns = tokenizer.embed(values.to(device), positions.to(device))
@@ -233,7 +233,7 @@ def check_gradients(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
 
 @torch.no_grad()
 def check_state(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
-    """Check that saving the state and loading it into a tokenizer with other weights restores the tokens."""
+    """Check that loading a saved state into a tokenizer with other weights restores the tokens."""
     loaded, file = _perturbed(tokenizer), BytesIO()
     try:
         torch.save(tokenizer.state_dict(), file)
@@ -244,7 +244,7 @@ def check_state(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
     for i, raw in enumerate(raws):
         _require(
             torch.equal(loaded(raw), tokenizer(raw)),
-            f"example {i} has other tokens after saving and loading: state_dict must hold all learned values",
+            f"example {i} has different tokens after saving and loading: state_dict must contain all learned values",
         )
 
 

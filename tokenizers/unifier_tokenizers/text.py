@@ -32,7 +32,7 @@ SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")
 """The special entries, which come first in every vocabulary. The text "<pad>" is not encoded as a special entry."""
 
 WORD_START = re.compile(r"\w+'?|[^\w\s]")
-"""The pattern of a word. Words end at spaces, after an apostrophe, and before and after punctuation.
+"""A regular expression for words. Words end at spaces, after an apostrophe, and before and after punctuation.
 
 "Je n'entre." has the words Je, n', entre and the full stop.
 """
@@ -82,7 +82,10 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a file of `save`, or a tokenizer.json of Hugging Face whose first four entries are `SPECIALS`."""
+        """Read a vocabulary from a JSON file, whose first four entries must be `SPECIALS`.
+
+        `save` and Hugging Face's tokenizers write files in this format.
+        """
         try:
             codec = hf.Tokenizer.from_file(str(path))
         except Exception as error:  # Hugging Face's library raises plain Exception.
@@ -106,7 +109,7 @@ class Vocabulary:
             raise _unicode_error(text) from error
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Decode ids to a text. Special entries are left out."""
+        """Decode ids to a text. Special entries are removed."""
         text = self.codec.decode([i for i in ids if i > EOS], skip_special_tokens=False)
         return text.removeprefix(" ")
 
@@ -115,7 +118,7 @@ class Vocabulary:
         return [self.codec.decode([i]).strip() if i > EOS else SPECIALS[i] for i in ids]
 
     def word_ids(self, ids: Iterable[int]) -> list[int]:
-        """Return, for each id, the index of its word in the text.
+        """Return the index of the word in the text for each id.
 
         Words are matches of `WORD_START`. A special entry counts as one word. An id that spans two words belongs to the
         second word, and a space belongs to the next word.
@@ -129,8 +132,8 @@ class Vocabulary:
                 num_words += len(run)
                 continue
             word_ends = [word.end() for word in WORD_START.finditer(self.decode(run))]
-            # The end of an id is the length of the text that all ids up to this id encode. An incomplete character can
-            # decode to several characters, so the end of an id must not exceed the ends of later ids.
+            # The end of an id is the length of the decoded text, up to and including the id. An incomplete character
+            # can decode to several characters, so the end of an id must not exceed the ends of later ids.
             lengths = [len(self.decode(run[:n])) for n in range(1, len(run) + 1)]
             ends = [*accumulate(reversed(lengths), min)][::-1]
             indices += [num_words + bisect_right(word_ends, end - 1) for end in ends]
@@ -277,7 +280,7 @@ def _check_unicode(text: str) -> str:
 
 
 # A trainer with special tokens would remove the names of special tokens from the texts, so each codec is trained
-# without special tokens. The trained codec is then rebuilt with the special entries in front.
+# without special tokens. The trained codec is then rebuilt, and the special entries get the first ids.
 
 
 def _with_specials(entries: Iterable[str]) -> dict[str, int]:

@@ -14,8 +14,8 @@ class Tokenizer(nn.Module, ABC):
     """Module that turns raw data of one modality into tokens. Subclasses implement `encode` and `embed`.
 
     `encode` runs once per example, in a data worker. `encode` must be deterministic, and must not read a parameter or a
-    buffer. `embed` runs in every training step, on the device, and uses the learned weights. `check_tokenizer` tests a
-    subclass.
+    buffer. `embed` runs in every training step, on the device, and uses the learned weights. Test every subclass with
+    `check_tokenizer`.
     """
 
     dim: int
@@ -48,9 +48,8 @@ class Tokenizer(nn.Module, ABC):
     def encoding_key(self) -> Mapping[str, Any] | None:
         """Return the JSON-serializable settings that determine the output of `encode` and `fit`.
 
-        The cache key consists of these settings and a hash of the file that defines this class. Include all settings,
-        the versions of libraries, and a hash of any code in other files. By default, return None, which disables
-        caching.
+        The cache key consists of the settings and a hash of the class's file. Include all settings, the versions of
+        libraries, and a hash of any code in other files. By default, return None, which disables caching.
         """
         return None
 

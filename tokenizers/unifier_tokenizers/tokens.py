@@ -3,7 +3,7 @@
 Letters used in every docstring and comment:
 
 - B: number of examples in a batch
-- N: number of tokens of an example, which are the columns of its matrix
+- N: number of tokens of an example, which is the number of columns of the matrix
 - D: width of a token, which is the number of rows of the matrix
 - A: number of axes of a position; 1 for text and time, 2 for a grid
 - P: number of values in a patch
@@ -97,8 +97,8 @@ def pad_columns(examples: Sequence[Units]) -> tuple[Tensor, Tensor, Tensor]:
 def is_host_readable(x: Tensor) -> bool:
     """Return True if reading the tensor's values is free: on the CPU and outside torch.compile.
 
-    On an accelerator, reading would force a synchronization. An axis with stride 0 is known to be constant without a
-    synchronization, so the CPU sets the stride of constant axes to 0.
+    On an accelerator, reading would force a synchronization. Without a synchronization, a stride of 0 shows that all
+    entries along an axis are equal.
     """
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
