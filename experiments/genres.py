@@ -35,7 +35,7 @@ def genres(
 
     Args:
         data: embedded (rendered music), emotify, gtzan, fsdd, esc10, esc50, a folder of class folders, or a CSV table.
-        target: Either genre (one class per sound), or tags (several tags per sound; embedded, emotify, your own table).
+        target: Either genre (one class per sound), or tags (only for embedded, emotify and your own table).
         fold: The fold that is tested: 0 to 4 for emotify, 1 to 5 for ESC, 0 to 5 for fsdd, or a fold of your own table.
     """
     source = create_audio_dataset(data, target=target, fold=fold)

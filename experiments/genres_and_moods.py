@@ -19,8 +19,8 @@ def genres_and_moods(
     """Classify the genre of each sound, and tag its moods.
 
     Args:
-        data: A data set with both kinds of labels: embedded or emotify.
-        fold: The fold that is tested, from 0 to 4, for emotify.
+        data: A data set with labels for genres and moods: embedded or emotify.
+        fold: For emotify, the fold that is tested, from 0 to 4.
     """
 
     def labeled(name: str, target: str) -> uf.Experiment:

@@ -47,7 +47,7 @@ def one_rung(
 ) -> uf.Experiment:
     """Translate with the encoder and the decoder of one rung.
 
-    The data, the budget and the scores are the same as in `translation`.
+    The data, the budget and the scores are defined in `translation`.
 
     `depth` and `decoder_depth` are the numbers of layers in encoder and decoder. The prefix model has
     `depth` + `decoder_depth` layers in one stack. `heads` applies only to the transformer and the prefix model.
@@ -90,7 +90,7 @@ def build_rung(
         config: The settings of the encoder.
         decoder_depth: The number of decoder layers.
         vocabulary: The subwords of both languages.
-        options: The keyword arguments of all heads.
+        options: The keyword arguments that every head accepts.
     """
     dim, depth, dropout = config.dim, config.depth, config.dropout
     layers: dict[str, Any] = {"depth": decoder_depth, **options}
@@ -126,7 +126,7 @@ def build_rung(
 
 
 def ladder(*, rungs: tuple[Rung, ...] = RUNGS, seeds: tuple[int, ...] = (0,)) -> uf.Comparison:
-    """Compare all rungs on the same pairs, subwords and budget. The settings of `one_rung` are accepted, too.
+    """Compare all rungs on the same pairs, subwords and budget. The settings of `one_rung` can also be set.
 
     Args:
         rungs: The rungs to compare.

@@ -20,7 +20,7 @@ def grammar(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> 
 
 
 def digits(*, trunk: TrunkConfig = TRUNK, training: uf.Training = TRAINING) -> uf.Experiment:
-    """Classify handwritten digits. Augmentation is off, because it does not help with a small budget."""
+    """Classify handwritten digits. Augmentation is off, because augmentation does not help with a small budget."""
     return pictures.pictures(
         frontend=ImageFrontend(stem=None),
         trunk=replace(trunk, positions="learned"),
