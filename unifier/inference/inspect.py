@@ -1,4 +1,4 @@
-"""Tensor shapes, parameter counts and the estimated training time of an experiment, without training it."""
+"""Tensor shapes, parameter counts and the estimated training time of an experiment before training."""
 
 import math
 import reprlib
@@ -28,7 +28,7 @@ from unifier_tokenizers import InputError
 MAX_MEASURE_SECONDS = 4.0
 """The training time is not estimated if the measurement would take longer than this many seconds."""
 SMALL_BATCH_DIVISOR = 16
-"""A batch that is this many times smaller is timed first, to predict the time of a full batch."""
+"""The size of a full batch, divided by the size of a small batch whose time predicts the time of a full batch."""
 
 
 def show(reference: str, settings: Mapping[str, Any], *, seed: Any) -> None:
@@ -115,7 +115,7 @@ def estimate_training(experiment: Experiment, network: Network, splits: Mapping[
         splits: The first training example of each task.
 
     Returns:
-        A line of text, or None if the measurement would take over `MAX_MEASURE_SECONDS`.
+        A line of text, or None if the measurement would take more than `MAX_MEASURE_SECONDS`.
     """
     training = experiment.training
     if training.seconds is not None:
@@ -130,7 +130,7 @@ def estimate_training(experiment: Experiment, network: Network, splits: Mapping[
         count = max(training.batch_tokens // lengths[name], 1)
         num_small = math.ceil(count / SMALL_BATCH_DIVISOR)
         single, small, batch = (collate(split, [0] * n).to(device) for n in (1, num_small, count))
-        with FlopCounterMode(display=False) as counter:  # The first step also warms up the device.
+        with FlopCounterMode(display=False) as counter:  # The first step warms up the device.
             _time_step(network, optimizer, name, single, training)
         flops += counter.get_total_flops() * count
         small_seconds = _time_step(network, optimizer, name, small, training)

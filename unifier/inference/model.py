@@ -1,4 +1,4 @@
-"""Trained models. The function `load` reads the model in a run's folder."""
+"""Trained models. The function `load` loads a model from a run's folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

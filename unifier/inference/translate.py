@@ -1,4 +1,4 @@
-"""Translation of a file line by line, and the HTML page that shows the alignments."""
+"""Translation of a file line by line, and an HTML page of alignments."""
 
 import gzip
 import sys
@@ -107,7 +107,7 @@ class DecodingOptions:
             return [hypotheses[:count] for hypotheses in head.search(tokens, width, length_penalty=penalty)]
         samples: list[list[Hypothesis]] = []
         for k in range(count):
-            # Each line has its own seed, so the translation of a line does not depend on other lines in the batch.
+            # Each line has its own seed, so a translation does not depend on other lines of the batch.
             seeds = [np.random.SeedSequence((self.seed or 0, number, k)).generate_state(1)[0] for number in numbers]
             generators = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
             samples.append(head.sample(tokens, generators, length_penalty=penalty, **self.sampling))
@@ -119,7 +119,7 @@ class AlignmentPage:
     """HTML file of alignment matrices. The file appears under its final name when the page is closed."""
 
     def __init__(self, path: str | Path) -> None:
-        """Prepare a page with the given path. A `with` statement opens and closes the page."""
+        """Prepare a page, which is written to `path`. A `with` statement opens and closes the page."""
         self.path = Path(path)
         if self.path.is_dir():
             raise InputError(f"{path} is a folder: give a file in it, such as {self.path / 'alignments.html'}")
@@ -176,7 +176,7 @@ def read_as_it_arrives(file: BufferedIOBase, name: str) -> Iterator[list[Line]]:
     """Yield groups of at most `MAX_BATCH_LINES` lines of a file, as soon as the lines arrive.
 
     Only a line feed ends a line. A carriage return before a line feed is removed. A byte order mark at the start of the
-    file is also removed.
+    file is removed.
 
     Args:
         file: The open file.
@@ -217,8 +217,8 @@ def translate(
 ) -> None:
     """Write the translation of each line of a file. The translation of an empty line is an empty line.
 
-    With `n_best`, each line of input gives one row per translation, and the best translation comes first. A row
-    contains the line number, a score and a text, separated by tabs. An empty line gives one row with only the line
+    With `n_best`, the output contains one row per translation of a line, and the best translation comes first. A row
+    contains the line number, a score and a text, separated by tabs. For an empty line, the only row contains the line
     number.
 
     Args:

@@ -65,7 +65,8 @@ class Translator:
         if len(tasks) != 1:
             raise InputError(
                 f'{folder} is a run of "{model.experiment.name}", but {len(tasks) or "none"} of its tasks '
-                f"({', '.join(model.experiment.tasks)}) translate{'' if tasks else 's'} texts: exactly one must"
+                f"({', '.join(model.experiment.tasks)}) translate{'' if tasks else 's'} texts: "
+                "exactly one task must translate texts"
             )
         ((self.task, (self.tokenizer, self.head)),) = tasks.items()
         if align and not isinstance(self.head, AttentiveTextHead):
