@@ -30,7 +30,7 @@ TrialRow = Mapping[str, Any]
 """A row of comparison.json. Each row describes one task of one trial."""
 
 TRIAL_KEYS = ("experiment", "seed", "mode", "start", "shuffled", "trainable", "varied")
-"""The keys of a row that identify its trial within the comparison."""
+"""The keys of a row that together identify a trial of the comparison."""
 
 SHARE = "share"
 """The key in `Comparison.grid` for the share of the training split that is used."""
@@ -48,7 +48,7 @@ class Comparison:
     experiments: Sequence[ExperimentFn]
     """The functions that build the experiments. The names of the functions must be different."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Values of settings or groups of settings, for all experiments. Each experiment uses only the settings it has."""
+    """Values of settings or setting groups. An experiment uses only the settings that the experiment has."""
     seeds: Sequence[int] = (0,)
     modes: Sequence[Mode] = ("solo",)
     """The kinds of trials, one or more of "solo", "joint" and "transfer".
@@ -76,7 +76,7 @@ class Comparison:
     showcase: ExperimentFn | None = None
     """An experiment that is trained first, with its own settings, its own budget and the first seed.
 
-    The report begins with the scores and examples of the showcase. The showcase is not compared with other experiments.
+    The report begins with the scores and examples of the showcase. The showcase is excluded from all comparisons.
     """
     budget_unit: MatchUnit = "tokens"
     """The unit of the budget after which the training of a task stops."""
@@ -86,7 +86,7 @@ class Comparison:
     """The values to try for each setting, in all combinations. Each experiment varies only the settings that it has.
 
     The key "share" varies the share of the training split that is used. A smaller share is always a subset of a larger
-    share. Vocabularies and normalization still use the whole training split.
+    share. Vocabularies and normalization always use the whole training split.
     """
     search: int | None = None
     """The number of combinations of `grid` to try per experiment, chosen by Optuna. None means all combinations."""
@@ -108,7 +108,7 @@ class Comparison:
 
     def _check_experiments(self) -> None:
         if odd := [each for each in self.experiments if not inspect.isfunction(each)]:
-            raise InputError(f'the comparison "{self.name}" holds {odd[0]!r}, which is not a function')
+            raise InputError(f'the comparison "{self.name}" contains {odd[0]!r}, which is not a function')
         names = [function.__name__ for function in self.experiments]
         if not names or not self.seeds or not self.modes:
             raise InputError(f'the comparison "{self.name}" needs an experiment, a seed and a mode')
@@ -141,7 +141,7 @@ class Comparison:
             raise InputError(f"no experiment of \"{self.name}\" has the setting '{min(unknown)}'")
         for name, values in self.grid.items():
             if name != SHARE and name not in known:
-                raise InputError(f"no experiment of \"{self.name}\" has the setting '{name}' that its grid varies")
+                raise InputError(f"no experiment of \"{self.name}\" has the setting '{name}' that the grid varies")
             if name in get_args(MatchUnit) and (name != self.budget_unit or self.budget is not None):
                 budget = "each experiment's own" if self.budget is None else f"{self.budget:,.0f}"
                 raise InputError(

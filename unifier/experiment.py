@@ -1,7 +1,7 @@
 """The classes Task, Training and Experiment, which declare the model, the data and the training of a run.
 
 `freeze` excludes parts of a model from training. `fitted` stores values that a recipe learns from its data, such as a
-vocabulary. A loaded or resumed run reads the stored values.
+vocabulary. A loaded or resumed run reads these values from the run's folder.
 """
 
 import math
@@ -194,10 +194,10 @@ class Training:
 
 
 def sufficient_epochs(source: Source, *, minimum: float = 30.0, batch_examples: float = 0.0) -> float:
-    """Return a number of epochs that is sufficient for a training split of this size.
+    """Return a number of epochs that is sufficient for the size of the training split.
 
-    Training reads at least 50,000 examples, so a small split gets more epochs. If `batch_examples` is given, training
-    also makes at least 1,500 steps.
+    Training reads at least 50,000 examples, so a small split gets more epochs. With `batch_examples`, training makes at
+    least 1,500 steps.
 
     Args:
         source: The data set.
@@ -217,9 +217,9 @@ class Task:
     tokenizer: Tokenizer
     head: Head
     loss_weight: float = 1.0
-    """The factor by which the loss of this task is multiplied."""
+    """The factor that multiplies the loss of the task."""
     augmentation: Augmentation | None = None
-    """Random changes of the training batches. New random numbers are drawn for each batch."""
+    """Random changes of the training batches. Each batch uses new random numbers."""
     tta: TestTimeAugmentation | None = None
     """Test-time augmentation: validation and test average the predictions for several views of an example.
 
@@ -236,7 +236,7 @@ class Task:
             )
 
     def embed(self, batch: Batch) -> Tokens:
-        """Embed a batch as the Tokens (B, D, N) that the trunk reads."""
+        """Embed a batch as Tokens (B, D, N), the input of the trunk."""
         return Tokens(self.tokenizer.embed(batch.values, batch.positions), batch.mask, batch.positions)
 
 
@@ -326,7 +326,7 @@ def freeze(training: Training, trunk: Trunk, tokenizers: Iterable[nn.Module], he
     A parameter that belongs to two parts is frozen if at least one of the parts is frozen.
 
     Raises:
-        InputError: If a part in `frozen` has no parameters, or if no parameter is left to train.
+        InputError: If a part in `frozen` has no parameters, or if all parameters of the model are frozen.
     """
     modules = nn.ModuleList(tokenizers)
     parts = trunk_parts(trunk)
@@ -353,7 +353,7 @@ def freeze(training: Training, trunk: Trunk, tokenizers: Iterable[nn.Module], he
 def hold_frozen_statistics(model: nn.Module) -> None:
     """Set frozen batch norms to evaluation mode, so their running statistics do not change.
 
-    A batch norm without weights counts as frozen if the module that contains the batch norm is frozen.
+    A batch norm without weights is treated as frozen if the module that contains the batch norm is frozen.
     """
     for part in model.modules():
         weights = list(part.parameters())
@@ -364,7 +364,7 @@ def hold_frozen_statistics(model: nn.Module) -> None:
 
 
 def _parameters_of(module: nn.Module, *classes: type[nn.Module]) -> list[nn.Parameter]:
-    """Return the parameters of all submodules that are instances of these classes."""
+    """Return the parameters of all submodules that are instances of `classes`."""
     return [parameter for part in module.modules() if isinstance(part, classes) for parameter in part.parameters()]
 
 
@@ -406,7 +406,7 @@ def fitted(name: str, fit: Callable[[], FittedT]) -> FittedT:
 
 @contextmanager
 def recording_fitted(run: Path | None = None) -> Generator[dict[str, Fitted]]:
-    """Record the values that `fitted` returns while an experiment is built. Yield a mapping from names to these values.
+    """Record the values that `fitted` returns, and yield a mapping from names to these values.
 
     If `run` is the folder of a run, `fitted` returns the values that are stored in this folder.
     """

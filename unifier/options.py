@@ -1,7 +1,7 @@
 """Setting groups that recipes share. A setting group is a dataclass whose fields are settings.
 
-The method `build` of a group creates an object from the settings. For the value None, `build` chooses a default or
-computes a value from the data. `unifier show FILE` and `unifier run FILE --help` print the docstrings of the fields.
+The method `build` of a setting group creates an object from the settings. For the value None, `build` chooses a default
+or computes a value from the data. `unifier show FILE` and `unifier run FILE --help` print the docstrings of the fields.
 """
 
 import math
@@ -33,16 +33,17 @@ from unifier_tokenizers.stems import StemKind
 MAX_VOCABULARY_TEXTS = 1_000_000
 """The largest number of examples from which a vocabulary is learned.
 
-The selected examples are evenly spaced in the split. More examples would take time and hardly change the vocabulary.
+The selected examples are evenly spaced in the split. More examples would cost time, but would hardly change the
+vocabulary.
 """
 MAX_FITTED_IMAGES = 2000
 """The largest number of pictures for the pixels' mean and standard deviation, evenly spaced in the split."""
 LONG_CLIP = 10.0
 """Training uses random crops if the median duration of the clips is above this number of seconds."""
 CROP_SECONDS, NUM_CROPS = 6.0, 5
-"""The default duration of a crop of a long clip, in seconds, and the number of crops in validation and test."""
+"""For long clips: the default crop length in seconds, and the default number of crops in validation and test."""
 OUTLIER_FACTOR = 3
-"""Training also uses random crops if the longest clip exceeds the length of a crop by more than this factor."""
+"""Training uses random crops if the longest clip exceeds the length of a crop by more than this factor."""
 MIN_CLIP = 0.2
 """The lower limit of the median duration, in seconds."""
 FRAME_SECONDS = 0.01
@@ -81,7 +82,7 @@ class TrunkConfig:
 
     def build(self) -> Trunk:
         """Create the trunk, or raise InputError if the architecture does not support an option."""
-        # Of all trunks, only a transformer supports `qk_norm` and `scaled_residual_init`.
+        # Only a transformer supports `qk_norm` and `scaled_residual_init`.
         transformer = self.trunk == "transformer"
         return create_trunk(
             self.trunk,
@@ -270,7 +271,7 @@ class AudioFrontend:
 class ClipStatistics:
     """The median duration and the longest duration of a source's sounds, in seconds.
 
-    Each duration is measured once. A loaded or resumed run reads the durations from its folder.
+    Each duration is measured once. A loaded or resumed run reads the durations from the run's folder.
     """
 
     def __init__(self, source: LabeledSource, target: str) -> None:
@@ -387,7 +388,7 @@ class ParallelTextConfig:
     source: str = "en"
     """Language of the input."""
     target: str = "fr"
-    """Language of the output, which also selects the rules of the scores."""
+    """Language of the output, which selects the tokenization rules of the scores."""
     val: str | None = None
     """Validation pairs, in one of the formats of `data`; None means that pairs of `data` are held out."""
     test: str | None = None
@@ -395,7 +396,7 @@ class ParallelTextConfig:
     extra: str | None = None
     """File with additional training pairs, in one of the formats of `data`."""
     length_ratio: float | None = None
-    """Drop a training pair of your own files if the lengths of its texts differ by more than this factor."""
+    """Drop a training pair of your own files if the lengths of the two texts differ by more than this factor."""
     duplicates: Duplicates = "keep"
     """Keep or drop repeated training pairs of your own files."""
 
