@@ -22,11 +22,11 @@ RECOVERABLE_ERRORS = {
     errno.EROFS,
     errno.ENAMETOOLONG,
 }
-"""Numbers of errors whose cause a user can remove: no space, no permission, a read-only disk, or a long name."""
+"""Error numbers of problems that a user can solve: no space, no permission, a read-only disk or a long name."""
 
 
 def is_recoverable(error: BaseException) -> bool:
-    """Return True if a user can remove the cause of the error, such as a full or read-only disk."""
+    """Return True if a user can solve the problem, such as a full or read-only disk."""
     return isinstance(error, OSError) and error.errno in RECOVERABLE_ERRORS
 
 
@@ -50,7 +50,7 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
 def to_json(content: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the content to JSON types: dictionaries, lists, texts, numbers, booleans and None.
 
-    Objects of other types become texts. Infinity and NaN become "inf" and "nan", as they are written in settings.
+    Objects of other types become texts. Infinity and NaN become "inf" and "nan", as in settings.
     """
     return json.loads(json.dumps(content, default=str), parse_constant=lambda name: str(float(name)))
 
@@ -61,7 +61,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[str] = ()) -> None:
-    """Write rows to a CSV file. The given columns come first, then the other keys in the order of their first use."""
+    """Write rows to a CSV file. The given columns come first. Other keys follow in the order of their first use."""
     file = io.StringIO(newline="")
     names = dict.fromkeys([*columns, *(name for row in rows for name in row)])
     writer = csv.DictWriter(file, names, lineterminator="\n")

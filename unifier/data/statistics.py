@@ -95,7 +95,7 @@ def _measure(splits: Splits, measure: Measure, examples: Sequence[ExampleRef]) -
 
 
 def _file_size(name: str) -> int:
-    """Return the size in bytes of the file with this name, or 0 if the file does not exist."""
+    """Return the size of a file in bytes, or 0 if the file does not exist."""
     try:
         return Path(name).stat().st_size
     except OSError:

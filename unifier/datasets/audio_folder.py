@@ -101,7 +101,7 @@ class AudioFolder:
 
     @property
     def copies(self) -> int:
-        """The number of val and test sounds whose file has the content of a train file."""
+        """The number of val and test sounds whose files are exact copies of train files."""
         return count_copies(list(self._hashes.values()), self._parts)
 
     @cached_property

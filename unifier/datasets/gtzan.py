@@ -35,8 +35,8 @@ class GTZAN:
     genres_original/<genre>/<genre>.<number>.wav. The folder genres_original may also be named genres, and the suffix
     may also be .au.
 
-    If train_filtered.txt, valid_filtered.txt and test_filtered.txt exist in the folder, these lists by Kereliuk define
-    the splits. With these lists, no artist is in two splits. The lists leave out repeated and distorted clips.
+    If train_filtered.txt, valid_filtered.txt and test_filtered.txt exist in the folder, Kereliuk's lists in these files
+    define the splits. With the lists, no artist is in two splits. The lists leave out repeated and distorted clips.
 
     Without the lists, train has the clips 0 to 79 of every genre, val has the clips 80 to 89, and test has the clips 90
     to 99. Train and test then have artists and recordings in common. A warning is printed, because test scores are too

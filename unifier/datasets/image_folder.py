@@ -23,7 +23,7 @@ class ImageFolder:
     Instead of split folders, the folder may contain a table folds.csv with one row per image. The columns of the table
     are `file` (relative to the folder) and `fold` (an integer). One fold is the test split, the next fold is the val
     split, and all other folds are the train split. The table may have a column `group`. All images of a group must be
-    in the same fold. An image without a group forms a group by itself.
+    in the same fold. An image without a group name forms its own group.
 
     Files that are not images are left out with a warning. Hidden files are left out without a warning. Every class must
     have images, and a class of val or test must also have images in train.
@@ -83,12 +83,12 @@ class ImageFolder:
 
     @property
     def copies(self) -> int:
-        """The number of val and test images whose file has the content of a train file."""
+        """The number of val and test images whose files are exact copies of train files."""
         return count_copies(list(self._hashes.values()), self._parts)
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
-        """The hash of each image. The keys are the paths in the folder."""
+        """The hash of each image. The keys are image paths relative to the folder."""
         files = {self._relative(image.path): image.path for image in self._images}
         return hash_each(files, unreadable=UNREADABLE_MARK)
 
