@@ -92,7 +92,7 @@ def softmax_seconds(keys: int, dtype: torch.dtype) -> tuple[list[float], list[fl
     """Measure torch's softmax and `softmax_by_parts_`, both in place.
 
     Returns:
-        The median seconds of both functions in the forward pass, and in the backward pass.
+        The median seconds of the two functions in the forward pass, and in the backward pass.
     """
     torch.manual_seed(0)
     scores = torch.randn(max(SCORES // keys, 1), keys).to(dtype)

@@ -35,7 +35,7 @@ from torchaudio.functional import compute_deltas
 from torchaudio.transforms import MFCC
 
 from benchmarks.runner.tables import table_header, table_row
-from unifier.data.readers import AUDIO_SUFFIXES
+from unifier.data.audio_files import AUDIO_SUFFIXES
 from unifier.data.source import SPLITS, Example, LabeledSource, describe_example, use_data_folder
 from unifier.datasets.factory import IMAGE_DATASETS, create_audio_dataset, create_image_dataset
 from unifier.datasets.image_folder import ImageFolder

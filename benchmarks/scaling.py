@@ -16,7 +16,7 @@ ROUNDS = 3
 
 
 def scaling_case(length: int, batch: int) -> Case:
-    """Create a spectrogram case with another length and batch size, restricted to `VARIANTS`.
+    """Create a spectrogram case with the variants `VARIANTS`, for one length and batch size.
 
     All variants have the precision of our first variant, which is the fastest precision.
     """

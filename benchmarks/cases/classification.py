@@ -40,7 +40,7 @@ class ClassifierPeer(NamedTuple):
     compiled: Compiled | None = None
 
     def with_compile(self, part: Compiled = "model") -> "ClassifierPeer":
-        """Return a copy of this peer that is compiled by torch."""
+        """Return a copy of the peer with compilation."""
         return self._replace(name=f"{self.name}, compiled", compiled=part)
 
 

@@ -67,7 +67,7 @@ def longest_first(split: EncodedSplit, batch: int) -> list[list[int]]:
 
 
 def our_eval_batches(split: EncodedSplit, batch: int) -> list[list[int]]:
-    """Return our evaluation batches, in which the number of examples depends on their length."""
+    """Return our evaluation batches. Batches of short examples contain more examples."""
     longest = max(source_length for source_length, _ in split.lengths())
     return [indices.tolist() for _, indices in EvalDataLoader({"task": split}, max_tokens=batch * longest).batches]
 

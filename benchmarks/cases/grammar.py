@@ -34,7 +34,7 @@ class GrammarPlan(NamedTuple):
     """The number of training pairs."""
     steps: int = 240
     max_tokens: int = 2048
-    """The maximum number of source tokens in a training batch. The same limit applies to target tokens."""
+    """The maximum number of source tokens, and of target tokens, in a training batch."""
     cache: Path = Path(__file__).parents[1] / ".cache"
     """The folder that stores the trained weights."""
 
@@ -48,7 +48,7 @@ def trained_translator(size: Size, plan: GrammarPlan) -> "tuple[Network, Vocabul
     path = weights_path(size, plan, vocabulary)
     if not path.exists():
         plan.cache.mkdir(exist_ok=True)
-        # The model is trained in another process, because this process measures the memory of translation.
+        # Training runs in a separate process, so that the measured memory excludes training.
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
             process.submit(train_translator, size, plan, vocabulary, path).result()
     model = sequences.create_our_translator(vocabulary, size)
@@ -83,7 +83,7 @@ def weights_path(size: Size, plan: GrammarPlan, vocabulary: Vocabulary) -> Path:
 
 
 def sentences_to_translate(plan: GrammarPlan, vocabulary: Vocabulary) -> EncodedSplit:
-    """Encode the sentences to translate. The model is not trained on these sentences."""
+    """Encode the sentences to translate, which are test sentences."""
     return _encode_pairs(plan, "test", vocabulary)
 
 

@@ -120,11 +120,11 @@ def our_training(
 def perturb_vectors(model: nn.Module, *, all_biases: bool = True) -> None:
     """Add noise to all biases and norm weights, which are initially 0 and 1.
 
-    Without this noise, a peer without a bias or a norm would have the same outputs as our model.
+    Without noise, the comparison of outputs could not detect a missing bias or norm in a peer.
 
     Args:
         model: The model to change in place.
-        all_biases: If False, keep the biases of attention and norms at 0. x-transformers has no such biases.
+        all_biases: If False, keep the biases of attention and norms at 0, for peers without these biases.
     """
     generator = torch.Generator().manual_seed(SEED)
     with torch.no_grad():

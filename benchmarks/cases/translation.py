@@ -35,7 +35,7 @@ class Plan(NamedTuple):
 
     pairs: int = 8000
     max_tokens: int = 2048
-    """The maximum number of source tokens in one of our batches. The same limit applies to target tokens."""
+    """The maximum number of source tokens, and of target tokens, in one of our batches."""
     steps: int = 8
     """The number of our batches per round. With the default settings, a round contains about 1,000 pairs."""
     peer_batch: int = 128
@@ -67,11 +67,11 @@ class TranslatorPeer(NamedTuple):
     compiled: Compiled | None = None
 
     def with_our_batches(self) -> "TranslatorPeer":
-        """Return a copy of this peer that uses our length-bucketed batches."""
+        """Return a copy of the peer with our length-bucketed batches."""
         return self._replace(name=f"{self.name}, our batches", our_batches=True)
 
     def with_compile(self, part: Compiled = "model") -> "TranslatorPeer":
-        """Return a copy of this peer that is compiled by torch."""
+        """Return a copy of the peer with compilation."""
         return self._replace(name=f"{self.name}, compiled", compiled=part)
 
 

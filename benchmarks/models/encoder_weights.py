@@ -73,7 +73,7 @@ def convert_for_x_transformers(state: State, shape: Shape) -> State:
     """Convert our weights for `encoders.XTransformersFrames`.
 
     x-transformers adds 1 to the stored weights of a norm, and divides stored positions by the square root of D. The
-    attention and the norms of x-transformers have no biases, so these biases of our model must be 0.
+    attention and the norms of x-transformers have no biases, so our attention and norm biases must be 0.
     """
     ours = _neutral_ends(state)
     converted = rename(ours, {"project_in.": "project", "project_out.": "head"}, "")

@@ -23,7 +23,7 @@ Role = Literal["ours", "ours compiled", "default", "tuned", "compiled", "our all
 - tuned: a peer with settings that were chosen for speed
 - compiled: a compiled peer, in the cases for an accelerator
 - our allocator: a tuned peer with our settings of the memory allocator
-- float32: a peer with its default settings in float32, if the other variants use bf16
+- float32: a peer with its default settings in float32
 - peak: a matrix product without a model, which measures the maximum speed of the machine
 """
 

@@ -15,12 +15,12 @@ BatchT = TypeVar("BatchT", bound=NamedTuple)
 
 
 def is_available(device: Device) -> bool:
-    """Return True if this machine has the device."""
+    """Return True if the machine has the device."""
     return device == "cpu" or torch.cuda.is_available()
 
 
 def fast_dtypes() -> tuple[torch.dtype, ...]:
-    """Return the number types for which the CPU has fast instructions."""
+    """Return the floating-point types for which the CPU has fast instructions."""
     return (torch.float32, torch.bfloat16) if has_fast_bfloat16("cpu") else (torch.float32,)
 
 
@@ -35,6 +35,6 @@ def synchronize(device: Device) -> None:
 
 
 def release_memory(device: Device) -> None:
-    """Release the unused cached memory of an accelerator. Other processes can then use the memory."""
+    """Release the unused cached memory of an accelerator for other processes."""
     if device == "cuda":
         torch.cuda.empty_cache()

@@ -54,7 +54,7 @@ def _draw_bars(axes: Axes, case: Results) -> None:
     axes.set_yticks(range(len(variants)), [f"{variant['name']}, {variant['precision']}" for variant in variants])
     for label, variant in zip(axes.get_yticklabels(), variants, strict=True):
         label.set_fontweight("bold" if variant["role"] in OURS else "normal")
-    # The negative x puts the title above the names of the variants.
+    # A negative x moves the title to the left, above the names of the variants.
     axes.set_title(f"{case['title']}: {case['unit']} a second", loc="left", x=-0.85)
     axes.tick_params(left=False, bottom=False, labelbottom=False)
     axes.set_xlim(0, 1.12 * max(speeds))

@@ -3,9 +3,9 @@
 With alternating rounds, machine noise affects all variants equally.
 
 On a shared machine, the first process can get slower memory than later processes. In a test with seven equal processes,
-a step of the first process took 4 % longer than a step of the second process. Compared with a step of the last process,
-a step of the first process took 9 % longer. Therefore, an additional process is started first. The additional process
-is not timed.
+steps of the first process took 4 % longer than steps of the second process. Compared with the last process, steps of
+the first process took 9 % longer. Therefore, an additional process is started first. The additional process is not
+timed.
 """
 
 import json
@@ -39,7 +39,7 @@ class CaseError(Exception):
 
 @final
 class VariantProcess:
-    """A process that builds one variant, and computes only after a request."""
+    """A process that builds one variant and runs a round on request."""
 
     def __init__(self, case: Case, variant: Variant, folder: Path) -> None:
         self.name = f"{case.name}: {variant.label}"
@@ -106,7 +106,7 @@ def run_case(case: Case, rounds: int, *, compiled: bool = True) -> list[Timing]:
     variants = [variant for variant in case.variants if compiled or not variant.compiled]
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
-        # This first process is not timed, because the first process can get slower memory.
+        # The first process is not timed, because the first process can get slower memory.
         stack.enter_context(VariantProcess(case, case.variants[0], folder)).request("build")
         processes: list[VariantProcess] = []
         builds: list[Reply] = []
@@ -149,7 +149,7 @@ def check_outputs(case: Case, variant: Variant, folder: Path) -> bool:
     """Compare a variant's outputs with our outputs. Return False if the variant has no outputs.
 
     Raises:
-        CaseError: If the outputs differ.
+        CaseError: If the variant's outputs differ from our outputs.
     """
     ours, theirs = outputs_path(folder, case.variants[0]), outputs_path(folder, variant)
     if not theirs.exists():

@@ -17,7 +17,7 @@ RIVAL_ROLES: dict[str, tuple[Role, ...]] = {
     "vs_compiled": ("compiled",),
     "vs_our_allocator": ("our allocator",),
 }
-"""For each ratio, the roles of the peers. Our variant is compared with the fastest peer that has one of these roles."""
+"""The roles of the peers in each ratio. The fastest of these peers is compared with our variant."""
 
 
 @final
@@ -71,9 +71,9 @@ def median_seconds(functions: Sequence[Callable[[], object]]) -> list[float]:
 def compute_ratios(name: str, kind: str, timings: Sequence[Timing]) -> dict[str, float]:
     """Compute speed and memory ratios between unifier and the fastest peers, and the MFU.
 
-    Peers with default settings are compared with the default settings of unifier. All other peers are compared with our
-    fastest variant. Compared variants have equal precision, with one exception. The ratio `vs_float32` compares peers
-    in float32 with our fastest variant in any precision.
+    Peers with default settings are compared with the default settings of unifier. Peers with any other role are
+    compared with our fastest variant. Compared variants have equal precision, with one exception. The ratio
+    `vs_float32` compares peers in float32 with our fastest variant in any precision.
 
     MFU (model FLOPs utilization, Chowdhery et al. 2022, appendix B) is the speed of our model divided by the speed of a
     matrix product. If unifier has variants in bf16 and float32, the keys of float32 end in `_float32`.

@@ -54,7 +54,7 @@ def build_variant(variant: Variant, device: Device, folder: Path) -> tuple[Workl
 def measure_round(workload: Workload, device: Device) -> Reply:
     """Measure the duration and the peak memory of one round.
 
-    An accelerator is too small for the memory of all variants. A variant therefore releases its memory after each
+    All variants together need more memory than an accelerator has. A variant therefore releases its memory after each
     round, and allocates memory again in a round that is not measured.
     """
     if device != "cpu":
