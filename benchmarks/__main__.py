@@ -45,7 +45,7 @@ def main() -> int:
         rounds = 2 if options.quick else options.rounds
         try:
             measured.append((case, run_case(case, rounds, compiled=not options.quick)))
-        except CaseError as error:  # Continue, because the measured cases took hours.
+        except CaseError as error:  # A failed case must not stop cases that take hours.
             print_status(f"{error}; {case.name} has no new result")
             failed = True
     for device, file_name in FILES.items():

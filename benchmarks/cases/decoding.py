@@ -124,7 +124,7 @@ def _build_marian(
 
 
 def _pad_translations(translations: Mapping[int, list[int]], split: EncodedSplit) -> Tensor:
-    """Return padded token ids (texts, L). Each text is truncated to our maximum length for its source."""
+    """Return padded token ids (texts, L). Texts are truncated to our maximum length for the source."""
     limits = [max_target_length(source_length) for source_length, _ in split.lengths()]
     texts = [translations[index][:limit] for index, limit in enumerate(limits)]
     return torch.tensor([text + [PAD] * (max(limits) - len(text)) for text in texts])

@@ -34,7 +34,7 @@ QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_P
 
 
 class CaseError(Exception):
-    """Error of a benchmark case that has no result."""
+    """Error in a benchmark case, which then has no result."""
 
 
 @final

@@ -17,7 +17,7 @@ RIVAL_ROLES: dict[str, tuple[Role, ...]] = {
     "vs_compiled": ("compiled",),
     "vs_our_allocator": ("our allocator",),
 }
-"""The roles of the peers in each ratio. The fastest of these peers is compared with our variant."""
+"""Mapping from a ratio to the roles of the peers that unifier is compared with."""
 
 
 @final

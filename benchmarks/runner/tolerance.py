@@ -5,7 +5,7 @@ from torch import Tensor
 TOLERANCE = 1e-4
 """The maximum difference between two outputs, relative to the largest output."""
 MIN_EQUAL_TEXTS = 0.99
-"""The required fraction of texts with identical tokens. Rounding can change the choice between similar tokens."""
+"""The required fraction of texts with identical tokens. Rounding can reverse the order of two equal likelihoods."""
 
 
 def number_mismatch(ours: Tensor, theirs: Tensor) -> str | None:
