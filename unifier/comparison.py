@@ -64,7 +64,7 @@ class Comparison:
     loss_weighting: LossWeighting = "fixed"
     """The weighting of the losses in joint training (see `Training.loss_weighting`)."""
     trainable: Sequence[Trainable] = ("none", "norms", "all")
-    """The parts of a transferred trunk that are trained. Each value is one condition of the comparison."""
+    """The parts of a transferred trunk that are trained. Each value of `trainable` is one condition."""
     transfers: Sequence[tuple[ExperimentFn, ExperimentFn]] | None = None
     """Pairs of (experiment that trains the trunk, experiment that starts from the trunk). None means all pairs."""
     controls: Sequence[Control] = ("random", "shuffled")

@@ -1,7 +1,7 @@
 """The classes Task, Training and Experiment, which declare the model, the data and the training of a run.
 
 `freeze` excludes parts of a model from training. `fitted` stores values that a recipe learns from its data, such as a
-vocabulary. A loaded or resumed run reads these values from the run's folder.
+vocabulary. A loaded or resumed run reads the stored values from the run's folder.
 """
 
 import math
@@ -406,7 +406,7 @@ def fitted(name: str, fit: Callable[[], FittedT]) -> FittedT:
 
 @contextmanager
 def recording_fitted(run: Path | None = None) -> Generator[dict[str, Fitted]]:
-    """Record the values that `fitted` returns, and yield a mapping from names to these values.
+    """Record the values that `fitted` returns, and yield a mapping from names to recorded values.
 
     If `run` is the folder of a run, `fitted` returns the values that are stored in this folder.
     """

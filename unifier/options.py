@@ -316,7 +316,7 @@ class AudioAugmentationConfig:
     num_crops: int | None = None
     """Number of crops that validation and test average; None means 5 for long clips, else 1."""
     freq_shift_tta: bool = True
-    """In validation and test, also average over copies that are shifted in frequency."""
+    """In validation and test, average over copies that are shifted in frequency."""
 
     def resolve(self, frontend: AudioFrontend, clips: ClipStatistics, target: str) -> "AudioAugmentationConfig":
         """Return a copy of the settings, in which data and defaults determine each value None.

@@ -86,7 +86,7 @@ class Head(nn.Module, ABC):
         Only heads that run the trunk themselves, such as `PrefixHead`, override this method.
 
         Raises:
-            InputError: If the head cannot run a trunk of this class.
+            InputError: If the head cannot run the trunk.
         """
 
     @final

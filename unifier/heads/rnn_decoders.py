@@ -287,7 +287,7 @@ class LuongHead(AttentiveIncrementalHead):
     def _weights(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         if self.center is None:
             return self.score(states, keys, mask)
-        center = mask.sum(-1, keepdim=True) * self.center(states).float().sigmoid()  # This is eq. 9 of Luong et al.
+        center = mask.sum(-1, keepdim=True) * self.center(states).float().sigmoid()  # See eq. 9 of Luong et al.
         distance = torch.arange(keys.shape[1], device=keys.device) - center
         weights = self.score(states, keys, mask & (distance.abs() <= self.window))
-        return weights * (-2 * (distance / self.window).square()).exp()  # This is eq. 10 of Luong et al.
+        return weights * (-2 * (distance / self.window).square()).exp()  # See eq. 10 of Luong et al.

@@ -58,7 +58,7 @@ def build_attention_mask(mask: Tensor, mode: AttentionMode) -> Tensor | None:
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Compute scaled dot-product attention with the faster kernel for this dtype and number of keys.
+    """Compute scaled dot-product attention with the faster of two kernels (see `FUSED_MIN_KEYS`).
 
     Args:
         query: The queries (B, H, N, D/H).

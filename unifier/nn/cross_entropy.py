@@ -94,7 +94,7 @@ def _chunk_loss(
 ) -> tuple[Tensor, Tensor]:
     """Return the summed loss of a chunk, and the gradient with respect to the logits.
 
-    The returned gradient lacks the term -smoothing / V. The caller adds this term to the gradient of every logit.
+    The returned gradient lacks the term -smoothing / V of every logit, which the caller adds.
 
     Args:
         rows: The hidden states (passes, r, D).

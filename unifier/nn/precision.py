@@ -77,8 +77,8 @@ class LayerNorm(nn.LayerNorm):
     """LayerNorm whose output has the dtype of the input, even under autocast on accelerators.
 
     Autocast would cast the input of torch's LayerNorm to float32 and the output back, which causes five times the
-    memory traffic. To avoid these casts, this class rounds the weight and the bias to the dtype of the input. The
-    statistics are computed in float32.
+    memory traffic. This class needs no casts of tokens, because the weight and the bias are rounded to the dtype of the
+    input. The statistics are computed in float32.
     """
 
     def forward(self, input: Tensor) -> Tensor:
