@@ -38,9 +38,9 @@ class LinearProjection(nn.Module):
 class Stem(nn.Module):
     """Stack of 3 x 3 convolutions that halve a picture until one pixel per patch remains.
 
-    A token also depends on neighboring patches. With "strided", a token depends on the patches above and to the left.
-    With "pooled", a token depends on the neighboring patches on all sides. Pixels outside a picture are set to 0 before
-    every layer, so the tokens of a picture do not depend on padding.
+    The token of a patch also depends on the neighboring patches. With "strided", a token depends on the patches above
+    and to the left. With "pooled", a token depends on the neighboring patches on all sides. Pixels outside a picture
+    are set to 0 before every layer, so the tokens of a picture do not depend on padding.
     """
 
     def __init__(self, kind: StemKind, channels: int, dim: int, patch: int) -> None:
@@ -64,8 +64,8 @@ class Stem(nn.Module):
 class FrameStem(nn.Module):
     """Stack of 3 x 3 convolutions that halve a spectrogram until one frame per stack remains.
 
-    A linear layer then maps the bands of this frame to a token (Dong et al. 2018, section 3.3). A token also depends on
-    the neighboring stacks, but not on padding.
+    A linear layer then maps the bands of this frame to a token (Dong et al. 2018, section 3.3). The token of a stack
+    also depends on the neighboring stacks, but not on padding.
     """
 
     def __init__(self, kind: StemKind, dim: int, stack: int, bands: int) -> None:

@@ -203,7 +203,7 @@ def check_batch(tokenizer: Tokenizer, raws: Sequence[Any]) -> None:
     for i, raw in enumerate(raws):
         real = columns[i, :, mask[i].to(device)]
         _require_equal_tokens("a batch", i, real, tokenizer(raw), "embed must treat each example independently")
-    shared = positions[:1].to(device).expand(2, -1, -1)  # Training also expands positions.
+    shared = positions[:1].to(device).expand(2, -1, -1)  # In training, equal positions are expanded.
     try:
         tokenizer.embed(values[[0, 0]].to(device), shared)
     except Exception as error:

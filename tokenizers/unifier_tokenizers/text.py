@@ -235,7 +235,7 @@ def load_vectors(path: str | Path, vocabulary: Vocabulary) -> Tensor:
                 raise InputError(
                     f"{path}, line {number}: this line is not UTF-8; save the vectors as text, not as binary"
                 ) from error
-            if number == 1 and len(numbers) == 1:  # This line is word2vec's header: the number of words, and E.
+            if number == 1 and len(numbers) == 1:  # word2vec's header contains the number of words, and E.
                 continue
             width = width or len(numbers)
             if len(numbers) > width > 0 and not _is_number(numbers[-width - 1]):  # Some words of GloVe contain spaces.
