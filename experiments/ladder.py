@@ -126,7 +126,7 @@ def build_rung(
 
 
 def ladder(*, rungs: tuple[Rung, ...] = RUNGS, seeds: tuple[int, ...] = (0,)) -> uf.Comparison:
-    """Compare all rungs on the same pairs, subwords and budget. The settings of `one_rung` can also be set.
+    """Compare all rungs on the same pairs, subwords and budget. All settings of `one_rung` can be set.
 
     Args:
         rungs: The rungs to compare.
