@@ -20,21 +20,16 @@ def snippets(page: Path) -> str:
     return "\n\n".join(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL))
 
 
-def test_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
-    for page in GUIDE.glob("*.md"):
-        assert len(page.read_text(encoding="utf-8").splitlines()) < 150, page.name
-
-
-def test_links_of_pages_resolve() -> None:
-    for page in [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *GUIDE.glob("*.md")]:
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+def test_pages_are_short_and_their_links_resolve() -> None:
+    texts = {page: page.read_text(encoding="utf-8") for page in (*ROOT.glob("*.md"), *GUIDE.glob("*.md"))}
+    for page, text in texts.items():
+        assert page.parent != GUIDE or len(text.splitlines()) < 150, page.name
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
-
-
-def test_readme_experiment_has_ten_lines() -> None:
-    first = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)[0]
-    assert len([line for line in first.splitlines() if line.strip()]) <= 10
+    readme = texts[ROOT / "README.md"]
+    assert len(readme.splitlines()) <= 200
+    first = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)[0]
+    assert len([line for line in first.splitlines() if line.strip()]) <= 10, "the first experiment has ten lines"
 
 
 def test_readme_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,11 +73,12 @@ def test_architecture_tree_lists_every_file() -> None:
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py", "*.html"]
     tracked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     code = {name for name in tracked if not name.startswith("tests/") and not name.endswith("__init__.py")}
-    assert {name for name in listed if name.endswith((".py", ".html"))} == {
-        name for name in code if (ROOT / name).exists()
-    }
+    existing = {name for name in code if (ROOT / name).exists()}
+    assert {name for name in listed if name.endswith((".py", ".html"))} == existing
     assert [name for name in listed if not (ROOT / name).exists()] == []
     assert len(listed) == len(set(listed))
+    tree = "a/       one\n  b/\n    c.py   two\n  d/e.py   three\nf/\n  c.py     four, c.py\nMakefile   five\n"
+    assert listed_paths(tree) == ["a/b/c.py", "a/d/e.py", "f/c.py", "Makefile"]
 
 
 def listed_paths(tree: str) -> list[str]:
@@ -96,8 +92,3 @@ def listed_paths(tree: str) -> list[str]:
         else:
             paths.append(path)
     return paths
-
-
-def test_tree_paths_follow_indentation() -> None:
-    tree = "a/       one\n  b/\n    c.py   two\n  d/e.py   three\nf/\n  c.py     four, c.py\nMakefile   five\n"
-    assert listed_paths(tree) == ["a/b/c.py", "a/d/e.py", "f/c.py", "Makefile"]

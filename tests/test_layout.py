@@ -93,19 +93,17 @@ def import_faults(texts: Mapping[str, str]) -> list[str]:
 
 def test_imports_run_downward_in_no_circle() -> None:
     assert import_faults({module_name(path): path.read_text() for path in SOURCES}) == []
+    assert {len(module_name(path).split(".")) for path in SOURCES} <= {2, 3}, "the library is two levels deep"
 
 
 @pytest.mark.parametrize(
     "texts",
     [
-        {
-            "unifier.data.source": "def f():\n    from unifier.training.fit import fit\n    return fit",
-            "unifier.training.fit": "",
-        },
+        {"unifier.data.source": "def f():\n    from unifier.training.fit import fit", "unifier.training.fit": ""},
         {"unifier.datasets.digits": "import unifier.augmentation.image", "unifier.augmentation.image": ""},
         {"unifier_tokenizers.text": "from unifier.heads import head", "unifier.heads.head": ""},
         {
-            "unifier.trunks.trunk": "def f():\n    from unifier.trunks.factory import g\n    return g",
+            "unifier.trunks.trunk": "def f():\n    from unifier.trunks.factory import g",
             "unifier.trunks.factory": "from unifier.trunks.trunk import Trunk",
         },
     ],
@@ -124,10 +122,6 @@ def test_report_reads_results_through_files() -> None:
             assert [name for name in others if not name.startswith(allowed)] == [], path
 
 
-def test_library_is_two_levels_deep() -> None:
-    assert {len(module_name(path).split(".")) for path in SOURCES} <= {2, 3}
-
-
 def top_level_names(text: str) -> set[str]:
     """Return the public names that a module defines itself."""
     names: set[str] = set()
@@ -140,15 +134,14 @@ def top_level_names(text: str) -> set[str]:
     return {name for name in names if not name.startswith("_")}
 
 
+@pytest.mark.slow
 def test_no_public_name_is_defined_twice() -> None:
     homes = defaultdict[str, list[str]](list)
     for path in SOURCES:
         for name in top_level_names(path.read_text()):
             homes[name].append(module_name(path))
     assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
-
-
-def test_no_module_bears_a_public_functions_name() -> None:
+    # No module has the name of a public function.
     modules = {module_name(path).rpartition(".")[2] for path in SOURCES}
     functions = {name for name in vars(unifier)["__all__"] if callable(getattr(unifier, name))}
     assert modules & functions == set()
@@ -192,16 +185,10 @@ def test_starting_imports_no_torch(arguments: list[str]) -> None:
     assert "torch" not in {line.rpartition("|")[2].strip() for line in log.splitlines()}
 
 
+@pytest.mark.slow
 def test_light_modules_import_nothing_heavy() -> None:
-    modules = [
-        "unifier.heads.classification",
-        "unifier.heads.transformer_decoder",
-        "unifier.datasets.synthetic_music",
-        "unifier.data.splits",
-        "unifier.launch",
-        "unifier.inference.inspect",
-        "unifier.inference.translate",
-    ]
+    modules = ["unifier.heads.classification", "unifier.heads.transformer_decoder", "unifier.datasets.synthetic_music"]
+    modules += ["unifier.data.splits", "unifier.launch", "unifier.inference.inspect", "unifier.inference.translate"]
     heavy = {"lightning", "torchmetrics", "sklearn", "sacrebleu", "sacremoses"}
     script = f"import importlib, sys\nfor name in {modules}:\n"
     script += f"    importlib.import_module(name); print(name, *sorted({heavy} & sys.modules.keys()))"

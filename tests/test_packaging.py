@@ -47,17 +47,6 @@ def test_wheel_runs_a_recipe_elsewhere(tmp_path: Path) -> None:
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     where = run(python, "-c", "import unifier, unifier.config; print(unifier.__file__)")
     assert Path(where.strip()).is_relative_to(packages)
-    command = [
-        python,
-        "-m",
-        "unifier",
-        "run",
-        "pictures",
-        "steps=1",
-        "dim=8",
-        "depth=1",
-        "heads=1",
-        "num_validations=1",
-    ]
-    last = run(*command, "--track", "off").splitlines()[-1]
+    settings = ["steps=1", "dim=8", "depth=1", "heads=1", "num_validations=1"]
+    last = run(python, "-m", "unifier", "run", "pictures", *settings, "--track", "off").splitlines()[-1]
     assert (tmp_path / last / "result.json").exists()

@@ -53,7 +53,7 @@ def test_statistics_equal_scipy(mode: AttentionMode) -> None:
         torch.testing.assert_close(statistics[name], reference, equal_nan=True, atol=1e-5, rtol=1e-4)
 
 
-def test_tokens_without_position_have_no_distance() -> None:
+def test_tokens_without_position_or_second_head_lack_a_statistic() -> None:
     weights, has_position, coordinates = random_weights(), MASK.clone(), LINE.clone()
     has_position[:, 0] = False
     coordinates[:, :, 0] = 1e6
@@ -64,9 +64,7 @@ def test_tokens_without_position_have_no_distance() -> None:
     assert distance[0].isnan()
     torch.testing.assert_close(distance[1:], expected)
     assert statistics["entropy"].isfinite().all()
-
-
-def test_a_single_head_has_no_agreement() -> None:
+    # A single head has no agreement.
     statistics = attention_statistics(random_weights(heads=1), MASK, "bidirectional", LINE, MASK)
     assert statistics["agreement"].isnan().all()
     assert statistics["entropy"].isfinite().all()
@@ -102,8 +100,7 @@ def test_alignment_error_rate_equals_the_formula() -> None:
 
 def test_chance_error_rate_is_of_random_links() -> None:
     golds = [{(0, 0), (1, 1), (2, 1)}, {(3, 0), (0, 2)}]
-    rates = [
-        alignment_error_rate([sentence(torch.randint(4, (3,)).tolist(), gold) for gold in golds]) for _ in range(3000)
-    ]
+    links = torch.randint(4, (3000, 2, 3)).tolist()
+    rates = [alignment_error_rate(list(map(sentence, drawn, golds))) for drawn in links]
     chance = chance_error_rate([sentence([0, 0, 0], gold) for gold in golds])
     assert chance == pytest.approx(sum(rates) / len(rates), abs=0.01)

@@ -60,11 +60,8 @@ def test_audio_features_ignore_loudness(sample_rate: int) -> None:
     twice = baselines.compute_features(Audio(torch.cat([NOISE, NOISE], 1), sample_rate))
     assert np.abs(twice - features).max() < 0.1 * np.abs(features).max()
     assert np.isfinite(baselines.compute_features(Audio(NOISE[0, :1], sample_rate))).all()
-
-
-def test_image_features_are_scaled_pixels() -> None:
     picture = np.arange(12, dtype=np.uint8).reshape(2, 2, 3) * 20
-    assert np.allclose(baselines.compute_features(picture), picture.ravel() / 255)
+    assert np.allclose(baselines.compute_features(picture), picture.ravel() / 255), "pixels are scaled only"
 
 
 @pytest.mark.slow
@@ -73,13 +70,11 @@ def test_settings_are_chosen_on_validation() -> None:
     assert scores.test > 0.95
     assert constant.test < 0.2
     assert constant._replace(test=0, refit=0) == scores._replace(test=0, refit=0)
+    half = baselines.score_baseline(HalfTrained())
+    assert half.test < 0.55 < 0.7 < half.refit, "the refit learns from validation"
 
 
-def test_refit_learns_from_validation() -> None:
-    scores = baselines.score_baseline(HalfTrained())
-    assert scores.test < 0.55 < 0.7 < scores.refit
-
-
+@pytest.mark.slow
 def test_training_pictures_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baselines, "MAX_PICTURES", 100)
     first, second = baselines.score_baseline(Digits()), baselines.score_baseline(Digits())
@@ -94,6 +89,7 @@ def test_tags_are_scored_by_roc_auc() -> None:
     assert 0.6 < scores.test <= 1
 
 
+@pytest.mark.slow
 def test_main_writes_every_fold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each spoken digit is a tone of its own, so a speaker's digits are predictable from other speakers."""
     folder, out = tmp_path / "fsdd" / "recordings", tmp_path / "out.json"

@@ -28,6 +28,8 @@ PICTURES = Shape(8, 8, (4, 4), True, dim=16, depth=2, heads=2, ffn_dim=32, class
 CLIPS = replace(PICTURES, width=12, patch=(8, 1), class_token=False)
 SIZE = Size(vocabulary=300, dim=16, depth=2, heads=2, ffn_dim=32)
 PAIRS = translation.Plan(pairs=40, max_tokens=64, steps=2, peer_batch=4)
+ON_CPU = [vit_case(PICTURES), spectrogram_case(CLIPS), translation_case(SIZE, PAIRS)]
+ON_GPU = [gpu.vit_s16_case(replace(PICTURES, channels=3)), gpu.translation_base_case(SIZE, PAIRS)]
 
 
 def check_variants(case: Case, folder: Path) -> None:
@@ -48,17 +50,7 @@ def check_variants(case: Case, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Peers emit warnings of their own.
-@pytest.mark.parametrize(
-    "case",
-    [
-        vit_case(PICTURES),
-        spectrogram_case(CLIPS),
-        translation_case(SIZE, PAIRS),
-        gpu.vit_s16_case(replace(PICTURES, channels=3)),
-        gpu.translation_base_case(SIZE, PAIRS),
-    ],
-    ids=lambda case: case.name,
-)
+@pytest.mark.parametrize("case", ON_CPU + ON_GPU, ids=lambda case: case.name)
 def test_training_peers_agree_with_ours(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[Any] = []
     # Real compilation takes a minute for each variant.
@@ -71,10 +63,9 @@ def test_training_peers_agree_with_ours(case: Case, tmp_path: Path, monkeypatch:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("beam_width", "sentences"), [(1, 6), (3, 1)])  # Beams at their limit depend on the batch.
 def test_decoding_peers_agree_with_ours(beam_width: int, sentences: int, tmp_path: Path) -> None:
-    plan = grammar.GrammarPlan(
-        sentences=sentences, batch=2, pairs=60, steps=2, max_tokens=200, cache=tmp_path / "cache"
-    )
-    plan.cache.mkdir()
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    plan = grammar.GrammarPlan(sentences=sentences, batch=2, pairs=60, steps=2, max_tokens=200, cache=cache)
     size = replace(SIZE, vocabulary=400)
     vocabulary = grammar.fit_vocabulary(size, plan)
     assert len(vocabulary) == 400
@@ -82,7 +73,7 @@ def test_decoding_peers_agree_with_ours(beam_width: int, sentences: int, tmp_pat
     check_variants(decoding_case("decoding", "", beam_width, size, plan), tmp_path)
 
 
-def test_number_mismatch_finds_changed_weight(tmp_path: Path) -> None:
+def test_mismatch_of_weights_and_names_is_found(tmp_path: Path) -> None:
     weights = tmp_path / "weights.pt"
     ours = build_our_vit(PICTURES, "float32", weights).outputs
     assert ours is not None
@@ -99,9 +90,6 @@ def test_number_mismatch_finds_changed_weight(tmp_path: Path) -> None:
         assert number_mismatch(ours, outputs({name: state[name].roll(1)})), name
     assert number_mismatch(ours, ours * torch.nan)
     assert number_mismatch(ours, ours[:1])
-
-
-def test_copy_weights_requires_exact_names() -> None:
     model = torch.nn.Linear(2, 1)
     with pytest.raises(AssertionError, match="bias"):
         copy_weights(model, {"weight": torch.ones(1, 2)})
@@ -139,14 +127,11 @@ def test_gpu_cases_compare_bf16_and_compiled() -> None:
     assert [name.partition(",")[0] for name in compiled] == ["timm", "transformers", "x-transformers", "torch.nn"]
 
 
-def test_gpu_models_have_published_sizes() -> None:
+def test_gpu_models_have_published_sizes_and_follow_the_device() -> None:
     shape, size = gpu.VIT_S16, gpu.BASE
     assert (shape.patches + shape.class_token, shape.channels, shape.dim // shape.heads) == (197, 3, 64)
     assert (size.vocabulary, size.dim, size.depth, size.heads, size.ffn_dim) == (32_000, 512, 6, 8, 2048)
     assert size.dropout == 0.1
-
-
-def test_gpu_cases_follow_device_setting() -> None:
     assert gpu.vit_s16_case(replace(gpu.VIT_S16, device="cpu")).device == "cpu"
     assert gpu.translation_base_case(plan=gpu.NEWS._replace(device="cpu")).device == "cpu"
 

@@ -10,29 +10,27 @@ import torch
 from benchmarks import __main__ as program
 from benchmarks.cases.registry import CASES
 from benchmarks.runner import tables
-from benchmarks.runner.case import Case
+from benchmarks.runner.case import Case, Role
 from benchmarks.runner.processes import CaseError
 from benchmarks.runner.timing import Timing
-from tests.benchmarks.conftest import CreateTiming
+from tests.benchmarks.conftest import create_timing
 from unifier.files import read_json
 
 ON_CPU = [name for name, case in CASES.items() if case.device == "cpu"]
 ON_GPU = ["vit_s16", "translation_base"]
 
 RunProgram = Callable[..., int]
+Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, create_timing: CreateTiming) -> list[str]:
+def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Replace the measurement of cases; return the names of measured cases, whose results go to an empty folder."""
-    timings = [
-        create_timing("unifier", "ours", "bf16", 3, memory=300, imported=0),
-        create_timing("unifier, compiled", "ours compiled", "bf16", 2, memory=200, imported=0),
-        create_timing("a", "default", "bf16", 4, memory=400, imported=0),
-        create_timing("a, compiled", "compiled", "bf16", 3, memory=300, imported=0),
-        create_timing("b, compiled", "compiled", "bf16", 5, memory=500, imported=0),
-        create_timing("product", "peak", "bf16", 1, memory=100, imported=0, units=600),
-    ]
+    variants: list[tuple[str, Role, int]] = [("unifier", "ours", 3), ("unifier, compiled", "ours compiled", 2)]
+    variants.extend([("a", "default", 4), ("a, compiled", "compiled", 3), ("b, compiled", "compiled", 5)])
+    memory = [{"memory_bytes": 100 * n, "imported_bytes": 0} for *_, n in variants]
+    timings = [create_timing(name, role, "bf16", n, **m) for (name, role, n), m in zip(variants, memory, strict=True)]
+    timings.append(create_timing("product", "peak", "bf16", 1, memory_bytes=100, imported_bytes=0, units=600))
     marks = "".join(f"<!-- {name} -->\n\nold\n\n<!-- end of {name} -->\n" for name in tables.SECTIONS.values())
     (tmp_path / "README.md").write_text(marks)
     measured: list[str] = []
@@ -61,7 +59,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> RunProgram:
 
 
 def test_main_without_accelerator_skips_cases(
-    names: list[str], run: RunProgram, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    names: list[str], run: RunProgram, tmp_path: Path, capsys: Capture
 ) -> None:
     assert run() == 0
     assert names == ON_CPU
@@ -74,11 +72,7 @@ def test_main_without_accelerator_skips_cases(
 
 
 def test_main_failed_case_keeps_others(
-    names: list[str],
-    run: RunProgram,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    names: list[str], run: RunProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     succeed = program.run_case
 
@@ -104,13 +98,9 @@ def test_main_separates_devices(names: list[str], run: RunProgram, tmp_path: Pat
     on_gpu = read_json(tmp_path / "results-cuda.json")
     assert on_gpu["machine"]["accelerator"] == "H100"
     assert list(on_gpu["cases"]) == ON_GPU
-    assert {key: ratio for key, ratio in on_gpu["ratios"].items() if key.startswith("vit_s16/")} == {
-        "vit_s16/train/vs_default": 1.333,
-        "vit_s16/train/vs_tuned": 1.5,
-        "vit_s16/train/vs_compiled": 1.5,
-        "vit_s16/memory": 0.667,
-        "vit_s16/mfu": 0.5,
-    }
+    ratios = {"train/vs_default": 1.333, "train/vs_tuned": 1.5, "train/vs_compiled": 1.5, "memory": 0.667, "mfu": 0.5}
+    found = {key: ratio for key, ratio in on_gpu["ratios"].items() if key.startswith("vit_s16/")}
+    assert found == {f"vit_s16/{key}": ratio for key, ratio in ratios.items()}
     _, cpu_section, gpu_section = (tmp_path / "README.md").read_text().split("<!-- results")
     assert f"### {CASES['vit'].title}" in cpu_section
     assert "H100" not in cpu_section

@@ -10,12 +10,10 @@ from benchmarks.cases.registry import CASES
 from benchmarks.runner import processes, worker
 from benchmarks.runner.case import Case, Variant
 from benchmarks.runner.processes import CaseError, check_outputs, process_environment, run_case, run_rounds
-from tests.benchmarks.conftest import CreateCase, CreateVariant
+from tests.benchmarks.conftest import create_case, create_variant
 
 
-def test_check_outputs_stops_at_mismatch(
-    tmp_path: Path, create_variant: CreateVariant, create_case: CreateCase
-) -> None:
+def test_check_outputs_stops_at_mismatch(tmp_path: Path) -> None:
     ours, equal, other, without = map(create_variant, ("ours", "equal", "other", "without"))
     for variant, output in ((ours, 1.0), (equal, 1.0), (other, 1.1)):
         torch.save(torch.tensor([output]), worker.outputs_path(tmp_path, variant))
@@ -38,9 +36,7 @@ def test_run_rounds_rotates_first_variant() -> None:
     assert replies == [[{"from": name}] * 4 for name in "abc"]
 
 
-def test_run_case_holds_first_memory_untimed(
-    monkeypatch: pytest.MonkeyPatch, create_variant: CreateVariant, create_case: CreateCase
-) -> None:
+def test_run_case_holds_first_memory_untimed(monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[str] = []
     ends: list[int] = []
 

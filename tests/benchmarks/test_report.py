@@ -14,19 +14,19 @@ from benchmarks.runner.device import Device
 from benchmarks.runner.figure import draw_figure
 from benchmarks.runner.report import FILES, Results, build_results
 from benchmarks.runner.timing import Timing
-from tests.benchmarks.conftest import CreateCase
+from tests.benchmarks.conftest import create_case
 from unifier.training.result import processor, source_commit
 
 FOLDER = tables.README.parent
 
 
 @pytest.fixture(scope="module")
-def results(timings: list[Timing], create_case: CreateCase) -> Results:
+def results(timings: list[Timing]) -> Results:
     """Return the results of one case."""
     return build_results([(create_case(), timings)])
 
 
-def test_results_retain_cases_of_same_machine(timings: list[Timing], create_case: CreateCase, results: Results) -> None:
+def test_results_retain_cases_of_same_machine(timings: list[Timing], results: Results) -> None:
     earlier = build_results([(replace(create_case(), name="earlier"), timings)])
     both = build_results([(create_case(), timings)], earlier)
     assert list(both["cases"]) == ["earlier", "example"]

@@ -12,7 +12,7 @@ from benchmarks.cases.classification import LabeledBatch
 from benchmarks.runner import peak, worker
 from benchmarks.runner.case import Variant, Workload, autocast
 from benchmarks.runner.device import Device, move_batch
-from tests.benchmarks.conftest import CreateVariant
+from tests.benchmarks.conftest import create_variant
 
 
 def serve(variant: Variant, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
@@ -23,9 +23,7 @@ def serve(variant: Variant, folder: Path, monkeypatch: pytest.MonkeyPatch) -> li
     return replies
 
 
-def test_serve_builds_warms_up_and_measures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, create_variant: CreateVariant
-) -> None:
+def test_serve_builds_warms_up_and_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds: list[int] = []
     workload = Workload(lambda: rounds.append(1), 7, torch.ones(2), 3)
     peaks = iter([10, 20, 30])
@@ -37,18 +35,11 @@ def test_serve_builds_warms_up_and_measures(
     assert all(reply["seconds"] > 0 for reply in measured)
     assert [build["imported_bytes"], *(reply["memory_bytes"] for reply in measured)] == [10, 20, 30]
     assert torch.load(tmp_path / "a, bf16.pt").equal(torch.ones(2))
-
-
-def test_serve_names_missing_library(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, create_variant: CreateVariant
-) -> None:
     variant = create_variant("a", library="no_such_library")
     assert serve(variant, tmp_path, monkeypatch) == [{"missing": "no_such_library"}]
 
 
-def test_measure_round_waits_for_accelerator(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, create_variant: CreateVariant
-) -> None:
+def test_measure_round_waits_for_accelerator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     variant = create_variant("a", Workload(lambda: calls.append("round"), 1))
     for name in ("synchronize", "empty_cache", "reset_peak_memory_stats"):

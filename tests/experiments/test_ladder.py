@@ -74,6 +74,7 @@ def test_every_rung_overfits_its_input(rung: str) -> None:
     assert strange > 1.2 * expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", rungs())
 def test_attentive_rung_records_alignment_error(rung: str, tmp_path: Path) -> None:
     described = one_rung(rung=rung)
@@ -89,6 +90,7 @@ def test_attentive_rung_records_alignment_error(rung: str, tmp_path: Path) -> No
         assert (tmp_path / "figures" / f"attention-{name}-0.svg").exists()
 
 
+@pytest.mark.slow
 def test_rungs_differ_in_encoder_and_decoder_alone() -> None:
     shared: list[object] = []
     for rung in rungs():
@@ -108,15 +110,8 @@ def test_rungs_differ_in_encoder_and_decoder_alone() -> None:
 @pytest.mark.slow
 def test_ladder_runs_and_each_run_translates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = [f"{name}={value}" for name, value in SMALL.items()]
-    given = [
-        str(FILE),
-        "rungs=gru,single_head,prefix",
-        *settings,
-        "tokens=1000",
-        "batch_tokens=512",
-        "num_validations=1",
-    ]
-    assert main(["run", *given, "--out", str(tmp_path), "--track", "off"]) == 0
+    settings += ["rungs=gru,single_head,prefix", "tokens=1000", "batch_tokens=512", "num_validations=1"]
+    assert main(["run", str(FILE), *settings, "--out", str(tmp_path), "--track", "off"]) == 0
     folder = Path(capsys.readouterr().out.splitlines()[-1])
     rows = json.loads((folder / "comparison.json").read_text())["rows"]
     assert [row["varied"] for row in rows] == [{"rung": rung} for rung in ("gru", "single_head", "prefix")]
@@ -129,10 +124,8 @@ def test_ladder_runs_and_each_run_translates(tmp_path: Path, capsys: pytest.Capt
             assert "alignment_error_rate" in json.loads((run / "attention.json").read_text())["en-fr"]
         translator = Translator(run)
         assert isinstance(translator.head, AttentiveTextHead) == aligns
-        out = io.StringIO()
-        translate(
-            translator, io.BytesIO(b"The cat sleeps.\n\nThe girls see a dog.\n"), "input", out, DecodingOptions(beam=2)
-        )
+        text, out = io.BytesIO(b"The cat sleeps.\n\nThe girls see a dog.\n"), io.StringIO()
+        translate(translator, text, "input", out, DecodingOptions(beam=2))
         assert out.getvalue().count("\n") == 3
         lines = tmp_path / "lines.txt"
         lines.write_text("The cat sleeps.\n")
@@ -147,10 +140,7 @@ def test_settings_of_a_rung_are_the_ladders() -> None:
     assert comparison.settings == {"heads": 8}
     assert settings == {"rungs": ("gru", "prefix"), "seeds": (0,), "heads": 8}
     assert [trial.varied for trial in plan_trials(comparison)] == [{"rung": "gru"}, {"rung": "prefix"}]
-
-
-def test_ladder_holds_every_rung() -> None:
     assert str(FILE.parent) in sys.path
     described = function("ladder")()
     assert isinstance(described, Comparison)
-    assert tuple(trial.varied["rung"] for trial in plan_trials(described)) == rungs()
+    assert tuple(trial.varied["rung"] for trial in plan_trials(described)) == rungs(), "the ladder holds every rung"

@@ -45,22 +45,14 @@ def functions() -> list[Callable[..., Any]]:
     return [function for path in list_recipes().values() for function in list_experiments(path).values()]
 
 
-def test_recipes_have_few_parameters() -> None:
-    counts = {function.__name__: len(inspect.signature(function).parameters) for function in functions()}
-    assert {name: count for name, count in counts.items() if count >= 12} == {}
-
-
-def test_every_recipe_takes_every_training_option() -> None:
+def test_recipes_have_few_parameters_and_all_explained_training_options() -> None:
     options = {field.name for field in fields(uf.Training)}
     for function in functions():
+        settings, name = list_settings(function), function.__name__
+        assert len(inspect.signature(function).parameters) < 12, name
+        assert [setting for setting in settings if not settings[setting].doc] == [], name
         if function.__annotations__["return"] is uf.Experiment:
-            assert options - list_settings(function).keys() == set(), function.__name__
-
-
-def test_every_setting_is_explained() -> None:
-    for function in functions():
-        unexplained = [name for name, setting in list_settings(function).items() if not setting.doc]
-        assert unexplained == [], function.__name__
+            assert options - settings.keys() == set(), name
 
 
 @pytest.mark.parametrize(
@@ -91,12 +83,10 @@ def test_embeddings_are_tied_as_asked(tied: str, reads: bool, writes: bool) -> N
     assert (task.head.output is task.head.embedding) == writes
 
 
-@pytest.mark.parametrize(
-    "setting", [{"label_smoothing": 0.2}, {"r_drop": 2.0}, {"beam_width": 3}, {"length_penalty": 0.4}], ids=str
-)
-def test_decoder_option_reaches_the_head(setting: dict[str, Any]) -> None:
-    head = only_task(build("translation", **TRANSLATION, **setting)).head
-    assert {name: getattr(head, name) for name in setting} == setting
+def test_decoder_options_reach_the_head() -> None:
+    given: dict[str, Any] = {"label_smoothing": 0.2, "r_drop": 2.0, "beam_width": 3, "length_penalty": 0.4}
+    head = only_task(build("translation", **TRANSLATION, **given)).head
+    assert {name: getattr(head, name) for name in given} == given
 
 
 def test_encoder_and_decoder_share_block_options() -> None:
@@ -115,13 +105,10 @@ def test_translation_sizes_its_epochs(tmp_path: Path) -> None:
     assert build("translation", **TRANSLATION).training.epochs == 40
 
 
-def test_bpe_dropout_needs_unlimited_positions() -> None:
+def test_dropout_of_tokens_and_r_drop_need_their_settings() -> None:
     assert isinstance(only_task(build("translation", **TRANSLATION, bpe_dropout=0.1)).augmentation, BpeDropout)
     with pytest.raises(InputError, match=r"bpe_dropout=0\.1"):
         build("translation", **TRANSLATION, bpe_dropout=0.1, positions="learned")
-
-
-def test_r_drop_needs_dropout() -> None:
     with pytest.raises(InputError, match=r"r_drop=5\.0"):
         build("translation", **TRANSLATION, dropout=0.0)
     assert only_task(build("translation", **TRANSLATION, dropout=0.0, r_drop=0.0)).head.num_passes == 1
@@ -152,6 +139,7 @@ def write_sounds(folder: Path, count: int, seconds: float) -> None:
         soundfile.write(folder / "ab"[number % 2] / f"{number}.wav", sound, 4000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.2, 0.4, 2.0])
 def test_short_and_long_sounds_get_enough_steps(seconds: float, tmp_path: Path) -> None:
     write_sounds(tmp_path, 400, seconds)

@@ -11,21 +11,9 @@ from unifier.cli import main
 from unifier.inference.translator import Translator
 
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
-SETTINGS = {
-    "target": "de",
-    "vocabulary": 300,
-    "dim": 32,
-    "depth": 1,
-    "decoder_depth": 1,
-    "heads": 2,
-    "ffn_dim": 32,
-    "dropout": 0,
-    "r_drop": 0,
-    "beam_width": 1,
-    "tokens": 60_000,
-    "batch_tokens": 256,
-    "learning_rate": 0.01,
-}
+SIZES = {"vocabulary": 300, "dim": 32, "depth": 1, "decoder_depth": 1, "heads": 2, "ffn_dim": 32}
+TRAINING = {"dropout": 0, "r_drop": 0, "beam_width": 1, "tokens": 60_000, "batch_tokens": 256, "learning_rate": 0.01}
+SETTINGS = {"target": "de", **SIZES, **TRAINING}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,9 +36,8 @@ def run(experiment_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     sentences = [draw.choices(list(WORDS), k=draw.randint(1, 6)) for _ in range(400)]
     data.write_text("".join(f"{' '.join(words)}\t{' '.join(WORDS[word] for word in words)}\n" for words in sentences))
     settings = [f"{name}={value}" for name, value in {"data": data, **SETTINGS}.items()]
-    printed = io.StringIO()
-    with redirect_stdout(printed):
-        arguments = ["run", str(experiment_file), *settings, "--out", str(folder / "runs"), "--track", "off"]
+    arguments = ["run", str(experiment_file), *settings, "--out", str(folder / "runs"), "--track", "off"]
+    with redirect_stdout(io.StringIO()) as printed:
         assert main(arguments) == 0
     data.unlink()
     return Path(printed.getvalue().splitlines()[-1])

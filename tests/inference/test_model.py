@@ -15,7 +15,7 @@ from unifier_tokenizers import InputError
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 
-def test_loaded_model_has_weights_and_vocabulary(run: Path, translator: Translator) -> None:
+def test_loaded_model_has_the_weights_and_answers_of_the_run(run: Path, translator: Translator) -> None:
     model = load(run)
     assert not model.network.training
     head = model.experiment.tasks["en-de"].head
@@ -23,11 +23,8 @@ def test_loaded_model_has_weights_and_vocabulary(run: Path, translator: Translat
     assert head.vocabulary.codec.to_str() == translator.head.vocabulary.codec.to_str()
     weights = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     assert all(torch.equal(tensor, weights[name]) for name, tensor in model.network.state_dict().items())
-
-
-def test_predict_gives_the_answers_of_the_run(run: Path) -> None:
     samples = json.loads((run / "samples.json").read_text())["en-de"]
-    model, raws = load(run), [sample["input"] for sample in samples]
+    raws = [sample["input"] for sample in samples]
     assert model.predict(raws) == model.predict(raws, "en-de") == [sample["prediction"] for sample in samples]
     with pytest.raises(InputError, match="'moods'"):
         model.predict(raws, "moods")

@@ -88,12 +88,13 @@ def test_length_penalty_divides_the_score(translator: Translator) -> None:
 
 def test_samples_depend_on_seed_and_line_alone(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "\n".join(LINES)
-    sampled = translated(translator, text, sample=True, temperature=3.0, n_best=2)
-    assert sampled == translated(translator, text, sample=True, temperature=3.0, n_best=2)
-    assert sampled != translated(translator, text, sample=True, temperature=3.0, n_best=2, seed=1)
-    assert sampled != translated(translator, text, sample=True, temperature=0.5, n_best=2)
+    options: dict[str, object] = {"sample": True, "temperature": 3.0, "n_best": 2}
+    sampled = translated(translator, text, **options)
+    assert sampled == translated(translator, text, **options)
+    for other in ({"seed": 1}, {"temperature": 0.5}):
+        assert sampled != translated(translator, text, **{**options, **other})
     monkeypatch.setattr(module, "MAX_BATCH_LINES", 1)
-    assert sampled == translated(translator, text, sample=True, temperature=3.0, n_best=2)
+    assert sampled == translated(translator, text, **options)
     assert translated(translator, text, sample=True, top_k=1) == translated(translator, text, beam=1)
     assert translated(translator, text, sample=True, top_p=1e-6) == translated(translator, text, beam=1)
     rows = translated(translator, "three\nsix six", sample=True, temperature=3.0, n_best=8)
@@ -109,7 +110,9 @@ def test_any_script_makes_one_line_each(translator: Translator) -> None:
     assert len(translated(translator, "\n".join(lines))) == len(lines)
 
 
-def test_longer_line_is_translated_or_refused(translator: Translator, capsys: pytest.CaptureFixture[str]) -> None:
+def test_longer_line_is_translated_or_refused(
+    translator: Translator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     long = " ".join(["one"] * (translator.longest + 3))
     assert translated(translator, " ".join(["one"] * (translator.longest // 2)))
     assert not capsys.readouterr().err
@@ -121,12 +124,7 @@ def test_longer_line_is_translated_or_refused(translator: Translator, capsys: py
     with pytest.raises(InputError, match=r"input, line 2: .*--long translate"):
         translate(translator, io.BytesIO(f"two\n{long}\nthree".encode()), "input", out, DecodingOptions(long="refuse"))
     assert out.getvalue().splitlines() == translated(translator, "two"), "the lines before it are translated"
-
-
-def test_truncated_translation_is_warned_of(
-    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    translator = Translator(run)
+    # A truncated translation causes a warning.
     monkeypatch.setattr(TranslationHead, "max_lengths", lambda _, tokens: torch.full((len(tokens.mask),), 2))
     translated(translator, "one two three four\n")
     assert "input, line 1" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from shutil import copytree
+from typing import Any
 
 import pytest
 import torch
@@ -37,14 +38,8 @@ def test_run_without_its_longest_text_is_refused(run: Path, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_run_of_pictures_is_refused(experiment_file: Path, tmp_path: Path) -> None:
     pictures = load_experiment(str(experiment_file.with_name("pictures.py")))
-    _, folder = run_in_folder(
-        pictures,
-        {"steps": 1, "dim": 16, "depth": 1, "batch_tokens": 256},
-        seed=0,
-        out=tmp_path,
-        track="off",
-        tensorboard=False,
-        resume=None,
-    )
+    settings = {"steps": 1, "dim": 16, "depth": 1, "batch_tokens": 256}
+    options: dict[str, Any] = {"out": tmp_path, "track": "off", "tensorboard": False, "resume": None}
+    _, folder = run_in_folder(pictures, settings, seed=0, **options)
     with pytest.raises(InputError, match=r'"pictures".* none of its tasks'):
         Translator(folder)

@@ -8,15 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unifier.nn import attention as module
-from unifier.nn.attention import (
-    CACHE_STEP,
-    Attention,
-    AttentionMode,
-    KVCache,
-    attention,
-    build_attention_mask,
-    plain_attention,
-)
+from unifier.nn.attention import CACHE_STEP, Attention, AttentionMode, KVCache, attention, build_attention_mask
 from unifier_tokenizers import InputError
 
 B, H, N, D = 3, 2, 7, 10
@@ -24,18 +16,14 @@ LENGTHS = torch.tensor([7, 3, 5])
 MASK = torch.arange(N) < LENGTHS[:, None]
 UNPADDED = torch.ones(B, N, dtype=torch.bool)
 PREFIXES = torch.tensor([2, 3, 1])
-KINDS = ["bidirectional", "causal", "prefix", "unpadded", "none"]
+KINDS: dict[str, tuple[Tensor, AttentionMode]] = {
+    "bidirectional": (MASK, "bidirectional"),
+    "causal": (MASK, "causal"),
+    "prefix": (MASK, PREFIXES),
+    "unpadded": (UNPADDED, "causal"),
+    "none": (UNPADDED, "bidirectional"),
+}
 MODES = ["bidirectional", "causal", "prefix"]
-
-
-def mask_of(kind: str) -> Tensor | None:
-    if kind == "none":
-        return build_attention_mask(UNPADDED, "bidirectional")
-    if kind == "unpadded":
-        return build_attention_mask(UNPADDED, "causal")
-    if kind == "prefix":
-        return build_attention_mask(MASK, PREFIXES)
-    return build_attention_mask(MASK, "causal" if kind == "causal" else "bidirectional")
 
 
 def may_attend(kind: str, b: int, query: int, key: int) -> bool:
@@ -63,26 +51,20 @@ def reference(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_mask_matches_rule_pair_by_pair(kind: str) -> None:
-    mask = mask_of(kind)
+def test_mask_and_attention_follow_the_rule_pair_by_pair(kind: str) -> None:
+    mask = build_attention_mask(*KINDS[kind])
     rows = torch.ones(B, N, N, dtype=torch.bool) if mask is None else mask.expand(B, 1, N, N)[:, 0]
     expected = [[[may_attend(kind, b, n, m) for m in range(N)] for n in range(N)] for b in range(B)]
     assert rows.tolist() == expected
     query, key, value = torch.randn(3, B, H, N, 5)
-    _, weights = plain_attention(query, key, value, mask)
+    _, weights = module.plain_attention(query, key, value, mask)
     assert weights.shape == (B, H, N, N)
     torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, N))
-    assert torch.equal(weights > 0, torch.tensor(expected)[:, None].expand(B, H, N, N))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_attention_is_torchs_and_formula(kind: str) -> None:
-    query, key, value = torch.randn(3, B, H, N, 5)
-    mask = mask_of(kind)
+    allowed = torch.tensor(expected)[:, None]
+    assert torch.equal(weights > 0, allowed.expand(B, H, N, N))
     output = attention(query, key, value, mask)
     torch.testing.assert_close(output, functional.scaled_dot_product_attention(query, key, value, attn_mask=mask))
-    allowed = torch.tensor([[[may_attend(kind, b, n, m) for m in range(N)] for n in range(N)] for b in range(B)])
-    exact = reference(query.double(), key.double(), value.double(), allowed[:, None])
+    exact = reference(query.double(), key.double(), value.double(), allowed)
     torch.testing.assert_close(output.double(), exact, atol=1e-5, rtol=1e-4)
 
 
@@ -106,11 +88,8 @@ def test_kernels_and_gradients_near_float64(
     mask = mask_of_two(mode, length)
     drawn = torch.randn(4, 2, 3, length, 8)
     leaves = query, key, value = [part.to(dtype).requires_grad_() for part in drawn[:3]]
-    exact_leaves = [leaf.detach().double().requires_grad_() for leaf in leaves]
-    output, exact = (
-        attention(query, key, value, mask),
-        reference(exact_leaves[0], exact_leaves[1], exact_leaves[2], mask),
-    )
+    exact_leaves = q, k, v = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    output, exact = attention(query, key, value, mask), reference(q, k, v, mask)
     (output * drawn[3].to(dtype)).sum().backward()
     (exact * drawn[3].to(dtype).double()).sum().backward()
     assert output.dtype == dtype
@@ -141,14 +120,10 @@ def test_kernel_chosen_by_dtype_and_keys(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("cross", [False, True])
 def test_layer_is_torchs_with_same_weights(cross: bool) -> None:
     layer, peer = Attention(D, H), nn.MultiheadAttention(D, H, batch_first=True)
-    peer.load_state_dict(
-        {
-            "in_proj_weight": torch.cat([layer.query.weight, layer.key_value.weight]),
-            "in_proj_bias": torch.cat([layer.query.bias, layer.key_value.bias]),
-            "out_proj.weight": layer.out.weight,
-            "out_proj.bias": layer.out.bias,
-        }
-    )
+    state = {f"out_proj.{name}": part for name, part in layer.out.state_dict().items()}
+    for name in ("weight", "bias"):
+        state[f"in_proj_{name}"] = torch.cat([getattr(layer.query, name), getattr(layer.key_value, name)])
+    peer.load_state_dict(state)
     keys, weights = torch.randn(B, N, D), list[Tensor]()
     x = torch.randn(B, 4, D) if cross else keys
     output = layer(x, keys if cross else None, mask=MASK[:, None, None], weights=weights)
@@ -158,15 +133,13 @@ def test_layer_is_torchs_with_same_weights(cross: bool) -> None:
 
 
 @pytest.mark.parametrize(("qk_norm", "length"), [(False, 2 * CACHE_STEP + 3), (True, N)])
-def test_growing_cache_equals_one_causal_pass(qk_norm: bool, length: int) -> None:
+def test_cache_equals_one_pass(qk_norm: bool, length: int) -> None:
     layer, x, cache = Attention(D, H, qk_norm=qk_norm), torch.randn(B, length, D), KVCache(grows=True)
     expected = layer(x, mask=build_attention_mask(torch.ones(B, length, dtype=torch.bool), "causal"))
     steps = [layer(x[:, [n]], cache=cache) for n in range(length)]
     torch.testing.assert_close(torch.cat(steps, 1), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_fixed_cache_keeps_first_memory() -> None:
-    layer, cache = Attention(D, H), KVCache(grows=False)
+    # A fixed cache keeps its first memory.
+    cache = KVCache(grows=False)
     x, memory = torch.randn(B, 2, D), torch.randn(B, N, D)
     expected = layer(x, memory)
     assert torch.equal(layer(x, memory, cache=cache), expected)

@@ -143,10 +143,7 @@ def test_small_products_go_to_torch(onednn_shapes: Shapes, monkeypatch: pytest.M
             layer(x.to(dtype))
             assert onednn_shapes == [(N, 8)] * has_onednn(dtype)
         onednn_shapes.clear()
-
-
-def test_compiler_sees_torchs_linear(onednn_shapes: Shapes, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, x = Linear(8, 6), torch.randn(N, 8)
+    # The compiler sees torch's linear map.
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert torch.equal(layer(x), nn.functional.linear(x, layer.weight, layer.bias))
     assert not onednn_shapes
@@ -164,11 +161,6 @@ def test_prepacked_linear_serves_any_rows(dim: int, out: int, dtype: torch.dtype
             assert is_near(project(x), exact, dtype)
             assert project(x).dtype == dtype
             assert is_near(project(x.float()), exact, dtype), "the other dtype must work too"
-
-
-def test_prepacked_linear_reorders_once() -> None:
-    weight, x = torch.randn(6, 8), torch.randn(N, 8)
-    project = prepacked_linear(weight)
-    before = project(x)
-    weight.zero_()
-    assert torch.equal(project(x), before) == has_onednn(torch.float32), "a later change must not be read"
+        before = project(x)
+        weight.zero_()
+        assert torch.equal(project(x), before) == has_onednn(dtype), "a later change must not be read"

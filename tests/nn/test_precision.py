@@ -1,3 +1,5 @@
+"""Fast softmax near float64, private operators that are checked, and the device and type of a run."""
+
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +109,6 @@ def test_softmax_short_rows_avoid_torchs_kernel() -> None:
             softmax_backward_(torch.randn_like(weights), softmax_(weights))
         kernels = {event.name for event in profile.events() or [] if "_softmax" in event.name}
         assert bool(kernels) == (keys >= SHORT_ROW[torch.bfloat16])
-
-
-def test_softmax_large_scores_do_not_overflow() -> None:
+    # Large scores do not overflow.
     scores = torch.tensor([[30000.0, 29000.0, -30000.0]]).bfloat16()
     assert softmax_by_parts_(scores).tolist() == [[1, 0, 0]]

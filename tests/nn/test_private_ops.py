@@ -53,11 +53,8 @@ def compute(modules: dict[str, Any], dtype: torch.dtype, monkeypatch: pytest.Mon
     with torch.no_grad():
         results["prepacked"] = linear.prepacked_linear(single.weight)(x[0])
     weights = precision.softmax_(torch.randn(6, 40).to(dtype))
-    results |= {
-        "softmax": weights,
-        "softmax gradient": precision.softmax_backward_(torch.randn(6, 40).to(dtype), weights),
-    }
-    return results
+    gradient = precision.softmax_backward_(torch.randn(6, 40).to(dtype), weights)
+    return results | {"softmax": weights, "softmax gradient": gradient}
 
 
 @pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
@@ -65,9 +62,8 @@ def test_missing_private_ops_change_no_number(dtype: torch.dtype, near: float, m
     with monkeypatch.context() as patch:
         modules = load(patch, torch.ops)
         available = {"precision": True, "linear": torch.backends.mkldnn.is_available()}
-        assert all(
-            (getattr(modules[name], op) is not None) == available[name] for name, ops in OPS.items() for op in ops
-        )
+        for name, ops in OPS.items():
+            assert {getattr(modules[name], op) is not None for op in ops} == {available[name]}
         expected = compute(modules, dtype, patch)
     with monkeypatch.context() as patch:
         modules = load(patch, SimpleNamespace())
@@ -95,6 +91,7 @@ def private_names(path: Path) -> list[str]:
     return names
 
 
+@pytest.mark.slow
 def test_library_uses_no_unchecked_private_name() -> None:
     roots = [Path(package.__file__ or "").parent for package in (unifier, unifier_tokenizers)]
     names = [name for root in roots for path in sorted(root.rglob("*.py")) for name in private_names(path)]
