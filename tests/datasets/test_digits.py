@@ -4,25 +4,16 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
-import pytest
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
 from unifier.data.source import SPLITS
 from unifier.datasets.digits import Digits
-from unifier_tokenizers import InputError
 
 
 def test_digits_keep_contract(check_generated: Callable[..., None]) -> None:
     check_generated(Digits)
-
-
-def test_digits_refuse_sizes() -> None:
-    with pytest.raises(InputError, match=r"val=0.*10"):
-        Digits(val=0)
-    with pytest.raises(InputError, match=r"test=1700.*1,?787"):
-        Digits(test=1700)
 
 
 def test_digits_splits_are_stratified() -> None:

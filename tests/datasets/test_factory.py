@@ -6,30 +6,22 @@ from typing import Any
 
 import pytest
 
-from unifier.datasets.factory import (
-    AUDIO_DATASETS,
-    IMAGE_DATASETS,
-    TEXT_DATASETS,
-    create_audio_dataset,
-    create_image_dataset,
-    create_text_dataset,
-)
+from unifier.datasets import ESC, FSDD, Digits, Emotify, GrammarPairs, Multi30k, SyntheticMusic, factory
 from unifier_tokenizers import InputError
 
 FACTORIES: list[tuple[Callable[..., Any], Any]] = [
-    (create_image_dataset, IMAGE_DATASETS),
-    (create_audio_dataset, AUDIO_DATASETS),
-    (create_text_dataset, TEXT_DATASETS),
+    (factory.create_image_dataset, factory.IMAGE_DATASETS),
+    (factory.create_audio_dataset, factory.AUDIO_DATASETS),
+    (factory.create_text_dataset, factory.TEXT_DATASETS),
 ]
 
 
 def test_names_create_their_sets() -> None:
-    names = {"embedded": "digits"}
-    assert [create_image_dataset(data).name for data in IMAGE_DATASETS] == [names.get(d, d) for d in IMAGE_DATASETS]
-    names = {"embedded": "synthetic-music", "emotify": "emotify_16k"}
-    assert [create_audio_dataset(data).name for data in AUDIO_DATASETS] == [names.get(d, d) for d in AUDIO_DATASETS]
-    assert [create_text_dataset(data).name for data in TEXT_DATASETS] == ["sst2", "trec"]
-    assert create_audio_dataset("emotify", target="tags").labels[0] == "amazement"
+    names = {"digits": "embedded", "synthetic-music": "embedded", "emotify_16k": "emotify"}
+    for create, data_sets in FACTORIES[:2]:
+        assert [names.get(name := create(data).name, name) for data in data_sets] == list(data_sets)
+    assert [factory.create_text_dataset(data).name for data in factory.TEXT_DATASETS] == ["sst2", "trec"]
+    assert factory.create_audio_dataset("emotify", target="tags").labels[0] == "amazement"
 
 
 @pytest.mark.parametrize(("create", "names"), FACTORIES)
@@ -41,28 +33,54 @@ def test_other_names_are_paths(create: Callable[..., Any], names: Any, tmp_path:
         create(str(tmp_path)).split("train")
 
 
+@pytest.mark.parametrize(
+    ("make", "settings", "message"),
+    [
+        *[(Digits, {"val": 0}, r"val=0.*10"), (Digits, {"test": 1700}, r"test=1700.*1,?787")],
+        *[(Emotify, {"fold": 5}, "fold 5"), (Emotify, {"target": "mood"}, "target 'mood'")],
+        *[(ESC, {"fold": 0}, r"fold 0.*1, 2, 3, 4, 5"), (ESC, {"name": "esc"}, "set 'esc'")],
+        *[(FSDD, {"speaker": "theodor"}, "'theodor'.*george"), (GrammarPairs, {"train": 0}, "train=0")],
+        (GrammarPairs, {"source": "fr", "target": "fr"}, "source=fr, target=fr"),
+        (GrammarPairs, {"source": "en", "target": "de"}, "source=en, target=de"),
+        (Multi30k, {"target": "cs", "test": "2017"}, "2017"),
+        *[(Multi30k, {"source": "es"}, "'es'.*en, de, fr, cs"), (Multi30k, {"test": "2018"}, "'2018'")],
+        *[(SyntheticMusic, {"test": -1}, "test=-1"), (SyntheticMusic, {"target": "mood"}, "'mood'.*genre, tags")],
+        *[(SyntheticMusic, {"seconds": 0.1}, "seconds=0.1"), (SyntheticMusic, {"rate": 100}, "rate=100")],
+    ],
+)
+def test_unknown_settings_are_refused(make: Callable[..., Any], settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make(**settings)
+
+
+@pytest.mark.slow
+def test_grammar_without_enough_sentences_is_refused() -> None:
+    with pytest.raises(InputError, match="val=100"):
+        GrammarPairs(train=2, val=100).split("val")
+
+
 def test_table_columns_can_be_named(tmp_path: Path) -> None:
     table = tmp_path / "reviews.tsv"
     table.write_text("review\tstars\n" + "fine\t5\nbad\t1\n" * 10)
-    assert create_text_dataset(str(table), text="review", label="stars").labels == ("1", "5")
-    for data in TEXT_DATASETS:
+    assert factory.create_text_dataset(str(table), text="review", label="stars").labels == ("1", "5")
+    for data in factory.TEXT_DATASETS:
         with pytest.raises(InputError, match=f"label=stars.*{data}"):
-            create_text_dataset(data, label="stars")
+            factory.create_text_dataset(data, label="stars")
 
 
 def test_named_sets_refuse_missing_features() -> None:
     for data in ("gtzan", "fsdd", "esc10", "esc50"):
         with pytest.raises(InputError, match=f"target=tags.*{data}"):
-            create_audio_dataset(data, target="tags")
-    for data in IMAGE_DATASETS:
+            factory.create_audio_dataset(data, target="tags")
+    for data in factory.IMAGE_DATASETS:
         with pytest.raises(InputError, match=f"fold=1: {data}"):
-            create_image_dataset(data, fold=1)
+            factory.create_image_dataset(data, fold=1)
         with pytest.raises(InputError, match=f"size=31.*32.*{data}"):
-            create_image_dataset(data, size=31)
-        assert create_image_dataset(data, size=32)
+            factory.create_image_dataset(data, size=31)
+        assert factory.create_image_dataset(data, size=32)
     for data in ("embedded", "gtzan"):
         with pytest.raises(InputError, match=f"fold=0: {data}"):
-            create_audio_dataset(data, fold=0)
+            factory.create_audio_dataset(data, fold=0)
     for data in ("emotify", "fsdd", "esc50"):
         with pytest.raises(InputError, match="fold 6"):
-            create_audio_dataset(data, fold=6)
+            factory.create_audio_dataset(data, fold=6)

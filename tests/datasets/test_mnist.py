@@ -3,7 +3,9 @@
 import gzip
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -13,25 +15,19 @@ from unifier.datasets.mnist import MNIST
 from unifier_tokenizers import InputError
 
 
-def write_idx_files(folder: Path) -> None:
+def mnist(folder: Path, name: Literal["mnist", "fashion_mnist"] = "mnist") -> MNIST:
     folder.mkdir(parents=True)
     for stem, count in (("train", 240), ("t10k", 20)):
         labels = bytes(i % 10 for i in range(count))
-        pixels = bytes(label for label in labels for _ in range(28 * 28))
+        pixels = b"".join(bytes([label]) * 28 * 28 for label in labels)
         images = struct.pack(">4B3I", 0, 0, 8, 3, count, 28, 28) + pixels
         (folder / f"{stem}-images-idx3-ubyte.gz").write_bytes(gzip.compress(images, 1, mtime=0))
         packed = gzip.compress(struct.pack(">4BI", 0, 0, 8, 1, count) + labels, mtime=0)
         (folder / f"{stem}-labels-idx1-ubyte.gz").write_bytes(packed)
+    return MNIST(name, data=folder)
 
 
-def fashion_mnist(folder: Path) -> MNIST:
-    write_idx_files(folder)
-    return MNIST("fashion_mnist", data=folder)
-
-
-def mnist(folder: Path) -> MNIST:
-    write_idx_files(folder)
-    return MNIST(data=folder)
+fashion_mnist = partial(mnist, name="fashion_mnist")
 
 
 @pytest.mark.parametrize("make", [mnist, fashion_mnist])

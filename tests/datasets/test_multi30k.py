@@ -4,10 +4,7 @@ import gzip
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from unifier.datasets.multi30k import MULTI30K_FILES, Multi30k
-from unifier_tokenizers import InputError
 
 
 def multi30k(folder: Path) -> Multi30k:
@@ -29,19 +26,6 @@ def test_multi30k_pairs_languages_and_tests(tmp_path: Path) -> None:
     assert source.split("train").example_id(11).endswith("train.de.gz, line 12")
     later = Multi30k(test="2017", data=tmp_path / "data")
     assert later.split("test")[0] == ("test_2017_flickr.en.gz 0", "test_2017_flickr.de.gz 0")
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"target": "cs", "test": "2017"}, "2017"),
-        ({"source": "es"}, "'es'.*en, de, fr, cs"),
-        ({"test": "2018"}, "'2018'"),
-    ],
-)
-def test_multi30k_refuses_settings(settings: dict[str, str], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Multi30k(**settings)
 
 
 def test_multi30k_reference_is_of_one_direction() -> None:

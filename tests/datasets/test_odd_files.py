@@ -63,8 +63,7 @@ def test_odd_images_train_together(tmp_path: Path, channels: int) -> None:
     shapes = sorted(example.input.shape for example in source.split("test"))
     assert shapes == [(6, 9, channels)] * 7 + [(9, 6, channels)]
     result = trained(source, source.labels, PatchTokenizer(8, patch=3, channels=channels), tmp_path / "runs")
-    assert result.status == "finished"
-    assert result.data["own"]["train"] == 9
+    assert (result.status, result.data["own"]["train"]) == ("finished", 9)
 
 
 def hum(rate: int) -> NDArray[np.float64]:
@@ -113,8 +112,7 @@ def test_odd_sounds_train_together(tmp_path: Path, make: Callable[..., AudioToke
     tokenizer = make(8, sample_rate=16000).fit([example.input for example in source.split("train")])
     augmentation = augment_audio(tokenizer, speed_perturb=0.1, crop=0.1, gain=6.0, time_masks=1)
     result = trained(source, source.labels, tokenizer, tmp_path / "runs", augmentation)
-    assert result.status == "finished"
-    assert result.data["own"]["train"] == len(RATES) + 8
+    assert (result.status, result.data["own"]["train"]) == ("finished", len(RATES) + 8)
 
 
 @pytest.mark.parametrize("samples", [1, 2])

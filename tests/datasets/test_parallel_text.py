@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 import pytest
@@ -38,22 +39,18 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def parallel_text(folder: Path) -> ParallelText:
-    folder.mkdir(parents=True)
-    for language in ("en", "de"):
-        (folder / f"text.{language}").write_text("".join(f"{language} {number}\n" for number in range(40)))
-    return ParallelText((folder / "text.en", folder / "text.de"))
-
-
 def test_parallel_text_keeps_contract(check_source: Callable[..., None]) -> None:
-    check_source(parallel_text)
+    def make(folder: Path) -> ParallelText:
+        en, de = (write(folder / f"text.{key}", "".join(f"{key} {k}\n" for k in range(40))) for key in ("en", "de"))
+        return ParallelText((en, de))
+
+    check_source(make)
 
 
 def test_parallel_text_names_file_and_line(tmp_path: Path) -> None:
     en, de = write(tmp_path / "en", "one\ntwo\n"), write(tmp_path / "de.gz", "eins\nzwei")
     source = ParallelText((en, de), (en, de), (de, en), name="counting")
-    assert source.split("test")[1] == ("zwei", "two")
-    assert source.split("test").example_id(1) == f"{de}, line 2"
+    assert (source.split("test")[1], source.split("test").example_id(1)) == (("zwei", "two"), f"{de}, line 2")
     assert source.name == "counting"
 
 
@@ -66,56 +63,52 @@ def test_all_formats_give_equal_pairs(tmp_path: Path, ending: str) -> None:
     memory = write(tmp_path / f"both.tmx{ending}", tmx(units))
     for texts in ((en, de), tsv, memory):
         source = ParallelText(texts, texts, texts, languages=("en", "de"))
-        for name in SPLITS:
-            assert list(source.split(name)) == PAIRS
+        for split in map(source.split, SPLITS):
+            unpickled = pickle.loads(pickle.dumps(split))
+            assert list(split) == list(unpickled) == PAIRS
+            assert [unpickled.example_id(k) for k in range(3)] == [split.example_id(k) for k in range(3)]
         assert source.dropped == ({"untranslated": 0} if texts == memory else {})
 
 
 def test_tmx_drops_codes_and_incomplete_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    codes = "a <bpt i='1'>\\b</bpt>bold<ept i='1'>\\b0</ept> <hi>word</hi><ph x='1'>{1}</ph>"
     units = [
-        unit(
-            ("en", "a <bpt i='1'>\\b</bpt>bold<ept i='1'>\\b0</ept> <hi>word</hi><ph x='1'>{1}</ph>"),
-            ("de", "fett\n x"),
-        ),
-        unit(("en", "alone")),
+        *[unit(("en", codes), ("de", "fett\n x")), unit(("en", "alone")), unit(("en", "empty"), ("de", " "))],
         unit(("fr", "ici"), ("de-AT", "hier"), ("en-US", "here"), ("en-GB", "here, sir")),
-        unit(("en", "empty"), ("de", " ")),
     ]
     path = write(tmp_path / "some.tmx", tmx(units))
     source = ParallelText(path, path, path, languages=("en", "de"))
     split = source.split("train")
     assert list(split) == [("a bold word", "fett x"), ("here", "hier")]
-    assert [split.example_id(k) for k in range(2)] == [f"{path}, unit 1", f"{path}, unit 3"]
+    assert [split.example_id(k) for k in range(2)] == [f"{path}, unit 1", f"{path}, unit 4"]
     assert source.dropped == {"untranslated": 2}
     assert "2 (untranslated) of 4" in capsys.readouterr().err
-    with pytest.raises(InputError, match=r"some\.tmx.*languages"):
-        ParallelText(path).split("train")
-    with pytest.raises(InputError, match=r"some\.TMX.*some\.tmx"):
-        ParallelText((write(tmp_path / "some.TMX", ""), path), languages=("en", "de")).split("train")
-    with pytest.raises(InputError, match=r"some\.tmx.* 4 .*en and cs"):
-        ParallelText(path, languages=("en", "cs")).split("train")
     assert list(ParallelText(path, path, path, languages=("en_US", "de_at")).split("train")) == [("here", "hier")]
     named = write(tmp_path / "named.tmx", tmx(units, ' xmlns="http://www.lisa.org/tmx14"'))
     assert list(ParallelText(named, path, path, languages=("en", "de")).split("train")) == list(split)
-    torn = write(tmp_path / "torn.tmx", tmx(units)[:-30])
-    foreign = tmp_path / "foreign.tmx"
-    foreign.write_bytes(tmx([]).replace("UTF-8", "GB2312").encode())
-    with pytest.raises(InputError, match=re.escape(str(foreign))):
-        ParallelText(foreign, languages=("en", "de")).split("train")
-    with pytest.raises(InputError, match=re.escape(str(torn))):
-        ParallelText(torn, languages=("en", "de")).split("train")
+    torn, foreign = write(tmp_path / "torn.tmx", tmx(units)[:-30]), tmx([]).replace("UTF-8", "GB2312")
+    refused: list[tuple[Any, Any, str]] = [
+        (path, None, r"some\.tmx.*languages"),
+        ((write(tmp_path / "some.TMX", ""), path), ("en", "de"), r"some\.TMX.*some\.tmx"),
+        (path, ("en", "cs"), r"some\.tmx.* 4 .*en and cs"),
+        (write(tmp_path / "foreign.tmx", foreign), ("en", "de"), re.escape(str(tmp_path / "foreign.tmx"))),
+        (torn, ("en", "de"), re.escape(str(torn))),
+    ]
+    for files, languages, message in refused:
+        with pytest.raises(InputError, match=message):
+            ParallelText(files, **({"languages": languages} if languages else {})).split("train")
 
 
 def test_unreadable_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="gone"):
-        ParallelText(tmp_path / "gone").split("train")
-    torn = tmp_path / "torn.gz"
+    torn, latin = tmp_path / "torn.gz", tmp_path / "latin"
     torn.write_bytes(gzip.compress(b"a\tb\n" * 1000)[:30])
-    with pytest.raises(InputError, match=r"torn\.gz"):
-        ParallelText(torn).split("train")
+    en, de = write(tmp_path / "en", "one\ntwo\n"), write(tmp_path / "de", "eins\nzwei\ndrei\n")
+    lengths = re.escape(str(en)) + " .*2 .*" + re.escape(str(de)) + " 3"
+    for files, message in ((tmp_path / "gone", "gone"), (torn, r"torn\.gz"), ((en, de), lengths)):
+        with pytest.raises(InputError, match=message):
+            ParallelText(files, (en, en), (en, en)).split("train")
     with pytest.raises(InputError, match="nothing"):
         _ = ParallelText(write(tmp_path / "nothing", "")).cleaned_pairs
-    latin = tmp_path / "latin"
     latin.write_bytes(b"one\teins\nM\xfcnchen\tx\n")
     split = ParallelText(latin, latin, latin).split("train")
     assert split[0] == ("one", "eins")
@@ -123,25 +116,15 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
         split[1]
 
 
-def test_files_of_different_lengths_are_refused(tmp_path: Path) -> None:
-    en, de = write(tmp_path / "en", "one\ntwo\n"), write(tmp_path / "de", "eins\nzwei\ndrei\n")
-    with pytest.raises(InputError, match=re.escape(str(en)) + " .*2 .*" + re.escape(str(de)) + " 3"):
-        ParallelText((en, de), (en, en), (en, en)).split("train")
-
-
 def test_bad_pair_is_named_when_read(tmp_path: Path) -> None:
     en, de = write(tmp_path / "en", "one\n\nthree\n"), write(tmp_path / "de", "eins\nzwei\n \n")
-    split = ParallelText((en, de), (en, de), (en, de)).split("train")
-    assert split[0] == ("one", "eins")
-    with pytest.raises(InputError, match=re.escape(f"{en}, line 2")):
-        split[1]
-    with pytest.raises(InputError, match=re.escape(f"{de}, line 3")):
-        split[2]
     tsv = write(tmp_path / "tsv", "a\tb\nno tab\na\tb\tc\n\tb\na\t\n")
-    split = ParallelText(tsv, tsv, tsv).split("val")
-    assert split[0] == ("a", "b")
-    for index, message in ((1, "0"), (2, "2"), (3, "source"), (4, "target")):
-        with pytest.raises(InputError, match=re.escape(f"{tsv}, line {index + 1}: ") + f".*{message}"):
+    lines, table = (ParallelText(files, files, files).split("val") for files in ((en, de), tsv))
+    assert (lines[0], table[0]) == (("one", "eins"), ("a", "b"))
+    bad = [(lines, 1, f"{en}, line 2", ""), (lines, 2, f"{de}, line 3", "")]
+    bad += [(table, k, f"{tsv}, line {k + 1}: ", what) for k, what in enumerate(("0", "2", "source", "target"), 1)]
+    for split, index, place, what in bad:
+        with pytest.raises(InputError, match=re.escape(place) + f".*{what}"):
             split[index]
 
 
@@ -153,9 +136,9 @@ def test_missing_splits_are_held_out(tmp_path: Path) -> None:
     assert len(splits[1]) == len(splits[2])
     given = ParallelText(whole, test=str(whole))
     assert len(given.split("train")) + len(given.split("val")) == len(given.split("test")) == len(pairs)
-    short = write(tmp_path / "short.tsv", "a\tb\n")
-    with pytest.raises(InputError, match=r"short\.tsv.*val and test"):
-        ParallelText(short).split("train")
+    for text in ("a\tb\n", "one\tun\ntwo\tdeux\n"):
+        with pytest.raises(InputError, match=r"short\.tsv.*val and test.* 3 examples"):
+            ParallelText(write(tmp_path / "short.tsv", text)).split("train")
 
 
 def test_cleaning_drops_and_counts_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,11 +174,6 @@ def test_duplicates_are_in_one_split(tmp_path: Path) -> None:
         ParallelText(path).split("train")
 
 
-def test_two_pairs_are_too_few_to_hold_out(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="at least 3 examples"):
-        ParallelText(write(tmp_path / "some.tsv", "one\tun\ntwo\tdeux\n")).split("train")
-
-
 def test_kept_duplicates_are_not_held_out(tmp_path: Path) -> None:
     numbers = [*range(300), *range(0, 300, 2), *range(0, 300, 3)]
     path = write(tmp_path / "some.tsv", "".join(f"{k}\t{k}\n" for k in numbers))
@@ -209,20 +187,8 @@ def test_unique_pairs_split_as_cleaned_pairs(tmp_path: Path) -> None:
     path = write(tmp_path / "some.tsv", "".join(f"{k}\t{k}\n" for k in range(300)))
     one, other = ParallelText(path), ParallelText(path, duplicates="drop")
     assert all(list(one.split(name)) == list(other.split(name)) for name in SPLITS)
-
-
-def test_held_out_pairs_are_limited(tmp_path: Path) -> None:
-    path = write(tmp_path / "many.tsv", "".join(f"{k}\t{k}\n" for k in range(30_000)))
-    source = ParallelText(path)
-    assert [len(source.split(name)) for name in SPLITS] == [26_000, 2_000, 2_000]
-
-
-def test_split_can_be_pickled(tmp_path: Path) -> None:
-    path = write(tmp_path / "some.tsv.gz", "".join(f"{source}\t{target}\n" for source, target in PAIRS))
-    split = ParallelText(path).split("train")
-    unpickled = pickle.loads(pickle.dumps(split))
-    assert list(unpickled) == list(split)
-    assert [unpickled.example_id(k) for k in range(3)] == [split.example_id(k) for k in range(3)]
+    many = ParallelText(write(tmp_path / "many.tsv", "".join(f"{k}\t{k}\n" for k in range(30_000))))
+    assert [len(many.split(name)) for name in SPLITS] == [26_000, 2_000, 2_000], "held-out pairs are limited"
 
 
 PROGRAM = """
@@ -285,13 +251,6 @@ def test_memory_grows_by_bytes_per_pair(tmp_path: Path) -> None:
     assert (large - small) / (many - few) < 24
 
 
-def test_describe_data_counts_dropped_pairs(tmp_path: Path) -> None:
-    path = write(tmp_path / "some.tsv", "a\tb\n" * 5 + "".join(f"{k}\t{k}\n" for k in range(20)))
-    source = ParallelText(path, duplicates="drop")
-    assert describe_data(source, {})["dropped"] == {"duplicates": 4}
-    assert "dropped" not in describe_data(ParallelText(path), {})
-
-
 OWN = GrammarPairs(train=30, val=3, test=3)
 
 
@@ -303,23 +262,14 @@ def write_extra(path: Path, count: int = 20) -> ParallelText:
 def test_extra_pairs_are_appended_to_train(tmp_path: Path) -> None:
     extra = write_extra(tmp_path / "more.tsv")
     both = WithExtraPairs(OWN, extra)
-    assert list(both.split("train")) == [*OWN.split("train"), *extra.cleaned_pairs]
-    for name in ("val", "test"):
-        assert list(both.split(name)) == list(OWN.split(name))
+    unpickled = pickle.loads(pickle.dumps(both.split("train")))
+    assert list(both.split("train")) == list(unpickled) == [*OWN.split("train"), *extra.cleaned_pairs]
+    assert all(list(both.split(name)) == list(OWN.split(name)) for name in ("val", "test"))
     assert (both.name, both.score_range) == (OWN.name, OWN.score_range)
-
-
-def test_extra_pairs_keep_example_ids(tmp_path: Path) -> None:
-    train = WithExtraPairs(OWN, write_extra(tmp_path / "more.tsv")).split("train")
-    unpickled = pickle.loads(pickle.dumps(train))
-    assert list(unpickled) == list(train)
     assert describe_example(unpickled, 29) == describe_example(OWN.split("train"), 29)
     assert describe_example(unpickled, 30) == f"{tmp_path / 'more.tsv'}, line 1"
     with pytest.raises(IndexError):
-        train[50]
-
-
-def test_extra_pairs_change_hash(tmp_path: Path) -> None:
+        both.split("train")[50]
     few, many = (write_extra(tmp_path / f"{count}.tsv", count) for count in (4, 5))
     assert len({sha256_of(source) for source in (OWN, WithExtraPairs(OWN, few), WithExtraPairs(OWN, many))}) == 3
 
@@ -333,13 +283,14 @@ def test_cleaned_pairs_include_held_out(tmp_path: Path) -> None:
     assert len(ParallelText(tmp_path / "more.tsv", duplicates="drop").cleaned_pairs) == 20
 
 
-def test_extra_pairs_add_dropped_counts(tmp_path: Path) -> None:
+def test_dropped_pairs_are_described(tmp_path: Path) -> None:
     for name, times in (("own", 3), ("more", 5)):
         lines = [*(f"{k}\t{k}\n" for k in range(30)), *["again\tencore\n"] * times]
         (tmp_path / f"{name}.tsv").write_text("".join(lines))
     own, extra = (ParallelText(tmp_path / f"{name}.tsv", duplicates="drop") for name in ("own", "more"))
-    assert describe_data(WithExtraPairs(own, extra), {})["dropped"] == {"duplicates": 6}
-    assert describe_data(WithExtraPairs(OWN, extra), {})["dropped"] == {"duplicates": 4}
+    sources = (extra, WithExtraPairs(own, extra), WithExtraPairs(OWN, extra))
+    assert [describe_data(source, {})["dropped"]["duplicates"] for source in sources] == [4, 6, 4]
+    assert "dropped" not in describe_data(ParallelText(tmp_path / "more.tsv"), {})
 
 
 def test_extra_files_are_read_with_train(tmp_path: Path) -> None:

@@ -25,9 +25,8 @@ def text_table(folder: Path) -> TextTable:
 def sst2(folder: Path) -> SST2:
     folder.mkdir(parents=True)
     for part, count in (("train", 6), ("dev", 4), ("test", 2)):
-        (folder / f"stsa.binary.{part}").write_text(
-            "".join(f"{k % 2} a {part} film , no. {k} é\n" for k in range(count))
-        )
+        text = "".join(f"{k % 2} a {part} film , no. {k} é\n" for k in range(count))
+        (folder / f"stsa.binary.{part}").write_text(text)
     return SST2(data=folder)
 
 
@@ -47,12 +46,8 @@ def test_text_sources_keep_contract(make: Callable[[Path], object], check_source
 def test_text_table_holds_out_a_tenth_of_each_label(tmp_path: Path) -> None:
     source = text_table(tmp_path)
     assert (source.name, source.labels) == ("reviews", ("bad", "good"))
-    targets = {name: [target for _, target in source.split(name)] for name in SPLITS}
-    assert {name: (part.count("bad"), part.count("good")) for name, part in targets.items()} == {
-        "train": (16, 16),
-        "val": (2, 2),
-        "test": (2, 2),
-    }
+    targets = [[target for _, target in source.split(name)] for name in SPLITS]
+    assert [(part.count("bad"), part.count("good")) for part in targets] == [(16, 16), (2, 2), (2, 2)]
     first = source.split("train")[0]
     assert first in [(f"review, {k}", "good" if k % 2 else "bad") for k in range(40)]
     assert source.split("train").target(0) == first.target
@@ -75,8 +70,7 @@ def test_text_table_names_columns_and_formats(tmp_path: Path) -> None:
     (tmp_path / "plain.tsv").write_bytes(content)
     (tmp_path / "packed.tsv.gz").write_bytes(gzip.compress(content))
     plain, packed = (TextTable(tmp_path / f, text="review", label="stars") for f in ("plain.tsv", "packed.tsv.gz"))
-    assert (plain.name, packed.name) == ("plain", "packed")
-    assert plain.labels == tuple("12345")
+    assert ((plain.name, packed.name), plain.labels) == (("plain", "packed"), tuple("12345"))
     for name in SPLITS:
         assert list(plain.split(name)) == list(packed.split(name))
     assert plain.split("test")[0].input.startswith('"quoted '), "a TSV file has no quoting"
@@ -102,19 +96,14 @@ def test_text_table_refuses_file(tmp_path: Path, name: str, content: str, messag
 
 
 def test_text_table_empty_text_fails_when_read(tmp_path: Path) -> None:
-    table = write_table(tmp_path / "a.csv", 20)
+    table, val = write_table(tmp_path / "a.csv", 20), write_table(tmp_path / "b.csv", 4)
+    val.write_text(val.read_text() + "new,good\n")
+    assert (TextTable(table).copies, TextTable(table, val, val).copies) == (0, 8)
     table.write_text(table.read_text() + ' ,good\n"review, 3",good\n')
     split = TextTable(table, table, table).split("train")
     assert split[21].target == "good"
     with pytest.raises(InputError, match=r"a\.csv, line 22"):
         split[20]
-
-
-def test_text_table_counts_copies(tmp_path: Path) -> None:
-    train, val = write_table(tmp_path / "a.csv", 20), write_table(tmp_path / "b.csv", 4)
-    val.write_text(val.read_text() + "new,good\n")
-    assert TextTable(train).copies == 0
-    assert TextTable(train, val, val).copies == 8
 
 
 def test_sst2_and_trec_read_labels(tmp_path: Path) -> None:
