@@ -12,16 +12,8 @@ from typing import Any, Literal
 
 import pytest
 
-from unifier import Comparison, Experiment, plugins
+from unifier import Comparison, Experiment, config, plugins
 from unifier.cli import parse_settings
-from unifier.config import (
-    build_comparison,
-    build_described,
-    check_settings,
-    list_experiments,
-    load_experiment,
-    parse_setting,
-)
 from unifier.files import write_json
 from unifier.options import TrunkConfig
 from unifier.plugins import PluginKind, list_recipes, load_plugins, plugin_names
@@ -49,32 +41,16 @@ def study(
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("dim=64", 64),
-        ("dim=1e3", 1000),
-        ("learning_rate=2e-3", 0.002),
-        ("learning_rate=1", 1.0),
-        ("stem=true", True),
-        ("stem=False", False),
-        ("stem=1", True),
-        ("color=blue", "blue"),
-        ("seeds=0,1,2", (0, 1, 2)),
-        ("seeds=[0, 1]", (0, 1)),
-        ("seeds=7", (7,)),
-        ("seeds=", ()),
-        ("names=en,de", ("en", "de")),
-        ("names=en", ("en",)),
-        ("patch=4", 4),
-        ("patch=None", None),
-        ("patch=none", None),
-        ("patch=null", None),
-        ("note=None", None),
-        ("note=a=b", "a=b"),
-        ("title=None", "None"),
-        ("title=4", "4"),
+        *[("dim=64", 64), ("dim=1e3", 1000), ("learning_rate=2e-3", 0.002), ("learning_rate=1", 1.0)],
+        *[("stem=true", True), ("stem=False", False), ("stem=1", True), ("color=blue", "blue")],
+        *[("seeds=0,1,2", (0, 1, 2)), ("seeds=[0, 1]", (0, 1)), ("seeds=7", (7,)), ("seeds=", ())],
+        *[("names=en,de", ("en", "de")), ("names=en", ("en",)), ("patch=4", 4), ("patch=None", None)],
+        *[("patch=none", None), ("patch=null", None), ("note=None", None), ("note=a=b", "a=b")],
+        *[("title=None", "None"), ("title=4", "4")],
     ],
 )
 def test_text_is_converted_to_type(text: str, value: Any) -> None:
-    converted = check_settings(study, parse_settings([text]))[text.partition("=")[0]]
+    converted = config.check_settings(study, parse_settings([text]))[text.partition("=")[0]]
     assert converted == value
     assert type(converted) is type(value)
 
@@ -84,43 +60,32 @@ def test_settings_survive_json(learning_rate: float, tmp_path: Path) -> None:
     def refuse(constant: str) -> None:
         raise ValueError(constant)
 
-    settings = check_settings(study, {"seeds": (1, 2), "names": ["a"], "learning_rate": learning_rate})
+    settings = config.check_settings(study, {"seeds": (1, 2), "names": ["a"], "learning_rate": learning_rate})
     write_json(tmp_path / "settings.json", settings)
     stored = json.loads((tmp_path / "settings.json").read_text(), parse_constant=refuse)
-    assert str(check_settings(study, stored)) == str(settings)  # NaN is unequal to itself.
+    assert str(config.check_settings(study, stored)) == str(settings)  # NaN is unequal to itself.
 
 
 def test_defaults_are_filled_in() -> None:
-    defaults = check_settings(study, {})
-    assert defaults == study.__kwdefaults__
-    assert check_settings(study, {"dim": 1}) == {**defaults, "dim": 1}
+    defaults = config.check_settings(study, {})
+    assert (defaults, config.check_settings(study, {"dim": 1})) == (study.__kwdefaults__, {**defaults, "dim": 1})
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("dmi=64", "'dmi'.*'dim'.*study"),
-        ("learningrate=1", "'learning_rate'"),
-        ("xyz=64", "'xyz'.*dim, learning_rate"),
-        ("dim=many", "dim='many'"),
-        ("dim=1.5", "dim='1.5'"),
-        ("dim=", "dim=''"),
-        ("dim=None", "dim='None'"),
-        ("dim=1,2", "dim='1,2'"),
-        ("learning_rate=fast", "learning_rate='fast'"),
-        ("stem=perhaps", "stem='perhaps'"),
-        ("color=green", "color='green'.*'red'.*'blue'"),
-        ("frame=green", "'red'.*'blue'.*'auto'"),
-        ("seeds=0,one", "seeds='0,one'.*'one'"),
-        ("patch=big", "patch='big'"),
-        ("dim", "'dim'.*key=value"),
-        ("=3", "'=3'"),
-        ("a-b=3", "'a-b=3'"),
+        *[("dmi=64", "'dmi'.*'dim'.*study"), ("learningrate=1", "'learning_rate'")],
+        *[("xyz=64", "'xyz'.*dim, learning_rate"), ("dim=many", "dim='many'"), ("dim=1.5", "dim='1.5'")],
+        *[("dim=", "dim=''"), ("dim=None", "dim='None'"), ("dim=1,2", "dim='1,2'")],
+        *[("learning_rate=fast", "learning_rate='fast'"), ("stem=perhaps", "stem='perhaps'")],
+        *[("color=green", "color='green'.*'red'.*'blue'"), ("frame=green", "'red'.*'blue'.*'auto'")],
+        *[("seeds=0,one", "seeds='0,one'.*'one'"), ("patch=big", "patch='big'"), ("dim", "'dim'.*key=value")],
+        *[("=3", "'=3'"), ("a-b=3", "'a-b=3'")],
     ],
 )
 def test_wrong_setting_is_named_in_one_line(text: str, words: str) -> None:
     with pytest.raises(InputError, match=words) as error:
-        check_settings(study, parse_settings([text]))
+        config.check_settings(study, parse_settings([text]))
     assert "\n" not in str(error.value)
 
 
@@ -133,24 +98,23 @@ def test_setting_without_default_is_required() -> None:
     def needs(*, folder: str, dim: int = 1) -> None: ...
 
     with pytest.raises(InputError, match="'folder' of needs"):
-        check_settings(needs, {"dim": 2})
-    assert check_settings(needs, {"folder": "here"}) == {"folder": "here", "dim": 1}
+        config.check_settings(needs, {"dim": 2})
+    assert config.check_settings(needs, {"folder": "here"}) == {"folder": "here", "dim": 1}
 
 
 def test_untyped_setting_has_its_defaults_type() -> None:
     def untyped(*, dim=64, rate=0.5, flip=False, files=None) -> None: ...  # pyright: ignore
 
-    values = check_settings(untyped, {"dim": "32", "rate": "1", "flip": "true", "files": "a,b"})
+    values = config.check_settings(untyped, {"dim": "32", "rate": "1", "flip": "true", "files": "a,b"})
     assert values == {"dim": 32, "rate": 1.0, "flip": True, "files": "a,b"}
     with pytest.raises(InputError, match="dim='big'"):
-        check_settings(untyped, {"dim": "big"})
+        config.check_settings(untyped, {"dim": "big"})
 
 
 def test_python_values_are_checked() -> None:
-    assert parse_setting("dim", 3, int) == 3
-    assert parse_setting("seeds", [1, 2], tuple[int, ...]) == (1, 2)
+    assert (config.parse_setting("dim", 3, int), config.parse_setting("seeds", [1, 2], tuple[int, ...])) == (3, (1, 2))
     with pytest.raises(InputError, match=r"dim=\[1\]"):
-        parse_setting("dim", [1], int)
+        config.parse_setting("dim", [1], int)
 
 
 def even(dim: int) -> int:
@@ -164,21 +128,21 @@ def describes(*, dim: int = 8, note: str = "{}") -> tuple[int, Any]:
 
 
 def test_build_described_wraps_own_value_error() -> None:
-    assert build_described(describes, {"dim": 4, "note": "{}"}, tuple) == (4, {})
+    assert config.build_described(describes, {"dim": 4, "note": "{}"}, tuple) == (4, {})
     with pytest.raises(InputError, match=r"test_config\.py, line \d+: dim=3") as error:
-        build_described(describes, {"dim": 3, "note": "{}"}, tuple)
+        config.build_described(describes, {"dim": 3, "note": "{}"}, tuple)
     assert "\n" not in str(error.value)
     assert type(error.value.__cause__) is ValueError
 
 
 def test_build_described_checks_returned_type() -> None:
     with pytest.raises(InputError, match=r"describes returns tuple.*Experiment"):
-        build_described(describes, {"dim": 8, "note": "{}"}, Experiment)
+        config.build_described(describes, {"dim": 8, "note": "{}"}, Experiment)
 
 
 def test_build_described_keeps_deeper_errors() -> None:
     with pytest.raises(ValueError, match="Expecting") as error:
-        build_described(describes, {"dim": 8, "note": "{"}, tuple)
+        config.build_described(describes, {"dim": 8, "note": "{"}, tuple)
     assert not isinstance(error.value, InputError)
 
 
@@ -195,16 +159,15 @@ def compared(*, dim: int = 8, seeds: tuple[int, ...] = (0,)) -> Comparison:
 
 
 def test_comparison_passes_settings_on() -> None:
-    comparison, settings = build_comparison(compared, {"depth": "3", "patch": "4", "seeds": "1,2", "dim": "4"})
-    assert comparison.settings == {"dim": 4, "depth": 3, "patch": 4}
-    assert comparison.seeds == [1, 2]
+    comparison, settings = config.build_comparison(compared, {"depth": "3", "patch": "4", "seeds": "1,2", "dim": "4"})
+    assert (comparison.settings, comparison.seeds) == ({"dim": 4, "depth": 3, "patch": 4}, [1, 2])
     assert settings == {"dim": 4, "seeds": (1, 2), "depth": 3, "patch": 4}
 
 
 @pytest.mark.parametrize(("name", "close"), [("deepth", "depth"), ("sedes", "seeds")])
 def test_comparison_names_close_setting(name: str, close: str) -> None:
     with pytest.raises(InputError, match=f"'{name}'.*'{close}'"):
-        build_comparison(compared, {name: 3})
+        config.build_comparison(compared, {name: 3})
 
 
 ONE = '''
@@ -239,37 +202,38 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 def test_experiment_is_found_by_return_annotation(folder: Path) -> None:
     path = write(folder, "study_alone.py", ONE.format(name="alone"))
-    assert list(list_experiments(path)) == ["alone"]
-    assert load_experiment(str(path)).__name__ == "alone"
-    assert load_experiment(f"{path}:alone").__name__ == "alone"
+    assert (list(config.list_experiments(path)), config.load_experiment(str(path)).__name__) == (["alone"], "alone")
+    assert config.load_experiment(f"{path}:alone").__name__ == "alone"
     with pytest.raises(InputError, match=r"'helper'.*study_alone\.py:alone"):
-        load_experiment(f"{path}:helper")
+        config.load_experiment(f"{path}:helper")
 
 
 def test_path_may_contain_colons(folder: Path) -> None:
     path = write(folder / "12:30", "study_timed.py", ONE.format(name="timed"))
-    assert load_experiment(str(path)).__name__ == "timed"
-    assert load_experiment(f"{path}:timed").__name__ == "timed"
+    assert config.load_experiment(str(path)).__name__ == "timed"
+    assert config.load_experiment(f"{path}:timed").__name__ == "timed"
 
 
 def test_unreadable_annotation_of_helper_is_ignored(folder: Path) -> None:
     helper = "def helper(x: 'Nowhere') -> 'Nowhere': ...\n"
-    assert list(list_experiments(write(folder, "study_typed.py", ONE.format(name="typed") + helper))) == ["typed"]
+    assert list(config.list_experiments(write(folder, "study_typed.py", ONE.format(name="typed") + helper))) == [
+        "typed"
+    ]
     later = "from __future__ import annotations\ndef unread(*, x: Nowhere = None) -> Experiment: ...\n"
     quoted = "from unifier import Experiment\ndef unread(*, x: 'Nowhere' = None) -> Experiment: ...\n"
     for name, text in (("study_unread.py", later), ("study_quoted.py", quoted)):
         with pytest.raises(InputError, match=r"unread.*'Nowhere'"):
-            list_experiments(write(folder, name, text))
+            config.list_experiments(write(folder, name, text))
 
 
 def test_file_name_chooses_among_several(folder: Path) -> None:
     text = ONE.format(name="first") + ONE.format(name="study_several")
     path = write(folder, "study_several.py", text)
-    assert sorted(list_experiments(path)) == ["first", "study_several"]
-    assert load_experiment(str(path)).__name__ == "study_several"
-    assert load_experiment(f"{path}:first").__name__ == "first"
+    assert sorted(config.list_experiments(path)) == ["first", "study_several"]
+    assert config.load_experiment(str(path)).__name__ == "study_several"
+    assert config.load_experiment(f"{path}:first").__name__ == "first"
     with pytest.raises(InputError, match=r"'study_others'.*:first.*:study_several"):
-        load_experiment(str(write(folder, "study_others.py", text)))
+        config.load_experiment(str(write(folder, "study_others.py", text)))
 
 
 def test_files_import_each_other(folder: Path) -> None:
@@ -277,14 +241,15 @@ def test_files_import_each_other(folder: Path) -> None:
     above = "from study_below import below\nfrom unifier import Comparison\n"
     above += "def above() -> Comparison:\n    return Comparison('above', [below])\n"
     path = write(folder, "study_above.py", above)
-    assert list(list_experiments(path)) == ["above"]
-    assert list_experiments(path) == list_experiments(path)
+    experiments = config.list_experiments(path)
+    assert list(experiments) == ["above"]
+    assert experiments == config.list_experiments(path)
 
 
 def test_two_files_of_one_name_stay_apart(folder: Path) -> None:
     for name in ("a", "b"):
         path = write(folder / name, "study_twin.py", ONE.format(name=f"in_{name}"))
-        assert list(list_experiments(path)) == [f"in_{name}"]
+        assert list(config.list_experiments(path)) == [f"in_{name}"]
 
 
 @pytest.mark.parametrize(
@@ -303,49 +268,49 @@ def test_unusable_file_is_named_every_time(folder: Path, name: str, text: str | 
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     for _ in range(2):
         with pytest.raises(InputError, match=words) as error:
-            list_experiments(path)
+            config.list_experiments(path)
         assert "\n" not in str(error.value)
 
 
 def test_missing_file_names_recipes(folder: Path) -> None:
     with pytest.raises(InputError, match=r"none\.py.*pictures"):
-        list_experiments(folder / "none.py")
+        config.list_experiments(folder / "none.py")
     with pytest.raises(InputError, match=str(folder)):
-        list_experiments(folder)
+        config.list_experiments(folder)
 
 
 def test_syntax_error_names_imported_file(folder: Path) -> None:
     write(folder, "study_broken.py", "\n\ndef f(:\n")
     with pytest.raises(InputError, match=r"study_broken\.py, line 3"):
-        list_experiments(write(folder, "study_whole.py", "import study_broken\n"))
+        config.list_experiments(write(folder, "study_whole.py", "import study_broken\n"))
 
 
 def test_exception_of_a_file_passes_every_time(folder: Path) -> None:
     path = write(folder, "study_wrong.py", "1 / 0\n")
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
-            list_experiments(path)
+            config.list_experiments(path)
 
 
 def test_bare_name_is_an_installed_recipe(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    assert load_experiment("pictures").__name__ == "pictures"
-    assert load_experiment("three_modalities:music").__name__ == "music"
+    assert config.load_experiment("pictures").__name__ == "pictures"
+    assert config.load_experiment("three_modalities:music").__name__ == "music"
     write(folder, "genres", "")
     with pytest.raises(InputError, match="genres"):
-        load_experiment("genres")
+        config.load_experiment("genres")
 
 
 def test_recipe_is_found_beside_equal_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     (folder / "pictures").mkdir()
-    assert load_experiment("pictures").__name__ == "pictures"
+    assert config.load_experiment("pictures").__name__ == "pictures"
 
 
 def test_every_recipe_bears_its_files_name() -> None:
     assert len(list_recipes()) >= 8
     for name, path in list_recipes().items():
-        function = load_experiment(str(path))
+        function = config.load_experiment(str(path))
         assert function.__name__ == name
         assert function.__doc__
 
@@ -402,5 +367,4 @@ def test_list_command_names_broken_plugin(tmp_path: Path) -> None:
     assert process.stderr.count("\n") == 1
     *_, torch = process.stdout.splitlines()
     (heads,) = (line for line in process.stdout.splitlines() if line.startswith("heads"))
-    assert heads == f"heads: {', '.join(sorted([*load_plugins('heads'), 'fine']))}"
-    assert torch == "False"
+    assert (heads, torch) == (f"heads: {', '.join(sorted([*load_plugins('heads'), 'fine']))}", "False")

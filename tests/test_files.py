@@ -16,22 +16,11 @@ import numpy as np
 import pytest
 import soundfile
 
+from unifier import files
 from unifier.data.download import RemoteFile, download
 from unifier.data.prepare import prepare_task
 from unifier.datasets.audio_folder import AudioFolder
 from unifier.datasets.parallel_text import ParallelText
-from unifier.files import (
-    is_recoverable,
-    new_folder,
-    print_status,
-    read_csv,
-    read_json,
-    to_json,
-    write_bytes,
-    write_csv,
-    write_json,
-    write_text,
-)
 from unifier.heads.classification import ClassificationHead
 from unifier.training.callbacks import GracefulStop
 from unifier_tokenizers import FrameTokenizer, InputError
@@ -39,61 +28,61 @@ from unifier_tokenizers import FrameTokenizer, InputError
 
 def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
-    write_bytes(path, b"old")
+    files.write_bytes(path, b"old")
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Path, "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        write_bytes(path, b"new")
+        files.write_bytes(path, b"new")
     assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("file", b"old")]
 
 
 def test_text_with_undecodable_name_is_escaped(tmp_path: Path) -> None:
-    write_text(tmp_path / "text", "caf\udce9 é")
+    files.write_text(tmp_path / "text", "caf\udce9 é")
     assert (tmp_path / "text").read_text(encoding="utf-8") == "caf\\udce9 é"
 
 
 def test_json_has_no_infinity_and_no_objects(tmp_path: Path) -> None:
     content = {"high": math.inf, "low": -math.inf, "none": math.nan, "path": Path("a"), "pair": (1, 2.5)}
     expected = {"high": "inf", "low": "-inf", "none": "nan", "path": "a", "pair": [1, 2.5]}
-    assert to_json(content) == expected
-    write_json(tmp_path / "a.json", content)
-    assert json.loads((tmp_path / "a.json").read_text()) == read_json(tmp_path / "a.json", pair=list) == expected
+    assert files.to_json(content) == expected
+    files.write_json(tmp_path / "a.json", content)
+    assert json.loads((tmp_path / "a.json").read_text()) == files.read_json(tmp_path / "a.json", pair=list) == expected
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"a": "text"}', "\udcff"])
 def test_broken_json_names_the_file(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(InputError, match=r"a\.json: broken"):
-        read_json(tmp_path / "a.json", a=int)
+        files.read_json(tmp_path / "a.json", a=int)
 
 
 def test_missing_json_names_the_file(tmp_path: Path) -> None:
     for path in (tmp_path / "none.json", tmp_path / "file" / "none.json"):
         (tmp_path / "file").touch()
         with pytest.raises(InputError, match=r"none\.json"):
-            read_json(path)
+            files.read_json(path)
 
 
 def test_csv_has_named_columns_first(tmp_path: Path) -> None:
-    write_csv(tmp_path / "a.csv", [{"a": 1, "b": "x,\ny"}, {"c": 2}], columns=("c", "d"))
+    files.write_csv(tmp_path / "a.csv", [{"a": 1, "b": "x,\ny"}, {"c": 2}], columns=("c", "d"))
     assert (tmp_path / "a.csv").read_text().startswith("c,d,a,b\n")
-    assert read_csv(tmp_path / "a.csv") == [
+    assert files.read_csv(tmp_path / "a.csv") == [
         {"c": "", "d": "", "a": "1", "b": "x,\ny"},
         {"c": "2", "d": "", "a": "", "b": ""},
     ]
     (tmp_path / "a.csv").write_bytes(b"\xff")
     with pytest.raises(InputError, match=r"a\.csv: broken"):
-        read_csv(tmp_path / "a.csv")
+        files.read_csv(tmp_path / "a.csv")
 
 
 def test_new_folders_have_different_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = iter(["aa", "aa", "bb"])
     monkeypatch.setattr("secrets.token_hex", lambda _: next(numbers))  # pyright: ignore[reportUnknownLambdaType]
     monkeypatch.setattr("time.strftime", lambda _: "now")  # pyright: ignore[reportUnknownLambdaType]
-    folders = [new_folder(tmp_path / "runs", "seed0") for _ in range(2)]
+    folders = [files.new_folder(tmp_path / "runs", "seed0") for _ in range(2)]
     assert [folder.name for folder in folders] == ["now-seed0-aa", "now-seed0-bb"]
 
 
@@ -102,18 +91,18 @@ def test_new_folder_in_invalid_parent_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "none")
     for name in ("file", "link"):
         with pytest.raises(InputError, match=f"{name}: .*--out"):
-            new_folder(tmp_path / name)
+            files.new_folder(tmp_path / name)
 
 
 def test_recoverable_errors() -> None:
-    assert is_recoverable(OSError(errno.ENOSPC, "full"))
-    assert not is_recoverable(OSError(errno.ENOENT, "missing"))
-    assert not is_recoverable(ValueError())
+    assert files.is_recoverable(OSError(errno.ENOSPC, "full"))
+    assert not files.is_recoverable(OSError(errno.ENOENT, "missing"))
+    assert not files.is_recoverable(ValueError())
 
 
 def test_status_goes_to_standard_output_or_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    print_status("read")
-    print_status("skipped", sys.stderr)
+    files.print_status("read")
+    files.print_status("skipped", sys.stderr)
     assert capsys.readouterr() == ("read\n", "skipped\n")
 
 

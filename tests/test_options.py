@@ -142,18 +142,15 @@ def test_unreadable_pictures_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "views"),
     [
-        (ImageAugmentationConfig(), 5),
-        (ImageAugmentationConfig(crop=0), 1),
-        (ImageAugmentationConfig(num_crops=1), 1),
-        (ImageAugmentationConfig(num_crops=3), 3),
+        *[(ImageAugmentationConfig(), 5), (ImageAugmentationConfig(crop=0), 1)],
+        *[(ImageAugmentationConfig(num_crops=1), 1), (ImageAugmentationConfig(num_crops=3), 3)],
         (ImageAugmentationConfig(flip=True, num_crops=7), 7),
     ],
 )
 def test_image_views_follow_training_crops(config: ImageAugmentationConfig, views: int, tmp_path: Path) -> None:
     tokenizer = ImageFrontend(patch=2).build(write_pictures(tmp_path, *[8] * 12), TRUNK, "mean", "stop")
     tta = config.tta(tokenizer)
-    assert (tta is None) == (views == 1)
-    assert (config.build(tokenizer, 2) is None) == (config.crop == 0)
+    assert (tta is None, config.build(tokenizer, 2) is None) == (views == 1, config.crop == 0)
 
 
 @pytest.mark.parametrize(
@@ -216,9 +213,7 @@ def test_gain_and_shift_follow_the_task(noises: AudioFolder) -> None:
         config = AudioAugmentationConfig().resolve(AudioFrontend(**frontend), clips, target)
         return config.gain, config.freq_shift
 
-    assert resolved() == (6, 0.1)
-    assert resolved("tags") == (0, 0.1)
-    assert resolved(normalize="example") == (0, 0.1)
+    assert (resolved(), resolved("tags"), resolved(normalize="example")) == ((6, 0.1), (0, 0.1), (0, 0.1))
     assert resolved(tokenizer="waveform") == (6, 0)
     options: list[dict[str, Any]] = [{"gain": 6.0}, {"random_eq": 2.0}]
     for option in options:
@@ -232,11 +227,8 @@ def crops(source: AudioFolder, **options: Any) -> tuple[float | None, int | None
 
 
 def test_long_clips_are_cropped(noises: AudioFolder, songs: AudioFolder) -> None:
-    assert crops(noises) == (None, 1)
-    assert crops(songs) == (6, 5)
-    assert crops(songs, crop=0.0) == (None, 1)
-    assert crops(songs, crop=1.2) == (1.2, 1)
-    assert crops(songs, num_crops=1) == (6, 1)
+    assert (crops(noises), crops(songs), crops(songs, crop=0.0)) == ((None, 1), (6, 5), (None, 1))
+    assert (crops(songs, crop=1.2), crops(songs, num_crops=1)) == ((1.2, 1), (6, 1))
     assert crops(songs, crop=1.2, num_crops=3) == (1.2, 3)
 
 
@@ -289,10 +281,8 @@ def test_own_val_and_test_files_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ({"length_ratio": 2.0}, "data=embedded"),
-        ({"duplicates": "drop"}, "data=embedded"),
-        ({"val": "some.tsv"}, "data=embedded"),
-        ({"test": "some.tsv"}, "data=embedded"),
+        *[({"length_ratio": 2.0}, "data=embedded"), ({"duplicates": "drop"}, "data=embedded")],
+        *[({"val": "some.tsv"}, "data=embedded"), ({"test": "some.tsv"}, "data=embedded")],
         ({"data": "multi30k", "val": "some.tsv"}, "data=multi30k"),
     ],
 )

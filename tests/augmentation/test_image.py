@@ -24,11 +24,7 @@ from unifier_tokenizers.patches import ImageBatch
 
 SIZES = [(8, 12), (12, 8), (4, 4), (8, 12), (8, 12), (12, 8)]
 SETTINGS: list[dict[str, Any]] = [
-    {"crop": 2},
-    {"flip": True},
-    {"randaugment": 9},
-    {"random_erasing": 0.5},
-    {"mixup": 1.0},
+    *[{"crop": 2}, {"flip": True}, {"randaugment": 9}, {"random_erasing": 0.5}, {"mixup": 1.0}],
     {"cutmix": 1.0},
     {"crop": 1, "flip": True, "randaugment": 1, "random_erasing": 1.0, "mixup": 0.2, "cutmix": 1.0},
 ]
@@ -89,12 +85,8 @@ def test_augment_images_off_is_none() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("crop", -1),
-        ("randaugment", 10),
-        ("random_erasing", 1.5),
-        ("mixup", -0.1),
-        ("mixup", float("inf")),
-        ("cutmix", float("nan")),
+        *[("crop", -1), ("randaugment", 10), ("random_erasing", 1.5)],
+        *[("mixup", -0.1), ("mixup", float("inf")), ("cutmix", float("nan"))],
     ],
 )
 def test_augment_images_refuses_numbers(name: str, value: float) -> None:
@@ -252,5 +244,4 @@ def test_randaugment_leaves_torch_generator(monkeypatch: pytest.MonkeyPatch, see
     torch_state, python_state = torch.get_rng_state(), random.getstate()
     randaugment(square_images(torch.zeros(1, 1, 4, 4, dtype=torch.uint8)), seeded())
     assert not torch.equal(torch.get_rng_state(), torch_state), "the other thread's draw stays"
-    assert random.getstate() == python_state
-    assert np.random.rand() == np.random.RandomState(0).rand()
+    assert (random.getstate(), np.random.rand()) == (python_state, np.random.RandomState(0).rand())

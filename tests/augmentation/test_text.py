@@ -55,6 +55,7 @@ def test_bpe_dropout_keeps_text_in_more_subwords(dropout: float, batch: Batch, s
     assert torch.equal(after.positions[:, 0].masked_fill(~after.mask, -1), positions)
 
 
+@pytest.mark.slow
 def test_bpe_dropout_length_rises_with_probability(batch: Batch, seeded: Seeded) -> None:
     sizes = [int(BpeDropout(VOCABULARY, dropout)(batch, seeded()).mask.sum()) for dropout in (0.0, 0.1, 0.3, 0.6)]
     assert sizes == sorted(set(sizes))

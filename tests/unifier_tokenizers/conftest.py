@@ -35,10 +35,6 @@ def make_tone() -> Callable[..., Audio]:
 def sounds(make_noise: Callable[..., Audio]) -> list[Audio]:
     """Return sounds of several lengths, sample rates and channels."""
     return [
-        make_noise(1000),
-        make_noise(2570, seed=1),
-        make_noise(1000, seed=2),
-        make_noise(5000, 16000, seed=3),
-        make_noise(4410, 11025, channels=2),
-        make_noise(900, 4000, channels=1),
+        *[make_noise(1000), make_noise(2570, seed=1), make_noise(1000, seed=2)],
+        *[make_noise(5000, 16000, seed=3), make_noise(4410, 11025, channels=2), make_noise(900, 4000, channels=1)],
     ]

@@ -27,14 +27,9 @@ FRAMES: dict[str, Any] = {**TIMING, "n_mels": F}
 FILTERS: dict[str, Any] = {**TIMING, "n_filters": F}
 KINDS = [FrameTokenizer, WaveformTokenizer]
 FRAME_SETTINGS: list[dict[str, Any]] = [
-    {},
-    {"positions": "none"},
-    {"positions": "learned"},
-    {"stack": 3},
-    {"stack": 4, "stem": "strided"},
+    *[{}, {"positions": "none"}, {"positions": "learned"}, {"stack": 3}, {"stack": 4, "stem": "strided"}],
     {"stack": 8, "stem": "pooled", "positions": "learned", "normalize": "example"},
-    {"stack": 50, "positions": "learned", "dropout": 0.1},
-    {"patch": (4, 5)},
+    *[{"stack": 50, "positions": "learned", "dropout": 0.1}, {"patch": (4, 5)}],
     {"patch": (4, 6), "stride": (2, 4), "positions": "learned"},
     {"patch": (3, 20), "stride": (1, 20), "positions": "none"},
 ]
@@ -109,8 +104,7 @@ def test_frames_are_stacks_and_patches(make_noise: Make) -> None:
 def test_waveform_tokens_are_stretches(make_noise: Make) -> None:
     sound = make_noise(2570)
     values, positions = waveform_tokenizer(stack=3).encode(sound)
-    assert values.shape == (256 + 2 * 128, 7)
-    assert positions.tolist() == [list(range(7))]
+    assert (values.shape, positions.tolist()) == ((256 + 2 * 128, 7), [list(range(7))])
     for token, stretch in enumerate(values.T):
         samples = torch.as_tensor(sound.waveform)[token * 384 :][:512]
         assert torch.equal(stretch[: len(samples)], samples)

@@ -20,17 +20,10 @@ Array = np.ndarray[Any, Any]
 D = 12
 SIZES = [(8, 12), (9, 5), (3, 2), (17, 12), (8, 12)]
 SETTINGS: list[dict[str, Any]] = [
-    {},
-    {"positions": "none"},
-    {"positions": "sinusoid"},
-    {"class_token": True},
-    {"class_token": True, "positions": "sinusoid"},
-    {"patch": 5, "stride": 3},
-    {"patch": 1},
-    {"stem": "strided"},
-    {"stem": "strided", "patch": 2, "class_token": True, "positions": "none"},
-    {"stem": "strided", "patch": 8, "positions": "sinusoid", "dropout": 0.1},
-    {"stem": "pooled"},
+    *[{}, {"positions": "none"}, {"positions": "sinusoid"}, {"class_token": True}],
+    *[{"class_token": True, "positions": "sinusoid"}, {"patch": 5, "stride": 3}, {"patch": 1}],
+    *[{"stem": "strided"}, {"stem": "strided", "patch": 2, "class_token": True, "positions": "none"}],
+    *[{"stem": "strided", "patch": 8, "positions": "sinusoid", "dropout": 0.1}, {"stem": "pooled"}],
     {"stem": "pooled", "patch": 2, "class_token": True, "positions": "none"},
     {"stem": "pooled", "patch": 8, "positions": "sinusoid", "dropout": 0.1},
 ]
@@ -96,8 +89,7 @@ def test_class_token_first_without_position() -> None:
     units = tokenizer.encode(first)
     assert (units.positions[:, 0] == NO_POSITION).all()
     assert (units.positions[:, 1:] >= 0).all()
-    assert units.values.shape[1] == 2 * 3 + 1
-    assert tokenizer.encode(second).values.shape[1] == 5 * 3 + 1
+    assert (units.values.shape[1], tokenizer.encode(second).values.shape[1]) == (2 * 3 + 1, 5 * 3 + 1)
     torch.testing.assert_close(tokenizer(first)[:, 0], tokenizer(second)[:, 0])
 
 
@@ -105,24 +97,15 @@ def test_picture_kinds_give_equal_units() -> None:
     array, tokenizer = pictures()[0], PatchTokenizer(D)
     read_only, fraction = array.copy(), array / 255
     read_only.setflags(write=False)
+    opaque = np.dstack([array, np.full_like(array[:, :, 0], 255)])
     kinds: list[Any] = [
-        Image.fromarray(array),
-        Image.fromarray(np.dstack([array, np.full_like(array[:, :, 0], 255)])),  # Opaque RGBA.
-        torch.from_numpy(array),
-        torch.from_numpy(fraction),
-        torch.from_numpy(fraction).requires_grad_(),
-        fraction,
-        fraction.astype(np.float32),
-        read_only,
-        np.asfortranarray(array),
-        array[::-1][::-1],
+        *[Image.fromarray(array), Image.fromarray(opaque), torch.from_numpy(array), torch.from_numpy(fraction)],
+        *[torch.from_numpy(fraction).requires_grad_(), fraction, fraction.astype(np.float32), read_only],
+        *[np.asfortranarray(array), array[::-1][::-1]],
     ]
     for picture in kinds:
         assert all(map(torch.equal, tokenizer.encode(picture), tokenizer.encode(array)))
-
-
-def test_transparent_pixels_are_white() -> None:
-    assert (PatchTokenizer(D).encode(Image.new("RGBA", (8, 8), (255, 0, 0, 0))).values == 255).all()
+    assert (tokenizer.encode(Image.new("RGBA", (8, 8), (255, 0, 0, 0))).values == 255).all(), "transparent is white"
 
 
 def test_gray_kinds_give_equal_units() -> None:
@@ -138,18 +121,13 @@ def test_gray_kinds_give_equal_units() -> None:
     ("picture", "message"),
     [
         (np.zeros((3, 8, 8), np.uint8), r"H x W x 3 .*\(3, 8, 8\)"),
-        (np.zeros((8, 8), np.uint8), r"\(8, 8, 1\)"),
-        (np.zeros((0, 8, 3), np.uint8), r"\(0, 8, 3\)"),
-        (np.zeros(8, np.uint8), r"\(8,\)"),
-        (np.zeros((8, 8, 3), np.int64), "int64"),
-        (np.zeros((8, 8, 3), bool), "bool"),
-        (np.full((8, 8, 3), 200.0), "200 to 200"),
-        (np.full((8, 8, 3), -0.5), "-0.5 to -0.5"),
-        (np.full((8, 8, 3), np.nan), "nan to nan"),
+        *[(np.zeros((8, 8), np.uint8), r"\(8, 8, 1\)"), (np.zeros((0, 8, 3), np.uint8), r"\(0, 8, 3\)")],
+        *[(np.zeros(8, np.uint8), r"\(8,\)"), (np.zeros((8, 8, 3), np.int64), "int64")],
+        *[(np.zeros((8, 8, 3), bool), "bool"), (np.full((8, 8, 3), 200.0), "200 to 200")],
+        *[(np.full((8, 8, 3), -0.5), "-0.5 to -0.5"), (np.full((8, 8, 3), np.nan), "nan to nan")],
         (torch.zeros(8, 8, 4, dtype=torch.uint8), r"\(8, 8, 4\)"),
         (Image.fromarray(np.full((8, 8), 4000, np.uint16)), "I;16"),
-        (Image.fromarray(np.full((8, 8), 0.5, np.float32)), "mode F"),
-        ("picture.png", r"\(\)"),
+        *[(Image.fromarray(np.full((8, 8), 0.5, np.float32)), "mode F"), ("picture.png", r"\(\)")],
     ],
 )
 def test_invalid_picture_refused(picture: Any, message: str) -> None:
@@ -205,11 +183,8 @@ def test_fit_streams_statistics_of_all_pictures(channels: int) -> None:
     assert np.allclose(tokenizer.std, pixels.std(0) / 255)
     with pytest.raises(InputError, match="no picture"):
         tokenizer.fit(iter(()))
-
-
-def test_fit_constant_picture_is_finite() -> None:
-    flat = np.full((8, 8), 100, np.uint8)
-    assert PatchTokenizer(D, channels=1, patch=4).fit([flat])(flat).isfinite().all()
+    flat = np.full((8, 8, channels), 100, np.uint8)
+    assert tokenizer.fit([flat])(flat).isfinite().all()
 
 
 def test_position_values_are_pixel_centers() -> None:

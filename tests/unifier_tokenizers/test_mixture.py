@@ -25,8 +25,7 @@ class Letters(Tokenizer):
         return Units(torch.tensor([ord(letter) for letter in raw]), torch.arange(len(raw))[None])
 
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
-        assert values.dtype == torch.int64
-        assert values.shape == (len(positions), positions.shape[2])
+        assert (values.dtype, values.shape) == (torch.int64, (len(positions), positions.shape[2]))
         assert positions.shape[1] == 1
         return (self.table(values) + positions[:, 0, :, None]).mT
 
@@ -49,8 +48,7 @@ class Grid(Tokenizer):
     def embed(self, values: Tensor, positions: Tensor) -> Tensor:
         weight = self.project.weight
         assert values.dtype == (weight.dtype if self.dtype.is_floating_point else self.dtype)
-        assert values.shape[1] == 3
-        assert positions.shape[1] == 2
+        assert (values.shape[1], positions.shape[1]) == (3, 2)
         absent = positions[:, :1] == NO_POSITION
         columns = self.project(values.to(weight.dtype).mT).mT.masked_fill(absent, 0)
         same_row = (positions[:, 0, :, None] == positions[:, 0, None, :]).to(columns.dtype)
@@ -161,8 +159,11 @@ def test_ids_and_floats_arrive_exactly() -> None:
     assert torch.equal(floats.embedded[0].view(torch.int32), floats.values.view(torch.int32))
 
 
-def test_half_precision_weights_get_half_floats(mixture: Mixture) -> None:
-    assert mixture.bfloat16()(examples()[0]).dtype == torch.bfloat16
+def test_position_values_count_tokens(mixture: Mixture) -> None:
+    units = mixture.encode(examples()[0])
+    assert mixture.position_values(units).tolist() == [list(range(units.values.shape[-1]))]
+    assert mixture.unit == "columns"
+    assert mixture.bfloat16()(examples()[0]).dtype == torch.bfloat16, "half-precision weights get half floats"
 
 
 def test_member_gradient_as_alone(mixture: Mixture) -> None:
@@ -194,21 +195,17 @@ def test_members_of_unequal_dims_refused() -> None:
         Mixture({})
 
 
-def test_member_without_tokens_refused() -> None:
-    with pytest.raises(InputError, match=r"'odd': .*\(2, 0\)"):
-        Mixture({"odd": Recorder(torch.zeros(2, 0))}).encode({"odd": None})
-
-
-@pytest.mark.parametrize("values", [torch.zeros(2, dtype=torch.float64), torch.zeros(2, 3, 2)])
-def test_unsupported_values_refused(values: Tensor) -> None:
-    with pytest.raises(InputError, match=r"'odd' .*torch.float"):
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (torch.zeros(2, 0), r"'odd': .*\(2, 0\)"),
+        (torch.zeros(2, dtype=torch.float64), r"'odd' .*torch.float"),
+        (torch.zeros(2, 3, 2), r"'odd' .*torch.float"),
+    ],
+)
+def test_unsupported_values_refused(values: Tensor, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         Mixture({"odd": Recorder(values)}).encode({"odd": None})
-
-
-def test_position_values_count_tokens(mixture: Mixture) -> None:
-    units = mixture.encode(examples()[0])
-    assert mixture.position_values(units).tolist() == [list(range(units.values.shape[-1]))]
-    assert mixture.unit == "columns"
 
 
 def test_beginning_without_a_member_embeds() -> None:

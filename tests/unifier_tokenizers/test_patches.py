@@ -10,12 +10,8 @@ from unifier_tokenizers.patches import Tiles
 
 SIZES = [(8, 12), (9, 5), (3, 2), (17, 12), (8, 12)]
 TILES = [
-    Tiles(6, (1, 6), (1, 6), -9.0),
-    Tiles(6, (4, 6), (4, 6), -9.0),
-    Tiles(6, (2, 3), (2, 3), -9.0),
-    Tiles(7, (4, 3), (3, 2), -9.0),
-    Tiles(7, (5, 4), (1, 4), -9.0),
-    Tiles(7, (3, 5), (2, 1), -9.0),
+    *[Tiles(6, (1, 6), (1, 6), -9.0), Tiles(6, (4, 6), (4, 6), -9.0), Tiles(6, (2, 3), (2, 3), -9.0)],
+    *[Tiles(7, (4, 3), (3, 2), -9.0), Tiles(7, (5, 4), (1, 4), -9.0), Tiles(7, (3, 5), (2, 1), -9.0)],
     Tiles(1, (11, 1), (4, 1), 0.0),
 ]
 
@@ -66,8 +62,7 @@ def test_patches_and_images_round_trip(patch: int, stride: int, class_token: boo
     tokenizer = PatchTokenizer(8, patch=patch, stride=stride, channels=channels, class_token=class_token)
     values, positions, _ = pad_columns([tokenizer.encode(raw) for raw in raws])
     pixels, sizes = tokenizer.to_images(values, positions)
-    assert pixels.dtype == torch.uint8
-    assert pixels.shape[2:] == tuple(sizes.amax(0))
+    assert (pixels.dtype, pixels.shape[2:]) == (torch.uint8, tuple(sizes.amax(0)))
     for raw, canvas, (height, width) in zip(raws, pixels, sizes.tolist(), strict=True):
         image = torch.from_numpy(raw).permute(2, 0, 1)
         fill = (0, width - image.shape[2], 0, height - image.shape[1])
