@@ -4,7 +4,9 @@ import csv
 import errno
 import io
 import json
+import os
 import secrets
+import stat
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import one_line
 
 RECOVERABLE_ERRORS = {
     errno.ENOSPC,
@@ -28,6 +31,25 @@ RECOVERABLE_ERRORS = {
 def is_recoverable(error: BaseException) -> bool:
     """Return True if a user can solve the problem, such as a full or read-only disk."""
     return isinstance(error, OSError) and error.errno in RECOVERABLE_ERRORS
+
+
+def open_regular(path: Path) -> io.BufferedReader:
+    """Open a regular file for reading.
+
+    Raises InputError if the file is missing or cannot be opened. The error is also raised for a pipe, a device or a
+    folder, because reading from a pipe or a device may never end.
+    """
+    try:
+        # Without O_NONBLOCK, opening a pipe would wait for a writer.
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:  # A file name with a NUL byte raises ValueError.
+        raise InputError(f"{path} cannot be read: {one_line(error)}") from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise InputError(f"{path} is not a regular file: give a file, not a pipe, a device or a folder")
+    return file
 
 
 def write_text(path: Path, text: str) -> None:

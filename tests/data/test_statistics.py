@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from unifier.data import statistics
-from unifier.data.readers import open_audio
+from unifier.data.audio_files import open_audio
 from unifier.data.source import Example
 from unifier.data.statistics import max_duration, median_duration
 from unifier.datasets.audio_folder import AudioFolder

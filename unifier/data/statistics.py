@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import soundfile
 
+from unifier.data.audio_files import UNKNOWN_FRAMES, open_audio
 from unifier.data.dataset import open_split
-from unifier.data.readers import UNKNOWN_FRAMES, open_audio
 from unifier.data.source import SPLITS, Example, Source, SplitName, describe_example
+from unifier_tokenizers import InputError
 
 Measure = Callable[[Sequence[Example], int], float]
 """Function that measures one example, given a split and an index.
@@ -105,7 +106,10 @@ def _file_size(name: str) -> int:
 def _duration(split: Sequence[Example], index: int) -> float:
     """Return the length of a sound in seconds, from the header of its file if the sound has its own file."""
     # In some data sets, a sound has no file of its own, for example if all sounds are in one archive.
-    with suppress(soundfile.LibsndfileError, OSError), open_audio(Path(describe_example(split, index))) as file:
+    with (
+        suppress(soundfile.LibsndfileError, OSError, InputError),
+        open_audio(Path(describe_example(split, index))) as file,
+    ):
         if file.frames < UNKNOWN_FRAMES:
             return file.frames / file.samplerate
     waveform, rate = split[index].input

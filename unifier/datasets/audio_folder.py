@@ -6,17 +6,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, final
 
+from unifier.data.audio_files import AUDIO_SUFFIXES, read_audio
 from unifier.data.dataset import Examples, LabeledFile, from_files
-from unifier.data.readers import (
-    AUDIO_SUFFIXES,
-    TableRow,
-    hash_all,
-    hash_each,
-    parse_integer,
-    read_audio,
-    read_groups,
-    read_labels_table,
-)
+from unifier.data.readers import TableRow, hash_all, hash_each, parse_integer, read_groups, read_labels_table
 from unifier.data.source import NO_SCORE_RANGE, SPLITS, UNREADABLE_MARK, ScoreRange, SplitName, accuracy_range
 from unifier.data.splits import check_no_leak, check_trained_labels, count_copies, hold_out, rotate_folds, select_part
 from unifier.datasets.class_folders import files_by_class, read_folds_table, split_folders, task_name

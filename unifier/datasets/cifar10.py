@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from unifier.data.dataset import Examples, LabeledFile, from_files, from_pixels
 from unifier.data.download import RemoteFile, ensure_files, require_file
-from unifier.data.readers import hash_files, read_archive, read_image
+from unifier.data.image_files import read_image
+from unifier.data.readers import hash_files, read_archive
 from unifier.data.source import NO_SCORE_RANGE, SPLITS, SplitName, accuracy_range, data_folder
 from unifier.data.splits import hold_out, select_part
 from unifier_tokenizers import InputError

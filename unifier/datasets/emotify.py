@@ -4,9 +4,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, final
 
+from unifier.data.audio_files import read_audio
 from unifier.data.dataset import Examples, LabeledFile, from_files
 from unifier.data.download import require_file
-from unifier.data.readers import hash_files, parse_integer, parse_number, read_audio, read_labels_table
+from unifier.data.readers import hash_files, parse_integer, parse_number, read_labels_table
 from unifier.data.source import ScoreRange, SplitName, accuracy_range, data_folder
 from unifier.data.splits import rotate_folds, select_part
 from unifier_tokenizers import InputError

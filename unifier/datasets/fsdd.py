@@ -5,9 +5,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple, final
 
+from unifier.data.audio_files import read_audio
 from unifier.data.dataset import Examples, LabeledFile, from_files
 from unifier.data.download import require_file
-from unifier.data.readers import hash_files, read_archive, read_audio
+from unifier.data.readers import hash_files, read_archive
 from unifier.data.source import SplitName, accuracy_range, data_folder
 from unifier.data.splits import rotate_folds, select_part
 from unifier_tokenizers import InputError

@@ -6,9 +6,10 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import final
 
+from unifier.data.audio_files import read_audio
 from unifier.data.dataset import Examples, LabeledFile, from_files
 from unifier.data.download import require_file
-from unifier.data.readers import hash_files, read_audio, read_lines
+from unifier.data.readers import hash_files, read_lines
 from unifier.data.source import NO_SCORE_RANGE, SPLITS, SplitName, accuracy_range, data_folder
 from unifier.data.splits import check_no_leak, select_part
 from unifier_tokenizers import InputError

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Literal, final
 
 from unifier.data.dataset import Examples, LabeledFile, from_files
-from unifier.data.readers import IMAGE_SUFFIXES, TableRow, hash_all, hash_each, parse_integer, read_groups, read_image
+from unifier.data.image_files import IMAGE_SUFFIXES, read_image
+from unifier.data.readers import TableRow, hash_all, hash_each, parse_integer, read_groups
 from unifier.data.source import NO_SCORE_RANGE, UNREADABLE_MARK, ScoreRange, SplitName, accuracy_range
 from unifier.data.splits import count_copies, rotate_folds, select_part
 from unifier.datasets.class_folders import files_by_class, read_folds_table, split_folders, task_name

@@ -1,0 +1,223 @@
+"""Sounds are read as their files declare the samples."""
+
+import os
+import struct
+from collections.abc import Generator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from numpy.typing import NDArray
+
+from unifier.data import audio_files
+from unifier.data.image_files import read_image
+from unifier.data.mp3 import add_mp3_length
+from unifier.data.statistics import max_duration, median_duration
+from unifier.datasets.audio_folder import AudioFolder
+from unifier_tokenizers import InputError
+
+RED = (200, 30, 60)
+
+
+@contextmanager
+def refused(*parts: str) -> Generator[None]:
+    """Expect an InputError of one line that contains these parts."""
+    with pytest.raises(InputError) as error:
+        yield
+    assert "\n" not in str(error.value)
+    for part in parts:
+        assert part in str(error.value)
+
+
+def wave(channels: int, rate: int = 8000) -> NDArray[np.float64]:
+    """Return 0.2 s of sound (samples, channels) with another tone in each channel."""
+    time = np.arange(rate // 5) / rate
+    return np.stack([0.5 * np.sin(2 * np.pi * 200 * (k + 1) * time) for k in range(channels)], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "subtype", "error"),
+    [
+        *[("wav", "PCM_U8", 2**-7), ("wav", "PCM_16", 2**-15), ("wav", "PCM_24", 2**-22), ("wav", "PCM_32", 2**-22)],
+        *[("wav", "FLOAT", 1e-7), ("wav", "DOUBLE", 1e-7), ("flac", "PCM_16", 2**-15), ("au", "PCM_16", 2**-15)],
+        *[("aiff", "PCM_16", 2**-15), ("ogg", "VORBIS", 0.1)],
+    ],
+)
+@pytest.mark.parametrize("channels", [1, 2])
+def test_sound_keeps_samples_channels_and_rate(
+    tmp_path: Path, suffix: str, subtype: str, error: float, channels: int
+) -> None:
+    path, samples = tmp_path / f"sound.{suffix}", wave(channels)
+    soundfile.write(path, samples, 8000, subtype=subtype)
+    waveform, rate = audio_files.read_audio(path)
+    assert isinstance(waveform, np.ndarray)
+    assert (rate, waveform.dtype) == (8000, np.float32)
+    assert waveform.shape == (len(samples),) if channels == 1 else (channels, len(samples))
+    assert np.abs(waveform.reshape(channels, -1).T - samples).max() <= error
+
+
+@pytest.mark.parametrize("fraction", [0.5, 0.9])
+@pytest.mark.parametrize("suffix", ["wav", "flac", "ogg", "aiff"])
+def test_truncated_sound_is_refused(tmp_path: Path, suffix: str, fraction: float) -> None:
+    path = tmp_path / f"sound.{suffix}"
+    soundfile.write(path, wave(1, 44100), 44100)
+    path.write_bytes(path.read_bytes()[: int(fraction * path.stat().st_size)])
+    with refused(str(path)):
+        audio_files.read_audio(path)
+
+
+@pytest.mark.parametrize("promised", [0x7FFFF000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF])
+def test_wav_stream_of_unknown_length_is_read(tmp_path: Path, promised: int) -> None:
+    path = tmp_path / "stream.wav"
+    soundfile.write(path, wave(1), 8000)
+    content = bytearray(path.read_bytes())
+    content[40:44] = struct.pack("<I", promised)
+    path.write_bytes(content)
+    assert len(audio_files.read_audio(path).waveform) == len(wave(1))
+
+
+def test_unreadable_sounds_are_named(tmp_path: Path) -> None:
+    (tmp_path / "zeros.wav").write_bytes(bytes(1000))
+    (tmp_path / "text.mp3").write_text("no sound at all")
+    soundfile.write(tmp_path / "empty.wav", np.zeros(0), 8000)
+    soundfile.write(tmp_path / "nan.wav", np.array([0.0, np.nan]), 8000, subtype="FLOAT")
+    soundfile.write(tmp_path / "damaged.wav", np.array([0.0, -3e29]), 8000, subtype="FLOAT")
+    for name in ("zeros.wav", "text.mp3", "empty.wav", "nan.wav", "damaged.wav", "none.wav", "none.mp3"):
+        with refused(str(tmp_path / name)):
+            audio_files.read_audio(tmp_path / name)
+    soundfile.write(tmp_path / "integers.wav", np.array([0.0, -(2.0**31)]), 8000, subtype="FLOAT")
+    assert audio_files.read_audio(tmp_path / "integers.wav").waveform[1] == -(2.0**31)
+
+
+def flac(samples: int, promised: int) -> bytes:
+    """Return a FLAC file whose header has another number of samples. Encoders that write to a pipe leave 0 there."""
+    file = BytesIO()
+    soundfile.write(file, np.linspace(-0.5, 0.5, samples), 8000, format="FLAC")
+    data = bytearray(file.getvalue())
+    data[21:26] = (data[21] >> 4 << 36 | promised).to_bytes(5)  # The number is 36 bits of the STREAMINFO block.
+    return bytes(data)
+
+
+def test_flac_with_a_wrong_length_is_named(tmp_path: Path) -> None:
+    for name, promised in (("a", 0), ("b", 2**36 - 1), ("c", 8000)):
+        (tmp_path / f"{name}.flac").write_bytes(flac(8000, promised))
+    for name in ("a.flac", "b.flac"):
+        with refused(name):
+            audio_files.read_audio(tmp_path / name)
+    assert audio_files.read_audio(tmp_path / "c.flac").waveform.shape == (8000,)
+    (tmp_path / "table.csv").write_text("file,label,split\na.flac,x,test\nc.flac,x,train\nc2.flac,x,val\n")
+    source = AudioFolder(tmp_path / "table.csv")
+    assert max_duration(source) == median_duration(source) == 1
+
+
+def mp3(rate: int, channels: int, mode: str) -> tuple[bytes, bytes]:
+    """Return 2 s of a soft tone and 2 s of noise as libsndfile writes them, and without the frame with the length."""
+    tone = 0.01 * np.sin(0.05 * np.arange(2 * rate))
+    noise = np.random.default_rng(0).normal(0, 0.1, 2 * rate)
+    samples = np.concatenate([tone, noise])[:, None].repeat(channels, 1)
+    file = BytesIO()
+    soundfile.write(file, samples, rate, format="MP3", bitrate_mode=mode, compression_level=0.3)
+    complete = file.getvalue()
+    tag = max(complete.find(b"Xing"), complete.find(b"Info"))
+    return complete, complete[complete.find(complete[:2], tag) :]
+
+
+@pytest.mark.parametrize("rate", [8000, 22050, 44100])
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE", "AVERAGE"])
+def test_mp3_without_length_is_read_completely(rate: int, channels: int, mode: str, tmp_path: Path) -> None:
+    complete, bare = mp3(rate, channels, mode)
+    assert add_mp3_length(complete) == complete
+    (tmp_path / "a.mp3").write_bytes(b"ID3\3\0\0\0\0\1\1" + bytes(129) + bare + b"TAG" + bytes(125))
+    audio = audio_files.read_audio(tmp_path / "a.mp3")
+    samples = audio.waveform.reshape(channels, -1)
+    assert audio.sample_rate == rate
+    assert 4 * rate <= samples.shape[1] <= 4 * rate + 3 * 1152
+    late = samples[:, 3 * rate : 3 * rate + rate // 2]
+    assert late.std() == pytest.approx(0.1, rel=0.25)  # The noise is complete and in its place.
+
+
+def test_statistics_use_the_counted_mp3_length(tmp_path: Path) -> None:
+    _, bare = mp3(22050, 1, "VARIABLE")
+    for number in range(3):
+        (tmp_path / f"{number}.mp3").write_bytes(bare)
+    (tmp_path / "table.csv").write_text("file,label\n0.mp3,x\n1.mp3,x\n2.mp3,x\n")
+    source, seconds = (
+        AudioFolder(tmp_path / "table.csv"),
+        len(audio_files.read_audio(tmp_path / "0.mp3").waveform) / 22050,
+    )
+    assert soundfile.info(tmp_path / "0.mp3").duration != pytest.approx(seconds, rel=0.05)
+    assert (median_duration(source), max_duration(source)) == pytest.approx((seconds, seconds), rel=0.01)
+
+
+@pytest.mark.parametrize("data", [b"", b"ID3", b"no sound at all", b"\xff\xf3\x00\x00"])
+def test_data_without_mp3_frames(data: bytes) -> None:
+    assert add_mp3_length(data) is None
+
+
+def id3(size: int, *, footer: bool = False) -> bytes:
+    header = b"\4\0" + bytes([0x10 * footer]) + bytes([0, 0, size >> 7, size & 127])
+    return b"ID3" + header + bytes(size) + (b"3DI" + header) * footer
+
+
+APE = b"APETAGEX" + struct.pack("<IIII", 2000, 72, 1, 0xA0000000) + bytes(8) + b"x" * 72
+
+
+@pytest.mark.parametrize("name", ["a.mp3", "a.wav", "a.ogg", "a.flac"])
+@pytest.mark.parametrize(
+    "before",
+    [b"", id3(300) + id3(5000), id3(300, footer=True), id3(9) + bytes(700), APE, b"some bytes", APE + id3(20)],
+)
+def test_mp3_is_read_whatever_its_name_and_tags(name: str, before: bytes, tmp_path: Path) -> None:
+    _, bare = mp3(22050, 1, "VARIABLE")
+    half = len(bare) // 2
+    middle = bare.index(bare[:2], half)
+    (tmp_path / name).write_bytes(before + bare[:middle] + bytes(137) + bare[middle:] + b"TAG" + bytes(125))
+    assert 3.9 <= len(audio_files.read_audio(tmp_path / name).waveform) / 22050 <= 4.2
+
+
+def test_mp3_tag_without_a_count_is_replaced(tmp_path: Path) -> None:
+    complete = bytearray(mp3(22050, 1, "VARIABLE")[0])
+    complete[max(complete.find(b"Xing"), complete.find(b"Info")) + 7] &= 0xFE
+    (tmp_path / "a.mp3").write_bytes(complete)
+    assert 3.9 <= len(audio_files.read_audio(tmp_path / "a.mp3").waveform) / 22050 <= 4.2
+
+
+@pytest.mark.parametrize("fraction", [0.4, 0.9])
+@pytest.mark.parametrize(("suffix", "format_name"), [("w64", "W64"), ("rf64", "RF64"), ("au", "AU"), ("caf", "CAF")])
+def test_truncation_is_found_in_each_format(suffix: str, format_name: str, fraction: float, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{suffix}"
+    soundfile.write(path, wave(1), 8000, format=format_name, subtype="PCM_16")
+    assert len(audio_files.read_audio(path).waveform) == len(wave(1))
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * fraction)])
+    with refused(path.name):
+        audio_files.read_audio(path)
+
+
+def test_gsm_is_read(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", wave(1), 8000, subtype="GSM610")
+    samples = audio_files.read_audio(tmp_path / "a.wav").waveform
+    assert len(wave(1)) <= len(samples) <= len(wave(1)) + 320
+
+
+def test_sound_of_absurd_rate_or_length_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soundfile.write(tmp_path / "slow.wav", wave(1), 7)
+    with refused("slow.wav", "7 Hz", "100 Hz"):
+        audio_files.read_audio(tmp_path / "slow.wav")
+    monkeypatch.setattr(audio_files, "MAX_AUDIO_SAMPLES", 100)
+    soundfile.write(tmp_path / "long.wav", wave(1), 8000)
+    with refused("long.wav", "100"):
+        audio_files.read_audio(tmp_path / "long.wav")
+
+
+@pytest.mark.parametrize("name", ["pipe", "/dev/zero", "folder", "a\0b", "x" * 300])
+def test_only_regular_files_are_read(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    with refused(name):
+        audio_files.read_audio(tmp_path / name)
+    with refused(name):
+        read_image(tmp_path / name)

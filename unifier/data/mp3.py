@@ -1,0 +1,128 @@
+"""MP3 files: the frames of a file, and a first frame with their number (ISO/IEC 11172-3, 2.4.1, and 13818-3)."""
+
+from collections.abc import Iterator
+
+_KBITS = {
+    True: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    False: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+}
+"""Bit rates of MPEG audio layer III in kbit/s, for MPEG-1 (True) and MPEG-2 (False)."""
+
+_RATES = (44100, 48000, 32000)
+"""Sample rates of MPEG-1 in Hz. MPEG-2 has half of these rates, and MPEG-2.5 has a quarter of these rates."""
+
+_TRAILING_TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"ID3")
+"""First bytes of the tags that may follow the last frame."""
+
+_MIN_CHAIN = 3
+"""Number of consecutive frames that prove the start of an MP3 stream. Other bytes may look like a single frame."""
+
+_SYNC_SEARCH = 1 << 20
+"""Number of bytes that are searched for the first frame, after the tags at the start of the file."""
+
+_SAME_STREAM = 0xFFFE0C00
+"""Bits of a frame's header that are equal in all frames of a stream: sync, version, layer and sample rate."""
+
+
+def add_mp3_length(data: bytes) -> bytes | None:
+    """Return the frames of an MP3 file, after a first frame with the number of frames.
+
+    Without this number, libsndfile estimates the length from the bit rate of the first frame. If the bit rate varies,
+    the estimate may be too short, and the end of the sound is lost. If the bit rate is constant, a complete sound may
+    seem truncated. Tags and other bytes before, between and after the frames are left out.
+
+    Args:
+        data: The bytes of the file.
+
+    Returns:
+        The bytes of an MP3 stream, or None if the file contains no MP3 frames.
+    """
+    start = _first_frame(data)
+    if start is None:
+        return None
+    frames = list(_frames(data, start))
+    first = data[start : start + frames[0][1]]
+    tag = max(first.find(b"Xing"), first.find(b"Info"))
+    has_count = (tag >= 0 and first[tag + 7] & 1) or b"VBRI" in first[:64]
+    if has_count:
+        return b"".join(data[at : at + size] for at, size in frames)
+    if tag >= 0:  # The first frame contains no sound, and does not contain the number of frames either.
+        frames = frames[1:]
+    # The new frame has the header of the first frame, but no checksum. The new frame has the largest bit rate, because
+    # it must be large enough for the tag.
+    header = int.from_bytes(first[:4]) & ~(15 << 12) | 14 << 12 | 1 << 16
+    mpeg1, mono = header >> 19 & 3 == 3, header >> 6 & 3 == 3
+    side_info = bytes((17 if mono else 32) if mpeg1 else (9 if mono else 17))
+    frame = header.to_bytes(4) + side_info + b"Xing" + (1).to_bytes(4) + len(frames).to_bytes(4)
+    return frame.ljust(_frame_size(frame, 0), b"\0") + b"".join(data[at : at + size] for at, size in frames)
+
+
+def _first_frame(data: bytes) -> int | None:
+    """Return the position of the first frame that other frames follow, or None if there is no such frame."""
+    at = _skip_tags(data)
+    end = min(at + _SYNC_SEARCH, len(data))
+    while (at := data.find(b"\xff", at, end)) >= 0:
+        if _is_chain(data, at):
+            return at
+        at += 1
+    return None
+
+
+def _skip_tags(data: bytes) -> int:
+    """Return the position after all ID3v2 and APEv2 tags at the start of a file."""
+    at = 0
+    while True:
+        if data[at : at + 3] == b"ID3" and len(data) >= at + 10:
+            # The tag stores its size in four bytes, with seven bits in each byte. A flag announces a footer.
+            size = sum(byte << shift for byte, shift in zip(data[at + 6 : at + 10], (21, 14, 7, 0), strict=True))
+            at += 10 + size + (10 if data[at + 5] & 0x10 else 0)
+        elif data[at : at + 8] == b"APETAGEX" and len(data) >= at + 32:
+            at += 32 + int.from_bytes(data[at + 12 : at + 16], "little")
+        else:
+            return at
+
+
+def _is_chain(data: bytes, at: int) -> bool:
+    """Return True if frames of one stream follow each other from a position, up to `_MIN_CHAIN` frames."""
+    header = int.from_bytes(data[at : at + 4])
+    for _ in range(_MIN_CHAIN):
+        size = _frame_size(data, at)
+        if not size or (int.from_bytes(data[at : at + 4]) ^ header) & _SAME_STREAM:
+            return False
+        at += size
+        if at >= len(data) or data[at:].startswith(_TRAILING_TAGS):
+            break
+    return True
+
+
+def _frames(data: bytes, at: int) -> Iterator[tuple[int, int]]:
+    """Yield the position and the size of each frame. An incomplete last frame is included, so its loss is noticed."""
+    header = int.from_bytes(data[at : at + 4])
+    while at < len(data):
+        size = _frame_size(data, at)
+        if size and not (int.from_bytes(data[at : at + 4]) ^ header) & _SAME_STREAM:
+            yield at, size
+            at += size
+            continue
+        rest = data[at:]
+        if rest.startswith(_TRAILING_TAGS):
+            return
+        if len(rest) < 4 and rest.startswith(b"\xff"):  # The file ends within the header of a frame.
+            yield at, len(rest)
+            return
+        at = data.find(b"\xff", at + 1)
+        while at >= 0 and not _is_chain(data, at):
+            at = data.find(b"\xff", at + 1)
+        if at < 0:
+            return
+
+
+def _frame_size(data: bytes, at: int) -> int:
+    """Return the size in bytes of the frame that begins at offset `at`, or 0 if no frame begins there."""
+    header = int.from_bytes(data[at : at + 4])
+    version, layer, kbits, rate = header >> 19 & 3, header >> 17 & 3, header >> 12 & 15, header >> 10 & 3
+    if header >> 21 != 0x7FF or version == 1 or layer != 1 or kbits in (0, 15) or rate == 3:
+        return 0
+    mpeg1 = version == 3
+    hertz = _RATES[rate] >> {3: 0, 2: 1, 0: 2}[version]
+    return (144 if mpeg1 else 72) * 1000 * _KBITS[mpeg1][kbits] // hertz + (header >> 9 & 1)
