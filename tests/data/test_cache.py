@@ -338,7 +338,7 @@ def test_unwritable_cache_is_reported(table: Path, tmp_path: Path, monkeypatch: 
 
 
 def test_bad_example_is_reported_at_every_run(table: Path, root: Path, disk: Disk, capsys: Capture) -> None:
-    (table.parent / "1.wav").write_bytes(b"no sound")
+    (table.parent / "1.wav").write_bytes(b"RIFF, but no sound")
     with pytest.raises(InputError, match=r"test: .*1\.wav.*bad_examples=skip"):
         encode(AudioFolder(table))
     assert not root.exists() or list(root.iterdir()) == []
