@@ -1,6 +1,5 @@
 """Real training of small models: budgets, stopping and resuming, and the weights that are kept."""
 
-import json
 import logging
 import math
 import os
@@ -10,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import nn
 
-from unifier.experiment import Experiment, Training
-from unifier.heads.classification import ClassificationHead
+from unifier import ClassificationHead, Experiment, Task, Training
 from unifier.training.fit import RunContext, fit
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.result import Interrupted, Result, RunFailed
 from unifier.training.trainer import validation_interval
+from unifier_tokenizers import InputError
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -32,15 +32,19 @@ STEPS = 12
 EVAL_BATCHES = 4
 
 Fit = Callable[..., Result]
+Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture
-def run(make_experiment: Any, tmp_path: Path) -> Fit:
+def run(make_experiment: Any, make_task: Any, tmp_path: Path) -> Fit:
     """Return a function that trains an experiment with the given training settings."""
 
-    def train(*, resume: Path | None = None, wrap: Any = lambda experiment: experiment, **training: Any) -> Result:
-        context = RunContext(tmp_path, "study", wandb="off")
-        return fit(lambda: wrap(make_experiment(**training)), {}, 0, context, resume=resume)
+    def train(*tasks: Task, source: Any = None, resume: Path | None = None, wrap: Any = None, **given: Any) -> Result:
+        def build() -> Experiment:
+            experiment = make_experiment(*(tasks or (make_task(source),)), **given)
+            return wrap(experiment) if wrap else experiment
+
+        return fit(build, {}, 0, RunContext(tmp_path, "study", wandb="off"), resume=resume)
 
     return train
 
@@ -67,31 +71,24 @@ class Presser:
 
 
 @pytest.fixture
-def interruptible(run: Fit, make_task: Any, make_experiment: Any, tmp_path: Path) -> Callable[..., Result]:
+def interruptible(run: Fit, make_task: Any) -> Fit:
     """Return a function that trains with dropout, and with a signal at a chosen forward pass."""
     source = type(make_task().source)(train=400, held_out=480)
 
     def train(presser: Presser, at: int | None = None, resume: Path | None = None, **training: Any) -> Result:
         presser.at = at
-        settings = {"steps": STEPS, "num_validations": 3, **training}
-
-        def build() -> Experiment:
-            return presser(make_experiment(make_task(source), dropout=0.2, **settings))
-
-        return fit(build, {}, 0, RunContext(tmp_path, "study", wandb="off"), resume=resume)
+        settings = {"steps": STEPS, "num_validations": 3, "dropout": 0.2, **training}
+        return run(source=source, resume=resume, wrap=presser, **settings)
 
     return train
 
 
-PHASES = {
-    1: "start",
-    3: "training",
-    4: "validation due",
-    6: "after a validation",
-    23: "last validation",
-    26: "best weights",
-    30: "test",
-}
+FITTING = {1: "start", 3: "training", 4: "validation due", 6: "after a validation"}
+PHASES = FITTING | {23: "last validation", 26: "best weights", 30: "test"}
+
+
+def read_weights(folder: Path, name: str) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
 
 
 def assert_same_run(result: Result, whole: Result, read_metrics: Any) -> None:
@@ -101,19 +98,14 @@ def assert_same_run(result: Result, whole: Result, read_metrics: Any) -> None:
     for unit in ("steps", "examples", "tokens", "flops"):
         assert result.budget[unit] == whole.budget[unit]
     for name in ("best", "last"):
-        states = [
-            torch.load(each.folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
-            for each in (whole, result)
-        ]
-        assert all(torch.equal(states[0][part], states[1][part]) for part in states[0])
+        first, second = (read_weights(each.folder, name) for each in (whole, result))
+        assert all(torch.equal(first[part], second[part]) for part in first)
     assert read_metrics(result.folder) == read_metrics(whole.folder)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_interrupted_run_resumes_bit_for_bit(
-    number: signal.Signals, interruptible: Callable[..., Result], read_metrics: Any
-) -> None:
+def test_interrupted_run_resumes_bit_for_bit(number: signal.Signals, interruptible: Fit, read_metrics: Any) -> None:
     presser = Presser(number)
     whole = interruptible(presser)
     for at, phase in PHASES.items():
@@ -132,7 +124,7 @@ def test_interrupted_run_resumes_bit_for_bit(
     ids=["average_last", "grad_accumulation", "refit", "patience"],
 )
 def test_interrupted_run_with_state_resumes_alike(
-    settings: dict[str, Any], interruptible: Callable[..., Result], read_metrics: Any, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], interruptible: Fit, read_metrics: Any, monkeypatch: Patch
 ) -> None:
     if "patience" in settings:
         settings = settings | {"num_validations": 12}
@@ -146,7 +138,7 @@ def test_interrupted_run_with_state_resumes_alike(
         assert_same_run(interruptible(presser, resume=Path(str(stop.value)), **settings), whole, read_metrics)
 
 
-def falling_scores(monkeypatch: pytest.MonkeyPatch, *scores: float, stop: int | None = None) -> None:
+def falling_scores(monkeypatch: Patch, *scores: float, stop: int | None = None) -> None:
     """Make each scoring worse than the one before, or take the given scores; Ctrl-C replaces number `stop`."""
     numbers, values = count(), iter(scores)
 
@@ -158,37 +150,31 @@ def falling_scores(monkeypatch: pytest.MonkeyPatch, *scores: float, stop: int | 
     monkeypatch.setattr(ClassificationHead, "metrics", metrics)
 
 
-@pytest.mark.parametrize(("num_validations", "first"), [(8, 1), (4, 2), (3, 3), (1, 7)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("validations", "first"), [(8, 1), (4, 2), (3, 3), (1, 7)])
 def test_best_and_last_weights_are_kept(
-    num_validations: int, first: int, run: Fit, checkpoint_steps: Any, monkeypatch: pytest.MonkeyPatch
+    validations: int, first: int, run: Fit, checkpoint_steps: Any, monkeypatch: Patch
 ) -> None:
     falling_scores(monkeypatch)
-    result = run(steps=7, num_validations=num_validations)
+    result = run(steps=7, num_validations=validations)
     assert checkpoint_steps(result.folder) == [first, 7]
     assert result.metrics["test/a/accuracy"] == 90 - math.ceil(7 / first) - 1
 
 
 @pytest.mark.parametrize(
     ("scores", "best"),
-    [
-        ([math.nan] * 5, 7),
-        ([math.nan, 50.0, math.nan, 50.0, 50.0], 6),
-        ([40.0, 50.0, 50.0, 50.0, 50.0], 7),
-        ([40.0, 50.0, 49.0, 50.0, 50.0], 6),
-    ],
+    [([nan] * 5, 7), ([nan, 50.0, nan, 50.0, 50.0], 6), ([40.0, *[50.0] * 4], 7), ([40.0, 50.0, 49.0, 50.0, 50.0], 6)],
     ids=["none is a number", "one is a number", "equal", "highest"],
 )
-def test_best_weights_for_scores(
-    scores: list[float], best: int, run: Fit, checkpoint_steps: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_best_weights_for_scores(scores: Any, best: int, run: Fit, checkpoint_steps: Any, monkeypatch: Patch) -> None:
     falling_scores(monkeypatch, *scores)
-    result = run(steps=7, num_validations=3)
-    assert checkpoint_steps(result.folder) == [best, 7]
+    assert checkpoint_steps(run(steps=7, num_validations=3).folder) == [best, 7]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [2, 3], ids=["more validations", "last validation"])
 def test_moved_folder_keeps_its_best_weights(
-    stop: int, run: Fit, checkpoint_steps: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    stop: int, run: Fit, checkpoint_steps: Any, monkeypatch: Patch, tmp_path: Path
 ) -> None:
     with monkeypatch.context() as patch:
         falling_scores(patch, stop=stop)
@@ -202,16 +188,16 @@ def test_moved_folder_keeps_its_best_weights(
     assert checkpoint_steps(folder) == [3, 7]
 
 
-def test_checkpoints_are_written_in_the_run_folder(run: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise AssertionError("a temporary file, perhaps on another file system")
-
-    monkeypatch.setattr(tempfile, "mkstemp", fail)
+def test_training_writes_checkpoints_in_its_folder_only(run: Fit, monkeypatch: Patch) -> None:
+    log = logging.getLogger("lightning.pytorch")
+    before = [*warnings.filters], log.level
+    monkeypatch.setattr(tempfile, "mkstemp", None)  # A temporary file may be on another file system.
     checkpoints = [path.name for path in (run().folder / "checkpoints").iterdir()]
     assert sorted(checkpoints) == ["best.ckpt", "last.ckpt"]
+    assert ([*warnings.filters], log.level) == before, "warnings and logging are left alone"
 
 
-def test_torn_checkpoint_is_removed(run: Fit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_torn_checkpoint_is_removed(run: Fit, monkeypatch: Patch, tmp_path: Path, read_json: Any) -> None:
     write_bytes = Path.write_bytes
 
     def tear(path: Path, content: bytes) -> int:
@@ -224,14 +210,12 @@ def test_torn_checkpoint_is_removed(run: Fit, monkeypatch: pytest.MonkeyPatch, t
     with pytest.raises(OSError, match="No space left"):
         run()
     (folder,) = (tmp_path / "digits").iterdir()
-    assert json.loads((folder / "result.json").read_text())["status"] == "failed"
+    assert read_json(folder)["status"] == "failed"
     assert not list((folder / "checkpoints").iterdir())
 
 
 @pytest.mark.parametrize("refit", [False, True])
-def test_refit_tests_last_weights(
-    refit: bool, run: Fit, checkpoint_steps: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refit_tests_last_weights(refit: bool, run: Fit, checkpoint_steps: Any, monkeypatch: Patch) -> None:
     falling_scores(monkeypatch)
     result = run(epochs=2.0, num_validations=3, refit=refit)
     assert result.budget["examples"] / 2 == pytest.approx(60 + refit * 20, abs=2)
@@ -241,9 +225,7 @@ def test_refit_tests_last_weights(
     assert ("val/" in (result.folder / "metrics.csv").read_text()) is not refit
 
 
-def test_patience_stops_and_tests_best_weights(
-    run: Fit, checkpoint_steps: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_patience_stops_and_tests_best_weights(run: Fit, checkpoint_steps: Any, monkeypatch: Patch) -> None:
     falling_scores(monkeypatch, 10.0, 20.0, 20.0, 15.0, 20.0, 30.0)
     result = run(steps=10, num_validations=10, patience=2)
     assert result.budget["steps"] == 4
@@ -259,9 +241,8 @@ def test_diverged_run_stops(run: Fit) -> None:
     assert result.budget["steps"] < STEPS
 
 
-def test_budget_in_seconds_ends_by_the_clock(
-    run: Fit, read_metrics: Any, monkeypatch: pytest.MonkeyPatch, make_task: Any
-) -> None:
+@pytest.mark.slow
+def test_budget_in_seconds_ends_by_the_clock(run: Fit, read_metrics: Any, monkeypatch: Patch) -> None:
     seconds_of_batches(monkeypatch, 0.05)
     result = run(seconds=2.0, num_validations=3)
     assert result.budget["seconds"] == pytest.approx(2.0, abs=0.06)
@@ -272,7 +253,7 @@ def test_budget_in_seconds_ends_by_the_clock(
     assert rates[-1] < 0.2 * max(rates)
 
 
-def seconds_of_batches(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+def seconds_of_batches(monkeypatch: Patch, seconds: float) -> None:
     """Make each step of one batch take this time by the run's clock."""
 
     def clock(model: UnifierModule, *tasks: str) -> None:  # It is read after the passes and after the optimizer.
@@ -281,7 +262,8 @@ def seconds_of_batches(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setattr(UnifierModule, "_clock", clock)
 
 
-def test_timed_validations_follow_whole_steps(run: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_timed_validations_follow_whole_steps(run: Fit, monkeypatch: Patch) -> None:
     seconds_of_batches(monkeypatch, 0.05)
     batches, seconds = list[int](), list[float]()
     start = UnifierModule.on_validation_epoch_start
@@ -299,26 +281,17 @@ def test_timed_validations_follow_whole_steps(run: Fit, monkeypatch: pytest.Monk
     assert all(time >= 0.5 * k for k, time in enumerate(seconds, start=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighting", ["fixed", "uncertainty"])
-def test_loss_weights_are_learned_if_asked(
-    weighting: Any, run: Fit, make_experiment: Any, make_task: Any, tmp_path: Path
-) -> None:
+def test_loss_weights_are_learned_if_asked(weighting: Any, run: Fit, make_task: Any) -> None:
     tasks = make_task(), replace(make_task(), loss_weight=0.0)
-    training = {"steps": 8, "loss_weighting": weighting}
-    result = fit(lambda: make_experiment(*tasks, **training), {}, 0, RunContext(tmp_path, "study", wandb="off"))
-    state = torch.load(result.folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
-    learned = {name: value.item() for name, value in state.items() if name.startswith("log_variances")}
+    result = run(*tasks, steps=8, loss_weighting=weighting)
+    state = read_weights(result.folder, "last").items()
+    learned = {name: value.item() for name, value in state if name.startswith("log_variances")}
     assert bool(learned) == (weighting == "uncertainty")
     if learned:
         assert learned["log_variances.a"] != 0
         assert learned["log_variances.b"] == 0, "nothing moves the weight of a loss that does not count"
-
-
-def test_training_leaves_warnings_and_logging_alone(run: Fit) -> None:
-    log = logging.getLogger("lightning.pytorch")
-    before = [*warnings.filters], log.level
-    run()
-    assert ([*warnings.filters], log.level) == before
 
 
 @pytest.mark.parametrize(
@@ -327,3 +300,28 @@ def test_training_leaves_warnings_and_logging_alone(run: Fit) -> None:
 def test_validation_interval_is_whole_steps(batches: int, validations: int, accumulation: int, interval: int) -> None:
     training = Training(steps=1, num_validations=validations, grad_accumulation=accumulation)
     assert validation_interval(training, batches) == interval
+
+
+@pytest.mark.slow
+def test_resume_from_a_checkpoint_with_wrong_parts_is_refused(interruptible: Fit, read_metrics: Any) -> None:
+    presser = Presser()
+    with pytest.raises(Interrupted) as stop:
+        interruptible(presser, 6)
+    folder = Path(str(stop.value))
+    path = folder / "checkpoints" / "last.ckpt"
+    whole, content = torch.load(path, weights_only=True), path.read_bytes()
+    loop, optimizer = whole["loops"]["fit_loop"], whole["optimizer_states"][0]
+    changes = [
+        *({name: None} for name in ("loops", "optimizer_states", "costs", "losses", "random_states")),
+        *({"loops": {}}, {"loops": {"fit_loop": {**loop, "epoch_progress": 3}}}, {"callbacks": {}}),
+        *({"losses": {}}, {"costs": {"tasks": {"a": {"steps": 1}}, "peak_memory_bytes": 0}}),
+        {"optimizer_states": [{**optimizer, "state": {0: {"step": 1}}}]},
+        {"random_states": [torch.ones(3)]},
+        {"state_dict": {name: weight * math.nan for name, weight in whole["state_dict"].items()}},
+    ]
+    for change in changes:
+        torch.save({**whole, **change}, path)
+        with pytest.raises(InputError, match=r"last\.ckpt: broken"):
+            interruptible(presser, resume=folder)
+    path.write_bytes(content)
+    assert_same_run(interruptible(presser, resume=folder), interruptible(presser), read_metrics)

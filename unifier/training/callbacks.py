@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from functools import lru_cache
-from io import BytesIO
 from pathlib import Path
 from typing import Any, final
 
@@ -20,8 +19,9 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from unifier.data.dataloader import TrainDataLoader
-from unifier.files import format_duration, print_status, write_bytes
+from unifier.files import format_duration, print_status
 from unifier.nn.linear import matmul
+from unifier.training.checkpoint import write_checkpoint
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.result import DivergedError, Interrupted
 
@@ -377,6 +377,10 @@ class WeightAveraging(Callback):
         history = [[weight.to(pl_module.device) for weight in weights] for weights in self.history]
         self.history.clear()
         self.history.extend(history)
+        shapes = [weight.shape for weight in trainable_weights(pl_module)]
+        for weights in (self.average, self.training_weights, *self.history):
+            if weights and [weight.shape for weight in weights] != shapes:
+                raise ValueError("an average of the weights has other shapes than the weights")
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any) -> None:
         """Restore the training weights after a validation.
@@ -485,6 +489,9 @@ class BestOrLastCheckpoint(ModelCheckpoint):
         """Restore the state from a checkpoint, with all paths changed to the current folder."""
         path = self.format_checkpoint_name({})
         paths = {name: state_dict[name] and path for name in ("best_model_path", "kth_best_model_path")}
+        scores = [state_dict[name] for name in ("best_model_score", "current_score")]
+        if not all(isinstance(score, Tensor | None) for score in scores):
+            raise ValueError(f"a score of the checkpoints is {scores}")
         best = {path: state_dict["best_model_score"]} if state_dict["best_k_models"] else {}
         super().load_state_dict({**state_dict, **paths, "dirpath": self.dirpath, "best_k_models": best})
 
@@ -499,8 +506,4 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Write a checkpoint. If writing raises OSError, for example on a full disk, the previous file is kept."""
-        content = BytesIO()  # If torch wrote the file itself, a full disk would raise RuntimeError.
-        torch.save(checkpoint, content)
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, content.getbuffer())
+        write_checkpoint(Path(path), checkpoint)

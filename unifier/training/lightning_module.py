@@ -17,9 +17,10 @@ from unifier.data.source import SplitName, target_of
 from unifier.experiment import Experiment
 from unifier.heads.head import mean_score_percent
 from unifier.network import Network
+from unifier.training.checkpoint import check_layout
 from unifier.training.cost import Cost, CostTracker, flops_of_example
 from unifier.training.memory import reset_peak_memory
-from unifier.training.optimizers import create_optimizer, create_schedule
+from unifier.training.optimizers import Muon, create_optimizer, create_schedule
 
 INITIAL_TOTAL_STEPS = 1000
 """Assumed number of steps of a run with a budget in seconds, until the first step has been timed."""
@@ -43,6 +44,8 @@ class UnifierModule(Network, pl.LightningModule):
         self.cost_tracker = CostTracker({name: Cost() for name in experiment.tasks})
         self.random_states: list[Tensor] = []
         """States of the random number generators, loaded from the checkpoint of a resumed run."""
+        self.stepped = False
+        """True after the first training step since the model was created."""
         self.last_clock_time = 0.0
         """Time at the start of the current forward pass, or at the latest call of `_clock` after this start."""
         self.seconds_in_steps = 0.0
@@ -105,6 +108,7 @@ class UnifierModule(Network, pl.LightningModule):
 
     def training_step(self, batch: tuple[str, Batch], batch_idx: int) -> Tensor:
         """Return the weighted loss of a batch."""
+        self.stepped = True
         self.last_clock_time = time.perf_counter()
         task, data = batch
         loss = self.training_loss(task, data)
@@ -230,7 +234,17 @@ class UnifierModule(Network, pl.LightningModule):
         checkpoint["random_states"] = [module.get_rng_state() for module in self._random_modules()]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore costs, pending losses and random states from a checkpoint."""
+        """Restore costs, pending losses and random states from a checkpoint.
+
+        Raises ValueError if the checkpoint has not the layout of this run. Lightning itself would skip missing parts.
+        """
+        states = {callback.state_key: callback.state_dict() for callback in self.trainer.callbacks}  # pyright: ignore[reportAttributeAccessIssue]
+        check_layout(checkpoint["callbacks"], {key: state for key, state in states.items() if state}, "callbacks")
+        check_layout(checkpoint["loops"]["fit_loop"], self.trainer.fit_loop.state_dict(), "loops")
+        schedule = self.configure_optimizers()["lr_scheduler"]["scheduler"].state_dict()
+        check_layout(checkpoint["lr_schedulers"], [schedule], "lr_schedulers")
+        check_layout(checkpoint["losses"], self.losses, "losses")
+        check_layout(checkpoint["costs"], {"tasks": self.cost_tracker.by_task(), "peak_memory_bytes": 0}, "costs")
         costs = {task: Cost(**cost) for task, cost in checkpoint["costs"]["tasks"].items()}
         self.cost_tracker = CostTracker(costs, checkpoint["global_step"], checkpoint["costs"]["peak_memory_bytes"])
         self.losses = checkpoint["losses"]
@@ -242,9 +256,24 @@ class UnifierModule(Network, pl.LightningModule):
 
     def on_train_start(self) -> None:
         """Restore the random states of a resumed run, and restart the measurement of peak memory."""
+        if self.random_states:
+            self._check_optimizer()
         for state, module in zip(self.random_states, self._random_modules(), strict=False):
             module.set_rng_state(state)
         reset_peak_memory(self.device.type)
+
+    def _check_optimizer(self) -> None:
+        """Raise ValueError if the restored state of the optimizer does not fit the weights."""
+        new = self.configure_optimizers()
+        (restored,) = self.trainer.optimizers
+        for group, expected in zip(restored.param_groups, new["optimizer"].param_groups, strict=True):
+            check_layout(group, expected, "optimizer_states")
+        for optimizer in getattr(restored, "parts", [restored]):
+            names = {"momentum_buffer"} if isinstance(optimizer, Muon) else {"step", "exp_avg", "exp_avg_sq"}
+            for weight, state in optimizer.state.items():
+                shapes = {getattr(value, "shape", None) for value in state.values()}
+                if state.keys() != names or not shapes <= {weight.shape, torch.Size()}:
+                    raise ValueError("optimizer_states: a state does not fit its weight")
 
     def configure_optimizers(self) -> Any:
         """Create the optimizer and its schedule."""

@@ -24,10 +24,12 @@ from unifier.training.callbacks import (
     WeightAveraging,
     create_progress,
 )
-from unifier.training.checkpoint import read_checkpoint
+from unifier.training.checkpoint import load_weights, read_checkpoint
 from unifier.training.gradient_conflict import GradientConflict
 from unifier.training.lightning_module import UnifierModule
 from unifier.training.loggers import RunLoggers
+from unifier_tokenizers import InputError
+from unifier_tokenizers.errors import one_line
 
 
 @contextmanager
@@ -109,8 +111,16 @@ def train_and_test(
     start = None if done is None else folder / "checkpoints" / "last.ckpt"
     batches.batches_done = (done or 0) * training.grad_accumulation
     with stop:
-        trainer.fit(model, batches, held_out["val"], ckpt_path=start)
-        model.load_state_dict(read_checkpoint(Path(best.best_model_path))["state_dict"])
+        try:
+            trainer.fit(model, batches, held_out["val"], ckpt_path=start)
+        except Exception as error:
+            if start is None or model.stepped or isinstance(error, InputError | OSError):
+                raise
+            # No code of the user has run since Lightning began to read the checkpoint.
+            reason = f"{type(error).__name__}: {one_line(error)}"
+            raise InputError(f"{start}: broken ({reason}), so the run cannot resume; start a new run") from error
+        path = Path(best.best_model_path)
+        load_weights(model, read_checkpoint(path)["state_dict"], path, "the trained model")
         if not training.refit:
             trainer.loggers = []  # The scores of the best weights have already been logged.
             trainer.validate(model, held_out["val"], verbose=False)

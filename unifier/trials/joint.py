@@ -114,7 +114,7 @@ def load_trunk(trunk: Trunk, weights: Mapping[str, Tensor], *, start: str) -> No
         InputError: The trained weights and the trunk's weights have different shapes.
     """
     shapes = {name: tensor.shape for name, tensor in trunk.state_dict().items()}
-    if shapes != {name: tensor.shape for name, tensor in weights.items()}:
+    if shapes != {name: getattr(weight, "shape", None) for name, weight in weights.items()}:
         raise InputError(f"the trunk of {start} has another shape than the new trunk: use the same dim and depth")
     trunk.load_state_dict(weights)
 

@@ -16,7 +16,7 @@ from unifier.data.prepare import EncodedTask
 from unifier.experiment import Experiment
 from unifier.files import print_status, read_json
 from unifier.report.read_results import find_changed_data, run_folder
-from unifier.training.checkpoint import load_resume_checkpoint, read_checkpoint
+from unifier.training.checkpoint import check_weights, load_resume_checkpoint, read_checkpoint
 from unifier.training.fit import RunContext, TrialContext, fit
 from unifier.training.result import Interrupted, Result, RunFailed
 from unifier.trials.joint import budget_per_task, load_trunk, merge_experiments, shuffle, with_budget
@@ -254,9 +254,10 @@ class TrialRunner:
         if trial.mode == "solo":
             return experiment
         if (start := trial.start_trial()) is not None:
-            checkpoint = read_checkpoint(self._results[start.key].folder / "checkpoints" / "best.ckpt")
-            state: Mapping[str, Any] = checkpoint["state_dict"]
+            path = self._results[start.key].folder / "checkpoints" / "best.ckpt"
+            state: Mapping[str, Any] = read_checkpoint(path)["state_dict"]
             weights = {name.removeprefix("trunk."): w for name, w in state.items() if name.startswith("trunk.")}
+            check_weights(experiment.trunk, weights, path)
             load_trunk(experiment.trunk, weights, start=start.name)
         if trial.shuffled:
             shuffle(experiment.trunk, trial.seed)
